@@ -27,10 +27,18 @@ from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, Ion
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.simulate import SimulateSettings
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LINE_EXTENSIONS, LOSVD_UNIT, PHOTON_EXTENSION
+from rubix_like.cube.files.maps_file import (
+    CURVE_COLUMNS,
+    DUST_EXTENSIONS,
+    EXTENSIONS,
+    GAS_EXTENSIONS,
+    LINE_EXTENSIONS,
+    LOSVD_UNIT,
+    PHOTON_EXTENSION,
+)
 from rubix_like.inference.posterior.free_parameters import known_parameters
 
-_TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n<!-- end of table -->)", re.S)
+_TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -123,12 +131,16 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "maps": map_table,
     "line_maps": line_table,
     "gas_maps": lambda: _extension_table(GAS_EXTENSIONS),
+    "dust_maps": lambda: _extension_table(DUST_EXTENSIONS),
+    "attenuation": lambda: markdown_table(
+        ("column", "unit", "what it is"), [(f"`{name.upper()}`", unit, text) for name, unit, text in CURVE_COLUMNS]
+    ),
 }
 
 
 def with_tables(text: str) -> str:
     """A page with its tables as they should be."""
-    return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
+    return _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
 
 
 def _extension_table(extensions: Iterable[tuple[str, str, str]]) -> str:

@@ -4,7 +4,7 @@
 |---|---|
 | a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
-| a field | `AbstractField`, `spread`, `painted_field`, `PaintedField` |
+| a field | `AbstractField`, `spread`, `painted_field`, `PaintedField`; `Counted`, `SourceCounters` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a source behind dust of its own | `behind_dust`, and the coordinates `A_V` and `A_V_BIRTH` of its scene |
@@ -12,7 +12,7 @@
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `Spatial`, `per_bin`, ... |
 | a method of painting | `AbstractPainter` |
 | a deposit kernel | `AbstractDepositKernel`, `Factors` |
-| a layout of a cube's file | `FileLayout`, `FileFormat`, `WavelengthBins` |
+| a layout of a cube's file | `FileLayout`, `FileFormat`, `Packing`, `WavelengthBins` |
 | an SSP format | `SourceFormat`, `SSPTable` |
 | a format of nebular tables | `SourceFormat`, `NebularTable` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
@@ -24,7 +24,7 @@
 modules inside the package move.
 """
 
-from rubix_like.config.file_layouts import FileFormat, FileLayout
+from rubix_like.config.file_layouts import FileFormat, FileLayout, Packing
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
     Angstrom,
@@ -49,6 +49,7 @@ from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import plan_lines
@@ -56,7 +57,7 @@ from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
-from rubix_like.forward.fields.field import AbstractField, PaintedField, painted_field, spread
+from rubix_like.forward.fields.field import AbstractField, Counted, PaintedField, painted_field, spread
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import (
     AbstractCubeStage,
@@ -100,6 +101,7 @@ __all__ = [
     "Arcsec",
     "BinSplit",
     "ChainState",
+    "Counted",
     "Degree",
     "Dex",
     "Factors",
@@ -118,6 +120,7 @@ __all__ = [
     "Msun",
     "NebularTable",
     "Number",
+    "Packing",
     "PaintedCube",
     "PaintedField",
     "Parameter",
@@ -125,6 +128,7 @@ __all__ = [
     "Sampled",
     "Second",
     "Setup",
+    "SourceCounters",
     "SourceFormat",
     "SourcePlan",
     "Spatial",

@@ -18,6 +18,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_enable_compilation_cache", False)  # a program in the user's cache may be of other code
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -72,12 +73,14 @@ def pytest_collection_finish() -> None:
 def jax_settings() -> Iterator[None]:
     """For tests that call the command line, which sets JAX up for a run: JAX is left as it was."""
     names = (
+        "jax_enable_compilation_cache",
         "jax_enable_x64",
         "jax_compilation_cache_dir",
         "jax_persistent_cache_min_compile_time_secs",
         "jax_compilation_cache_max_size",
     )
     before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update("jax_enable_compilation_cache", True)
     yield
     for name, value in before.items():
         jax.config.update(name, value)

@@ -38,7 +38,11 @@ def quick_environment() -> dict[str, str]:
 @contextlib.contextmanager
 def kept_programs(folder: Path) -> Iterator[None]:
     """Compiles a program once, also where it is traced anew: for fits that differ in their data alone."""
-    own = {"jax_compilation_cache_dir": str(folder), "jax_persistent_cache_min_compile_time_secs": 0}
+    own = {
+        "jax_enable_compilation_cache": True,
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+    }
     before = {name: getattr(jax.config, name) for name in own}
     _set(own)
     try:

@@ -115,11 +115,13 @@ def test_annotations_are_real():
 
 
 def test_only_commands_and_worker_processes_touch_the_configuration_of_jax():
+    """And fits and samplings while they last, where no cache of compiled programs is set: `compiled_programs`."""
+
     def target(node):
         return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
 
     updates = [name for name, node in nodes(ast.Call) if target(node) in {"jax.config.update", "config.update"}]
-    assert set(updates) <= {"cli/jax_settings.py", "runs/batch/workers.py"}
+    assert set(updates) <= {"cli/jax_settings.py", "runs/batch/workers.py", "runtime/compiled_programs.py"}
     assigned = [name for name, node in nodes(ast.Assign) if "jax.config." in ast.unparse(node.targets[0])]
     assert assigned == []
 

@@ -1,6 +1,7 @@
 """The commands `rubix-like fit CONFIG` and `rubix-like sample CONFIG`."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from rubix_like.cli.jax_settings import set_up_jax
@@ -8,7 +9,7 @@ from rubix_like.cli.made_files import result_lines
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.inference.fitting import FitFiles, fit
+from rubix_like.inference.fitting import FIRST_STEP, FitFiles, fit
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
@@ -51,9 +52,18 @@ def _say(result: FitResult | SampleResult, place: Path, written: str, progress: 
     """What came out, where it is (`written`), how to look at it; `drawing`: what is said while pictures are made."""
     print(result.summary())
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
+    if FIRST_STEP in progress.processor:
+        print(_first_step(progress.processor))
     print(written)
     if drawing is not None:
         with progress.step("plot", drawing):
             pictures = result.plot(place.with_suffix(""))
         print(f"Pictures: {', '.join(map(str, pictures))}")
     print(*result_lines(place, type(result).__name__), sep="\n")
+
+
+def _first_step(processor: Mapping[str, float]) -> str:
+    """The processor time up to the first step of a search, and what it was spent on."""
+    own = {step: processor[step] for step in ("import", "load", "plan", "compile", FIRST_STEP) if step in processor}
+    parts = ", ".join(f"{step} {seconds:.3g} s" for step, seconds in own.items())
+    return f"Processor time to the first step: {sum(own.values()):.3g} s ({parts})"

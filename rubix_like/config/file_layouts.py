@@ -1,5 +1,6 @@
 """The layouts of a cube's file: the cubes that each can hold, its file names, and its size."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from rubix_like.errors import ConfigError, nearest, suggest
 HEADER_BYTES: int = 200_000
 """More than all headers and tables of a file, except those with a row per bin."""
 
+COMPRESSIONS: tuple[str, ...] = ("none", "gzip", "rice")
+"""What `output.compression` can be."""
+
 TOGETHER: str = ".fits"
 """End of the name of a file that several processes can write together."""
 
@@ -27,11 +31,12 @@ class FileFormat:
 
     `write(cube, path, team)` writes a cube in parts, together with the other processes of the team.
     `images`, `noise_images`: values per voxel that the file holds beside the mask, and those more with a variance; 4
-    bytes each. `masks`: those of the mask, 4 bytes each. `keeps_all`: the file also holds the noiseless flux, and
-    values of 8 bytes for a cube in float64.
+    bytes each. `masks`: those of the mask, `mask_bytes` each. `keeps_all`: the file also holds the noiseless flux, and
+    values of 8 bytes for a cube in float64. `compressions`: what `output.compression` may be beside `none`; then
+    `write` is called with a `Packing` as the fourth argument. `package`: an optional package that it needs.
     """
 
-    write: Callable[[Any, Path, Any], None]
+    write: Callable[..., None]
     suffixes: tuple[str, ...]
     images: int
     noise_images: int = 0
@@ -40,6 +45,38 @@ class FileFormat:
     media: tuple[str, ...] = ("air", "vacuum")
     samplings: tuple[str, ...] = ("linear", "log")
     needs_variance: bool = False
+    mask_bytes: int = 4
+    compressions: tuple[str, ...] = ()
+    package: str | None = None
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a file is compressed: `kind` is none, gzip or rice; `quantize` rounds fluxes to the noise divided by it."""
+
+    kind: str = "none"
+    quantize: int | float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in COMPRESSIONS:
+            raise ConfigError(f"output.compression: expected one of {', '.join(COMPRESSIONS)}, got '{self.kind}'")
+        if (self.kind == "rice") != (self.quantize is not None):
+            raise ConfigError(
+                f"output.quantize: expected a number with compression 'rice', which rounds fluxes, and none else, got "
+                f"{self.quantize} with '{self.kind}'; write e.g. output: {{compression: rice, quantize: 16}}, or "
+                f"compression: gzip, which loses nothing"
+            )
+        if self.quantize is not None and not 0 < self.quantize < math.inf:
+            raise ConfigError(f"output.quantize: expected a number > 0, got {self.quantize}")
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is compressed."""
+        return self.kind == "none"
+
+
+UNPACKED = Packing()
+"""The default: nothing is compressed but what a name in .gz says."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +135,30 @@ def check_layout(chosen: FileFormat, layout: str, *, noise: bool, medium: str, s
             )
 
 
-def check_several(path: Path, n_processes: int) -> None:
+def check_packing(chosen: FileFormat, path: Path, packing: Packing) -> None:
+    """Raise ConfigError where the format cannot be compressed so."""
+    if packing.is_none:
+        return
+    if path.name.lower().endswith(".gz"):
+        raise ConfigError(
+            f"output.compression: expected none for a file that is compressed as a whole, got '{packing.kind}' with "
+            f"'{path.name}'; write '{path.name[:-3]}', or leave compression out"
+        )
+    if packing.kind not in chosen.compressions:
+        allowed = ", ".join(("none", *chosen.compressions))
+        raise ConfigError(
+            f"output.compression: expected one of {allowed} for this kind of file, got '{packing.kind}' with "
+            f"'{path.name}'; choose one of them, or layout 'default' and a name in .fits"
+        )
+
+
+def check_several(path: Path, n_processes: int, packing: Packing = UNPACKED) -> None:
     """Raise ConfigError where so many processes cannot write such a file together."""
+    if n_processes > 1 and not packing.is_none:
+        raise ConfigError(
+            f"output.compression: expected none where {n_processes} processes write one file, got '{packing.kind}'; "
+            f"leave it out and compress the file afterwards (fpack), or run in one process"
+        )
     if n_processes > 1 and not path.name.lower().endswith(TOGETHER):
         raise ConfigError(
             f"output.path: expected a path that ends in {TOGETHER} where {n_processes} processes write one file, got "
@@ -114,6 +173,7 @@ def file_size(
     """Bytes of an uncompressed file with a cube of this shape (y, x, wave): to be called before a run."""
     n_y, n_x, n_wave = shape
     bytes_each = 8 if chosen.keeps_all and float64 else 4
-    voxel = bytes_each * (chosen.images + chosen.noise_images * noise + (truth and chosen.keeps_all)) + 4 * chosen.masks
+    n_images = chosen.images + chosen.noise_images * noise + (truth and chosen.keeps_all)
+    voxel = bytes_each * n_images + chosen.mask_bytes * chosen.masks
     spaxel = n_wave * voxel + bytes_each * chosen.keeps_all
     return n_y * n_x * spaxel + HEADER_BYTES + BYTES_PER_BIN * n_wave

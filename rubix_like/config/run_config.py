@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
+from rubix_like.config.file_layouts import LayoutName, Packing, check_layout, check_packing, find_format
 from rubix_like.config.parameters import Parameter, parameter_values
 from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
 from rubix_like.config.plug_ins import (
@@ -221,11 +221,15 @@ class OutputSettings(AbstractSettings):
     """The files that a run writes, and their layout."""
 
     path: Path = Path("cube.fits")
-    """A .fits or .fits.gz file; in the default layout also HDF5, .h5 or .hdf5."""
+    """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5) or Zarr (.zarr)."""
     layout: LayoutName = "default"
     """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
     maps: Path | None = None
     """Where the maps of `products` go (.fits or .fits.gz); null: beside the cube, as <name>_maps.fits."""
+    compression: Literal["none", "gzip", "rice"] = "none"
+    """Of the cube: `gzip` loses nothing; `rice` (FITS only) rounds fluxes, but neither mask nor variance."""
+    quantize: Annotated[Number, Field(gt=0)] | None = None
+    """With `rice`: fluxes are rounded to the noise in their plane divided by this number, such as 16."""
 
     @field_validator("maps")
     @classmethod
@@ -233,6 +237,11 @@ class OutputSettings(AbstractSettings):
         if value is not None and not value.name.lower().endswith((".fits", ".fits.gz")):
             raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
         return value
+
+    @property
+    def packing(self) -> Packing:
+        """How the cube's file is compressed."""
+        return Packing(self.compression, self.quantize)
 
 
 @runtime_checkable
@@ -361,6 +370,7 @@ class RunConfig(AbstractSettings):
         chosen = find_format(self.output.path, self.output.layout)
         noise = self.noise is not None
         check_layout(chosen, self.output.layout, noise=noise, medium=bins.medium, sampling=bins.sampling)
+        check_packing(chosen, self.output.path, self.output.packing)
         return self
 
     @property

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from rubix_like.config.file_layouts import Packing
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
@@ -107,13 +108,15 @@ class Cube(AbstractCube, eqx.Module):
         """astropy WCS in FITS order (x, y, wave) -> (RA deg, Dec deg, wavelength m)."""
         return world_coordinates(self.wcs_cards)
 
-    def write(self, path: str | Path, layout: str = "default") -> Path:
-        """Write the cube to a FITS file (HDF5 where the name ends in .h5 or .hdf5) and return its path.
+    def write(
+        self, path: str | Path, layout: str = "default", compression: str = "none", quantize: int | float | None = None
+    ) -> Path:
+        """Write the cube to a FITS file (HDF5 where the name ends in .h5 or .hdf5, Zarr in .zarr) and return its path.
 
         `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM, or that of a
-        plug-in. Raises as `write_cube`.
+        plug-in. `compression`, `quantize`: as in the section `output`. Raises as `write_cube`.
         """
-        return found_at(_OUTPUTS["write"])(self, path, layout)
+        return found_at(_OUTPUTS["write"])(self, path, layout, packing=Packing(compression, quantize))
 
     @classmethod
     def read(cls, path: str | Path) -> "Cube":

@@ -6,6 +6,7 @@ Nothing here ever holds more of a cube on the host than a block of it.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -64,9 +65,14 @@ class Block:
         """Its flux without noise, where that was kept."""
         return None if self.part.truth is None else self._fetch(self.part.truth)
 
-    @cached_property
+    @property
     def mask(self) -> Int[ndarray, "row x bin"]:
         """The mask bits of the block."""
+        return np.broadcast_to(self.bits, self.shape)
+
+    @cached_property
+    def bits(self) -> Int[ndarray, "_ _ _"]:
+        """The mask bits of the block, of length 1 along an axis where all are the same as far as is known."""
         own = [
             _on_host(
                 bits,
@@ -75,7 +81,7 @@ class Block:
             )
             for bits in self.mask_bits
         ]
-        return np.broadcast_to(reduce(np.bitwise_or, own), self.shape)
+        return reduce(np.bitwise_or, own)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -121,6 +127,11 @@ class ShardedCube(AbstractCube):
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
         return cube_cards(self.footprint, self.bins, self.meta)
 
+    @cached_property
+    def flags(self) -> int:
+        """All bits of the mask that any voxel has; 0: none is flagged."""
+        return reduce(or_, (int(np.bitwise_or.reduce(np.asarray(bits), axis=None)) for bits in self.mask_bits), 0)
+
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """First and last (exclusive) bin of every part, without padding and empty parts, in order."""
@@ -156,7 +167,7 @@ def in_parts(cube: Cube | ShardedCube) -> ShardedCube:
         return cube
     return ShardedCube(
         parts=parts_of(cube.flux, cube.variance, cube.truth),
-        mask_bits=(cube.mask,),
+        mask_bits=(unrepeated(cube.mask),),
         has_variance=cube.variance is not None,
         has_truth=cube.truth is not None,
         **_description(cube),
@@ -178,9 +189,16 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
         flux=joined("flux"),
         variance=joined("variance") if cube.has_variance else None,
         truth=joined("truth") if cube.has_truth else None,
-        mask=reduce(np.bitwise_or, cube.mask_bits),
+        mask=np.broadcast_to(reduce(np.bitwise_or, cube.mask_bits), cube.shape),
         **_description(cube),
     )
+
+
+def unrepeated(values: Array | ndarray) -> Array | ndarray:
+    """An array without what `numpy.broadcast_to` repeated: an axis along which all is the same has length 1."""
+    if not isinstance(values, np.ndarray):
+        return values
+    return values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
 
 
 _DESCRIBED = ("bins", "footprint", "lsf_fwhm", "mean_v_los", "counters", "source_counters", "maps", "meta")

@@ -78,12 +78,17 @@ def _own_sums(cube: ShardedCube) -> CubeSums:
 
 def _add(sums: CubeSums, block: Block, widths: Float[ndarray, " bin"]) -> None:
     """Take a block into the sums' arrays."""
-    rows, bins, mask = block.rows, block.bins, block.mask
+    rows, bins, mask = block.rows, block.bins, block.bits
     good = mask == 0
-    flux = np.where(good, block.flux, np.zeros((), block.flux.dtype))
-    sums.light[rows] += flux @ widths
-    sums.field[bins] += np.sum(flux, axis=(0, 1), dtype=np.float64)
-    sums.brightest[...] = max(sums.brightest, flux.max(initial=0.0))
+    every = bool(good.all())
+    for row in range(rows.start, rows.stop):  # row by row, what is computed stays in the processor's cache
+        own = block.flux[row - rows.start]
+        flux = (own if every else np.where(np.broadcast_to(good, block.shape)[row - rows.start], own, 0)).astype(
+            np.float64
+        )
+        sums.light[row] += flux @ widths
+        sums.field[bins] += flux.sum(axis=0)
+        sums.brightest[...] = max(sums.brightest, flux.max(initial=0.0))
     if block.variance is not None:
         sums.field_variance[bins] += np.sum(block.variance, axis=(0, 1), where=good, dtype=np.float64)
         sums.is_noisy[...] |= bool(np.any(block.variance))

@@ -15,6 +15,7 @@ from rubix_like.constants import AB_ZERO_POINT
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.cube.wcs import Card, sky_cards
+from rubix_like.physics.dust_curves import V_BAND
 from rubix_like.physics.gauss_hermite import fit_gauss_hermite
 from rubix_like.runtime.places import found_at
 
@@ -27,13 +28,17 @@ _OUTPUTS: dict[str, str] = {
 """What writes and reads maps, which this module cannot import: it builds maps itself."""
 
 
+BALMER_LINES: tuple[str, str] = ("Ha", "Hb")
+"""The lines of the Balmer decrement."""
+
+
 class LineMaps(eqx.Module):
     """Maps of one emission line, (y, x); means are NaN in spaxels without light.
 
     | field | unit | |
     |---|---|---|
     | flux | 1e-20 erg/s/cm2 | as it is seen |
-    | intrinsic_flux or None | 1e-20 erg/s/cm2 | without the dust screen; None where the run has none |
+    | intrinsic_flux or None | 1e-20 erg/s/cm2 | before all dust; None where the run has none |
     | v, sigma | km/s | first moment, root of the second about it, without the instrument's line spread |
     | continuum or None | 1e-20 erg/s/cm2/Angstrom | flux density beside the line; None where nothing shines there |
     | equivalent_width or None | Angstrom | at rest, positive for emission |
@@ -67,6 +72,11 @@ class MapSet(eqx.Module):
     | metallicity_gas or None | | mean metal mass fraction of gas; None, as the next three, where the gas states none |
     | star_formation_rate or None | Msun/yr | |
     | hi_mass, h2_mass or None | Msun | neutral hydrogen (HI where the gas states H2 apart), molecular hydrogen |
+    | intrinsic_light or None | 1e-20 erg/s/cm2 | `light` before all dust; None, as the next, without `products.dust` |
+    | intrinsic_flux (y, x, filter) or None | nJy | `flux` before all dust |
+    | a_v_light, a_v_mass or None | mag | mean A(V) of the dust in front of stars, by `intrinsic_light`, `mass` |
+    | balmer_decrement or None | | Ha / Hb; None, as the next one, without maps of both lines |
+    | a_v_balmer or None | mag | A(V) by Ha / Hb and that before dust |
     | lines | by name | `LineMaps` of the lines of `products.lines` |
     | ionising_photons or None | 1e49 per second | that gas absorbs (Q_H); None without maps of lines of nebulae |
     | fields | by name | the pipeline's fields; `Maps.fields` has their units |
@@ -99,6 +109,12 @@ class MapSet(eqx.Module):
     star_formation_rate: Image | None = None
     hi_mass: Image | None = None
     h2_mass: Image | None = None
+    intrinsic_light: Image | None = None
+    intrinsic_flux: Float[Array | np.ndarray, "y x filter"] | None = None
+    a_v_light: Image | None = None
+    a_v_mass: Image | None = None
+    balmer_decrement: Image | None = None
+    a_v_balmer: Image | None = None
     lines: Mapping[str, LineMaps] = eqx.field(default_factory=dict)
     ionising_photons: Image | None = None
     fields: Mapping[str, Image] = eqx.field(default_factory=dict)
@@ -109,6 +125,46 @@ class MapSet(eqx.Module):
         flux = jnp.asarray(self.flux)
         lit = flux > 0
         return jnp.where(lit, -2.5 * jnp.log10(jnp.where(lit, flux, 1) / AB_ZERO_POINT), jnp.nan)
+
+
+class AttenuationCurve(eqx.Module):
+    """How dust dims the light of all stars in the field together, before the PSF: A = -2.5 log10(attenuated /
+    intrinsic).
+
+    `wavelength` (wave,) is in vacuum Angstrom at rest, the means of parts of 1 %; `intrinsic` and `attenuated` are mean
+    flux densities in these parts, before all dust and behind it (1e-20 erg/s/cm2/Angstrom).
+    """
+
+    wavelength: Float[np.ndarray, " wave"]
+    intrinsic: Float[Array | np.ndarray, " wave"]
+    attenuated: Float[Array | np.ndarray, " wave"]
+
+    @property
+    def a_lambda(self) -> Float[Array, " wave"]:
+        """A(lambda) in mag; NaN where there is no light."""
+        intrinsic, attenuated = jnp.asarray(self.intrinsic), jnp.asarray(self.attenuated)
+        lit = (intrinsic > 0) & (attenuated > 0)
+        one = jnp.ones_like(intrinsic)
+        share = jnp.where(lit, attenuated, one) / jnp.where(lit, intrinsic, one)
+        return jnp.where(lit, -2.5 * jnp.log10(share), jnp.nan)
+
+    @property
+    def a_v(self) -> Float[Array, ""]:
+        """A(5500 Angstrom) in mag, between the nearest wavelengths; NaN where the curve does not reach there."""
+        a_lambda = self.a_lambda
+        return jnp.interp(
+            jnp.asarray(V_BAND, a_lambda.dtype),
+            jnp.asarray(self.wavelength, a_lambda.dtype),
+            a_lambda,
+            left=jnp.nan,
+            right=jnp.nan,
+        )
+
+    @property
+    def relative(self) -> Float[Array, " wave"]:
+        """A(lambda) / A(V); NaN where nothing dims V."""
+        a_v = self.a_v
+        return jnp.where(a_v > 0, self.a_lambda / jnp.where(a_v > 0, a_v, jnp.ones_like(a_v)), jnp.nan)
 
 
 class MapLabel(NamedTuple):
@@ -135,7 +191,8 @@ class Maps(AbstractGridded, eqx.Module):
     `mask` (y, x) has the cube's bits per spaxel (2: outside the aperture, where the maps go on); `velocity` are the
     bins of the distribution in km/s, relative to the galaxy's redshift; `filters` name the last axis of `flux`; `band`
     is the curve whose light weights ("detector": its whole range); `fit_particles`: see `products.losvd`; `fields` are
-    the labels of the maps of the pipeline's fields, `lines` those of emission lines.
+    the labels of the maps of the pipeline's fields, `lines` those of emission lines; `attenuation` is that of all stars
+    in the field (None without `products.dust`).
     """
 
     before: MapSet
@@ -150,6 +207,7 @@ class Maps(AbstractGridded, eqx.Module):
     meta: Meta = eqx.field(static=True, default=Meta())
     fields: tuple[MapLabel, ...] = eqx.field(static=True, default=())
     lines: tuple[LineLabel, ...] = eqx.field(static=True, default=())
+    attenuation: AttenuationCurve | None = None
 
     @property
     def wcs_cards(self) -> tuple[Card, ...]:
@@ -190,29 +248,42 @@ class Maps(AbstractGridded, eqx.Module):
 class LineAxes:
     """The lines that have maps, at the redshift of the galaxy.
 
-    `has_continuum`: whether something shines beside lines; `has_photons`: whether photons that gas absorbs are counted.
+    `has_continuum`: whether something shines beside lines; `has_photons`: whether photons that gas absorbs are counted;
+    `has_dust`: whether particles are seen through dust of their own.
     """
 
     lines: tuple[LineLabel, ...]
     redshift: float
     has_continuum: bool
     has_photons: bool
+    has_dust: bool = False
 
     @property
     def blocks(self) -> dict[str, int]:
         """The blocks of columns that maps are made of, and their widths.
 
-        `moments`: of all lines the flux, then that times v, then that times v^2 and the width of its particles squared.
+        `moments`: of all lines the flux, then that times v, then that times v^2 and the width of its particles squared;
+        `intrinsic`: the flux before the particles' own dust.
         """
         n_line = len(self.lines)
-        found = {"moments": 3 * n_line, "continuum": n_line * self.has_continuum, "photons": int(self.has_photons)}
+        found = {"moments": 3 * n_line, "intrinsic": n_line * self.has_dust}
+        found |= {"continuum": n_line * self.has_continuum, "photons": int(self.has_photons)}
         return {name: width for name, width in found.items() if width}
+
+
+@dataclass(frozen=True, eq=False)
+class DustAxes:
+    """What maps of dust need: the `wavelength` of the attenuation curve (vacuum Angstrom at rest), and by how many mag
+    more than Ha Hb is dimmed per mag in V (`balmer_excess`, None without maps of both lines)."""
+
+    wavelength: Float[np.ndarray, " wave"]
+    balmer_excess: float | None
 
 
 @dataclass(frozen=True, eq=False)
 class ProductAxes:
     """What maps show: filters of images, the band whose light is the weight, velocity bins (km/s), fields; `has_gas`:
-    whether there are maps of gas; `lines`: of emission lines, if any."""
+    whether there are maps of gas; `lines`: of emission lines, if any; `dust`: of what dims the light, if any."""
 
     filters: tuple[str, ...]
     band: str
@@ -221,6 +292,7 @@ class ProductAxes:
     fields: tuple[MapLabel, ...]
     has_gas: bool = False
     lines: LineAxes | None = None
+    dust: DustAxes | None = None
 
     @property
     def velocity_step(self) -> float:

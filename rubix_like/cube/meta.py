@@ -13,6 +13,15 @@ MetaValue = str | int | float | bool | None
 Scalar = Num[Array | np.ndarray, ""]
 
 
+LINE_OF_SIGHT: str = "line_of_sight"
+"""Among the counters of dust: what gas in front of all grids, or behind them, is beyond. It is put at their ends."""
+
+NO_DUST: str = (
+    "there is no gas, or none of it has dust (no metals, or neither cold nor forming stars: dust.cold, dust.hot_dust)"
+)
+"""Why a galaxy has no dust of particles, for notes."""
+
+
 class Meta(Mapping[str, MetaValue]):
     """What a run was made of, as an immutable and hashable mapping, so that it can be a static part of a pytree.
 

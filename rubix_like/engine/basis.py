@@ -15,7 +15,7 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.direct import DirectPartial
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
-from rubix_like.engine.kernels.deposits import Spaxels, in_blocks
+from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -24,6 +24,9 @@ from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogr
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
+
+_PIECES = 4
+"""Pieces, at most, of as many particles as a processor's cache has room for."""
 
 _LEAST_ROOM = 1 << 29
 """Bytes for a histogram, or as many as the cube takes."""
@@ -168,16 +171,14 @@ class BasisPainter(AbstractPainter):
     def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, SourceCounters]:
         """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
         by_template = self.colours is None and self._by_template(len(particles.weight), grid)
-        shares = 4 * grid.n_corner
-        values = shares * self.axes.n_corner if by_template else shares + self.rank
-        own_chunk = max(1, min(chunk, rates_here().values_at_once // values))
+        at_once = self._at_once(grid, chunk, by_template)
         reduced = self._of_templates if by_template else self._of_coefficients
         if self.colours is not None:
             reduced = functools.partial(self._behind_dust, self.colours)
         spectra, moment_matrix = self.coefficient_map.spectra(), self.coefficient_map.moments()
 
         def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:
-            coefficients, counters = reduced(look, particles, spaxels, own_chunk)
+            coefficients, counters = reduced(look, particles, spaxels, at_once)
             flat = coefficients.reshape(spaxels[1], -1)
             moments = jnp.matmul(flat, moment_matrix, precision=lax.Precision.HIGHEST)
             return (spectra(flat) if self._projects_early else flat, moments), counters
@@ -185,6 +186,20 @@ class BasisPainter(AbstractPainter):
         n_block = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
         (painted, moments), counters = in_blocks(sums, grid.n_spaxel, n_block)
         return painted, moments, counters
+
+    def _at_once(self, grid: SpaxelGrid, chunk: int, by_template: bool) -> AtOnce:
+        """Particles that are looked at and added at once.
+
+        Pieces that add nothing are passed over where a piece has at least as many sums to make as the histogram has
+        numbers, as `vmap` makes of each choice a pass over all of them, and where the cache has room for such a piece.
+        """
+        rates, shares = rates_here(), 4 * grid.n_corner
+        n_row = grid.n_spaxel * self.nodes.n_node
+        if by_template:
+            shares, n_row = shares * self.axes.n_corner, n_row * self.axes.n_template
+        added = max(1, min(chunk, rates.values_at_once // (shares if by_template else shares + self.rank)))
+        piece = max(added // _PIECES, -(-n_row // shares))
+        return AtOnce(chunk, piece) if rates.passes_over and piece <= added else AtOnce(added, added)
 
     def _by_template(self, n_particle: int, grid: SpaxelGrid) -> bool:
         """Whether it is cheaper to sum per template, and to reduce all templates of all spaxels afterwards."""
@@ -202,19 +217,21 @@ class BasisPainter(AbstractPainter):
         return -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
 
     def _of_templates(
-        self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
+        self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, self.kernel)
+        amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel)
         n_template, n_spaxel, n_node = amounts.shape
         coefficients, exact = jnp.asarray(self.coefficients), lax.Precision.HIGHEST
         ranked = jnp.matmul(coefficients.T, amounts.reshape(n_template, -1), precision=exact)
         return jnp.moveaxis(ranked.reshape(self.rank, n_spaxel, n_node), 0, 2), counters
 
     def _of_coefficients(
-        self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
+        self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         coefficients = jnp.asarray(self.coefficients)
-        return coefficient_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, self.kernel, coefficients)
+        return coefficient_histogram(
+            look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel, coefficients
+        )
 
     def _behind_dust(
         self,
@@ -222,7 +239,7 @@ class BasisPainter(AbstractPainter):
         look: Look,
         particles: Any,
         spaxels: Spaxels,
-        chunk: int,  # noqa: ARG002
+        at_once: AtOnce,  # noqa: ARG002
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         coefficients = jnp.asarray(self.coefficients)
         return dusty_histogram(look, particles, self.axes, self.nodes, spaxels, coefficients, colours)

@@ -1,15 +1,35 @@
 """Seconds that a run takes, by rates of the platform: to choose between ways to the same cube, not to predict."""
 
-from typing import NamedTuple
+import math
+from typing import Literal, NamedTuple
 
 import jax
 
-_TYPICAL_RANK = 96
-_TYPICAL_STEP = 40.0
+_PRODUCTS_OF_OWN = 2.4
+"""Products of functions of A(V) with coefficients that are kept, over coefficients (most functions matter little)."""
+
+
+class BasisSize(NamedTuple):
+    """Basis spectra, and km/s between velocity nodes; behind dust of the particles' own also coefficients of the
+    templates without it, and functions of A(V) (0: no dust)."""
+
+    rank: int
+    step: float
+    n_own: int = 0
+    n_factor: int = 0
+
+
+_TYPICAL = BasisSize(rank=96, step=40.0)
 
 
 class Work(NamedTuple):
-    """Sizes of a run: particles, spaxels that each touches, spaxels, templates, bins, fine bins."""
+    """Sizes of what one source costs.
+
+    Particles, spaxels that each touches, painted spaxels, templates, bins; fine bins that a template falls on, the
+    wavelengths that it is given at there, bins that a vector of its basis is projected on; the size of that basis;
+    spaxels that are projected where the PSF acts on coefficients; a PSF that is one for all wavelengths (by two `bands`
+    or as an `image`); and whether numbers have 64 bits.
+    """
 
     n_particle: int
     n_corner: int
@@ -17,6 +37,12 @@ class Work(NamedTuple):
     n_template: int
     n_wave: int
     n_fine: int
+    n_rest: int
+    n_reached: int | float
+    n_seen: int
+    size: BasisSize = _TYPICAL
+    psf: Literal["none", "bands", "image"] = "none"
+    is_wide: bool = False
 
 
 class Rates(NamedTuple):
@@ -34,8 +60,28 @@ class Rates(NamedTuple):
     """In products of float32 matrices."""
     direct_value: float
     """Per particle and fine bin of method `direct`."""
+    rest_value: float
+    """Per particle and wavelength of the templates, the same."""
+    dimmed_value: float
+    """The same behind dust of the particles' own, beside it."""
     matrix_value: float
     """Per velocity node, basis spectrum and fine bin, in the making of the projection matrix."""
+    voxel: float
+    """Per spaxel and bin of either method."""
+    direct_voxel: float
+    """Per painted spaxel and fine bin of method `direct`, beside it: sums begun, and seen by the detector."""
+    tile_share: float
+    """Per particle and spaxel behind dust: sorted into tiles of one spaxel."""
+    tile_flop: float
+    """In the small products of these tiles."""
+    bands_value: float
+    """Per painted spaxel and image that is convolved with a PSF by two banded matrices."""
+    image_value: float
+    """The same for any other PSF that is one for all wavelengths."""
+    wide_product: float
+    """How many times as long products of matrices, voxels and images take in 64 bits."""
+    wide_spectrum: float
+    """The same of the spectra of particles in method `direct`."""
     gathered_voxel: float
     """Per voxel that all devices are given, beside `gather_start`."""
     gather_start: float
@@ -45,25 +91,83 @@ class Rates(NamedTuple):
     """Numbers computed at once from a chunk: few enough for a processor's cache, enough to keep an accelerator busy."""
     products_at_once: int
     """Numbers that a deposit kernel multiplies out, in 64 bits, before it adds them: the same for its inner loop."""
+    passes_over: bool
+    """Whether pieces of particles that add nothing are passed over: not where all of a chunk are added at once."""
 
     def direct_seconds(self, work: Work) -> float:
+        """Every particle's spectrum; all bins of their sums seen and convolved."""
+        voxels = work.n_spaxel * work.n_fine * self.direct_voxel
+        return self.spectra_seconds(work) + self._as_wide(work, voxels + self.psf_seconds(work, work.n_wave))
+
+    def spectra_seconds(self, work: Work) -> float:
         """Every particle's spectrum, collected in fine bins and added to each of its spaxels."""
-        return work.n_particle * work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
+        at_rest = self.rest_value + (self.dimmed_value if work.size.n_factor else 0.0)
+        adding = work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
+        seconds = work.n_particle * (adding + work.n_rest * at_rest)
+        return seconds * (self.wide_spectrum if work.is_wide else 1.0)
+
+    def cube_seconds(self, work: Work) -> float:
+        """What either method takes beside its own: the cube itself."""
+        return self._as_wide(work, work.n_seen * work.n_wave * self.voxel)
 
     def basis_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
-        """Deposits of all particles, the two products, the making of the projection matrix, and the outliers.
+        """Deposits of all particles, the product with the projection matrix, the PSF where it acts, and the outliers.
 
-        Rank and velocity step are taken as typical of the default tolerance.
+        What is planned once, the basis and its matrix, is not counted.
         """
-        n_node = int(2 * velocity_limit / _TYPICAL_STEP) + 3
+        size = work.size
+        n_node = 2 * (math.ceil(velocity_limit / size.step) + 1) + 1
+        n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
+        if size.n_factor:
+            painting = self.tile_seconds(work, n_node)
+        else:
+            painting = min(
+                self.template_seconds(4 * deposits, n_cell, work.n_template, size.rank),
+                self.coefficient_seconds(deposits, n_cell, size.rank),
+            )
+        n_coefficient = n_node * size.rank
+        n_projected = work.n_spaxel if n_coefficient > work.n_wave else work.n_seen
+        projection = self.projection_seconds(n_projected, n_coefficient, work.n_reached)
+        seeing = self._as_wide(work, projection + self.psf_seconds(work, min(n_coefficient, work.n_wave)))
+        outliers = self.direct_seconds(work._replace(n_particle=n_outlier)) if n_outlier else 0.0
+        return painting + seeing + outliers
+
+    def span_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
+        """What it costs to span so many velocities by nodes, the making of the projection matrix counted.
+
+        Rank and velocity step are taken as typical, so that the span does not depend on estimates.
+        """
+        rank = _TYPICAL.rank
+        n_node = int(2 * velocity_limit / _TYPICAL.step) + 3
         n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
         painting = min(
-            self.template_seconds(4 * deposits, n_cell, work.n_template, _TYPICAL_RANK),
-            self.coefficient_seconds(deposits, n_cell, _TYPICAL_RANK),
+            self.template_seconds(4 * deposits, n_cell, work.n_template, rank),
+            self.coefficient_seconds(deposits, n_cell, rank),
         )
-        projection = self.projection_seconds(work.n_spaxel, n_node * _TYPICAL_RANK, work.n_wave)
-        matrix = n_node * _TYPICAL_RANK * work.n_fine * self.matrix_value
-        return painting + projection + matrix + self.direct_seconds(work._replace(n_particle=n_outlier))
+        projection = self.projection_seconds(work.n_spaxel, n_node * rank, work.n_wave)
+        matrix = n_node * rank * work.n_fine * self.matrix_value
+        outliers = n_outlier * work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
+        return painting + projection + matrix + outliers
+
+    def psf_seconds(self, work: Work, n_image: int) -> float:
+        """So many images convolved with a PSF that is one for all wavelengths; any other acts on the cube, whichever
+        method made it."""
+        value = {"none": 0.0, "bands": self.bands_value, "image": self.image_value}[work.psf]
+        return n_image * work.n_spaxel * value
+
+    def tile_seconds(self, work: Work, n_node: int) -> float:
+        """Sums behind dust: particles sorted, small products of each with the functions of its A(V), and of each tile
+        with the spectra that these add."""
+        size, shares = work.size, work.n_particle * work.n_corner
+        products = _PRODUCTS_OF_OWN * size.n_own * size.rank
+        width = min(n_node, 11)
+        single = 2 * (products + width * size.rank)
+        tiled = 2 * width * (size.n_factor * size.n_own + products / max(1.0, shares / (2 * work.n_spaxel)))
+        cells = work.n_spaxel * n_node * size.rank * self.histogram_value
+        return shares * (self.tile_share + min(single, tiled) * self.tile_flop) + cells
+
+    def _as_wide(self, work: Work, seconds: float) -> float:
+        return seconds * (self.wide_product if work.is_wide else 1.0)
 
     def template_seconds(self, n_deposit: int, n_cell: int, n_template: int, rank: int) -> float:
         """Sums per template in `n_cell` (spaxel, velocity node) cells, then the product with the coefficients.
@@ -76,7 +180,7 @@ class Rates(NamedTuple):
         """Sums of `rank` coefficients of each particle in each of its spaxels."""
         return rank * (n_deposit * self.coefficient + n_cell * self.histogram_value)
 
-    def projection_seconds(self, n_spaxel: int, n_coefficient: int, n_wave: int) -> float:
+    def projection_seconds(self, n_spaxel: int, n_coefficient: int, n_wave: int | float) -> float:
         """The product that takes the coefficients of every spaxel to the detector's bins."""
         return 2 * n_spaxel * n_coefficient * n_wave * self.flop
 
@@ -92,12 +196,23 @@ _CPU = Rates(
     histogram_value=10e-9,
     flop=1 / 150e9,
     direct_value=18e-9,
+    rest_value=8e-9,
+    dimmed_value=6e-9,
     matrix_value=12e-9,
+    voxel=3e-9,
+    direct_voxel=2e-9,
+    tile_share=200e-9,
+    tile_flop=1 / 50e9,
+    bands_value=5e-9,
+    image_value=18e-9,
+    wide_product=2.0,
+    wide_spectrum=1.4,
     gathered_voxel=16e-9,
     gather_start=0.02,
     chunk=8192,
     values_at_once=1 << 17,
     products_at_once=1 << 15,
+    passes_over=True,
 )
 
 RATES: dict[str, Rates] = {
@@ -108,24 +223,40 @@ RATES: dict[str, Rates] = {
         coefficient=0.5e-9,
         histogram_value=16 / 2.3e12,
         flop=1 / 50e12,
-        direct_value=0.25e-9,
+        direct_value=0.4e-9,
+        rest_value=0.02e-9,
+        dimmed_value=0.05e-9,
         matrix_value=_CPU.matrix_value,
+        voxel=8 / 2.3e12,
+        direct_voxel=16 / 2.3e12,
+        tile_share=1e-9,
+        tile_flop=1 / 10e12,
+        bands_value=16 / 2.3e12,
+        image_value=100 / 2.3e12,
+        wide_product=1.5,
+        wide_spectrum=2.0,
         gathered_voxel=4 / 35e9,
         gather_start=12 * 10e-6,
         chunk=1 << 20,
         values_at_once=1 << 24,
         products_at_once=1 << 24,
+        passes_over=False,
     ),
 }
 """Rates by JAX's name of the platform; one that is not in the table is given the rates of "cpu".
 
+A table, not a measurement at the start of a run: only ratios of rates matter, and they differ little from one processor
+to the next, while a busy machine would measure others from run to run and take another method for the same cube.
+
 | platform | source |
 |---|---|
-| cpu | measured on two cores by `tests/benchmarks/engine.py` (docs/benchmarks.md) |
+| cpu | measured on two cores by `tests/benchmarks/engine.py` and `methods.py` (docs/benchmarks.md) |
 | gpu | measured on an NVIDIA H100 (docs/benchmarks.md) |
 
-Two rates of "gpu" are assumed: the link moves 4 bytes for each voxel at 35 GB/s, in 12 hops of 10 us; the projection
-matrix, mostly the host's work, takes as long as for "cpu".
+Of "gpu" are not measured, but assumed: the link, which moves 4 bytes for each voxel at 35 GB/s in 12 hops of 10 us;
+the projection matrix, mostly the host's work, which takes as long as for "cpu";
+`rest_value`, `dimmed_value`, and those of tiles, PSFs and 64 bits; `voxel` and `direct_voxel` are bytes over the
+measured 2.3 TB/s.
 """
 
 

@@ -1,16 +1,18 @@
 """The sums over particles that `basis` needs: the amount of each template at each velocity node in each spaxel."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
-from rubix_like.engine.kernels.deposits import Spaxels, sum_deposits
+from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, sum_pieces
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
+from rubix_like.engine.kernels.pieces import Pieces
 from rubix_like.engine.painter import Look, View
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
@@ -37,7 +39,7 @@ def template_histogram(
     axes: TemplateAxes,
     nodes: VelocityNodes,
     spaxels: Spaxels,
-    chunk: int,
+    at_once: AtOnce,
     kernel: AbstractDepositKernel,
 ) -> tuple[Float[Array, "template spaxel velocity"], SourceCounters]:
     """Amounts per template, spaxel and velocity node, of the `spaxels` = (first, number) on the grid.
@@ -47,17 +49,19 @@ def template_histogram(
     """
     n_row = spaxels[1] * nodes.n_node
 
-    def contribute(own: Any) -> tuple[tuple[Factors], SourceCounters]:
-        view, counters = look(own)
+    def factors_of(view: View) -> Factors:
         row, share, node_weight = _rows(view, nodes, spaxels)
         corners = view.corners(axes)
         shape = len(row), row.shape[1] * axes.n_corner
         rows = (row[:, :, None] + n_row * corners.index[:, None, :]).reshape(shape)
         shares = (share[:, :, None] * corners.weight[:, None, :]).reshape(shape)
-        return (Factors(rows, shares, node_weight, jnp.ones((len(row), 1), share.dtype)),), counters
+        return Factors(rows, shares, node_weight, jnp.ones((len(row), 1), share.dtype))
 
-    shape, dtype = (axes.n_template * n_row, 1), jnp.result_type(nodes.step)
-    (cells,), counters = sum_deposits(contribute, particles, kernel, (shape,), no_counts(axes, dtype), chunk, dtype)
+    see, shape = _seen_by(look, nodes, spaxels, at_once.added), (axes.n_template * n_row, 1)
+    dtype = jnp.result_type(nodes.step)
+    cells, counters = sum_pieces(
+        see, factors_of, particles, kernel, shape, no_counts(axes, dtype), at_once.looked, dtype
+    )
     return cells.reshape(axes.n_template, spaxels[1], nodes.n_node), counters
 
 
@@ -67,7 +71,7 @@ def coefficient_histogram(
     axes: TemplateAxes,
     nodes: VelocityNodes,
     spaxels: Spaxels,
-    chunk: int,
+    at_once: AtOnce,
     kernel: AbstractDepositKernel,
     coefficients: Float[Array, "template rank"],
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
@@ -77,15 +81,36 @@ def coefficient_histogram(
     spaxel: for few particles, or many spaxels.
     """
 
-    def contribute(own: Any) -> tuple[tuple[Factors], SourceCounters]:
-        view, counters = look(own)
+    def factors_of(view: View) -> Factors:
         row, *weights = _rows(view, nodes, spaxels)
         values = *weights, weighted_rows(coefficients, view.corners(axes))
-        return (Factors(row, *(value.astype(jnp.float64) for value in values)),), counters
+        return Factors(row, *(value.astype(jnp.float64) for value in values))
 
-    shape, dtype = (spaxels[1] * nodes.n_node, coefficients.shape[1]), jnp.result_type(nodes.step)
-    (rows,), counters = sum_deposits(contribute, particles, kernel, (shape,), no_counts(axes, dtype), chunk, dtype)
+    see, shape = _seen_by(look, nodes, spaxels, at_once.added), (spaxels[1] * nodes.n_node, coefficients.shape[1])
+    dtype = jnp.result_type(nodes.step)
+    rows, counters = sum_pieces(
+        see, factors_of, particles, kernel, shape, no_counts(axes, dtype), at_once.looked, dtype
+    )
     return rows.reshape(spaxels[1], nodes.n_node, -1), counters
+
+
+def _seen_by(
+    look: Look, nodes: VelocityNodes, spaxels: Spaxels, piece: int
+) -> Callable[[Any], tuple[Pieces, SourceCounters]]:
+    """Function from a chunk of particles to the view of those that are seen, in pieces, and the counters of all."""
+
+    def see(own: Any) -> tuple[Pieces, SourceCounters]:
+        view, counters = look(own)
+        return Pieces.of(view, _seen(view, nodes, spaxels).any(axis=1), piece), counters
+
+    return see
+
+
+def _seen(view: View, nodes: VelocityNodes, spaxels: Spaxels) -> Bool[Array, "particle corner"]:
+    """Which shares of particles lie in the `spaxels` and move within the nodes."""
+    first, n_spaxel = spaxels
+    slow = jnp.abs(view.v_los) <= nodes.limit
+    return (view.spaxel >= first) & (view.spaxel < first + n_spaxel) & slow[:, None]
 
 
 def _rows(
@@ -95,11 +120,9 @@ def _rows(
 
     The amount is 0 where the share is outside, or the particle too fast (or not finite).
     """
-    first, n_spaxel = spaxels
-    slow = jnp.abs(view.v_los) <= nodes.limit
-    seen = (view.spaxel >= first) & (view.spaxel < first + n_spaxel) & slow[:, None]
+    seen, slow = _seen(view, nodes, spaxels), jnp.abs(view.v_los) <= nodes.limit
     v_los = jnp.where(slow, view.v_los, jnp.zeros_like(view.v_los))
     node, node_weight = bspline.deposit(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)
-    row = jnp.where(seen, view.spaxel - first, jnp.zeros_like(view.spaxel)) * nodes.n_node + node[:, None]
+    row = jnp.where(seen, view.spaxel - spaxels[0], jnp.zeros_like(view.spaxel)) * nodes.n_node + node[:, None]
     share = jnp.where(seen, view.share * view.amount[:, None], jnp.zeros_like(view.share))
     return row, share, node_weight

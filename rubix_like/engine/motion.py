@@ -84,7 +84,7 @@ def plan_motion(fast: FastParticles, work: Work) -> Motion:
     """
     shares = np.concatenate([[0.0], np.cumsum(fast.light)]) / max(fast.total_light, np.finfo(float).tiny)
     found = [
-        (rates_here().basis_seconds(work, limit, capacity), capacity, limit, shares[capacity])
+        (rates_here().span_seconds(work, limit, capacity), capacity, limit, shares[capacity])
         for capacity in _CAPACITIES
         if capacity < fast.number
         for limit in [_rung(float(fast.speed[capacity]))]

@@ -23,16 +23,17 @@ from rubix_like.ssp import SSPLibrary
 class SourcePlan:
     """How one source is painted (`plan_source` makes it, of lines `plan_lines`).
 
-    `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
-    |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
-    instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities; `narrowest`: of
-    lines, the smallest velocity_dispersion (km/s) that they may be given; `unseen`: names of lines that do not reach
-    the detector; `own`: what else the source's `plan` made for its `build`.
+    `method`: the painter's, never "auto", and the `reason` for it; `motion`: what the velocity nodes of `basis` span;
+    `velocity_limit`: largest |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the
+    templates' resolution to the instrument's; `covered` (wave,): which detector bins the templates reach at all these
+    velocities; `narrowest`: of lines, the smallest velocity_dispersion (km/s) that they may be given; `unseen`: names
+    of lines that do not reach the detector; `own`: what else the source's `plan` made for its `build`.
     """
 
     templates: Templates | LineTemplates
     spread: LineSpread
     method: str
+    reason: str
     motion: Motion
     velocity_limit: float
     covered: Bool[ndarray, " wave"]

@@ -1,5 +1,8 @@
 """How a source is painted: its line spread, method, velocities, and which bins it covers."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from jaxtyping import Bool
 from numpy import ndarray
 
@@ -7,12 +10,17 @@ from rubix_like.engine.cost import Work, rates_here
 from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import CORNERS
+from rubix_like.engine.spectra.basis_size import basis_size
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.detector import LineSpread
+from rubix_like.instrument.detector import LineSpread, rest_window
 from rubix_like.instrument.response import n_fine_bins
 from rubix_like.physics.templates import Templates
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0
+_NAMED = "engine.method"
+_WORTH = 0.005
+"""Seconds per cube that `basis` must save."""
+
 _VELOCITY_LADDER = (1000.0, 2000.0, 4000.0, 8000.0, 16000.0, 32000.0)
 
 
@@ -35,14 +43,21 @@ def plan_source(
     fast = setup.particles.get(kind)
     spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
     velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
-    chosen, motion = method_and_motion(method or engine.method, limit, fast, work_of(setup, spread, fast))
+
+    work = work_of(setup, spread, fast, OnBins.of_spectra(spread))
+
+    def sized() -> Work:
+        return work._replace(size=basis_size(templates, spread, engine.tolerance))
+
+    chosen = choose_method(method or engine.method, limit, fast, work, sized)
     return SourcePlan(
         templates=templates,
         spread=spread,
-        method=chosen,
-        motion=motion,
+        method=chosen.method,
+        reason=chosen.reason,
+        motion=chosen.motion,
         velocity_limit=velocity_limit,
-        covered=_covered(spread, max(velocity_limit, motion.limit + LARGEST_STEP)),
+        covered=_covered(spread, max(velocity_limit, chosen.motion.limit + LARGEST_STEP)),
     )
 
 
@@ -79,40 +94,82 @@ def _covered(spread: LineSpread, velocity_limit: float) -> Bool[ndarray, " wave"
     return covered
 
 
-def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None) -> Work:
-    """The sizes that costs go by."""
-    instrument, painting, widths = setup.instrument, setup.painting, setup.widths
+class OnBins(NamedTuple):
+    """Of a source's templates: fine bins that one falls on, wavelengths that it is given at there, and bins that each
+    vector of the basis is projected on."""
+
+    n_fine: int
+    n_rest: int
+    n_reached: int | float
+
+    @staticmethod
+    def of_spectra(spread: LineSpread) -> "OnBins":
+        """All bins, and the wavelengths that they see at rest."""
+        bins = spread.bins
+        edges = bins.to_vacuum(bins.edges) / (1.0 + spread.redshift)
+        window = rest_window(spread.templates.rest_wavelength, edges, 0.0)
+        return OnBins(n_fine_bins(bins, spread), window.stop - window.start, bins.n_wave)
+
+
+def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bins: OnBins) -> Work:
+    """The sizes that costs go by, for a basis of typical size."""
+    instrument, painting, widths, psf = setup.instrument, setup.painting, setup.widths, setup.instrument.psf
     n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
+    painted = instrument.footprint.painted(instrument.psf_reach, painting.cells).painted(beyond).n_element
+    is_one = psf is not None and psf.node_wavelength is None and setup.pipeline.has_cube_stage("psf")
     return Work(
         n_particle=0 if fast is None else fast.number,
         n_corner=CORNERS[setup.config.engine.deposit] ** 2 * n_shared,
-        n_spaxel=n_layer * instrument.footprint.painted(instrument.psf_reach, painting.cells).painted(beyond).n_element,
+        n_spaxel=n_layer * painted,
         n_template=spread.templates.axes.n_template,
         n_wave=instrument.bins.n_wave,
-        n_fine=n_fine_bins(instrument.bins, spread),
+        n_fine=on_bins.n_fine,
+        n_rest=on_bins.n_rest,
+        n_reached=on_bins.n_reached,
+        n_seen=instrument.footprint.n_element if is_one else n_layer * painted,
+        psf="none" if psf is None or not is_one else "bands" if psf.is_separable else "image",
+        is_wide=setup.config.engine.precision == "float64",
     )
 
 
-def method_and_motion(
-    method: str, velocity_range: float | None, fast: FastParticles | None, work: Work
-) -> tuple[str, Motion]:
+class MethodChoice(NamedTuple):
+    """The method of a source, the span of the velocity nodes of `basis`, and why it is this method."""
+
+    method: str
+    motion: Motion
+    reason: str
+
+
+def choose_method(
+    method: str, velocity_range: float | None, fast: FastParticles | None, work: Work, sized: Callable[[], Work]
+) -> MethodChoice:
     """The method, `auto` decided, and the span of the velocity nodes of `basis`.
 
-    `auto` is the cheaper of the two by the rates of `cost`; `direct` where nothing says how fast the particles are.
+    `sized` gives the `work` with the size of the basis, where that matters.
+
+    `auto` is the cheaper of the two for each cube by the rates of `cost`, whatever is planned before the first one. It
+    is `direct`, which is exact and plans little, where `basis` would save no more than some milliseconds, or where
+    nothing says how fast the particles are; and `basis` where their number is not known.
     """
-    unknown = fast is None and velocity_range is None
-    if method == "basis" and unknown:
-        raise ConfigError(
-            "engine.velocity_range: expected the largest |v_los| for method 'basis' in a pipeline that is built "
-            "without a galaxy, got null; give it (e.g. 1000 km/s) or pass the galaxy to Pipeline.from_config"
-        )
-    if method == "direct" or (method == "auto" and unknown):
-        return "direct", Motion(0.0, 0)
+    if fast is None and velocity_range is None:
+        if method == "basis":
+            raise ConfigError(
+                "engine.velocity_range: expected the largest |v_los| for method 'basis' in a pipeline that is built "
+                "without a galaxy, got null; give it (e.g. 1000 km/s) or pass the galaxy to Pipeline.from_config"
+            )
+        return MethodChoice("direct", Motion(0.0, 0), "no galaxy to plan from" if method == "auto" else _NAMED)
+    if method == "direct":
+        return MethodChoice("direct", Motion(0.0, 0), _NAMED)
     motion = Motion(velocity_range or 0.0, 0)
-    if fast is not None and velocity_range is None:
+    if fast is None:
+        return MethodChoice("basis", motion, "no galaxy to plan from" if method == "auto" else _NAMED)
+    if velocity_range is None:
         motion = plan_motion(fast, work)
     if method != "auto":
-        return method, motion
-    rates = rates_here()
-    by_basis = rates.basis_seconds(work, motion.limit, motion.capacity)
-    return ("direct" if fast is not None and rates.direct_seconds(work) < by_basis else "basis"), motion
+        return MethodChoice(method, motion, _NAMED)
+    sizes, rates = sized(), rates_here()
+    either = rates.cube_seconds(sizes)
+    by_basis = either + rates.basis_seconds(sizes, motion.limit, motion.capacity)
+    by_direct = either + rates.direct_seconds(sizes)
+    reason = f"about {by_basis:.2g} s a cube by basis, {by_direct:.2g} s by direct"
+    return MethodChoice("direct" if by_direct < by_basis + _WORTH else "basis", motion, reason)

@@ -17,7 +17,7 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
 from rubix_like.engine.painter import AbstractPainter, Images, Sum, View
 from rubix_like.engine.spaxels import SpaxelGrid, field_of
-from rubix_like.forward.fields.field import sum_field
+from rubix_like.forward.fields.field import Counted, sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums
 from rubix_like.forward.products.sums import ProductImages, Sighting
@@ -39,13 +39,14 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
 
 class Partial(eqx.Module):
     """Sums over particles: one painter's partial and the counters of each source; the maps' sums over stars, over gas
-    and over emission lines."""
+    and over emission lines; over the templates that the stars shine as, for their attenuation."""
 
     light: tuple[Any, ...]
     counters: tuple[SourceCounters, ...]
     products: Float[Array, "spaxel column"] | None
     gas: GasSums | None
     lines: tuple[Float[Array, "_ _"], ...]
+    attenuation: Float[Array, "template own"] | None
 
 
 Fields = Mapping[str, Any]
@@ -104,12 +105,14 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, pa
         _paint_source(plan, tables, parameters, fields, source, own)
         for source, own in zip(tables.paint, particles[: len(tables.paint)], strict=True)
     ]
+    stars, attenuation = _paint_products(plan, tables, parameters, fields, particles)
     return Partial(
         light=tuple(light for light, _ in sums),
         counters=tuple(counters for _, counters in sums),
-        products=_paint_products(plan, tables, parameters, fields, particles),
+        products=stars,
         gas=None if tables.gas is None else _paint_gas(plan, tables, parameters, particles[-1]),
         lines=() if tables.lines is None else _paint_lines(plan, tables, parameters, fields, particles),
+        attenuation=attenuation,
     )
 
 
@@ -159,11 +162,12 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
 
 def _paint_products(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
-) -> Float[Array, "spaxel column"] | None:
-    """The sums over stars that maps are made of, whether or not they are painted; nothing where the run makes none."""
-    products = tables.products
+) -> tuple[Float[Array, "spaxel column"], Float[Array, "template own"] | None] | tuple[None, None]:
+    """The sums over stars that maps, and the attenuation curve, are made of, whether or not the stars are painted;
+    nothing where the run makes none."""
+    products, attenuation = tables.products, tables.attenuation
     if products is None:
-        return None
+        return None, None
 
     def look(chunk: Any) -> Sighting:
         scene = star_scene(chunk, tables.alignment, tables.arcsec_per_kpc)
@@ -172,7 +176,9 @@ def _paint_products(
         place = tables.grid.weights(scene.position, scene.smoothing_length, products.kind)
         return Sighting(chunk, scene, coordinates, *place)
 
-    return products.paint(look, particles[products.reader], tables.grid, plan.chunk, parameters)
+    stars = particles[products.reader]
+    sums = products.paint(look, stars, tables.grid, plan.chunk, parameters)
+    return sums, None if attenuation is None else attenuation.paint(look, stars, tables.footprint, plan.chunk)
 
 
 def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:
@@ -253,7 +259,7 @@ class Voxels(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What the compiled function returns: voxels, what is the same on all devices, counters by source."""
+    """What the compiled function returns: voxels, what is the same on all devices, counters by source and field."""
 
     voxels: Voxels
     moments: Float[Array, "y x 2"]
@@ -296,7 +302,9 @@ def finish(
     if products is not None:
         before = field_of(products, tables.footprint, plan.cells)
         products = _image_sets(tables, parameters, partial, before, moments[:, :, 2:])
-    return Observed(voxels, moments[:, :, :2], products, dict(zip(plan.sources, partial.counters, strict=True)))
+    counters = dict(zip(plan.sources, partial.counters, strict=True))
+    counters |= {name: field.counters for name, field in fields.items() if isinstance(field, Counted)}
+    return Observed(voxels, moments[:, :, :2], products, counters)
 
 
 def _image_sets(
@@ -313,7 +321,15 @@ def _image_sets(
         reference=parameters.observation.velocity_offset,
         transmission=None if tables.lines is None else screen_transmission(tables.lines.screen, parameters),
         gas=() if partial.gas is None else partial.gas.names,
+        starlight=_starlight(tables, parameters, partial),
     )
+
+
+def _starlight(tables: Tables, parameters: Parameters, partial: Partial) -> Float[Array, "2 wave"] | None:
+    """The light of all stars before dust and behind it."""
+    if tables.attenuation is None or partial.attenuation is None:
+        return None
+    return tables.attenuation.light(partial.attenuation, parameters)
 
 
 def _product_images(

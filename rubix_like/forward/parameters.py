@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from rubix_like.config import RunConfig
@@ -30,7 +31,7 @@ class Parameters(SimpleNamespace):
     @classmethod
     def build(cls, config: RunConfig, dtype: str) -> "Parameters":
         """The values of a configuration."""
-        return cls.of({name: jnp.asarray(value, dtype) for name, value in config.numbers().items()})
+        return cls.of({name: jnp.asarray(np.asarray(value, dtype)) for name, value in config.numbers().items()})
 
     @classmethod
     def of(cls, leaves: Mapping[str, Array]) -> "Parameters":

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.maps import Maps
@@ -23,6 +24,7 @@ from rubix_like.engine.counters import check_counters
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
+from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
@@ -218,6 +220,8 @@ class Pipeline(eqx.Module):
         for name, source in zip(self.plan.sources, self.tables.paint, strict=True):
             what = name if name == source.kind else f"particles of source '{name}'"
             check_counters(observed.counters[name], what, own_copy(source.painter.velocity_limit))
+        if DUST_COLUMN in observed.counters:
+            check_dust(own_copy(observed.counters[DUST_COLUMN]))
         frame = self.frame
         return {
             "bins": frame.bins,

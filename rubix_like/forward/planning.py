@@ -19,7 +19,13 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
 from rubix_like.forward.fields.field import AbstractField
-from rubix_like.forward.product_planning import plan_gas, plan_line_maps, plan_products, products_notes
+from rubix_like.forward.product_planning import (
+    plan_attenuation,
+    plan_gas,
+    plan_line_maps,
+    plan_products,
+    products_notes,
+)
 from rubix_like.forward.products.line_choice import choose_lines, line_notes
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
@@ -76,6 +82,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         fields=tuple(fields.values()),
         gas=plan_gas(setup),
         lines=plan_line_maps(setup, paint, cube, lines),
+        attenuation=plan_attenuation(setup, cube),
     )
     notes = (
         *(() if alignment is None else alignment.notes),

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.cube.maps import LineAxes, MapLabel, ProductAxes
+from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, MapLabel, ProductAxes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.forward.census import Census
+from rubix_like.forward.products.dust_sums import AttenuationTables
 from rubix_like.forward.products.gas_sums import GasTables
 from rubix_like.forward.products.line_sums import LineTables
 from rubix_like.forward.products.sums import ProductTables
@@ -36,9 +37,11 @@ def plan_products(
     limits = [plan.velocity_limit for plan in setup.sources.values()]
     fastest = limits[reader % len(limits)] if census is None else float(census.fast.speed[0])
     tables = ProductTables.build(setup, reader, fastest)
-    screens = [stage for stage in stages if isinstance(stage, Dust)]
-    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if screens else None
-    return _behind_dust(dataclasses.replace(tables, screen=screen), setup)
+    has_screen = any(isinstance(stage, Dust) for stage in stages)
+    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if has_screen else None
+    products = setup.config.products
+    has_dust = products is not None and products.dust
+    return _behind_dust(dataclasses.replace(tables, screen=screen, has_dust=has_dust), setup)
 
 
 def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
@@ -52,6 +55,15 @@ def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
     return dataclasses.replace(
         tables, axes=templates.axes, in_front=DustInFront.of(setup), dust=dust.factors, dimmed=dust.parts
     )
+
+
+def plan_attenuation(setup: Setup, stages: tuple[Any, ...]) -> AttenuationTables | None:
+    """Tables for the attenuation curve of the stars; None where the run makes no maps of dust."""
+    products = setup.config.products
+    if products is None or not products.dust:
+        return None
+    templates = seen_through_dust(setup.library.templates(), setup)
+    return AttenuationTables.build(setup, templates, has_screen=any(isinstance(stage, Dust) for stage in stages))
 
 
 def plan_gas(setup: Setup) -> GasTables | None:
@@ -86,7 +98,23 @@ def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes |
         fields=tuple(MapLabel(name, *words) for name, words in mapped if words is not None),
         has_gas=run_tables.gas is not None,
         lines=lines,
+        dust=_dust_axes(setup, run_tables, lines),
     )
+
+
+def _dust_axes(setup: Setup, tables: Tables, lines: LineAxes | None) -> DustAxes | None:
+    """What maps of dust need; by the curve of the section `dust`, be it of the particles or of the screen."""
+    if tables.attenuation is None:
+        return None
+    places = {} if lines is None else {line.name: line.wavelength for line in lines.lines}
+    wavelength = np.asarray(tables.attenuation.wavelength)
+    if any(name not in places for name in BALMER_LINES):
+        return DustAxes(wavelength, None)
+    both = np.array([places[name] for name in BALMER_LINES])
+    curve = seen_through_dust(setup.library.templates(), setup).attenuation
+    stretch = 1.0 + setup.config.observation.redshift
+    relative = relative_attenuation(setup, both * stretch) if curve is None else curve(both)
+    return DustAxes(wavelength, None if relative is None else float(relative[1] - relative[0]))
 
 
 def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.config.sections.dust import DUST_COLUMN, DustSettings, ParticleDustSettings
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.meta import Meta, MetaValue
@@ -15,6 +15,7 @@ from rubix_like.engine.setup import Setup
 from rubix_like.forward.stages.noise_models import describe_noise
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.physics.dust_curves import CURVES
 from rubix_like.version import __version__
 
 Report = Mapping[str, Any]
@@ -65,9 +66,18 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
         "lsf_not_of": ", ".join(setup.narrower) or None,
         "pipeline": setup.pipeline.name,
         "method": plan.method,
+        "method_reason": _reasons(setup),
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
+
+
+def _reasons(setup: Setup) -> str:
+    """Why each source is painted by its method."""
+    found = {name: plan.reason for name, plan in setup.sources.items()}
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{name}: {reason}" for name, reason in found.items())
 
 
 def _library_entries(setup: Setup) -> dict[str, str]:
@@ -77,15 +87,21 @@ def _library_entries(setup: Setup) -> dict[str, str]:
     return {"ssp_library": setup.library.name, "ssp_citation": setup.library.citation}
 
 
-def _dust_entries(setup: Setup) -> dict[str, str | int | float]:
+def _slope(dust: DustSettings | ParticleDustSettings) -> float | None:
+    """That of the curve, where it has one."""
+    return CURVES.find(dust.curve).slope if dust.slope is None else dust.slope
+
+
+def _dust_entries(setup: Setup) -> dict[str, str | int | float | None]:
     """The dust that the light went through: none where the pipeline has no stage or field for it."""
     dust, screen = setup.config.dust, setup.config.screen
-    entries: dict[str, str | int | float] = {}
+    entries: dict[str, str | int | float | None] = {}
     if screen is not None and setup.pipeline.has_cube_stage("dust"):
         entries |= {
             "dust_a_v": screen.a_v,
             "dust_r_v": screen.resolved_r_v,
             "dust_curve": screen.curve,
+            "dust_slope": _slope(screen),
             "dust_place": screen.place,
         }
     if isinstance(dust, ParticleDustSettings) and setup.pipeline.has_field(DUST_COLUMN):
@@ -93,9 +109,14 @@ def _dust_entries(setup: Setup) -> dict[str, str | int | float]:
             "dust_kind": dust.kind,
             "dust_gas_curve": dust.curve,
             "dust_gas_r_v": dust.resolved_r_v,
+            "dust_gas_slope": _slope(dust),
             "dust_to_metal": dust.dust_to_metal,
             "dust_opacity": dust.opacity,
+            "dust_cold": dust.cold,
+            "dust_hot": dust.hot_dust,
             "dust_a_v_birth": dust.a_v_birth,
+            "dust_birth_age": dust.birth_age,
+            "dust_largest": dust.largest,
             "dust_cells": dust.cells,
         }
         if dust.has_birth_clouds:

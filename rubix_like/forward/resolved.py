@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import jax
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
+from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
+from rubix_like.errors import ConfigError
 from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.line_choice import named_lines
 from rubix_like.forward.sources.lines import line_templates
@@ -55,6 +57,7 @@ def resolve(config: RunConfig) -> Resolved:
     n_parts = jax.process_count() if config.devices.is_sharded else 1
     check_early(config, n_parts)
     pipeline = painted_pipeline(config)
+    _check_dust_maps(config, pipeline)
     painting = plan_painting(config, pipeline)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     return Resolved(
@@ -82,3 +85,20 @@ def painted_pipeline(config: RunConfig) -> PipelineSettings:
     if NUCLEUS not in {field.name for field in fields}:
         fields.append(StageSettings(name=NUCLEUS))
     return pipeline.model_copy(update={"fields": tuple(fields), "paint": tuple(paint)})
+
+
+def _check_dust_maps(config: RunConfig, pipeline: PipelineSettings) -> None:
+    """Raise ConfigError for maps of dust in a run without any, or with a pipeline that has no place for it."""
+    if config.products is None or not config.products.dust:
+        return
+    if config.dust is None:
+        raise ConfigError(
+            "products.dust: expected a run with dust, got dust: null; give the section, such as dust: {kind: "
+            "particles}, or set products.dust: false"
+        )
+    of_particles = isinstance(config.dust, ParticleDustSettings) and pipeline.has_field(DUST_COLUMN)
+    if not of_particles and not (config.screen is not None and pipeline.has_cube_stage("dust")):
+        raise ConfigError(
+            f"products.dust: expected a pipeline with the field '{DUST_COLUMN}' (dust of kind particles) or the stage "
+            f"'dust' (a screen), got '{pipeline.name}' without; add it to the pipeline, or set products.dust: false"
+        )

@@ -10,6 +10,7 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField
+from rubix_like.forward.products.dust_sums import AttenuationTables
 from rubix_like.forward.products.gas_sums import GasTables
 from rubix_like.forward.products.line_sums import LineTables
 from rubix_like.forward.products.sums import ProductTables
@@ -43,7 +44,7 @@ class Tables(eqx.Module):
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
     that are painted, also beyond the field; the stages hold their own tables;
     `kernel`: adds up fields; `products`, `gas`, `lines`: tables for maps of stars, of gas and of emission lines (None:
-    no maps).
+    no maps); `attenuation`: for the curve that goes with maps of dust.
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
@@ -58,6 +59,7 @@ class Tables(eqx.Module):
     fields: tuple[AbstractField, ...] = ()
     gas: GasTables | None = None
     lines: LineTables | None = None
+    attenuation: AttenuationTables | None = None
 
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:

@@ -22,8 +22,8 @@ from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws
 from rubix_like.physics.numbered_random import numbered_normal, numbered_uniform
 
-Uniforms = Float[Array, "particle 4"]
-Normals = Float[Array, "particle 5"]
+Uniforms = Float[Array | ndarray, "particle 4"]
+Normals = Float[Array | ndarray, "particle 5"]
 Scalar = Float[Array, ""]
 
 BULGE_TRUNCATION: float = 20.0
@@ -40,7 +40,8 @@ _SMALLEST_UNIFORM = 2.0**-22  # still inside (0, 1) as float32, so that logarith
 
 
 class ComponentDraws(eqx.Module):
-    """Base draws of one component: uniforms inside (0, 1) for the positions, standard normals for the rest."""
+    """Base draws of one component: uniforms inside (0, 1) for the positions, standard normals for the rest; as drawn,
+    arrays of the host."""
 
     uniform: Uniforms
     normal: Normals
@@ -86,7 +87,7 @@ class BaseDraws(eqx.Module):
         together are one of `count` times as many (parts of one Sobol sequence, not sequences of their own)."""
         sizes = [0 if own is None else own.uniform.shape[0] for own in (self.disc, self.bulge, self.gas)]
 
-        def cut(leaf: Array) -> Array:
+        def cut(leaf: ndarray) -> ndarray:
             return leaf.reshape(count, leaf.shape[0] // count, leaf.shape[1])
 
         disc, bulge, gas = jax.tree.map(cut, _draw([count * size for size in sizes], seed, self.kind))
@@ -141,7 +142,7 @@ def _draw(counts: Sequence[int], seed: int, draws: Draws) -> list[ComponentDraws
 
 def _draw_component(generator: np.random.Generator, count: int) -> ComponentDraws:
     uniform = _inside(generator.random((count, 4)))
-    return ComponentDraws(uniform=_as_float(uniform), normal=_as_float(generator.standard_normal((count, 5))))
+    return _component(uniform, generator.standard_normal((count, 5)))
 
 
 def _draw_evenly(seed: list[int], count: int) -> ComponentDraws:
@@ -149,19 +150,23 @@ def _draw_evenly(seed: list[int], count: int) -> ComponentDraws:
     qmc = importlib.import_module("scipy.stats.qmc")  # slow: only where such points are drawn
     sequence = qmc.Sobol(9, rng=np.random.default_rng(seed))
     points = _inside(sequence.random_base2(max(count - 1, 0).bit_length())[:count])
-    return ComponentDraws(uniform=_as_float(points[:, :4]), normal=_as_float(scipy.special.ndtri(points[:, 4:])))
+    return _component(points[:, :4], scipy.special.ndtri(points[:, 4:]))
+
+
+def _component(uniform: ndarray, normal: ndarray) -> ComponentDraws:
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    return ComponentDraws(uniform=uniform.astype(dtype), normal=normal.astype(dtype))
 
 
 def _inside(uniform: Float[ndarray, "particle k"]) -> Float[ndarray, "particle k"]:
     return np.clip(uniform, _SMALLEST_UNIFORM, 1 - _SMALLEST_UNIFORM)
 
 
-def _as_float(value: Any) -> Array:
-    return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
-
-
 def _as_leaf(value: Any) -> Array | None:
-    return None if value is None else _as_float(value)
+    if value is None:
+        return None
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    return jnp.asarray(value if isinstance(value, jax.Array) else np.asarray(value, dtype), dtype)
 
 
 def _leaf(name: str) -> Any:
@@ -280,6 +285,12 @@ class SyntheticGalaxy(eqx.Module):
     def _log_age(self, mean: Array, draws: ComponentDraws) -> Array:
         log_age = mean + self.log_age_scatter * draws.normal[:, 3]
         return jnp.minimum(jnp.maximum(log_age, SMALLEST_LOG_AGE), self.oldest_log_age)
+
+
+@jax.jit
+def sampled(galaxy: SyntheticGalaxy, draws: BaseDraws) -> Galaxy:
+    """`galaxy.sample(draws)`, compiled."""
+    return galaxy.sample(draws)
 
 
 def _disc_positions(draws: ComponentDraws, length: Array, height: Array) -> tuple[Array, Array]:

@@ -3,22 +3,20 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.inference.checks.edges import Edges, edges_of
 from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
-from rubix_like.inference.checks.misfit import Half, Residue, halves_of, measure_misfit, measure_misfit_roughly
+from rubix_like.inference.checks.misfit import Residue, halves_of, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import NOISE_SCALE
-from rubix_like.inference.posterior.likelihood import with_scale_information
+from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.search.choose_optimiser import is_dense
 
 _COPIES = 4
 """Times the derivatives are in memory at the most, while sums are made of them."""
@@ -40,11 +38,12 @@ class BestFit(NamedTuple):
 
 def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: str = "") -> BestFit:
     """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so."""
-    posterior, at = problem.posterior, jnp.asarray(latent)
-    evaluated = jax.device_get(evaluate(posterior, at))
+    posterior, at = problem.posterior, np.asarray(latent)
+    evaluated = evaluate(posterior, at)
     quality = quality_of(problem, evaluated)
     residue = jax.device_get(_residue(posterior, at, evaluated, quality))
-    approximation = laplace(posterior, at) if residue.whole is None else _laplace(posterior, at, residue.whole)
+    known = residue.information
+    approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     place = posterior.free.places.get(NOISE_SCALE)
     scale = None if place is None else place.start
@@ -57,19 +56,12 @@ def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Lapla
     return edges_of(problem.posterior, problem.posterior.free, latent, laplace)
 
 
-def _residue(posterior: Posterior, latent: Float[Array, " latent"], found: Evaluated, quality: Quality) -> Residue:
+def _residue(posterior: Posterior, latent: Float[ndarray, " latent"], found: Evaluated, quality: Quality) -> Residue:
     """The sums of the residuals, with derivatives where there is room for them."""
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
     dtype = light.dtype
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        return measure_misfit_roughly(posterior, latent, jnp.asarray(light), jnp.asarray(quality.n_free, dtype))
-    halves = jax.tree.map(lambda own: jnp.asarray(own, dtype), halves_of(light))
-    return measure_misfit(posterior, latent, jnp.asarray(light), halves)
-
-
-def _laplace(posterior: Posterior, latent: Float[Array, " latent"], whole: Half) -> Laplace | str:
-    """Laplace's approximation from the derivatives at hand."""
-    n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
-    matrix = with_scale_information(jnp.asarray(whole.matrix), posterior.free, latent, n_voxel)
-    return laplace_from(posterior, latent, matrix)
+        return measure_misfit_roughly(posterior, latent, light, np.asarray(quality.n_free, dtype))
+    halves = jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
+    return measure_misfit(posterior, latent, light, halves)

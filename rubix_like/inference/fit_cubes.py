@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
@@ -15,12 +13,13 @@ from rubix_like.cube.meta import NOT_FITTED, SourceCounters
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import factor_of
-from rubix_like.inference.posterior.posterior import Posterior, half_square
+from rubix_like.inference.posterior.free import NOISE_SCALE, Latent
+from rubix_like.inference.posterior.linearise import scores
+from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.posterior.start_groups import group_of, over_starts
+from rubix_like.inference.posterior.tangent import models
 
 
 class Evaluated(NamedTuple):
@@ -29,30 +28,35 @@ class Evaluated(NamedTuple):
 
     parameters: Parameters
     galaxy: Galaxy | None
-    flux: Float[Array, "y x wave"]
-    noise_scale: Float[Array, ""]
+    flux: Float[ndarray, "y x wave"]
+    noise_scale: Float[ndarray, ""]
     counters: dict[str, SourceCounters]
-    chi_square: Float[Array, ""]
-    loss: Float[Array, ""]
+    chi_square: Float[ndarray | np.floating, ""]
+    loss: Float[ndarray | np.floating, ""]
 
 
-@eqx.filter_jit
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
-    """Everything that is said of a place, from one model."""
-    scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
-    galaxy, parameters = posterior.at(latent)
-    observed = posterior.observed(latent)
-    flux = observed.voxels.flux.astype(likelihood.flux.dtype)
-    residuals = posterior.residuals_of(flux, latent)
-    return Evaluated(
-        parameters,
-        galaxy if posterior.free.has(GALAXY, STARS) else None,
-        flux * likelihood.continuum(flux, scale),
-        factor_of(scale),
-        observed.counters,
-        jnp.sum(residuals.voxels**2),
-        half_square(residuals),
-    )
+    """Everything that is said of a place, from one model; host arrays. Not to be traced."""
+    group = group_of(posterior, latent)
+    made = models(posterior.forward, posterior.free, group)
+    score = scores(posterior, group, made.flux)
+    galaxy, parameters = posterior.of_host(np.asarray(latent))
+    flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
+    rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
+    scale = posterior.free.value(NOISE_SCALE, np.asarray(latent))
+    return Evaluated(parameters, galaxy, rows[0], np.asarray(1.0 if scale is None else scale), rows[1], *rows[2])
+
+
+@jax.jit
+def _with_continua(
+    posterior: Posterior, latent: Group, flux: Float[Array, "start y x wave"]
+) -> Float[Array, "start y x wave"]:
+    """Models times the continuum that fits best."""
+
+    def times_continuum(posterior: Posterior, at: Latent, flux: Array) -> Array:
+        return flux * posterior.likelihood.continuum(flux, posterior.noise_scale(at))
+
+    return over_starts(times_continuum, posterior, latent, flux)
 
 
 def quality_of(problem: Problem, found: Evaluated) -> Quality:

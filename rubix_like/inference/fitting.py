@@ -1,7 +1,8 @@
 """A whole fit: configuration and data in, the best values and what they are worth out, and the files of both."""
 
 import dataclasses
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,15 @@ from rubix_like.inference.results.result_places import check_places, write_in_or
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.progress import Progress, Report, silent
 from rubix_like.runtime.words import counted
+
+FIRST_STEP: str = "first step"
+"""Among the processor times of a fit's progress: from the end of `compile` to the end of the first step."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +90,18 @@ def fit(
     polynomial, noise_scale, optimiser, starts, ...). A pipeline must be on the data's grid, and its `galaxy` be given.
     With `output` the result goes into that file (.h5), model and residuals beside it, and so do checkpoints, from which
     a fit that was ended goes on when it is called again; `resume=False` starts anew. Switch 64-bit numbers on in JAX.
+    Compiled programs are kept on disk, as those of the command are, unless JAX has a cache of its own.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     request = read_request(config_or_pipeline, data, free, output, settings)
     progress = progress or Progress()
     if output is None:
-        return _fit(request, galaxy, progress, None, resume=False)
+        with programs_kept():
+            return _fit(request, galaxy, progress, None, resume=False)
     files = FitFiles.beside(request.settings.output)
     check_separate(dataclasses.astuple(files), request.files(config_or_pipeline), "fit.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files)):
+    with claimed(files.result, *dataclasses.astuple(files)), programs_kept():
         return _fit(request, galaxy, progress, files, resume=resume)
 
 
@@ -107,13 +114,8 @@ def _fit(
     resume: bool,
 ) -> FitResult:
     """Pose the problem, search for the best fit, describe it and write it."""
-    with progress.step("load", "reading the data"):
-        observed = request.read()
-    if files is not None:
-        files.check(observed.shape)
-    with progress.step("plan", "planning the model") as report:
-        n_sample = models_at_once(device_count(request.model), request.settings.starts)
-        problem = with_effects_checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
+    problem = pose_request(request, galaxy, progress, None if files is None else files.check)
+    problem = with_effects_checked(problem, progress)
     places = None if files is None else (files.checkpoint, files.second_checkpoint)
     problem, found = find_best(problem, places, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values") as report:
@@ -123,6 +125,22 @@ def _fit(
             cubes = {files.model: result.model, files.residual: result.residual}
             write_in_order(result, files.result, cubes, (files.checkpoint, files.second_checkpoint))
     return result
+
+
+def pose_request(
+    request: Request,
+    galaxy: Galaxy | SyntheticSource | None,
+    progress: Progress,
+    check: Callable[[tuple[int, int, int]], None] | None,
+) -> Problem:
+    """The problem of a request, its model planned; `check`: what the shape of the data's cube must pass before."""
+    with progress.step("load", "reading the data"):
+        observed = request.read()
+    if check is not None:
+        check(observed.shape)
+    with progress.step("plan", "planning the model") as report:
+        n_start = models_at_once(device_count(request.model), request.settings.starts)
+        return pose(request.model, observed, request.settings, galaxy, n_start, report)
 
 
 def find_best(
@@ -152,11 +170,15 @@ def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Prob
         return with_model_error(problem, jnp.asarray(best))
 
 
-def with_effects_checked(problem: Problem) -> Problem:
-    """The problem with notes on values without effect; raises ConfigError or ValueError where a search is in vain."""
-    notes = check_effects(problem.posterior)
-    if problem.start is not None:
-        check_start(problem.posterior, problem.start)
+def with_effects_checked(problem: Problem, progress: Progress) -> Problem:
+    """The problem with notes on values without effect; raises ConfigError or ValueError where a search is in vain.
+
+    The programs that hold the whole model are compiled here, or found on disk.
+    """
+    with progress.step("compile", "compiling the model") as report:
+        notes = check_effects(problem.posterior, report)
+        if problem.start is not None:
+            check_start(problem.posterior, problem.start)
     return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
@@ -176,12 +198,22 @@ def _search(problem: Problem, place: Path | None, progress: Progress, *, resume:
 
     again = "" if begun is None else f", going on after {counted(int(begun.n_step.sum()), 'step')}"
     with progress.step("fit", f"fitting {counted(problem.posterior.free.n_latent, 'number')}{again}") as report:
+        steps = _timed(search(problem, begun), progress)
         try:
-            return advance(search(problem, begun), keep, _seen_by(report, problem.settings.optimiser.steps))
+            return advance(steps, keep, _seen_by(report, problem.settings.optimiser.steps))
         except ValueError:  # nothing came of any start: another try needs other settings
             if place is not None:
                 place.unlink(missing_ok=True)
             raise
+
+
+def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchState]:
+    """The same snapshots; the processor time up to the first step, that of choosing the starts with it, is kept."""
+    begun = time.process_time()
+    for number, snapshot in enumerate(steps):
+        if number == 1:
+            progress.processor.setdefault(FIRST_STEP, time.process_time() - begun)
+        yield snapshot
 
 
 def _seen_by(report: Report, most: int) -> Callable[[SearchState], None]:
@@ -214,7 +246,7 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     model, residual = cubes_of(problem, evaluated)
     return FitResult(
         free=free,
-        values=free.split(np.asarray(free.flat(jnp.asarray(best)))),
+        values=free.split(np.asarray(free.flat(best))),
         sigma=free.split(sigma),
         covariance=covariance,
         latent=best,

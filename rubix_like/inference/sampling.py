@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -17,7 +17,7 @@ from rubix_like.config.sections.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.best_fit import describe_best
+from rubix_like.inference.best_fit import BestFit, describe_best
 from rubix_like.inference.checkpoint import (
     advance,
     claimed,
@@ -27,12 +27,21 @@ from rubix_like.inference.checkpoint import (
     save,
     versions,
 )
-from rubix_like.inference.checks.discreteness import measure_discreteness, notes_on_discreteness
+from rubix_like.inference.checks.discreteness import Discreteness, measure_discreteness, notes_on_discreteness
+from rubix_like.inference.checks.laplace import from_information
 from rubix_like.inference.checks.notes_after import ELSEWHERE, listed, notes_on_search, notes_on_silence
-from rubix_like.inference.fitting import add_model_error, device_count, find_best, with_effects_checked
+from rubix_like.inference.fit_cubes import evaluate, quality_of
+from rubix_like.inference.fitting import (
+    add_model_error,
+    device_count,
+    find_best,
+    pose_request,
+    with_effects_checked,
+)
 from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
 from rubix_like.inference.posterior.fit_model import SyntheticSource
-from rubix_like.inference.posterior.problem import Problem, pose
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
@@ -40,6 +49,7 @@ from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
 from rubix_like.runtime.arrays_on_disk import key_of
+from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
@@ -115,13 +125,14 @@ def sample(
     sampler = make_sampler(request.settings.sampling)
     progress = progress or Progress()
     if output is None:
-        return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
+        with programs_kept():
+            return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
     beside = {"result of the fit": request.settings.output, "fitted": fitted}
     read = request.files(config_or_pipeline, **beside)
     check_separate(dataclasses.astuple(files), read, "fit.sampling.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files)):
+    with claimed(files.result, *dataclasses.astuple(files)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
 
 
@@ -138,14 +149,10 @@ def _sample(
     """Pose, find the best fit, draw, describe, write."""
     n_group = _groups(request, sampler)
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
-    with progress.step("load", "reading the data"):
-        observed = request.read()
-    if files is not None:
-        files.check(observed.shape)
-    with progress.step("plan", "planning the model") as report:
-        n_start = models_at_once(device_count(request.model), request.settings.starts)
-        problem = with_effects_checked(pose(request.model, observed, request.settings, galaxy, n_start, report))
+    problem = pose_request(request, galaxy, progress, None if files is None else files.check)
     _check_same_priors(problem, given)
+    if given is None:
+        problem = with_effects_checked(problem, progress)
     fingerprint = _fingerprint(problem, sampler, given)
     if files is not None and not resume:
         files.checkpoint.unlink(missing_ok=True)
@@ -156,7 +163,8 @@ def _sample(
         best, notes = begun.best, [] if files is None else kept_notes(files.checkpoint)
         problem = add_model_error(problem, best, progress)
     keep = _keeping(fingerprint, files, notes)
-    result = _drawn(with_rows(problem, n_group), sampler, best, begun, request.config, notes, keep, progress)
+    problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
+    result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
     result = _with_origin(result, given)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
@@ -165,10 +173,59 @@ def _sample(
     return result
 
 
+class _About(NamedTuple):
+    """The posterior about the best values, and how far finite draws move them."""
+
+    found: BestFit
+    grain: Discreteness | str | None
+
+
+def _about_best(
+    problem: Problem, best: Float[ndarray, " latent"], given: FitResult | None, progress: Progress
+) -> tuple[Problem, _About]:
+    """What is known about the best values, and the problem with notes on it: what a given result says, where it is of
+    this model and these data, else measured."""
+    known = None
+    if given is not None:
+        with progress.step("compile", "compiling the model"):
+            known = _best_of(problem, given)
+        if known is None:
+            problem = with_effects_checked(problem, progress)
+    with progress.step("uncertainties", "the posterior about the best values") as report:
+        found = describe_best(problem, best) if known is None else known
+        grain = None if given is None or known is None else _grain_of(problem, given)
+        grain = measure_discreteness(problem, found.laplace, report) if grain is None else grain
+    return problem, _About(found, grain)
+
+
+def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
+    """The best fit with the information matrix and the verdict of a result; None unless its loss is the same here."""
+    if given.laplace is None or problem.settings.model_error is not None:
+        return None
+    evaluated = evaluate(problem.posterior, given.latent)
+    quality = quality_of(problem, evaluated)
+    approximation = from_information(problem.posterior.free, given.latent, given.laplace.information)
+    return BestFit(evaluated, quality, approximation, given.verdict) if _same_loss(quality, given.quality) else None
+
+
+def _grain_of(problem: Problem, given: FitResult) -> Discreteness | None:
+    """The shift by finite draws that a result holds, where it was measured by as many draws as are asked for."""
+    asked, found = problem.settings.discreteness, given.discreteness
+    if asked is None or found is None or found.n_compared != asked.times * found.n_draws:
+        return None
+    return found
+
+
+def _same_loss(here: Quality, there: Quality) -> bool:
+    """Whether two losses of the same latents are those of the same model and data."""
+    return abs(here.loss - there.loss) <= ELSEWHERE + _SAME * abs(there.loss)
+
+
 def _drawn(
     problem: Problem,
     sampler: AbstractSampler,
     best: Float[ndarray, " latent"],
+    about: _About,
     begun: Any,
     config: RunConfig,
     notes: Sequence[str],
@@ -176,10 +233,8 @@ def _drawn(
     progress: Progress,
 ) -> SampleResult:
     """Draw from the best fit, or resume, up to the result."""
-    with progress.step("uncertainties", "the posterior about the best values") as report:
-        found = describe_best(problem, best)
-        normal = found.laplace
-        grain = measure_discreteness(problem, normal, report)
+    found, grain = about
+    normal = found.laplace
     again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.progress(begun))
     with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
@@ -246,12 +301,12 @@ def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult
     """The result with a note where the best fit is that of other data, or of another model."""
     if fitted is None:
         return result
-    here, there = result.quality.loss, fitted.quality.loss
-    if abs(here - there) <= ELSEWHERE + _SAME * abs(there):
+    if _same_loss(result.quality, fitted.quality):
         return result
     note = (
-        f"the best values of `fitted` have a loss of {here:.6g} here, and had {there:.6g} there: the data or the model "
-        f"are not those of that fit, and its best values need not be the best ones here; fit again"
+        f"the best values of `fitted` have a loss of {result.quality.loss:.6g} here, and had {fitted.quality.loss:.6g} "
+        f"there: the data or the model are not those of that fit, and its best values need not be the best ones here; "
+        f"fit again"
     )
     return dataclasses.replace(result, notes=(*result.notes, note))
 

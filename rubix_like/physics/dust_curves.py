@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from astropy import units
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_MICRON
@@ -47,6 +47,15 @@ class DustCurve:
             expected = f"{low:g}, the curve's only one" if low == high else f"a value from {low:g} to {high:g}"
             raise ValueError(f"expected {expected} (null: {self.r_v:g}; {self.source}), got {r_v:g}")
 
+    def holds(
+        self, wavelength: Float[ndarray, " wave"], r_v: float, slope: float | None = None
+    ) -> Bool[ndarray, " wave"]:
+        """Where among vacuum wavelengths (Angstrom) the curve is defined and dims."""
+        low, high = self.wavelength_range
+        found = (wavelength >= low) & (wavelength <= high)
+        found[found] = self._at(wavelength[found], r_v, slope) >= 0
+        return found
+
     def __call__(
         self, wavelength: Float[ndarray, " wave"], r_v: float, slope: float | None = None
     ) -> Float[ndarray, " wave"]:
@@ -62,10 +71,7 @@ class DustCurve:
                 f"({self.source}), got {first:.0f}-{last:.0f} Angstrom; choose another curve ('gordon' has the widest "
                 f"range), other instrument.wavelength or, for bands of products, other filters"
             )
-        if slope is None or self.sloped is None:
-            relative = self.relative(wavelength, r_v)
-        else:
-            relative = self.sloped(wavelength, r_v, slope)
+        relative = self._at(wavelength, r_v, slope)
         if relative.min() < 0:
             raise ConfigError(
                 f"dust.r_v: expected one with which the curve dims all bins, got {r_v:g}: at "
@@ -73,6 +79,11 @@ class DustCurve:
                 f"{self.r_v:g}"
             )
         return relative
+
+    def _at(self, wavelength: Float[ndarray, " wave"], r_v: float, slope: float | None) -> Float[ndarray, " wave"]:
+        if slope is None or self.sloped is None:
+            return self.relative(wavelength, r_v)
+        return self.sloped(wavelength, r_v, slope)
 
 
 def calzetti_2000(wavelength: Float[ndarray, " wave"], r_v: float) -> Float[ndarray, " wave"]:

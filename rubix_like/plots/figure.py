@@ -14,6 +14,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import ConfigError
+from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_images, velocity_image
@@ -77,8 +78,9 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
 def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
     """Draw the images of a maps file as they are after the PSF; return the paths of the pictures.
 
-    `STEM.png` has all but the emission lines, `STEM_lines.png` a row of them for each line, and `STEM_bpt.png` the BPT
-    diagram (`draw_bpt`) where its four lines are there. Raises ConfigError (no matplotlib), ValueError for another
+    `STEM.png` has all but the emission lines, `STEM_lines.png` a row of them for each line, `STEM_bpt.png` the BPT
+    diagram (`draw_bpt`) where its four lines are there, and `STEM_attenuation.png` the attenuation curve
+    (`draw_attenuation`) where there is one. Raises ConfigError (no matplotlib), ValueError for another
     file, OSError if one cannot be read or written.
     """
     maps = Maps.read(path)
@@ -89,7 +91,9 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple
         rows = set(Counter(own.line for own in of_lines).values())
         grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
         written.append(_save_images(Path(f"{stem}_lines{suffix}"), maps, of_lines, grid))
-    return (*written, *((save_bpt(maps, f"{stem}_bpt{suffix}"),) if has_bpt(maps) else ()))
+    written += [save_bpt(maps, f"{stem}_bpt{suffix}")] if has_bpt(maps) else []
+    written += [] if maps.attenuation is None else [save_attenuation(maps, f"{stem}_attenuation{suffix}")]
+    return tuple(written)
 
 
 def save_bpt(maps: Maps, path: str | Path) -> Path:
@@ -101,6 +105,20 @@ def save_bpt(maps: Maps, path: str | Path) -> Path:
     with _figure(path, *BPT_SIZE) as figure:
         draw_title(figure, maps)
         draw_bpt(figure.subplots(), maps)
+    return path
+
+
+def save_attenuation(maps: Maps, path: str | Path) -> Path:
+    """Draw the attenuation curve of maps (`draw_attenuation`) and write it as .png, .pdf or .svg; return the path.
+
+    Raises ConfigError (no matplotlib, another suffix, maps without the curve), OSError if it cannot be written.
+    """
+    path = check_picture_suffix(path)
+    if maps.attenuation is None:
+        raise ConfigError("attenuation curve: expected maps of dust, got none; set products: {dust: true} in the run")
+    with _figure(path, *ATTENUATION_SIZE) as figure:
+        draw_title(figure, maps)
+        draw_attenuation(figure.subplots(), maps.attenuation)
     return path
 
 

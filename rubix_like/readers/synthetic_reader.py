@@ -1,17 +1,15 @@
 """Galaxies made on the spot from their settings."""
 
-import jax
-
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.synthetic import SyntheticGalaxy, draw_base
+from rubix_like.galaxy.synthetic import draw_base, sampled
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE
 
 
 def load_synthetic(settings: SyntheticReader) -> tuple[Galaxy, GalaxyInfo]:
     """Sample the galaxy; the same settings give the same particles."""
     draws = draw_base(settings.n_stars, settings.n_gas, settings.seed, settings.draws)
-    galaxy = jax.jit(SyntheticGalaxy.sample)(settings.build(), draws)
+    galaxy = sampled(settings.build(), draws)
     notes = ()
     if round(BULGE_SHARE * settings.n_stars) == 0 and settings.bulge_fraction > 0:
         notes = ("too few stars to sample the bulge: its mass is in the disc",)

@@ -21,6 +21,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
+from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import Source, open_source
 from rubix_like.runs.run_files import OutputFile, check_output, cube_bytes, output_files
 from rubix_like.runs.run_summary import accuracy_lines, alignment_lines
@@ -125,12 +126,14 @@ def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: P
     files, layout = output_files(config, path), pipeline.layout
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
-    writing = writing_bytes(own.n_bytes) + expected_maps_size(pipeline)
+    writing = writing_bytes(own.n_bytes, own.packing) + expected_maps_size(pipeline)
     need = observer.need(pipeline, mask + writing)
     if not files[-1].is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
-    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
+    return replace(
+        need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes, own.packing))
+    )
 
 
 def compute(
@@ -202,9 +205,9 @@ def _write_together(cube: Cube | ShardedCube, file: OutputFile, progress: Progre
 def _write(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team: AbstractProcessGroup) -> None:
     """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
     with progress.step("write", f"writing {file.path}"):
-        write_cube(cube, file.path, file.layout, team)
+        write_cube(cube, file.path, file.layout, team, file.packing)
         if file.truth is not None:
-            write_cube(noiseless(cube), file.truth, team=team)
+            write_cube(noiseless(cube), file.truth, team=team, packing=file.packing)
         if file.maps is not None and cube.maps is not None:
             maps, path = cube.maps, file.maps
             team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
@@ -232,8 +235,9 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"{bins.first:.6g}-{bins.wavelength[-1]:.6g} Angstrom ({bins.medium}, {bins.sampling}); "
         f"painted on {painted.n_y} x {painted.n_x}",
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
-        f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
+        f"engine      method {plan.method} ({meta['method_reason']}), deposit {plan.deposit}, {plan.dtype}",
         *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
+        *(f"dust        {line.removeprefix('Dust').lstrip(': ')}" for line in planned_dust_lines(meta)),
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "

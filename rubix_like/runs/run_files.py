@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rubix_like.config import RunConfig
-from rubix_like.config.file_layouts import check_several, file_size, find_format
+from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_grid import Field, grid_around
@@ -16,6 +16,7 @@ from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 
@@ -57,6 +58,7 @@ class OutputFile(AbstractGridded):
     n_wave: int
     n_bytes: int
     layout: str = "default"
+    packing: Packing = UNPACKED
     truth: Path | None = None
     truth_bytes: int = 0
     is_mosaic: bool = False
@@ -109,7 +111,10 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
     """
     files = output_files(config, path)
     for file in files:
-        check_several(file.path, n_processes)
+        check_several(file.path, n_processes, file.packing)
+        package = find_format(file.path, file.layout).package
+        if package is not None:
+            import_optional(package, f"output.path: '{file.path.name}'")
     every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
     check_separate(every, (*named_files(config), *read), "output")
     for own in every:
@@ -143,7 +148,11 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     if keeps_truth(config) and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
         truth_bytes = file_size(find_format(truth, "default"), shape, noise=False)
-    return OutputFile(path, footprint, n_wave, own, layout, truth, truth_bytes, is_mosaic)
+    packing = config.output.packing
+    for file in (path, truth):
+        if file is not None:
+            check_packing(chosen if file is path else find_format(file, "default"), file, packing)
+    return OutputFile(path, footprint, n_wave, own, layout, packing, truth, truth_bytes, is_mosaic)
 
 
 def keeps_truth(config: RunConfig) -> bool:

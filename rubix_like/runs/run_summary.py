@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config.file_layouts import find_format
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.meta import Counters, SourceCounters
 from rubix_like.nebular.photon_templates import PHOTONS
-from rubix_like.runtime.words import counted
+from rubix_like.physics.templates import A_V, A_V_BIRTH
+from rubix_like.runs.dust_summary import BEYOND_LARGEST, dust_lines
+from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, output_bytes
+from rubix_like.runtime.words import counted, format_bytes
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -24,7 +28,7 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
         "mass_clamped_metallicity",
         "poorer or richer in metals than the SSP library: its nearest metallicity was taken",
     ),
-    ("n_clamped_a_v", "mass_clamped_a_v", "behind more dust than dust.largest: fainter, but no redder than at it"),
+    ("n_clamped_a_v", "mass_clamped_a_v", BEYOND_LARGEST),
 )
 """Counter, its mass, and the words for it."""
 
@@ -48,16 +52,22 @@ def summary_lines(
     path, sums = Path(path), sums or sums_of(cube)
     n_pointings = cube.meta.get("n_pointings")
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
-    lines = [f"{what} written to {path}", _size_line(in_parts(cube)), _flux_line(sums)]
+    lines = [f"{what} written to {path}{_file_size(path)}", _size_line(in_parts(cube)), _flux_line(sums)]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
-    lines += nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
+    lines += dust_lines(cube) + nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
     lines.append(_noise_line(in_parts(cube), sums))
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *opening_lines(path, layout)]
+
+
+def _file_size(path: Path) -> str:
+    """How large a file is, in brackets; nothing where there is none yet."""
+    size = output_bytes(path)
+    return "" if size is None else f" ({format_bytes(size)})"
 
 
 def _size_line(cube: ShardedCube) -> str:
@@ -141,7 +151,7 @@ def source_lines(cube: Cube | ShardedCube) -> list[str]:
     lines = []
     for name, own in cube.source_counters.items():
         amount = float(own.amount_total)
-        if name in (NEBULAE, AGN):
+        if name in (NEBULAE, AGN, DUST_COLUMN):
             continue
         if not amount:
             lines.append(f"Source '{name}' has no light: the amounts of all its particles are 0")
@@ -150,6 +160,10 @@ def source_lines(cube: Cube | ShardedCube) -> list[str]:
                 f"{int(own.n_outside)} of {int(own.n_particles)} particles of source '{name}' "
                 f"({_share(own.amount_outside, amount)} of its light) are outside the field: not in the cube"
             )
+        for axis in (A_V, A_V_BIRTH):
+            if number := int(own.n_clamped.get(axis, 0)):
+                share = _share(own.amount_clamped[axis], amount)
+                lines.append(f"{number} particles of source '{name}' ({share} of its light) are {BEYOND_LARGEST}")
     return lines
 
 
@@ -190,7 +204,12 @@ def agn_lines(cube: Cube | ShardedCube) -> list[str]:
     if radius:
         return [absorbed, *_beyond_lines(counters)]
     clamped = [axis for axis, number in counters.n_clamped.items() if int(number)]
-    lines = [f"Its {axis} is beyond the table: the nearest value was taken" for axis in clamped]
+    lines = [
+        f"It is {BEYOND_LARGEST}"
+        if axis in (A_V, A_V_BIRTH)
+        else f"Its {axis} is beyond the table: the nearest value was taken"
+        for axis in clamped
+    ]
     return [absorbed, *lines, *(["It is outside the field"] if int(counters.n_outside) else [])]
 
 
@@ -199,10 +218,13 @@ def _beyond_lines(counters: SourceCounters) -> list[str]:
     amount, lines = float(counters.amount_total), []
     for axis, number in counters.n_clamped.items():
         if int(number):
-            lines.append(
-                f"{int(number)} of them ({_share(counters.amount_clamped[axis], amount)} of the photons) are beyond "
-                f"the table's {axis}: its nearest value was taken"
+            share = _share(counters.amount_clamped[axis], amount)
+            place = (
+                BEYOND_LARGEST
+                if axis in (A_V, A_V_BIRTH)
+                else f"beyond the table's {axis}: its nearest value was taken"
             )
+            lines.append(f"{int(number)} of them ({share} of the photons) are {place}")
     if int(counters.n_outside):
         share = _share(counters.amount_outside, amount)
         lines.append(f"{int(counters.n_outside)} of them ({share} of the photons) are outside the field")
@@ -227,12 +249,17 @@ def opening_lines(path: Path, layout: str) -> list[str]:
     name = str(path)
     if layout != "default":
         return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]
-    if find_format(path, layout).keeps_all:  # HDF5
+    if find_format(path, layout).keeps_all:  # HDF5, Zarr
+        other = (
+            "import xarray; cube = xarray.open_zarr"
+            if name.endswith(FOLDER_SUFFIX)
+            else "import h5py; file = h5py.File"
+        )
         return [
             f"Look at it: rubix-like plot {shlex.quote(name)} --html",
             "Open it with:",
             f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
-            f"  python: import h5py; file = h5py.File({name!r})",
+            f"  python: {other}({name!r})",
         ]
     return [
         f"Look at it: rubix-like plot {shlex.quote(name)} --html",

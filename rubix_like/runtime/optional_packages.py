@@ -12,6 +12,7 @@ EXTRAS: Mapping[str, str] = {
     "speclite": "filters",
     "specutils": "specutils",
     "pyarrow": "tables",
+    "zarr": "zarr",
     "pynbody": "pynbody",
     "fsps": "fsps",
     "optax": "fit",

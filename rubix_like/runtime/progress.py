@@ -34,7 +34,8 @@ class Stream(Protocol):
 
 
 class Progress:
-    """Reports named steps as they start and end, and keeps their times (seconds) in `timings`, added up by name.
+    """Reports named steps as they start and end, and keeps their times (seconds) in `timings`, added up by name; in
+    `processor` the processor time meanwhile, and under `import` that before the progress was made.
 
     On a terminal a step shows a spinner with the elapsed time, and a bar once it reports how far it is; elsewhere it
     prints a line at its start, one every 30 s while it lasts, with what it reported last, and one at its end. With
@@ -44,15 +45,17 @@ class Progress:
     def __init__(self, stream: Stream | None = None) -> None:
         self.stream = stream
         self.timings: dict[str, float] = {}
+        self.processor: dict[str, float] = {"import": time.process_time()}
 
     @contextmanager
     def step(self, name: str, label: str) -> Iterator[Report]:
         """Adds the time of a step to `timings[name]` and shows it as `label`; gives the step's `Report`."""
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         with self._shown(label) as report:
             yield report
         seconds = time.perf_counter() - start
         self.timings[name] = self.timings.get(name, 0.0) + seconds
+        self.processor[name] = self.processor.get(name, 0.0) + time.process_time() - processor
         self._line(f"{label}: {seconds:.1f} s")
 
     def _line(self, text: str) -> None:

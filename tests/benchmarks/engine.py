@@ -264,6 +264,52 @@ def table_bound(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def compare_pieces(row: dict[str, Any]) -> dict[str, Any]:
+    """Processor seconds with every particle added, and with those outside the field passed over, run in turn."""
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+
+    from rubix_like import Pipeline, load_config  # noqa: PLC0415
+    from rubix_like.engine import cost  # noqa: PLC0415
+
+    config = copy.deepcopy(CONFIG)
+    config["engine"]["deposit"] = row["deposit"]
+    galaxy, here, compiled = disc(int(row["size"])), cost.rates_here(), {}
+    for passes_over in (False, True):
+        cost.RATES[jax.default_backend()] = here._replace(passes_over=passes_over)
+        jax.clear_caches()
+        pipeline = Pipeline.from_config(load_config(config), galaxy)
+
+        def cube(galaxy: Any, pipeline: Any = pipeline) -> Any:
+            return pipeline(galaxy).flux
+
+        def loss(galaxy: Any, cube: Any = cube) -> Any:
+            return jnp.sum(cube(galaxy) ** 2)
+
+        compiled["run", passes_over] = jax.jit(cube).lower(galaxy).compile()
+        compiled["gradient", passes_over] = jax.jit(jax.value_and_grad(loss)).lower(galaxy).compile()
+    times: dict[Any, list[float]] = {key: [] for key in compiled}
+    for _ in range(row["repeat"] + 1):
+        for key, function in compiled.items():
+            start = time.process_time()
+            jax.block_until_ready(function(galaxy))
+            times[key].append(time.process_time() - start)
+    return {f"{name}, {over}": statistics.median(own[1:]) for (name, over), own in times.items()}
+
+
+def table_pieces(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = [run_row(1e6, options.repeat, compare="pieces", deposit=deposit) for deposit in ("nearest", "tsc")]
+    keys = [f"{name}, {over}" for name in ("run", "gradient") for over in (False, True)]
+    table = []
+    for row in rows:
+        run, run_over, gradient, gradient_over = (row[key] for key in keys)
+        cells = [row["deposit"], run, run_over, run / run_over, gradient, gradient_over, gradient / gradient_over]
+        table.append([*cells, gradient_over / run_over])
+    columns = ["deposit", "all s", "seen s", "ratio", "gradient, all s", "seen s", "ratio", "gradient / run"]
+    show("Particles outside the field passed over (1e6 particles, bc03-lr, processor time)", columns, table)
+    return rows
+
+
 def table_wavelengths(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for n_wave in (500, 1000, 2000, 4000, 8000):
@@ -339,6 +385,7 @@ def table_peer(options: argparse.Namespace) -> list[dict[str, Any]]:
 TABLES = {
     "particles": table_particles,
     "bound": table_bound,
+    "pieces": table_pieces,
     "wavelengths": table_wavelengths,
     "spaxels": table_spaxels,
     "tolerance": table_tolerance,
@@ -392,7 +439,8 @@ def main() -> None:
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row is not None:
-        print(json.dumps(measure(json.loads(options.row))))
+        row = json.loads(options.row)
+        print(json.dumps(compare_pieces(row) if "compare" in row else measure(row)))
         return
     found = json.loads(options.results.read_text()) if options.results.exists() else {}
     for name in options.tables:

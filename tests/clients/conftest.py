@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from observed import GALAXY, LINE_AXES, LINE_RUN, RUNS, Mock, one_cloud
+from observed import COMPRESSIONS, GALAXY, LINE_AXES, LINE_RUN, RUNS, Mock, one_cloud
 
 import rubix_like as rl
 
@@ -30,12 +30,16 @@ def client(pytestconfig: pytest.Config) -> Callable[[str], ModuleType]:
 
 @pytest.fixture(scope="session")
 def mocks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Mock]:
-    """The files of RUNS in the default layout, and "logcube": that of "manga" in the layout of MaNGA."""
+    """The files of RUNS in the default layout, those of "muse" compressed, with the cubes that we read from them, and
+    "logcube": that of "manga" in the layout of MaNGA."""
     folder = tmp_path_factory.mktemp("mocks")
     made = {
         name: Mock(folder / f"{name}.fits", rl.run(GALAXY | changes, folder / f"{name}.fits"))
         for name, changes in RUNS.items()
     }
+    for name, options in COMPRESSIONS.items():
+        path = made["muse"].cube.write(folder / f"{name}.fits", **options)
+        made[name] = Mock(path, rl.Cube.read(path))
     cube = made["manga"].cube
     return {**made, "logcube": Mock(cube.write(folder / "logcube.fits", "manga"), cube)}
 

@@ -34,8 +34,18 @@ RUNS: dict[str, dict[str, Any]] = {
     "muse": {"instrument": MUSE, "noise": {"signal_to_noise": 30}},
     "manga": {"instrument": MANGA, "noise": {"signal_to_noise": 30}},
     "noiseless": {"instrument": MUSE},
+    "clean": {"instrument": {key: value for key, value in MUSE.items() if key != "aperture"}},
 }
-"""Linear bins in air with noise, an aperture and a field wider than high; log bins in vacuum with noise; no noise."""
+"""Linear bins in air with noise, an aperture and a field wider than high; log bins in vacuum with noise; no noise; no
+noise and no flag."""
+
+COMPRESSIONS: dict[str, dict[str, Any]] = {
+    "gzip": {"compression": "gzip"},
+    "rice": {"compression": "rice", "quantize": 16},
+}
+"""How files of the run "muse" are compressed."""
+
+FILES: tuple[str, ...] = (*RUNS, *COMPRESSIONS)
 
 LINES = {"Hb": 4862.69, "[O III] 4959": 4960.295, "[O III] 5007": 5008.240}
 """Vacuum Angstrom (NIST)."""

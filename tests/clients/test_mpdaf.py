@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from astropy import units
-from observed import FLUX_UNIT, LINE_AXES, LINES, centre_of
+from observed import FILES, FLUX_UNIT, LINE_AXES, LINES, centre_of
 
 
 @pytest.fixture(scope="session")
@@ -11,23 +11,23 @@ def mpdaf(client):
     return client("mpdaf.obj")
 
 
-@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+@pytest.mark.parametrize("name", FILES)
 def test_flux_variance_mask_and_unit(mpdaf, mocks, name):
     mock = mocks[name]
     read = mpdaf.Cube(str(mock.path))
     masked = mock.in_order("mask") != 0
-    assert np.any(masked) == (name != "manga")
+    assert np.any(masked) == (name not in ("manga", "clean"))
     np.testing.assert_array_equal(np.ma.getmaskarray(read.data), masked)
     np.testing.assert_array_equal(read.data.data[~masked], mock.in_order("flux")[~masked])
     np.testing.assert_allclose((1 * read.unit).to_value(FLUX_UNIT), 1)
-    if name == "noiseless":
+    if mock.cube.variance is None:
         assert read.var is None
     else:
         np.testing.assert_array_equal(np.ma.getmaskarray(read.var), masked)
         np.testing.assert_array_equal(read.var.data[~masked], mock.in_order("variance")[~masked])
 
 
-@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+@pytest.mark.parametrize("name", FILES)
 def test_world_coordinates(mpdaf, mocks, name):
     mock = mocks[name]
     read = mpdaf.Cube(str(mock.path))

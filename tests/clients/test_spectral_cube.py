@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from astropy import units
-from observed import FLUX_UNIT
+from observed import COMPRESSIONS, FILES, FLUX_UNIT
 
 
 @pytest.fixture(scope="session")
@@ -11,7 +11,7 @@ def spectral_cube(client):
     return client("spectral_cube")
 
 
-@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+@pytest.mark.parametrize("name", FILES)
 def test_flux_unit_wavelength_and_sky(spectral_cube, mocks, name):
     mock = mocks[name]
     read = spectral_cube.SpectralCube.read(mock.path, hdu=1)
@@ -26,7 +26,7 @@ def test_flux_unit_wavelength_and_sky(spectral_cube, mocks, name):
         np.testing.assert_allclose(values, mock.sky(x, y), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["muse", "manga"])
+@pytest.mark.parametrize("name", ["muse", "manga", *COMPRESSIONS])
 def test_variance(spectral_cube, mocks, name):
     read = spectral_cube.SpectralCube.read(mocks[name].path, hdu=2)
     np.testing.assert_array_equal(read.unmasked_data[:].value, mocks[name].in_order("variance"))

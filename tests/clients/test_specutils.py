@@ -5,7 +5,7 @@ import pytest
 from astropy import units
 from astropy.modeling import models
 from astropy.nddata import InverseVariance, VarianceUncertainty
-from observed import FLUX_UNIT, LINE_AXES, LINES, centre_of
+from observed import FILES, FLUX_UNIT, LINE_AXES, LINES, centre_of
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +18,12 @@ def check(spectrum, mock, name):
     assert spectrum.spectral_axis_index == 0
     np.testing.assert_array_equal(spectrum.flux.value, mock.in_order("flux"))
     np.testing.assert_allclose((1 * spectrum.flux.unit).to_value(FLUX_UNIT), 1)
-    np.testing.assert_array_equal(spectrum.mask, mock.in_order("mask") != 0)
-    assert spectrum.mask.dtype == bool
-    if name == "noiseless":
+    if spectrum.mask is None:
+        assert not np.any(mock.cube.mask)
+    else:
+        np.testing.assert_array_equal(spectrum.mask, mock.in_order("mask") != 0)
+        assert spectrum.mask.dtype == bool
+    if mock.cube.variance is None:
         assert spectrum.uncertainty is None
     else:
         assert isinstance(spectrum.uncertainty, VarianceUncertainty)
@@ -31,14 +34,14 @@ def check(spectrum, mock, name):
         np.testing.assert_allclose(spectrum.wcs.wcs_pix2world(x, y, 0, 0)[:2], mock.sky(x, y), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_file(specutils, mocks, name):
     spectrum = specutils.Spectrum.read(mocks[name].path)
     check(spectrum, mocks[name], name)
     assert spectrum.meta["header"]["CTYPE3"] == {"manga": "WAVE-LOG"}.get(name, "AWAV")
 
 
-@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+@pytest.mark.parametrize("name", FILES)
 def test_a_cube(specutils, mocks, name):
     spectrum = mocks[name].cube.to_specutils()
     assert type(spectrum) is specutils.Spectrum

@@ -191,7 +191,7 @@ def test_numeric_text_is_a_number():
         (
             {"output.path": "cube.txt"},
             [
-                "output.path: expected a path that ends in .fits, .fits.gz, .h5 or .hdf5 (layout 'default')",
+                "output.path: expected a path that ends in .fits, .fits.gz, .h5, .hdf5 or .zarr (layout 'default')",
                 "'cube.txt'",
             ],
         ),

@@ -227,7 +227,7 @@ def test_size_is_known_before(tmp_path, layout, name, dtype, noise):
     values = jnp.ones(shape, dtype)
     cube = Cube(
         flux=values,
-        mask=jnp.zeros(shape, jnp.int32),
+        mask=jnp.ones(shape, jnp.int32),
         bins=WavelengthBins(5000.5, 1.0, 400, "linear", "vacuum"),
         footprint=Footprint(60, 50, 0.2),
         variance=values if noise or layout == "manga" else None,

@@ -14,11 +14,13 @@ from astropy.table import Table
 from astropy.wcs import WCS
 from small import full_cube, make_cube
 
+from rubix_like.config import load_config
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.cube_files import read_cube, write_cube
 from rubix_like.cube.meta import Counters
 from rubix_like.cube.meta_table import join_rows, split_rows
+from rubix_like.cube.observed.reading_observed import read_observed
 from rubix_like.cube.wcs import header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import check_writable, replacing
@@ -31,7 +33,7 @@ def assert_same(one: Cube, other: Cube) -> None:
         if first is not None:
             assert second.dtype == (np.int32 if name == "mask" else np.float32)
             np.testing.assert_array_equal(second, np.asarray(first).astype(second.dtype))
-    for name in ("wavelength", "wave_edges", "lsf_fwhm"):
+    for name in ("wavelength", "wave_edges", *(["lsf_fwhm"] if one.lsf_fwhm is not None else [])):
         np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=0, atol=1e-10)
         assert getattr(other, name).dtype == np.float64
     for name in ("medium", "sampling", "pixel_scale", "meta"):
@@ -67,7 +69,8 @@ def test_layout_with_noise(tmp_path):
         assert hdus[0].data is None
         assert hdus["DATA"].data.shape == (4, 3, 5)
         assert hdus["DATA"].data.dtype == np.dtype(">f4")
-        assert hdus["DQ"].data.dtype == np.dtype(">i4")
+        assert hdus["DQ"].data.dtype == np.uint8
+        assert hdus["DQ"].header["HDUCLAS3"] == "FLAG8BIT"
         np.testing.assert_array_equal(hdus["DATA"].data[1, 2, 3], np.asarray(cube.flux)[2, 3, 1])
         np.testing.assert_array_equal(hdus["VAR"].data, hdus["STAT"].data)
         header = hdus["DATA"].header
@@ -81,10 +84,123 @@ def test_layout_with_noise(tmp_path):
         assert hdus["STAT"].header["HDUCLAS3"] == "MSE"
 
 
-def test_layout_without_noise(tmp_path):
-    with fits.open(full_cube(variance=None).write(tmp_path / "cube.fits")) as hdus:
-        assert [hdu.name for hdu in hdus] == ["PRIMARY", "DATA", "DQ", "LSF", "CONFIG"]
-        assert "ERRDATA" not in hdus["DATA"].header
+NO_FLAG = np.zeros((3, 5, 4), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"variance": None}, ["DATA", "LSF", "CONFIG", "DQ"]),
+        ({"variance": None, "lsf_fwhm": None}, ["DATA", "CONFIG", "DQ"]),
+        ({"variance": None, "mask": NO_FLAG}, ["DATA", "LSF", "CONFIG"]),
+        ({"mask": NO_FLAG}, ["DATA", "STAT", "VAR", "LSF", "CONFIG"]),
+        ({"mask": np.broadcast_to(np.int32(0), (3, 5, 4))}, ["DATA", "STAT", "VAR", "LSF", "CONFIG"]),
+    ],
+)
+def test_layout_without_noise_or_flags(tmp_path, changes, names):
+    """Only variances are HDU 2; a missing DQ is one without a flag; cards point to what is there."""
+    cube = full_cube(**changes)
+    path = cube.write(tmp_path / "cube.fits")
+    assert_same(cube, Cube.read(path))
+    with fits.open(path) as hdus:
+        assert [hdu.name for hdu in hdus] == ["PRIMARY", *names]
+        for card, name in (("ERRDATA", "STAT"), ("QUALDATA", "DQ")):
+            found = {
+                hdu.header.get(card) for hdu in hdus if hdu.is_image and hdu.name not in ("PRIMARY", "STAT", "VAR")
+            }
+            assert found <= {None, name}
+            assert (hdus["DATA"].header.get(card) == name) == (name in names)
+
+
+@pytest.mark.parametrize(("bit", "dtype"), [(128, "u1"), (256, ">i2"), (1 << 15, ">i4")])
+def test_the_mask_takes_the_smallest_integers(tmp_path, bit, dtype):
+    cube = full_cube(mask=np.where(np.arange(4) == 2, bit, 0) + NO_FLAG)
+    path = cube.write(tmp_path / "cube.fits")
+    assert fits.getdata(path, "DQ").dtype == np.dtype(dtype)
+    assert_same(cube, Cube.read(path))
+
+
+def test_sizes_against_four_bytes_of_mask_per_voxel(tmp_path):
+    """Of the old layout: flux and mask in 4 bytes each, with noise two variances more, of which one is a copy."""
+    shape = (60, 60, 300)
+    n_voxel, random = np.prod(shape), np.random.default_rng(0)
+    fields = {"flux": random.normal(size=shape).astype(np.float32)}
+    flags = random.integers(0, 16, shape).astype(np.int32)
+
+    def size(**changes):
+        return make_cube(*shape, **fields, **changes).write(tmp_path / "cube.fits").stat().st_size
+
+    assert size(mask=np.zeros(shape, np.int32)) <= 0.52 * 8 * n_voxel
+    assert size(mask=flags) <= 0.65 * 8 * n_voxel
+    assert size(mask=flags, variance=np.ones(shape, np.float32)) - 4 * n_voxel <= 0.76 * 12 * n_voxel
+
+
+def test_a_file_of_an_older_version(tmp_path):
+    """DQ of 32 bits as HDU 2, also where nothing is flagged."""
+    cube = full_cube(variance=None)
+    with fits.open(cube.write(tmp_path / "cube.fits")) as hdus:
+        old = [hdu.copy() for hdu in hdus]
+        old.insert(2, fits.ImageHDU(old.pop().data.astype(np.int32), name="DQ"))
+        fits.HDUList(old).writeto(tmp_path / "old.fits", checksum=True)
+    assert_same(cube, Cube.read(tmp_path / "old.fits"))
+
+
+@pytest.mark.parametrize(("layout", "name"), [("default", "cube.fits"), ("default", "cube.h5"), ("manga", "cube.fits")])
+def test_gzip_loses_nothing(tmp_path, layout, name):
+    cube = full_cube("log", medium="vacuum")
+    plain, packed = (cube.write(tmp_path / f"{kind}-{name}", layout, kind) for kind in ("none", "gzip"))
+    if layout == "default":
+        assert_same(Cube.read(plain), Cube.read(packed))
+    else:
+        one, other = read_observed(plain), read_observed(packed)
+        np.testing.assert_array_equal(one.flux, other.flux)
+        np.testing.assert_array_equal(one.used, other.used)
+    if name.endswith("fits"):
+        with fits.open(packed, checksum=True) as hdus:
+            hdus.verify("exception")
+            images = [hdu for hdu in hdus if isinstance(hdu, fits.CompImageHDU)]
+            assert images
+            assert {hdu._bintable.header["ZCMPTYPE"] for hdu in images} == {"GZIP_2"}
+
+
+def test_rice_rounds_fluxes_alone(tmp_path):
+    """To a fraction of the noise (Pence et al. 2009: the error is uniform in a step of sigma / q)."""
+    shape, random = (60, 50, 8), np.random.default_rng(3)
+    flux, sigma = random.normal(5, 0.1, shape).astype(np.float32), 0.1
+    flux[3, 4, 5] = 0
+    variance = np.full(shape, sigma**2, np.float32)
+    mask = random.integers(0, 8, shape).astype(np.int32)
+    cube = make_cube(*shape, flux=flux, variance=variance, mask=mask)
+    again = Cube.read(cube.write(tmp_path / "cube.fits", compression="rice", quantize=16))
+    error = np.asarray(again.flux) - flux
+    assert error[3, 4, 5] == 0
+    np.testing.assert_allclose(np.std(error), sigma / 16 / np.sqrt(12), rtol=0.1)
+    np.testing.assert_array_equal(again.variance, variance)
+    np.testing.assert_array_equal(again.mask, mask)
+    assert (tmp_path / "cube.fits").stat().st_size < 0.5 * cube.write(tmp_path / "plain.fits").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("options", "layout", "name", "words"),
+    [
+        ({"compression": "zip"}, "default", "a.fits", r"compression: expected one of none, gzip, rice, got 'zip'"),
+        ({"compression": "rice"}, "default", "a.fits", "quantize: expected a number with compression 'rice'"),
+        ({"compression": "gzip", "quantize": 4}, "default", "a.fits", "quantize: expected a number with.*got 4"),
+        ({"compression": "rice", "quantize": -1}, "default", "a.fits", "quantize: expected a number > 0, got -1"),
+        ({"compression": "gzip"}, "default", "a.fits.gz", "compressed as a whole.*write 'a.fits'"),
+        ({"compression": "rice", "quantize": 4}, "default", "a.h5", "expected one of none, gzip for this kind"),
+        ({"compression": "gzip"}, "hsim", "a.fits", "expected one of none for this kind"),
+    ],
+)
+def test_compression_that_is_refused(tmp_path, options, layout, name, words):
+    cube = full_cube(medium="vacuum", variance=None)
+    with pytest.raises(ConfigError, match=words):
+        cube.write(tmp_path / name, layout, **options)
+    output = {"path": tmp_path / name, "layout": layout, **options}
+    wavelength = {"start": 5000, "stop": 5100, "step": 1.25, "medium": "vacuum"}
+    with pytest.raises(ConfigError, match=r"output\.|quantize"):
+        load_config("quickstart", overrides={"output": output, "instrument.wavelength": wavelength})
+    assert os.listdir(tmp_path) == []
 
 
 def test_layout_of_log_sampling(tmp_path):

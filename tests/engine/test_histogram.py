@@ -17,6 +17,7 @@ from rubix_like import make_mesh
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.engine.kernels.deposits import AtOnce
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.painter import View
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -80,7 +81,7 @@ def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=Fa
     nodes, axes = VelocityNodes(jnp.asarray(STEP, dtype), N_NODE), jax.tree.map(lambda x: jnp.asarray(x, dtype), AXES)
 
     def own_sums(own, first):
-        arguments = (look, own, axes, nodes, (first, size), chunk, build_kernel("auto"))
+        arguments = (look, own, axes, nodes, (first, size), AtOnce(chunk, -(-chunk // 4)), build_kernel("auto"))
         if ranked:
             return lax.psum(coefficient_histogram(*arguments, jnp.asarray(COEFFICIENTS, dtype)), DATA_AXIS)
         return lax.psum(template_histogram(*arguments), DATA_AXIS)

@@ -9,7 +9,7 @@ import pytest
 from small import muse
 
 from rubix_like import Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
-from rubix_like.engine.cost import RATES, Work
+from rubix_like.engine.cost import RATES, BasisSize, Work
 from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import speeds, take_census
@@ -28,7 +28,18 @@ LIBRARY = SSPLibrary(
 FLAT = np.linspace(-300.0, 300.0, 10_000)
 
 CPU = RATES["cpu"]
-WORK = Work(n_particle=10_000, n_corner=1, n_spaxel=900, n_template=600, n_wave=3000, n_fine=6000)
+WORK = Work(
+    n_particle=10_000,
+    n_corner=1,
+    n_spaxel=900,
+    n_template=600,
+    n_wave=3000,
+    n_fine=6000,
+    n_rest=1000,
+    n_reached=3000,
+    size=BasisSize(rank=96, step=40.0),
+    n_seen=900,
+)
 
 
 def configuration(engine=None, **observation):
@@ -88,7 +99,7 @@ def test_one_fast_star_is_an_outlier():
     assert motion.capacity > 0
     assert motion.limit < 700.0
     assert motion_of(velocity[:-1]).limit < 800.0
-    assert CPU.basis_seconds(WORK, motion.limit, motion.capacity) < 0.8 * CPU.basis_seconds(WORK, 2262.0, 0)
+    assert CPU.span_seconds(WORK, motion.limit, motion.capacity) < 0.8 * CPU.span_seconds(WORK, 2262.0, 0)
 
 
 def test_one_fast_star_above_a_flat_distribution():
@@ -159,7 +170,7 @@ def test_a_fast_star_with_more_than_a_percent_of_the_light_widens_the_nodes(brig
     assert motion.capacity == 0
     assert 2110.0 <= motion.limit < 2110.0 * 1.2
     narrow = bright_and_fast()
-    cost = CPU.basis_seconds(WORK, motion.limit, 0) / CPU.basis_seconds(WORK, narrow.limit, narrow.capacity)
+    cost = CPU.span_seconds(WORK, motion.limit, 0) / CPU.span_seconds(WORK, narrow.limit, narrow.capacity)
     assert narrow.capacity > 0
     share = 250.0 + narrow.capacity - 1
     assert f"{narrow.capacity} fast particle" in motion.note
@@ -327,11 +338,20 @@ def test_the_note_on_bright_outliers_reaches_the_user(monkeypatch, tmp_path):
 
 
 def test_cost_of_direct_is_particles_times_bins():
-    base = CPU.direct_seconds(WORK)
-    assert CPU.direct_seconds(WORK._replace(n_particle=70_000)) == pytest.approx(7 * base)
-    assert CPU.direct_seconds(WORK._replace(n_fine=18_000)) == pytest.approx(3 * base)
-    assert CPU.direct_seconds(WORK._replace(n_spaxel=9, n_template=6, n_wave=30)) == base
-    assert base < CPU.direct_seconds(WORK._replace(n_corner=9)) < 9 * base
+    """Beside what every spaxel costs."""
+
+    def of_particles(**changes):
+        work = WORK._replace(**changes)
+        return CPU.direct_seconds(work) - CPU.direct_seconds(work._replace(n_particle=0))
+
+    base = of_particles()
+    assert of_particles(n_particle=70_000) == pytest.approx(7 * base)
+    assert of_particles(n_fine=18_000, n_rest=3000) == pytest.approx(3 * base)
+    assert of_particles(n_spaxel=9, n_seen=9, n_template=6) == pytest.approx(base)
+    assert base < of_particles(n_corner=9) < 9 * base
+    assert of_particles(n_particle=0, n_fine=10**6) == 0
+    none = WORK._replace(n_particle=0)
+    assert CPU.direct_seconds(none._replace(n_spaxel=9000)) == pytest.approx(10 * CPU.direct_seconds(none))
 
 
 def test_cost_of_basis_per_particle_does_not_depend_on_wavelengths():
@@ -343,15 +363,20 @@ def test_cost_of_basis_per_particle_does_not_depend_on_wavelengths():
         ) / 5e6
 
     assert per_particle() > 0
-    assert per_particle(n_wave=30_000, n_fine=60_000) == pytest.approx(per_particle(), rel=1e-6)
+    longer = {"n_wave": 30_000, "n_fine": 60_000, "n_rest": 10_000, "n_reached": 30_000}
+    assert per_particle(**longer) == pytest.approx(per_particle(), rel=1e-6)
     assert per_particle(n_corner=4) == pytest.approx(4 * per_particle(), rel=1e-6)
 
 
 def test_cost_of_basis_grows_with_all_that_it_should():
     base = CPU.basis_seconds(WORK, 500.0, 0)
-    for changes in ({"n_spaxel": 9000}, {"n_wave": 30_000}, {"n_fine": 60_000}, {"n_particle": 10**6}):
+    longer = {"n_wave": 30_000, "n_reached": 30_000}
+    rougher = {"size": BasisSize(rank=192, step=40.0)}
+    for changes in ({"n_spaxel": 9000, "n_seen": 9000}, longer, rougher, {"n_particle": 10**6}, {"psf": "image"}):
         assert CPU.basis_seconds(WORK._replace(**changes), 500.0, 0) > 1.05 * base
     assert 1.5 * base < CPU.basis_seconds(WORK, 1000.0, 0) < 2 * base
+    finer = WORK._replace(size=BasisSize(rank=96, step=20.0))
+    assert CPU.basis_seconds(finer, 500.0, 0) == pytest.approx(CPU.basis_seconds(WORK, 1000.0, 0))
     outliers = CPU.direct_seconds(WORK._replace(n_particle=256))
     assert CPU.basis_seconds(WORK, 500.0, 256) == pytest.approx(base + outliers)
 

@@ -10,14 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy import units
+from astropy.io import fits
 from dust_extinction.parameter_averages import CCM89
 from hlo import collectives
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation
 from kernel_columns import exact_columns
 from observing import configuration, galaxy_of, observe
 
-from rubix_like import ConfigError, Galaxy, Gas, Pipeline, make_mesh
-from rubix_like.forward.fields.dust_column import DustColumn, frees_places
+from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, make_mesh
+from rubix_like.forward.fields.dust_column import DustColumn, check_dust, counters_of, frees_places
+from rubix_like.forward.model import scene_before_fields
+from rubix_like.runs.dust_summary import dust_lines
 
 REDSHIFT, N_GAS, N_STARS, INCLINATION, OPACITY = 0.05, 300, 60, 50.0, 0.25
 SCALE = arcsec_per_kpc(REDSHIFT, luminosity_distance(REDSHIFT))
@@ -84,6 +87,51 @@ def test_stars_are_dimmed_by_the_columns_of_the_kernels(on_eight):
     image = cube.maps.before.fields["dust_column"]
     assert image.sum() * (0.2 / SCALE * 1e3) ** 2 == pytest.approx(dust.sum(), rel=0.02)
     assert collectives(compiled.as_text()) == [("all-reduce", "ENTRY")] * 2
+
+
+def test_a_run_says_which_gas_has_dust(on_eight, tmp_path):
+    """In its counters, its summary and the header of its file."""
+    cube, gas = on_eight[2], galaxy().gas
+    own, dust = cube.source_counters["dust_column"], 0.4 * gas.metallicity * gas.mass
+    assert (int(own.n_particles), int(own.n_outside), int(own.n_clamped["line_of_sight"])) == (N_GAS, 0, 0)
+    assert float(own.amount_total) == pytest.approx(dust.sum(), rel=1e-12)
+    said = [f"Dust of the gas: curve cardelli, R(V) 3.1; {dust.sum():.3g} Msun in 300 gas particles"]
+    assert dust_lines(cube) == said
+    three, tenth = jnp.asarray(3.0), 0.1 * own.amount_total
+    some = dataclasses.replace(own, n_outside=three, amount_outside=tenth, n_clamped={"line_of_sight": three})
+    assert dust_lines(dataclasses.replace(cube, source_counters={"dust_column": some})) == [
+        *said,
+        "3 of these gas particles (10 % of their dust) are beside the painted field: not in the columns",
+        "3 of these gas particles (0 % of their dust) are in front of the grids of the columns or behind them: put at "
+        "their ends",
+    ]
+    path = cube.write(tmp_path / "cube.fits")
+    header = fits.getheader(path)
+    assert (header["NDUSTGAS"], header["NDUSTOUT"], header["NDUSTFAR"]) == (N_GAS, 0, 0)
+    assert header["DUSTMASS"] == pytest.approx(dust.sum())
+    cards = "DUSTKIND", "DUSTGCRV", "DUSTGRV", "DUSTDTM", "DUSTOPAC", "DUSTCOLD", "DUSTBAGE", "DUSTMAX"
+    assert [header[name] for name in cards] == ["particles", "cardelli", 3.1, 0.4, OPACITY, 8000.0, 10.0, 10.0]
+    assert "DUSTGSLP" not in header
+    read = Cube.read(path)
+    assert jax.tree.all(jax.tree.map(np.array_equal, read.source_counters, cube.source_counters))
+
+
+def test_gas_beyond_the_ends_of_the_grids_and_broken_gas_are_counted():
+    """The ends are 2 x 1.15 times as far as the field is wide: 6.9 arcsec from the middle."""
+    config = configuration(dust={"kind": "particles", "cells": 32}, instrument=SMALL)
+    pipeline = Pipeline.from_config(config, galaxy(), mesh=make_mesh(1))
+    tables, (field,) = pipeline.tables, pipeline.tables.fields
+    place = np.zeros((N_GAS, 3))
+    place[:4, 2] = np.array([6.8, 7.0, -7.0, 0.0]) / SCALE
+    place[4:6, 1] = np.array([1.4, 1.6]) / SCALE
+    mass = galaxy().gas.mass.copy()
+    mass[3] = np.nan
+    gas = dataclasses.replace(galaxy().gas, position=place, mass=mass)
+    counts = field.count(gas, scene_before_fields(tables, pipeline.parameters, "gas", gas), tables.grid)
+    dust = np.nan_to_num(0.4 * gas.metallicity * mass)
+    np.testing.assert_allclose(counts, [N_GAS - 1, 1, 2, dust.sum(), dust[5], dust[1:3].sum(), 1], rtol=1e-12)
+    with pytest.raises(ValueError, match=r"galaxy\.gas: expected finite masses.* for its dust, got 1 particles"):
+        check_dust(counters_of(counts))
 
 
 @pytest.mark.slow(6)
@@ -243,8 +291,8 @@ def test_a_pipeline_without_the_field_says_so(tmp_path, monkeypatch):
         Pipeline.from_config(config, galaxy(), mesh=make_mesh(1))
 
 
-def test_a_galaxy_without_gas_behind_a_foreground():
-    """It has no dust of its own; the foreground is that of a screen."""
+def test_a_galaxy_without_gas_behind_a_foreground(caplog):
+    """It has no dust of its own, which is said; the foreground is that of a screen."""
     stars = Galaxy(stars=galaxy().stars)
     screen = {"a_v": 0.3, "curve": "gordon"}
     dusts = {**screen, "place": "foreground"}, {"kind": "particles", "cells": 4, "foreground": screen}
@@ -253,6 +301,13 @@ def test_a_galaxy_without_gas_behind_a_foreground():
     )
     np.testing.assert_allclose(both.flux, only.flux, rtol=1e-12)
     assert (both.maps.before.fields["dust_column"] == 0).all()
+    assert "dust of kind particles: none but that of birth clouds (there is no gas, or none of it has" in caplog.text
+    said, foreground = dust_lines(both)
+    assert said.startswith(
+        "Dust of the gas: curve cardelli, R(V) 3.1; none: there is no gas, or none of it has dust (no"
+    )
+    assert [foreground] == dust_lines(only)
+    assert foreground == "Dust: a screen in the foreground, A(V) 0.3 mag, curve gordon, R(V) 3.1"
     assert (both.meta["dust_a_v"], both.meta["dust_place"]) == (0.3, "foreground")
     assert (both.meta["dust_kind"], both.meta["dust_to_metal"], both.meta["dust_gas_curve"]) == (
         "particles",

@@ -24,7 +24,7 @@ from rubix_like.inference.checks.laplace import Laplace, laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import Normal, Uniform
-from rubix_like.inference.posterior.tangent import tangent_of
+from rubix_like.inference.posterior.tangent import tangents_at
 from rubix_like.runtime.progress import silent
 
 FREE = Free((FreeParameter(Uniform(0.0, 10.0), "one", (), "deg"), FreeParameter(Normal(1.0, 2.0), "two", ())))
@@ -91,7 +91,7 @@ def test_the_shift_leads_to_where_the_loss_with_all_other_draws_at_once_is_lowes
     """300 stars against 2400 of one scrambled sequence, computed 300 at a time and, to compare, as one galaxy."""
     posterior, begin = problem().posterior, jnp.zeros(5)
     draws = posterior.forward.source.draws
-    smooth = [tangent_of(own, begin + 0.1).flux for own in with_each(posterior, draws.sets(4, 78), 4)]
+    smooth = [tangents_at(own, begin + 0.1).flux[0] for own in with_each(posterior, draws.sets(4, 78), 4)]
     posterior = eqx.tree_at(lambda p: p.likelihood.flux, posterior, sum(smooth[1:], start=smooth[0]) / 4)
     normal = laplace(posterior, begin)
     found = find_discreteness(posterior, normal, 8, seed=77)

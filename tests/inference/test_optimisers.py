@@ -13,8 +13,8 @@ import scipy.optimize
 from curved import N_DATA, N_LATENT, curved, starts
 
 from rubix_like.config.sections.fit import OptimiserSettings
-from rubix_like.inference.posterior.linearise import normal_equations, normal_forms
-from rubix_like.inference.search.choose_optimiser import DENSE_BYTES, MOST_DENSE, is_dense, make_optimiser
+from rubix_like.inference.posterior.linearise import DENSE_BYTES, MOST_DENSE, is_dense, normal_equations, normal_forms
+from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.gradient_descent import GradientDescent
 from rubix_like.inference.search.least_squares import LeastSquares
 from rubix_like.inference.search.optimisers import FAILED, REASONS, Status

@@ -21,6 +21,7 @@ from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.observed import observed_from
 from rubix_like.inference.checks.laplace import information
 from rubix_like.inference.posterior.free import NOISE_SCALE
+from rubix_like.inference.posterior.linearise import MOST_DENSE
 from rubix_like.inference.posterior.posterior import half_square
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.samplers import variational
@@ -28,7 +29,6 @@ from rubix_like.inference.samplers.nifty_geometry import data_residuals
 from rubix_like.inference.samplers.roots import find_root
 from rubix_like.inference.samplers.samplers import make_sampler
 from rubix_like.inference.samplers.variational import VariationalState, run_variational
-from rubix_like.inference.search.choose_optimiser import MOST_DENSE
 
 METHODS = ("mgvi", "geovi")
 SLOW, LONG = (functools.partial(pytest.param, marks=mark) for mark in (pytest.mark.slow, pytest.mark.long))

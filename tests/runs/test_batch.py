@@ -10,10 +10,12 @@ import signal
 import sys
 import threading
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import h5py
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -34,11 +36,13 @@ from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
 from rubix_like.cli.main import main
 from rubix_like.config.run_config import DevicesSettings
+from rubix_like.runs.batch.behind import Behind, BlockWork
 from rubix_like.runs.batch.blocks import blocks_of, galaxies_of
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.executors import device_groups_of
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.running import observe_all
+from rubix_like.runtime.memory import MemoryNeed
 from rubix_like.runtime.progress import Progress
 
 WAVELENGTH = {"start": 4900, "stop": 5000, "step": 10}
@@ -76,6 +80,43 @@ def statuses(outcome):
 
 def modified(place="cube"):
     return {path.name: path.stat().st_mtime_ns for path in Path(place).glob("*.fits")}
+
+
+def test_one_entry_ends_while_the_next_begins(folder, monkeypatch):
+    """At most one is being ended, in a thread with numbers of the same width; without memory for two none is, while
+    another begins. Records come in order."""
+    told, begun, go_on = [], [], threading.Event()
+    (folder / "records").mkdir()
+    work = BlockWork(Records(folder), {}, False, lambda entry, record: told.append((entry.name, record.status)))
+    (one, two) = read_entries(BASE, [{"name": "one"}, {"name": "two"}], folder=folder)
+    need, mesh = MemoryNeed(1, 1 << 60), jax.make_mesh((1,), ("data",))
+
+    def ending(name, status):
+        begun.append((name, jnp.zeros(1, float).dtype))
+        assert go_on.wait(60)
+        return Record(status, {}, "this")
+
+    with ThreadPoolExecutor(1) as threads:
+        behind = Behind(work, threads)
+        with jax.enable_x64(True):
+            behind.hand(one, 0.0, partial(ending, "one", "done"))
+        monkeypatch.setattr("rubix_like.runs.batch.behind.check_memory", lambda need, mesh: None)
+        behind.make_room(need, mesh)
+        assert told == []
+        go_on.set()
+        behind.hand(two, 0.0, partial(ending, "two", "failed"))
+        assert told == [("one", "done")]
+        monkeypatch.undo()
+        monkeypatch.setattr("rubix_like.runs.batch.behind.check_memory", _no_memory)
+        behind.make_room(need, mesh)
+        assert told == [("one", "done"), ("two", "failed")]
+        behind.settle()
+    assert begun == [("one", np.float64), ("two", jnp.zeros(1, float).dtype)]
+    assert work.records.read("two").seconds > 0
+
+
+def _no_memory(need, mesh):
+    raise ConfigError(f"memory: there is none for {need} on {mesh}")
 
 
 def test_rows_and_views_are_settings(folder):

@@ -109,12 +109,13 @@ def test_both_files_are_looked_at_before_the_run(folder):
         run(settings(noise={"signal_to_noise": 5, "keep_truth": True}), "cube.fits")
 
 
-def test_a_check_tells_of_the_second_file(folder):
-    kept = load_config(settings(noise={"signal_to_noise": 5, "keep_truth": True}))
+def test_a_check_tells_of_the_second_file_and_of_dust(folder):
+    kept = load_config(settings(noise={"signal_to_noise": 5, "keep_truth": True}, dust={"a_v": 0.3}))
     lines = check_lines(prepare(kept, Progress()))
     assert [line for line in lines if line.startswith("truth ")] == [
         f"truth       {format_bytes(output_files(kept, Path('cube.fits'))[0].truth_bytes)}, in a second file"
     ]
+    assert "dust        a screen in the galaxy, A(V) 0.3 mag, curve calzetti, R(V) 4.05" in lines
 
 
 def test_without_a_galaxy(folder):

@@ -149,6 +149,11 @@ class ParticleDustSettings(AbstractSettings):
         return self.curve if self.birth_curve is None else self.birth_curve
 
     @property
+    def resolved_birth_r_v(self) -> float:
+        """R(V) of the birth clouds' curve: with a `birth_curve` its own."""
+        return self.resolved_r_v if self.birth_curve is None else _own_r_v(self.birth_curve, None)
+
+    @property
     def compiled(self) -> str:
         """What a compiled program depends on: all but the parameters."""
         return self.model_dump_json(exclude={"dust_to_metal", "opacity", "a_v_birth", "foreground"})

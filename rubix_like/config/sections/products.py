@@ -37,5 +37,8 @@ class ProductsSettings(AbstractSettings):
     """The curve whose light is the weight of light-weighted maps; null: the detector's whole wavelength range."""
     gas: bool = False
     """Maps of the gas, whether or not the pipeline paints it; a galaxy without gas is then refused."""
+    dust: bool = False
+    """Maps of A(V) and of the light before dust, and the attenuation curve of the galaxy; a run without dust is then
+    refused."""
     lines: Annotated[StrictBool | Annotated[tuple[Line, ...], Field(min_length=1)], BeforeValidator(_as_lines)] = False
     """Maps of emission lines that the pipeline paints: their names (Ha); true: strong lines on the detector."""

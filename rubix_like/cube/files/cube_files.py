@@ -4,13 +4,24 @@ from pathlib import Path
 
 import h5py
 
-from rubix_like.config.file_layouts import FileFormat, FileLayout, check_layout, check_several, find_format
+from rubix_like.config.file_layouts import (
+    UNPACKED,
+    FileFormat,
+    FileLayout,
+    Packing,
+    check_layout,
+    check_packing,
+    check_several,
+    find_format,
+)
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
 from rubix_like.cube.files.default import default_members
-from rubix_like.cube.files.fits_images import FITS_SUFFIXES, fits_writer
 from rubix_like.cube.files.fits_reading import read_fits
+from rubix_like.cube.files.fits_writer import FITS_COMPRESSIONS, FITS_SUFFIXES, fits_writer
 from rubix_like.cube.files.hdf5_cube import read_hdf5, write_hdf5
+from rubix_like.cube.files.zarr_cube import read_zarr, write_zarr
+from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, is_store
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
@@ -19,44 +30,72 @@ _BLOCKS_AT_ONCE = 8
 
 DEFAULT = FileLayout(
     (
-        FileFormat(fits_writer(default_members), FITS_SUFFIXES, images=1, noise_images=2),
-        FileFormat(write_hdf5, (".h5", ".hdf5"), images=1, noise_images=1, keeps_all=True),
+        FileFormat(
+            fits_writer(default_members),
+            FITS_SUFFIXES,
+            images=1,
+            noise_images=2,
+            mask_bytes=1,
+            compressions=FITS_COMPRESSIONS,
+        ),
+        FileFormat(write_hdf5, (".h5", ".hdf5"), images=1, noise_images=1, keeps_all=True, compressions=("gzip",)),
+        FileFormat(
+            write_zarr,
+            (FOLDER_SUFFIX,),
+            images=1,
+            noise_images=1,
+            keeps_all=True,
+            compressions=("gzip",),
+            package="zarr",
+        ),
     )
 )
-"""The layout for most programs, and HDF5 that keeps everything."""
+"""The layout for most programs, and HDF5 and Zarr that keep everything."""
 
 
 def write_cube(
-    cube: Cube | ShardedCube, path: str | Path, layout: str = "default", team: AbstractProcessGroup | None = None
+    cube: Cube | ShardedCube,
+    path: str | Path,
+    layout: str = "default",
+    team: AbstractProcessGroup | None = None,
+    packing: Packing = UNPACKED,
 ) -> Path:
     """Write `cube` to `path` and return the path; an older file is replaced only on success.
 
-    A cube in parts is never assembled: a few blocks of it are in memory at a time. With a `team`, each of its
-    processes calls this with its own parts, and all write into one file; they succeed, or fail, together.
-    Raises ConfigError for an unknown layout or ending and for a cube that the layout cannot hold, OSError (disk full,
-    no permission, no such folder) with the remedy, ValueError where the parts are not the whole cube.
+    A cube in parts is never assembled: a few blocks of it are in memory at a time, of FITS with `packing` one whole
+    image. With a `team`, each of its processes calls this with its own parts, and all write into one file; they
+    succeed, or fail, together.
+    Raises ConfigError for an unknown layout or ending, for a cube that the layout cannot hold and a file that cannot be
+    compressed so, OSError (disk full, no permission, no such folder) with the remedy, ValueError where the parts are
+    not the whole cube.
     """
     path, team, parts = Path(path).expanduser(), team or SINGLE, in_parts(cube)
     chosen = find_format(path, layout)
     check_layout(chosen, layout, noise=parts.has_variance, medium=parts.bins.medium, sampling=parts.bins.sampling)
-    check_several(path, team.size)
+    check_packing(chosen, path, packing)
+    check_several(path, team.size, packing)
     with replacing_together(path, team) as (temporary, writing):
-        chosen.write(parts, temporary, writing)
+        chosen.write(parts, temporary, writing, *(() if packing.is_none else (packing,)))
     return path
 
 
 def read_cube(path: str | Path) -> Cube:
-    """Read a cube written by `write_cube` in the layout 'default', as FITS or HDF5.
+    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5 or Zarr.
 
-    FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; HDF5 every array as it was. Raises
+    FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. Raises
     FileNotFoundError, or ValueError if the file is not a complete cube of this package in that layout.
     """
     path = Path(path).expanduser()
+    if is_store(path):
+        return read_zarr(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such cube: {path}; check the path (a run writes to its output.path)")
     return read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)
 
 
-def writing_bytes(n_bytes: int) -> int:
-    """Most memory that writing a file of `n_bytes` takes, beside the cube."""
-    return min(n_bytes, _BLOCKS_AT_ONCE * BLOCK_BYTES)
+def writing_bytes(n_bytes: int, packing: Packing = UNPACKED) -> int:
+    """Most memory that writing a file of `n_bytes` (uncompressed) takes, beside the cube.
+
+    A compressed image is in memory whole, and once more as it is packed.
+    """
+    return min(n_bytes, _BLOCKS_AT_ONCE * BLOCK_BYTES) if packing.is_none else 2 * n_bytes

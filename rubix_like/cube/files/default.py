@@ -2,20 +2,24 @@
 
 PRIMARY (no data; the run in cards), DATA (wave, y, x), STAT (variance), DQ (mask), VAR (copy of STAT), LSF (table of
 the effective FWHM), CONFIG (table of `cube.meta` and the counters), and for log sampling WAVE (table of the bins).
-STAT and VAR are left out without a noise model. No maps: a second image confuses clients.
+STAT and VAR are left out without a noise model, DQ where no voxel is flagged. Some programs take whatever is HDU 2 for
+the variance, so without one a table is there and DQ comes last. VAR is for specutils and jdaviz, which know no STAT. No
+maps: a second image confuses clients.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from astropy.io import fits
 from numpy import ndarray
 
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
-from rubix_like.cube.meta import Described, MetaValue, SourceCounters, flat_counters
-from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, split_rows
+from rubix_like.cube.meta import LINE_OF_SIGHT, Described, MetaValue, SourceCounters, flat_counters
+from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, split_rows
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import CREATOR, ORIGIN
 from rubix_like.runtime.files.writing_date import date_words
@@ -56,6 +60,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("SSPLIB", "ssp_library", "simple stellar populations"),
     ("PIPELINE", "pipeline", "list of stages"),
     ("METHOD", "method", "direct or basis"),
+    ("METHWHY", "method_reason", "what it was chosen by"),
     ("TOLERANC", "tolerance", "target of the error of a spectrum / its mean"),
     ("BASRANK", "basis_rank", "basis spectra"),
     ("VELNODES", "basis_velocity_nodes", "velocity nodes"),
@@ -79,15 +84,21 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("DUSTAV", "dust_a_v", "[mag] dust screen, attenuation in V"),
     ("DUSTRV", "dust_r_v", "A(V) / E(B-V) of the dust"),
     ("DUSTCRV", "dust_curve", "curve of the dust"),
+    ("DUSTSLOP", "dust_slope", "slope of the curve, if it has one"),
     ("DUSTLOC", "dust_place", "dust in the galaxy or in the foreground"),
     ("DUSTKIND", "dust_kind", "particles: dust of the galaxy's gas"),
     ("DUSTGCRV", "dust_gas_curve", "curve of the gas' dust"),
     ("DUSTGRV", "dust_gas_r_v", "A(V) / E(B-V) of the gas' dust"),
+    ("DUSTGSLP", "dust_gas_slope", "slope of that curve, if it has one"),
     ("DUSTDTM", "dust_to_metal", "mass of dust per mass of metals"),
     ("DUSTOPAC", "dust_opacity", "[mag pc2 Msun-1] A(V) per column of dust"),
+    ("DUSTCOLD", "dust_cold", "[K] below which gas has dust, if not all has"),
+    ("DUSTHOT", "dust_hot", "which hotter gas has dust"),
     ("DUSTBIRT", "dust_a_v_birth", "[mag] A(V) of birth clouds"),
     ("DUSTBCRV", "dust_birth_curve", "curve of birth clouds"),
     ("DUSTBSLP", "dust_birth_slope", "slope of that curve"),
+    ("DUSTBAGE", "dust_birth_age", "[Myr] when stars begin to leave them"),
+    ("DUSTMAX", "dust_largest", "[mag] largest A(V) with a colour of its own"),
     ("DUSTCELL", "dust_cells", "cells along a side that columns are resolved by"),
     ("NEBTABLE", "nebular_table", "lines of ionised gas"),
     ("NEBSRC", "nebular_source", "what ionises it"),
@@ -129,9 +140,8 @@ COUNTER_CARDS: tuple[tuple[str, str, str], ...] = (
 )
 
 _SCIENCE: Card = ("SCIDATA", "DATA", "flux")
+_ERROR: Card = ("ERRDATA", "STAT", "variance")
 _QUALITY: Card = ("QUALDATA", "DQ", "mask")
-_FLUX_CARDS: tuple[Card, ...] = (("BUNIT", FLUX_UNIT, ""), _QUALITY)
-_VARIANCE_CARDS: tuple[Card, ...] = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, _QUALITY)
 _MASK_CARDS: tuple[Card, ...] = (
     ("BFORM", "X", "bits; 0 is good"),
     ("DQBIT1", "outside SSP", "value 1: outside the wavelengths of the library"),
@@ -144,24 +154,28 @@ _MASK_CARDS: tuple[Card, ...] = (
 
 def default_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of a file in the default layout, in order."""
-    noise = cube.has_variance
-    pointer = (("ERRDATA", "STAT", "variance"),) if noise else ()
-    members: list[Member] = [
-        fits.PrimaryHDU(header=header_of(primary_cards(cube))),
-        _image(cube, "DATA", _flux, kind="DATA", cards=(*_FLUX_CARDS, *pointer)),
-    ]
-    if noise:
-        members.append(_image(cube, "STAT", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
-    members.append(_image(cube, "DQ", _mask, kind="QUALITY", cards=(*_MASK_CARDS, *pointer)))
-    if noise:
-        members.append(_image(cube, "VAR", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
-    if cube.lsf_fwhm is not None:
-        members.append(_table("LSF", {"WAVE": cube.bins.wavelength, "FWHM": cube.lsf_fwhm}))
-    members.append(config_table(cube, cube.source_counters))
-    if cube.bins.sampling == "log":
-        edges = cube.bins.edges
-        members.append(_table("WAVE", {"WAVE": cube.bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
-    return members
+    error, quality = (
+        (card,) if is_there else () for card, is_there in ((_ERROR, cube.has_variance), (_QUALITY, cube.flags))
+    )
+    primary = fits.PrimaryHDU(
+        header=header_of((*primary_cards(cube), *_dust_cards(cube.source_counters.get(DUST_COLUMN))))
+    )
+    flux = _image(cube, "DATA", _flux, kind="DATA", cards=(("BUNIT", FLUX_UNIT, ""), *quality, *error))
+    mask = [_image(cube, "DQ", _mask, kind="QUALITY", cards=(*_MASK_CARDS, *error))] if quality else []
+    if not error:
+        return [primary, flux, *_tables(cube), *mask]
+    cards = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, *quality)
+    variance, copy = (_image(cube, name, _variance, kind="ERROR", cards=cards) for name in ("STAT", "VAR"))
+    return [primary, flux, variance, *mask, copy, *_tables(cube)]
+
+
+def _tables(cube: ShardedCube) -> list[Member]:
+    """LSF, CONFIG and WAVE, those of them that the cube has."""
+    bins, edges = cube.bins, cube.bins.edges
+    line_spread = [] if cube.lsf_fwhm is None else [_table("LSF", {"WAVE": bins.wavelength, "FWHM": cube.lsf_fwhm})]
+    wave = {"WAVE": bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}
+    own = [_table("WAVE", wave)] if bins.sampling == "log" else []
+    return [*line_spread, config_table(cube, cube.source_counters), *own]
 
 
 def primary_cards(cube: Described) -> tuple[Card, ...]:
@@ -183,6 +197,18 @@ def primary_cards(cube: Described) -> tuple[Card, ...]:
     )
 
 
+def _dust_cards(counters: SourceCounters | None) -> tuple[Card, ...]:
+    """What gas has dust, and which of it is beyond the grids of its columns."""
+    if counters is None:
+        return ()
+    return (
+        ("NDUSTGAS", int(counters.n_particles), "gas particles with dust"),
+        ("DUSTMASS", float(counters.amount_total), "[solMass] their dust"),
+        ("NDUSTOUT", int(counters.n_outside), "of them beside the painted field"),
+        ("NDUSTFAR", int(counters.n_clamped[LINE_OF_SIGHT]), "of them beyond the ends of the grids"),
+    )
+
+
 def _card_value(value: MetaValue) -> MetaValue:
     """`value` as a header card can hold it: printable ASCII, finite; the CONFIG table has it in full."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -196,8 +222,10 @@ def _card_value(value: MetaValue) -> MetaValue:
 def _image(
     cube: ShardedCube, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
 ) -> VoxelImage:
-    """An image extension with the ESO class keywords and the world coordinates: float32, the mask int32."""
-    subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", "FLAG32BIT", ""),)}
+    """An image extension with the ESO class keywords and the world coordinates: float32, the mask as small integers."""
+    dtype = mask_dtype(cube.flags) if kind == "QUALITY" else np.dtype(np.float32)
+    flag = f"FLAG{8 * dtype.itemsize}BIT"
+    subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", flag, ""),)}
     header = header_of(
         (
             *cards,
@@ -209,7 +237,12 @@ def _image(
             *cube.wcs_cards,
         )
     )
-    return voxel_image(cube, np.int32 if kind == "QUALITY" else np.float32, header, values, name=name)
+    return voxel_image(cube, dtype, header, values, name=name, is_rough=kind == "DATA")
+
+
+def mask_dtype(flags: int) -> np.dtype:
+    """The smallest integers of a FITS image that hold such bits."""
+    return np.dtype(np.uint8 if flags < 1 << 8 else np.int16 if flags < 1 << 15 else np.int32)
 
 
 def _flux(block: Block) -> ndarray:
@@ -224,7 +257,7 @@ def _mask(block: Block) -> ndarray:
     return block.mask
 
 
-def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
+def _table(name: str, columns: Mapping[str, Any]) -> fits.BinTableHDU:
     """A table of float64 columns in Angstrom."""
     return fits.BinTableHDU.from_columns(
         [fits.Column(key, "D", unit="Angstrom", array=np.asarray(value, np.float64)) for key, value in columns.items()],
@@ -232,12 +265,17 @@ def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
     )
 
 
-def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = None) -> fits.BinTableHDU:
-    """`cube.meta`, the stars' counters and those of other sources as rows KEY, VALUE (`rubix_like.cube.meta_table`)."""
+def run_rows(cube: Described, others: Mapping[str, SourceCounters]) -> list[Row]:
+    """`cube.meta`, the stars' counters and those of other sources as rows (KEY, VALUE)."""
     counters = {} if cube.counters is None else vars(cube.counters)
     counts = {COUNTER_PREFIX + name: np.asarray(value).item() for name, value in counters.items()}
-    counts |= {SOURCE_PREFIX + name: np.asarray(value).item() for name, value in flat_counters(others or {}).items()}
-    rows = split_rows({**cube.meta, **counts})
+    counts |= {SOURCE_PREFIX + name: np.asarray(value).item() for name, value in flat_counters(others).items()}
+    return split_rows({**cube.meta, **counts})
+
+
+def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = None) -> fits.BinTableHDU:
+    """`cube.meta`, the stars' counters and those of other sources as rows KEY, VALUE (`rubix_like.cube.meta_table`)."""
+    rows = run_rows(cube, others or {})
     columns = []
     for index, name in enumerate(("KEY", "VALUE")):
         words = [row[index] for row in rows]

@@ -18,11 +18,13 @@ _EMPTY = {"CHECKSUM": "0" * 16, "DATASUM": "0"}
 _PUNCTUATION = (*range(0x3A, 0x41), *range(0x5B, 0x61))
 
 
-def sum_of_words(content: Any) -> int:
-    """The sum of the bytes of a buffer, whose length is filled up with zeros to whole words."""
+def sum_of_words(content: Any, offset: int = 0) -> int:
+    """The sum of the bytes of a buffer, which is filled up with zeros to whole words; `offset`: bytes of the data
+    before it."""
     values = np.frombuffer(content, np.uint8)
-    rest = -len(values) % 4
-    values = np.concatenate([values, np.zeros(rest, np.uint8)]) if rest else values
+    before = offset % 4
+    after = -(before + len(values)) % 4
+    values = np.pad(values, (before, after)) if before or after else values
     return added([values.view(">u4").sum(dtype=np.uint64).item()])
 
 

@@ -12,7 +12,8 @@ from numpy import ndarray
 from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.default import primary_cards
-from rubix_like.cube.files.fits_images import Member, fits_writer, voxel_image
+from rubix_like.cube.files.fits_images import Member, voxel_image
+from rubix_like.cube.files.fits_writer import fits_writer
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 

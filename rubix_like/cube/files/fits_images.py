@@ -32,13 +32,14 @@ _CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 class VoxelImage:
     """An image of `shape` (wave, y, x) and `dtype` in a file; `hdu` has the header (and no voxels).
 
-    `values`: of a block of the cube, its (y, x, bin) values.
+    `values`: of a block of the cube, its (y, x, bin) values; `is_rough`: whether a file may hold them rounded.
     """
 
     hdu: fits.ImageHDU | fits.PrimaryHDU
     shape: tuple[int, int, int]
     dtype: np.dtype
     values: Callable[[Block], ndarray]
+    is_rough: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -52,7 +53,12 @@ class VoxelImage:
         stored = np.empty((n_bins, n_y, n_x), self.dtype)
         for row in range(n_y):  # row by row, a transposition stays in the processor's cache
             stored[:, row] = values[row].T
-        return stored.byteswap(inplace=True) if sys.byteorder == "little" else stored
+        is_swapped = sys.byteorder == "little" and self.dtype.itemsize > 1
+        return stored.byteswap(inplace=True) if is_swapped else stored
+
+    def sum_of(self, stored: ndarray, block: Block) -> int:
+        """What a block adds to the checksum of the data, from its values as they are stored."""
+        return sum_of_words(stored.reshape(-1).view(np.uint8), self.offset(block))
 
     def offset(self, block: Block) -> int:
         """Bytes of the data before those of a block."""
@@ -66,17 +72,18 @@ Member = fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU | VoxelImage
 
 def voxel_image(
     cube: ShardedCube,
-    dtype: type,
+    dtype: type | np.dtype,
     header: fits.Header,
     values: Callable[[Block], ndarray],
     *,
     name: str | None = None,
+    is_rough: bool = False,
 ) -> VoxelImage:
     """An image extension called `name` (None: the primary HDU) of the shape of `cube`."""
     n_y, n_x, n_wave = cube.shape
     holder = np.broadcast_to(np.zeros((), dtype), (n_wave, n_y, n_x))
     hdu = fits.PrimaryHDU(holder, header) if name is None else fits.ImageHDU(holder, header, name=name)
-    return VoxelImage(hdu, holder.shape, holder.dtype, values)
+    return VoxelImage(hdu, holder.shape, holder.dtype, values, is_rough)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +113,7 @@ class FilePlan:
 
 def plan_file(members: Sequence[Member]) -> FilePlan:
     """Where everything of a file goes; raises astropy's VerifyError for HDUs that do not conform to the standard."""
-    hdus = fits.HDUList([member.hdu if isinstance(member, VoxelImage) else member for member in members])
-    hdus.verify("exception")
-    hdus.update_extend()
+    conforming(members)
     pieces: list[bytes | VoxelImage] = []
     for member in members:
         if isinstance(member, VoxelImage):
@@ -119,6 +124,13 @@ def plan_file(members: Sequence[Member]) -> FilePlan:
     lengths = [len(piece) if isinstance(piece, bytes) else _padded(piece.n_bytes) for piece in pieces]
     ends = np.cumsum(lengths).tolist()
     return FilePlan(tuple(pieces), (0, *ends[:-1]), ends[-1])
+
+
+def conforming(members: Sequence[Member]) -> None:
+    """Let the first HDU say that others follow; raises astropy's VerifyError where one breaks the standard."""
+    hdus = fits.HDUList([member.hdu if isinstance(member, VoxelImage) else member for member in members])
+    hdus.verify("exception")
+    hdus.update_extend()
 
 
 def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
@@ -175,7 +187,7 @@ def _fill(images: Sequence[tuple[int, VoxelImage]], cube: ShardedCube, path: Pat
             for number, (offset, image) in enumerate(images):
                 stored = image.stored(block)
                 _write_at(descriptor, stored, offset + image.offset(block))
-                sums[number] = added([sums[number], sum_of_words(stored.reshape(-1).view(np.uint8))])
+                sums[number] = added([sums[number], image.sum_of(stored, block)])
         if is_shared:
             os.fsync(descriptor)
     finally:
@@ -213,7 +225,7 @@ def _write_compressed(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
 
 
 def _data_sum(image: VoxelImage, cube: ShardedCube) -> int:
-    return added(sum_of_words(image.stored(block).reshape(-1).view(np.uint8)) for block in cube.blocks())
+    return added(image.sum_of(image.stored(block), block) for block in cube.blocks())
 
 
 @contextmanager
@@ -237,17 +249,3 @@ def encoded(hdu: fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU) -> bytes:
 
 def _padded(n_bytes: int) -> int:
     return -(-n_bytes // FITS_BLOCK) * FITS_BLOCK
-
-
-FITS_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
-
-
-def fits_writer(
-    members: Callable[[ShardedCube], list[Member]],
-) -> Callable[[ShardedCube, Path, AbstractProcessGroup], None]:
-    """What writes a cube as a FITS file of these members."""
-
-    def write(cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
-        write_fits(plan_file(members(cube)), cube, path, team)
-
-    return write

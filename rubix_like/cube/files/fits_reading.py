@@ -1,7 +1,7 @@
 """Cubes from FITS files in the default layout."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from rubix_like.cube.files.default import FLUX_UNIT, VARIANCE_UNIT
 from rubix_like.cube.files.fits_checksum import broken_sums
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
-from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, join_rows
+from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, join_rows
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, MAPS_CARD, ORIGIN
@@ -29,6 +29,8 @@ _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 
 def read_fits(path: Path) -> Cube:
     """The cube of a file in the default layout: float32 flux, variance and int32 mask; `mean_v_los` is None.
+
+    Without DQ no voxel is flagged.
 
     Raises ValueError if the file is not a complete cube of this package in that layout.
     """
@@ -79,7 +81,7 @@ def _cube_from(hdus: Any) -> Cube:
     flux = _voxels(hdus, "DATA", np.float32)
     return Cube(
         flux=flux,
-        mask=_voxels(hdus, "DQ", np.int32),
+        mask=_voxels(hdus, "DQ", np.int32) if "DQ" in hdus else np.broadcast_to(np.int32(0), flux.shape),
         bins=_bins_of(hdus),
         footprint=Footprint.of(flux.shape, float(hdus[0].header["PIXSCALE"])),
         variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
@@ -103,7 +105,12 @@ def _bins_of(hdus: Any) -> WavelengthBins:
 def read_config_table(table: Any) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:
     """The run, the stars' counters (None without any) and those of other sources, as `config_table` made them."""
     rows = table.data
-    values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
+    return read_run_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
+
+
+def read_run_rows(rows: Iterable[Row]) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:
+    """The same, as `run_rows` made them."""
+    values = join_rows(rows)
     counts, others = (
         {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
         for prefix in (COUNTER_PREFIX, SOURCE_PREFIX)

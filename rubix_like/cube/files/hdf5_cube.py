@@ -12,6 +12,7 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 
+from rubix_like.config.file_layouts import UNPACKED, Packing
 from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
@@ -48,16 +49,16 @@ _CHUNK_VALUES = 1 << 18
 """Numbers in a chunk of an array, unless a spectrum has more."""
 
 
-def write_hdf5(cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
+def write_hdf5(cube: ShardedCube, path: Path, team: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
     """Write `cube` to a new HDF5 file at `path`, for a single process; raises OSError where it cannot be written."""
-    team.exchange(lambda: _write(cube, path))
+    team.exchange(lambda: _write(cube, path, packing))
 
 
-def _write(cube: ShardedCube, path: Path) -> None:
+def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     check_complete(cube.ranges, cube.shape[2])
     try:
         with h5py.File(path, "w", rdcc_nbytes=0) as file:  # chunks wait in no cache, so that a full disk is an error
-            write_group(cube, file)
+            write_group(cube, file, packing)
     except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
         raise OSError(f"HDF5: {error}") from error
 
@@ -80,7 +81,8 @@ def read_hdf5(path: Path) -> Cube:
         ) from error
 
 
-def _attributes(cube: ShardedCube) -> dict[str, Any]:
+def cube_attributes(cube: ShardedCube) -> dict[str, Any]:
+    """What a file says of itself and of the whole cube."""
     return {
         "format": CUBE,
         "creator": CREATOR,
@@ -94,15 +96,15 @@ def _attributes(cube: ShardedCube) -> dict[str, Any]:
     }
 
 
-def write_group(cube: ShardedCube, file: Any) -> None:
+def write_group(cube: ShardedCube, file: Any, packing: Packing = UNPACKED) -> None:
     """Write a cube into an empty group of an open file, or into the file itself."""
-    file.attrs.update(_attributes(cube))
-    voxels = _voxel_dtypes(cube)
+    file.attrs.update(cube_attributes(cube))
+    voxels = voxel_dtypes(cube)
     others = {"wavelength": cube.bins.wavelength, "wave_edges": cube.bins.edges}
     others |= {"lsf_fwhm": cube.lsf_fwhm, "mean_v_los": cube.mean_v_los}
     for name, description in ARRAYS.items():
         if name in voxels:
-            stored = file.create_dataset(name, shape=cube.shape, dtype=voxels[name], **_stored(cube.shape))
+            stored = file.create_dataset(name, shape=cube.shape, dtype=voxels[name], **_stored(cube.shape, packing))
             _describe(stored, *description)
         elif others.get(name) is not None:
             values = np.asarray(others[name])
@@ -121,18 +123,24 @@ def write_group(cube: ShardedCube, file: Any) -> None:
         file[f"source_counters/{name}"] = np.asarray(value)
 
 
-def _stored(shape: tuple[int, ...]) -> dict[str, Any]:
-    """Options of h5py for an array: chunks of whole spectra, each with a checksum (fletcher32) by which HDF5 knows a
-    damaged one on reading."""
-    sizes, room = list(shape), _CHUNK_VALUES
+def _stored(shape: tuple[int, ...], packing: Packing = UNPACKED) -> dict[str, Any]:
+    """Options of h5py for an array: each chunk has a checksum (fletcher32) by which HDF5 knows a damaged one on
+    reading."""
+    packed = {} if packing.is_none else {"compression": packing.kind, "shuffle": True}
+    return {"chunks": chunks_of(shape), "fletcher32": True, **packed}
+
+
+def chunks_of(shape: tuple[int, ...], n_values: int = _CHUNK_VALUES) -> tuple[int, ...]:
+    """The sizes of an array's chunks, which hold whole spectra, of at most `n_values` numbers unless one has more."""
+    sizes, room = list(shape), n_values
     for axis in range(len(shape) - 2, -1, -1):
         room = max(room // sizes[axis + 1], 1)
         n_chunks = -(-shape[axis] // min(room, shape[axis]))
         sizes[axis] = -(-shape[axis] // n_chunks)  # even, for the last one takes as much room as the others
-    return {"chunks": tuple(sizes), "fletcher32": True}
+    return tuple(sizes)
 
 
-def _voxel_dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
+def voxel_dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
     """The arrays of voxels that the cube has, and what they are made of."""
     first = next(cube.blocks())
     return {name: own.dtype for name in OF_VOXELS if (own := getattr(first, name)) is not None}
@@ -170,8 +178,12 @@ def read_group(file: Any) -> Cube:
 
 
 def _one_of(file: Any, name: str, allowed: Any) -> Any:
-    """A word among the attributes; raises ValueError for another than these."""
-    word = str(file.attrs[name])
+    return checked_word(name, file.attrs[name], allowed)
+
+
+def checked_word(name: str, value: Any, allowed: Any) -> Any:
+    """A word of a file; raises ValueError for another than these."""
+    word = str(value)
     if word not in get_args(allowed):
         raise ValueError(f"{name}: expected one of {', '.join(get_args(allowed))}, got '{word}'")
     return word

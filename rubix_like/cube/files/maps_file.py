@@ -1,8 +1,9 @@
 """Maps as FITS files: one image per extension, named as the fields of `MapSet`; before the PSF with _TRUE added.
 
 PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (velocity, y, x), per filter FLUX_<name> and
-MAG_<name>, per emission line LINE_FLUX_<name> and the like, per field of the pipeline FIELD_<name>, the same before the
-PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
+MAG_<name> (with maps of dust INTRINSIC_FLUX_<name>), per emission line LINE_FLUX_<name> and the like, per field of the
+pipeline FIELD_<name>, the same before the PSF, DQ (mask), with maps of dust ATTENUATION (table of the curve), CONFIG
+(table of `maps.meta` and the counters).
 """
 
 import re
@@ -19,7 +20,7 @@ from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded, gzipped
 from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
+from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.file_names import beside
@@ -86,8 +87,34 @@ LINE_EXTENSIONS: tuple[tuple[str, str, str], ...] = (
 PHOTON_EXTENSION: tuple[str, str, str] = ("ionising_photons", "10**49 s-1", "ionising photons that gas absorbs (Q_H)")
 """The same for the image that goes with the lines of nebulae."""
 
+DUST_EXTENSIONS: tuple[tuple[str, str, str], ...] = (
+    ("intrinsic_light", "10**-20 erg s-1 cm-2", "light in the band that weights, before dust"),
+    ("a_v_light", "mag", "mean A(V) of stars, weighted by light before dust"),
+    ("a_v_mass", "mag", f"mean A(V) of stars, {_MASS}"),
+    ("balmer_decrement", "", "Ha / Hb"),
+    ("a_v_balmer", "mag", "A(V) by Ha / Hb and that before dust"),
+)
+"""The same for the images of `products.dust`; the last two only where there are maps of both lines."""
+
+CURVE_NAME: str = "ATTENUATION"
+"""Extension with the attenuation curve of all stars in the field, a table."""
+
+CURVE_COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("wavelength", "Angstrom", "in vacuum, at rest"),
+    ("intrinsic", "10**-20 erg s-1 cm-2 Angstrom-1", "mean flux density of all stars before dust"),
+    ("attenuated", "10**-20 erg s-1 cm-2 Angstrom-1", "the same behind it"),
+    ("a_lambda", "mag", "A = -2.5 log10(attenuated / intrinsic)"),
+    ("relative", "", "A / A(5500 Angstrom)"),
+)
+"""(field of `AttenuationCurve`, TUNIT, what it is) of its columns, which have the names in capitals."""
+
 LOSVD_UNIT: str = "10**-20 erg s-1 cm-2 km-1 s"
 """Light per velocity: per (km/s)."""
+
+_IMAGES = (*EXTENSIONS, *GAS_EXTENSIONS, *DUST_EXTENSIONS, PHOTON_EXTENSION)
+
+_BARE = "INTRINSIC_FLUX"
+"""Name of the images through filters before dust."""
 
 
 def maps_path(cube_path: str | Path, chosen: Path | None) -> Path:
@@ -101,6 +128,7 @@ def maps_file_size(footprint: Footprint, axes: ProductAxes) -> int:
     """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG."""
     n_image = len(EXTENSIONS) + 2 * len(axes.filters) + len(axes.fields) + len(GAS_EXTENSIONS) * axes.has_gas
     n_image += 0 if axes.lines is None else len(LINE_EXTENSIONS) * len(axes.lines.lines) + 1
+    n_image += 0 if axes.dust is None else len(DUST_EXTENSIONS) + len(axes.filters)
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     return 4 * footprint.n_element * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
 
@@ -116,7 +144,7 @@ def write_maps(maps: Maps, path: str | Path) -> Path:
     maps = maps if maps.after.h3 is not None else maps.fitted()
     hdus: list[Any] = [_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
-    hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), config_table(maps)]
+    hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), *_curve_table(maps), config_table(maps)]
     fits.HDUList(hdus).update_extend()
     with replacing(path) as temporary:
         is_compressed = temporary.suffix.lower() == ".gz"
@@ -151,7 +179,7 @@ def _primary(maps: Maps) -> fits.PrimaryHDU:
 def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
     """All extensions of one set of maps."""
     stage = "after the PSF" if suffix == "" else "before the PSF (truth)"
-    for field, unit, text in (*EXTENSIONS, *GAS_EXTENSIONS, PHOTON_EXTENSION):
+    for field, unit, text in _IMAGES:
         image = getattr(images, field)
         if image is not None:
             yield _image(field.upper() + suffix, image, unit, f"{text}, {stage}", _sky(maps))
@@ -161,6 +189,10 @@ def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
         yield _image(flux_name(name) + suffix, flux, "nJy", f"mean flux density in {name}, {stage}", _sky(maps))
         text = f"AB magnitude per spaxel in {name}, {stage}"
         yield _image(flux_name(name, "MAG") + suffix, magnitude[:, :, number], "mag", text, _sky(maps))
+        if images.intrinsic_flux is not None:
+            bare = np.asarray(images.intrinsic_flux)[:, :, number]
+            text = f"mean flux density in {name} before dust, {stage}"
+            yield _image(flux_name(name, _BARE) + suffix, bare, "nJy", text, _sky(maps))
     yield from _line_images(images, maps, suffix, stage)
     for label in maps.fields:
         cards = (*_sky(maps), ("FIELD", label.name, "field of the pipeline"), ("FTEXT", label.text, "what it is"))
@@ -262,6 +294,28 @@ def _maps_from(hdus: Any) -> Maps:
         meta=meta,
         fields=fields,
         lines=lines,
+        attenuation=_curve_from(hdus[CURVE_NAME].data) if CURVE_NAME in hdus else None,
+    )
+
+
+def _curve_table(maps: Maps) -> list[fits.BinTableHDU]:
+    """The attenuation curve as a table; nothing without one."""
+    curve = maps.attenuation
+    if curve is None:
+        return []
+    columns = [
+        fits.Column(name.upper(), "D", unit=unit or None, array=np.asarray(getattr(curve, name), np.float64))
+        for name, unit, _ in CURVE_COLUMNS
+    ]
+    table = fits.BinTableHDU.from_columns(columns, name=CURVE_NAME)
+    for number, (_, _, text) in enumerate(CURVE_COLUMNS, start=1):
+        table.header[f"TCOMM{number}"] = text
+    return [table]
+
+
+def _curve_from(rows: Any) -> AttenuationCurve:
+    return AttenuationCurve(
+        *(np.array(rows[name.upper()], np.float64) for name in ("wavelength", "intrinsic", "attenuated"))
     )
 
 
@@ -278,15 +332,20 @@ def _set_from(
 ) -> MapSet:
     images: dict[str, Any] = {
         field: np.array(hdus[field.upper() + suffix].data, np.float32)
-        for field, _, _ in (*EXTENSIONS, *GAS_EXTENSIONS, PHOTON_EXTENSION)
+        for field, _, _ in _IMAGES
         if field.upper() + suffix in hdus
     }
     losvd = np.array(hdus["LOSVD" + suffix].data, np.float32) if "LOSVD" in hdus else None
     empty = np.zeros((*np.shape(hdus["LIGHT"].data), 0), np.float32)
-    flux = [np.array(hdus[flux_name(name) + suffix].data, np.float32)[:, :, None] for name in filters]
+    has_dust = "INTRINSIC_LIGHT" in hdus
+    flux, bare = (
+        np.concatenate([empty, *(np.array(hdus[own + suffix].data, np.float32)[:, :, None] for own in names)], axis=2)
+        for names in (map(flux_name, filters), [flux_name(name, _BARE) for name in filters if has_dust])
+    )
     return MapSet(
         **images,
-        flux=np.concatenate([empty, *flux], axis=2),
+        flux=flux,
+        intrinsic_flux=bare if has_dust else None,
         losvd=None if losvd is None else np.ascontiguousarray(np.moveaxis(losvd, 0, 2)),
         lines={line.name: _line_from(hdus, line.name, suffix) for line in lines},
         fields={name: np.array(hdus[field_name(name) + suffix].data, np.float32) for name, _, _ in labels},

@@ -27,6 +27,7 @@ from rubix_like.cube.observed.observed_layouts import ErrorKind, Parts, Survey, 
 from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.sky_axes import SkyGrid, read_sky
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
+from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 
 _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": -2, "inverse sigma": -1}
@@ -73,13 +74,13 @@ def read_observed(
     names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel to be used.
     """
     path = Path(path).expanduser()
-    if not path.is_file():
+    if not (path.is_file() or is_store(path)):
         raise FileNotFoundError(f"no such cube: {path}; check the path")
     if medium not in (None, *MEDIA):
         raise ValueError(f"medium: expected 'air' or 'vacuum', got {medium!r}")
     if pixel_scale is not None and not (math.isfinite(pixel_scale) and pixel_scale > 0):
         raise ValueError(f"pixel_scale: expected a size > 0 in arcsec, got {pixel_scale!r}")
-    if not h5py.is_hdf5(path):
+    if not (is_store(path) or h5py.is_hdf5(path)):
         with opened(path) as hdus:
             if not _is_ours(hdus[0].header):
                 return _read(path, hdus, None if medium is None else MEDIA[medium], units, pixel_scale)

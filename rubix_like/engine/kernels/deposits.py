@@ -1,7 +1,7 @@
 """Sums over all particles in 64 bits, by a deposit kernel, as many spaxels at a time as there is room for."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,19 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
+from rubix_like.engine.kernels.pieces import Pieces
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.mesh import varying
 
 Spaxels = tuple[Int[Array, ""] | int, int]
 """The first of some spaxels (flat index), and their number."""
+
+
+class AtOnce(NamedTuple):
+    """Particles that are looked at, and those of them that are added, at once."""
+
+    looked: int
+    added: int
 
 
 def in_blocks(sums: Callable[[Spaxels], tuple[Any, Any]], n_spaxel: int, n_block: int) -> tuple[Any, Any]:
@@ -48,9 +56,46 @@ def sum_deposits(
     backward pass needs the particles only.
     """
 
+    def add(rows: tuple[Array, ...], factors: tuple[Factors, ...]) -> tuple[Array, ...]:
+        return tuple(kernel.add(*pair) for pair in zip(rows, factors, strict=True))
+
+    return _summed(contribute, add, particles, shapes, beside, chunk, dtype)
+
+
+def sum_pieces(
+    see: Callable[[Any], tuple[Pieces, Any]],
+    factors_of: Callable[[Any], Factors],
+    particles: Any,
+    kernel: AbstractDepositKernel,
+    shape: tuple[int, int],
+    beside: Any,
+    chunk: int,
+    dtype: Any,
+) -> tuple[Float[Array, "row column"], Any]:
+    """The same sum where few of the particles may add to it: `see` makes pieces of those of a chunk, `factors_of` the
+    factors of a piece."""
+
+    def add_piece(total: Array, piece: Any) -> Array:
+        return kernel.add(total, factors_of(piece))
+
+    def add(rows: tuple[Array, ...], pieces: Pieces) -> tuple[Array, ...]:
+        return (pieces.added(rows[0], add_piece),)
+
+    (total,), counts = _summed(see, add, particles, (shape,), beside, chunk, dtype)
+    return total, counts
+
+
+def _summed(
+    contribute: Callable[[Any], tuple[Any, Any]],
+    add_light: Callable[[tuple[Array, ...], Any], tuple[Array, ...]],
+    particles: Any,
+    shapes: tuple[tuple[int, int], ...],
+    beside: Any,
+    chunk: int,
+    dtype: Any,
+) -> tuple[tuple[Float[Array, "row column"], ...], Any]:
     def add(total: tuple[Any, Any], one: tuple[Any, Any]) -> tuple[Any, Any]:
-        rows = tuple(kernel.add(*pair) for pair in zip(total[0], one[0], strict=True))
-        return rows, jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
+        return add_light(total[0], one[0]), jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
 
     with jax.enable_x64(True):
         empty = tuple(jnp.zeros(shape, jnp.float64) for shape in shapes)

@@ -5,9 +5,13 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.engine.cost import BasisSize, Work
+from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
 from rubix_like.engine.lines.line_tracks import LineTracks
+from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.source_planning import method_and_motion, velocity_limit_of, work_of
+from rubix_like.engine.source_planning import OnBins, choose_method, velocity_limit_of, work_of
+from rubix_like.engine.spectra.attenuation import factored_lines
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.physics.templates import LineTemplates
@@ -16,6 +20,8 @@ LEAST_STEP: float = 0.5
 """Smallest distance between velocity nodes in km/s."""
 
 _STEP_OF_SIGMA = 0.6
+_ERROR_FUNCTIONS = 2
+"""In each bin of a particle's line, over wavelengths that a spectrum has in a bin."""
 
 
 def plan_lines(
@@ -40,15 +46,16 @@ def plan_lines(
     velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
     tracks = LineTracks.of(templates, spread)
     seen = _seen(tracks, templates, velocity_limit)
-    first, last = tracks.windows(np.zeros(1))
-    work = work_of(setup, spread, fast)._replace(n_fine=int(np.sum(last - first + 1)))
-    wanted = _method_for(method or engine.method, tracks, velocity_limit, narrowest, engine.tolerance)
-    chosen, motion = method_and_motion(wanted, limit, fast, work)
+    step = node_step(tracks, velocity_limit, narrowest, engine.tolerance)
+    work = _work(setup, fast, templates, tracks, seen, step)
+    wanted = _method_for(method or engine.method, step, narrowest)
+    chosen = choose_method(wanted, limit, fast, work, lambda: work)
     return SourcePlan(
         templates=templates,
         spread=spread,
-        method=chosen,
-        motion=motion,
+        method=chosen.method,
+        reason=chosen.reason,
+        motion=chosen.motion,
         velocity_limit=velocity_limit,
         covered=np.ones(setup.instrument.bins.n_wave, bool),
         narrowest=narrowest,
@@ -103,11 +110,33 @@ def narrowest_for(setup: Setup, templates: LineTemplates, velocity_dispersion: f
     return 0.0 if is_wide else 0.5 * velocity_dispersion
 
 
-def _method_for(method: str, tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> str:
+def _work(
+    setup: Setup,
+    fast: FastParticles | None,
+    templates: LineTemplates,
+    tracks: LineTracks,
+    seen: Bool[ndarray, " line"],
+    step: float,
+) -> Work:
+    """The sizes that costs go by, of those lines that are seen; they are projected line by line, each in its window."""
+    own, tolerance = tracks.chosen(seen), setup.config.engine.tolerance
+    ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), tolerance)
+    rank = ratios.coefficients.shape[1]
+    size = BasisSize(rank, step)
+    if templates.attenuation is not None:
+        largest = float(np.asarray(templates.axes.largest_a_v))
+        dust = factored_lines(templates.attenuation(own.wavelength), largest, tolerance)
+        size = BasisSize(len(own.wavelength), step, rank, len(dust.parts))
+    first, last = own.windows(np.zeros(1))
+    n_bin = int(np.sum(last - first + 1))
+    bins = OnBins(n_bin, _ERROR_FUNCTIONS * n_bin, n_bin / size.rank + len(own.wavelength))
+    return work_of(setup, tracks.spread, fast, bins)._replace(size=size)
+
+
+def _method_for(method: str, step: float, narrowest: float) -> str:
     """The method; for lines too narrow for nodes `auto` becomes `direct`, and `basis` raises ConfigError."""
     if method == "direct":
         return method
-    step = node_step(tracks, limit, narrowest, tolerance)
     if step >= LEAST_STEP:
         return method
     if method == "auto":

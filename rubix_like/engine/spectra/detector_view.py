@@ -56,7 +56,8 @@ def seen(
     found = np.empty((len(velocities), len(rows), len(window.detection.geometry.bin_width)))
     with jax.enable_x64(True):
         detection = as_dtype(window.detection, "float64")
-        response = Response(spread_matrix(np.asarray(detection.kernel), detection.geometry, np, ndtr))
+        geometry = jax.tree.map(np.asarray, detection.geometry)
+        response = Response(spread_matrix(np.asarray(detection.kernel), geometry, np, ndtr))
         detector = jax.device_put((response, detection))
         for row in range(0, len(rows), n_row):
             block = jax.device_put(rows[row : row + n_row])

@@ -1,17 +1,22 @@
 """Field `dust_column`: the dust of the gas in front of any position, for what shines to be dimmed by."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import declarations
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, SourceCounters
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField, Parts
@@ -32,11 +37,13 @@ _WIDEST = 1e6
 class DustColumns(eqx.Module):
     """What the field holds: columns of dust (Msun / pc^2) in front of positions, and those through the whole galaxy.
 
-    `values` (y, x) are the latter on the painted grid: those of a spaxel's cells add up to the spaxel's mean.
+    `values` (y, x) are the latter on the painted grid: those of a spaxel's cells add up to the spaxel's mean. `counts`
+    are those of `DustColumn.count`.
     """
 
     dust: InFront
     values: Float[Array, "y x"]
+    counts: Float[Array, " count"]
 
     def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
         """Dust in Msun / pc^2 in front of positions in the field of view (arcsec, as `Scene` has them).
@@ -45,6 +52,28 @@ class DustColumns(eqx.Module):
         grid it is that of the grid's edge. Gas that shines sees half of its own dust in front of it.
         """
         return self.dust.at(position)
+
+    @property
+    def counters(self) -> SourceCounters:
+        """Those of the gas that has dust."""
+        return counters_of(self.counts)
+
+
+def counters_of(counts: Float[Array, " count"]) -> SourceCounters:
+    """The counters that `DustColumn.count` stands for, with the dust (Msun) as amount: of the gas that has dust, what
+    lies beside the painted field, and by `LINE_OF_SIGHT` what lies in front of all grids or behind them."""
+    (total, outside, far), (mass, mass_outside, mass_far), none = counts[:3], counts[3:6], jnp.zeros_like(counts[0])
+    return SourceCounters(
+        n_particles=total,
+        n_outside=outside,
+        n_clamped={LINE_OF_SIGHT: far},
+        n_beyond_velocity=none,
+        n_overflow=none,
+        n_not_finite=counts[6],
+        amount_total=mass,
+        amount_outside=mass_outside,
+        amount_clamped={LINE_OF_SIGHT: mass_far},
+    )
 
 
 class DustColumn(AbstractField):
@@ -71,6 +100,7 @@ class DustColumn(AbstractField):
     shared: str = eqx.field(static=True)
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("dust of kind particles", "set dust: null")
+    n_count: ClassVar[int] = 7
     map: ClassVar[tuple[str, str] | None] = ("solMass pc-2", "column of dust through the whole galaxy")
 
     @classmethod
@@ -118,6 +148,19 @@ class DustColumn(AbstractField):
         """The dust of each gas particle, per square arcsec, in the cells of two rungs of the pyramid."""
         mass = self.mass(particles) * scene.weight
         return self._pyramid(grid).parts(scene.position, self.lengths(particles), mass)
+
+    def count(self, particles: Gas, scene: Scene, grid: SpaxelGrid) -> Float[Array, " count"]:
+        """Numbers of gas particles with dust, of those beside the field and beyond its ends, and their dust (Msun);
+        then the number of those whose dust or width is no number."""
+        mass = lax.stop_gradient(self.mass(particles))
+        beside, far = self._pyramid(grid).beyond(lax.stop_gradient(scene.position))
+        broken = ~(jnp.isfinite(mass) & jnp.isfinite(lax.stop_gradient(self.lengths(particles))))
+        dusty = (mass > 0) & ~broken
+        chosen = jnp.stack([dusty, dusty & beside, dusty & far], axis=1).astype(scene.weight.dtype)
+        weight = lax.stop_gradient(scene.weight)
+        dust = jnp.where(broken, jnp.zeros_like(mass), mass) * weight
+        numbers = jnp.sum(weight[:, None] * chosen, axis=0), jnp.sum(dust[:, None] * chosen, axis=0)
+        return jnp.concatenate([*numbers, jnp.sum(weight * broken.astype(weight.dtype))[None]])
 
     def mass(self, gas: Gas) -> Float[Array, " particle"]:
         """Dust of each gas particle in Msun."""
@@ -171,15 +214,29 @@ class DustColumn(AbstractField):
         return jnp.where(known, length, jnp.full_like(length, _WIDEST)) * self.arcsec_per_kpc
 
     def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> DustColumns:
-        """Columns in Msun / pc^2, from sums in Msun / arcsec^2."""
+        """Columns in Msun / pc^2, from sums in Msun / arcsec^2, and the counts."""
         area = (self.arcsec_per_kpc / _PC_PER_KPC) ** 2
-        dust = self._pyramid(grid).in_front(sums * area)
+        dust = self._pyramid(grid).in_front(sums[: -self.n_count] * area)
         reach = 0 if grid.widths is None else grid.widths.reach
         painted = grid.footprint.within(reach)
-        return DustColumns(dust, dust.through(painted) / self.per_spaxel**2)
+        return DustColumns(dust, dust.through(painted) / self.per_spaxel**2, sums[-self.n_count :])
 
     def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
         return Pyramid.over(grid.footprint, self.cells, self.shared)
+
+
+def check_dust(counters: SourceCounters) -> None:
+    """Warn where no gas has dust; raise ValueError for dust that is no number. It does nothing while tracing."""
+    if isinstance(counters.n_not_finite, Tracer):
+        return
+    counters = jax.device_get(counters)
+    if int(counters.n_not_finite):
+        raise ValueError(
+            f"galaxy.gas: expected finite masses, metallicities and widths for its dust, got "
+            f"{int(counters.n_not_finite)} particles with others; rubix_like.validate(galaxy) names them"
+        )
+    if not int(counters.n_particles):
+        logging.getLogger("rubix_like").warning("dust of kind particles: none but that of birth clouds (%s)", NO_DUST)
 
 
 def frees_places(config: RunConfig) -> bool:

@@ -2,13 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.kernels.deposits import sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.setup import Setup
@@ -34,6 +35,7 @@ class AbstractField(eqx.Module):
     kind: ClassVar[Kind]
     words: ClassVar[ReaderWords] = ReaderWords("a field of the pipeline", "take a pipeline without that field")
     map: ClassVar[tuple[str, str] | None]
+    n_count: ClassVar[int] = 0
 
     @classmethod
     @abstractmethod
@@ -62,9 +64,26 @@ class AbstractField(eqx.Module):
         `scene` is how they are seen after the scene stages that read no field; its amount is the weight.
         """
 
+    def count(self, particles: Any, scene: Scene, grid: SpaxelGrid) -> Float[Array, " count"]:  # noqa: ARG002
+        """`n_count` numbers that are summed beside the cells, such as how many particles lie beyond them.
+
+        A field that finishes as something `Counted` has its counters among the cube's `source_counters`.
+        """
+        return jnp.zeros(self.n_count)
+
     @abstractmethod
     def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> Any:
-        """What stages read, a pytree, from the sums over all particles."""
+        """What stages read, a pytree, from the sums over all particles: of the cells, then what `count` counts."""
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A finished field that knows how many particles it could not treat in full."""
+
+    @property
+    def counters(self) -> SourceCounters:
+        """The counts of its particles; amounts are what it sums up."""
+        ...
 
 
 class PaintedField(eqx.Module):
@@ -115,15 +134,18 @@ def sum_field(
     chunk: int,
     kernel: AbstractDepositKernel,
 ) -> Float[Array, " cell"]:
-    """The sums of one field over the particles at hand, kept in 64 bits, returned in the grid's precision."""
+    """The sums of one field over the particles at hand, kept in 64 bits, returned in the grid's precision: those of
+    the cells, then what it counts."""
     n_cell = field.n_cell(grid)
 
-    def contribute(own: Any) -> tuple[tuple[Factors], tuple[()]]:
-        cell, amount = field.deposit(own, look(own), grid)
+    def contribute(own: Any) -> tuple[tuple[Factors], Any]:
+        scene = look(own)
+        cell, amount = field.deposit(own, scene, grid)
         row = jnp.where((cell >= 0) & (cell < n_cell), cell, n_cell)
         one = jnp.ones((len(row), 1), amount.dtype)
-        return (Factors(row, amount, one, one),), ()
+        return (Factors(row, amount, one, one),), field.count(own, scene, grid) if field.n_count else ()
 
     dtype = jnp.result_type(grid.footprint.pixel_scale)
-    (sums,), _ = sum_deposits(contribute, particles, kernel, ((n_cell + 1, 1),), (), chunk, dtype)
-    return sums[:n_cell, 0]
+    counts = jnp.zeros(field.n_count) if field.n_count else ()
+    (sums,), counted = sum_deposits(contribute, particles, kernel, ((n_cell + 1, 1),), counts, chunk, dtype)
+    return jnp.concatenate([sums[:n_cell, 0], counted]) if field.n_count else sums[:n_cell, 0]

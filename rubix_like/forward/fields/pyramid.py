@@ -13,7 +13,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.spaxels import deposit_weights
@@ -135,6 +135,13 @@ class Pyramid(eqx.Module):
         pairs = [self._on_rung(position, rung, amount * own) for rung, own in ((low, 1 - share), (low + 1, share))]
         cells, amounts = zip(*pairs, strict=True)
         return jnp.concatenate(cells, axis=1), jnp.concatenate(amounts, axis=1)
+
+    def beyond(self, position: Float[Array, "particle 3"]) -> tuple[Bool[Array, " particle"], Bool[Array, " particle"]]:
+        """Which particles lie beside the field, and which of the others in front of all grids or behind them."""
+        half_y, half_x = (0.5 * (size - 2) * self.side for size in self.levels.shapes[0][:2])
+        half_z = self.depth * self.side * (self.levels.shapes[1][2] - 2)
+        beside = (jnp.abs(position[:, 0]) > half_x) | (jnp.abs(position[:, 1]) > half_y)
+        return beside, ~beside & (jnp.abs(position[:, 2]) > half_z)
 
     def _shares(
         self, smoothing_length: Float[Array, " particle"], z: Float[Array, " particle"]

@@ -133,4 +133,5 @@ def _line_axes(setup: Setup, places: dict[str, tuple[float, float]]) -> LineAxes
         redshift=setup.config.observation.redshift,
         has_continuum=bool(found),
         has_photons=any(shines_by_photons(plan) for plan in plans),
+        has_dust=any(plan.templates.attenuation is not None for plan in plans),
     )

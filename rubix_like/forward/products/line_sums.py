@@ -62,6 +62,7 @@ class SourceLines(eqx.Module):
     | flux_axes, continuum_axes | | of the two tables: axes of the same names in the same order |
     | attenuation | (layer, line) | A / A(V) of the dust that particles are seen through; None without dust |
     | source | static | number of the source in the pipeline |
+    | has_dust | static | whether particles of any source are seen through dust of their own |
     | is_photons | static | whether the amount is ionising photons that gas absorbs, in 1e49 per second |
     """
 
@@ -72,6 +73,7 @@ class SourceLines(eqx.Module):
     continuum_axes: TemplateAxes
     source: int = eqx.field(static=True)
     is_photons: bool = eqx.field(static=True)
+    has_dust: bool = eqx.field(static=True)
     attenuation: Float[Array | ndarray, "layer line"] | None = None
 
     @property
@@ -80,6 +82,7 @@ class SourceLines(eqx.Module):
         n_line = len(self.thermal)
         found = {
             "moments": 0 if self.flux is None else 3 * n_line,
+            "intrinsic": n_line * (self.flux is not None and self.has_dust),
             "continuum": 0 if self.continuum is None else n_line,
         }
         return {name: width for name, width in (found | {"photons": int(self.is_photons)}).items() if width}
@@ -89,6 +92,7 @@ class SourceLines(eqx.Module):
         found, amount = {}, view.amount[:, None]
         if self.flux is not None:
             flux = weighted_rows(jnp.asarray(self.flux), view.corners(self.flux_axes)) * amount
+            found |= {"intrinsic": flux} if self.has_dust else {}
             flux = dimmed(flux, view, self.flux_axes, self.attenuation)
             velocity = (view.v_los - reference)[:, None]
             width = jnp.asarray(self.thermal) ** 2 + jnp.asarray(part.dispersion) ** 2
@@ -209,6 +213,7 @@ def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -
         continuum_axes=templates.axes if spectra is None else spectra.axes,
         source=number,
         is_photons=shines_by_photons(plan),
+        has_dust=axes.has_dust,
         attenuation=None if layers is None else layers(np.array([line.wavelength for line in axes.lines])),
     )
 

@@ -8,10 +8,20 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import Image, LineAxes, LineMaps, Maps, MapSet, ProductAxes
+from rubix_like.cube.maps import (
+    BALMER_LINES,
+    AttenuationCurve,
+    DustAxes,
+    Image,
+    LineAxes,
+    LineMaps,
+    Maps,
+    MapSet,
+    ProductAxes,
+)
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.forward.products.gas_sums import MEANS
-from rubix_like.forward.products.sums import SUMS, ProductImages
+from rubix_like.forward.products.sums import DUST_SUMS, SUMS, ProductImages
 
 _FAINTEST = 1e-6
 """After the PSF a spaxel with less than this share of the brightest one's light (mass) has no mean."""
@@ -40,14 +50,24 @@ def make_maps(
         meta=meta,
         fields=axes.fields,
         lines=() if axes.lines is None else axes.lines.lines,
+        attenuation=_attenuation(images, axes.dust),
     )
 
 
+def _attenuation(images: ProductImages, axes: DustAxes | None) -> AttenuationCurve | None:
+    """The curve of all stars together."""
+    if axes is None or images.starlight is None:
+        return None
+    return AttenuationCurve(axes.wavelength, images.starlight[0], images.starlight[1])
+
+
 def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: ProductAxes, faintest: float) -> MapSet:
-    """One set of maps from the columns of an image: `SUMS`, filters, bins of velocity, gas, lines, fields."""
+    """One set of maps from the columns of an image: `SUMS`, filters, dust, bins of velocity, gas, lines, fields."""
     sums = {name: image[:, :, column] for column, name in enumerate(SUMS)}
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     first, last = len(SUMS), len(SUMS) + len(axes.filters)
+    flux, dusty = image[:, :, first:last], image[:, :, last:]
+    last += 0 if axes.dust is None else len(DUST_SUMS) + len(axes.filters)
     gas = {name: image[:, :, last + n_velocity + column] for column, name in enumerate(images.gas)}
     own = image[:, :, last + n_velocity + len(gas) :]
     lines, own = _line_maps(own, images, axes.lines, faintest)
@@ -64,12 +84,45 @@ def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: Pro
         **{name: sums[name] for name in ("number", "birth_mass", "mass", "light")},
         **moments,
         **means,
-        flux=image[:, :, first:last],
+        flux=flux,
         losvd=None if axes.velocity is None else image[:, :, last : last + n_velocity] / axes.velocity_step,
         fields={label.name: own[:, :, number] for number, label in enumerate(axes.fields)},
         **(_gas_maps(gas, images.reference, faintest) if gas else {}),
         **lines,
+        **({} if axes.dust is None else _dust_maps(dusty, sums["mass"], lines.get("lines", {}), axes, faintest)),
     )
+
+
+def _dust_maps(
+    image: Float[Array, "y x column"],
+    mass: Image,
+    lines: Mapping[str, LineMaps],
+    axes: ProductAxes,
+    faintest: float,
+) -> dict[str, Any]:
+    """The maps of dust, from `DUST_SUMS` and the filters before dust at the head of the columns and, where there are
+    any, from the maps of Ha and Hb."""
+    light, light_a_v, mass_a_v = (image[:, :, column] for column in range(len(DUST_SUMS)))
+    maps = {
+        "intrinsic_light": light,
+        "intrinsic_flux": image[:, :, len(DUST_SUMS) : len(DUST_SUMS) + len(axes.filters)],
+        "a_v_light": _mean(light_a_v, light, faintest),
+        "a_v_mass": _mean(mass_a_v, mass, faintest),
+    }
+    excess = None if axes.dust is None else axes.dust.balmer_excess
+    return maps if excess is None else maps | _balmer_maps(lines, excess, faintest)
+
+
+def _balmer_maps(lines: Mapping[str, LineMaps], excess: float, faintest: float) -> dict[str, Any]:
+    """Ha / Hb, and the A(V) that dims Hb by as much more than Ha as it is above that before dust."""
+    h_alpha, h_beta = (lines[name] for name in BALMER_LINES)
+    decrement = _mean(h_alpha.flux, h_beta.flux, faintest)
+    if h_alpha.intrinsic_flux is None or h_beta.intrinsic_flux is None:
+        return {"balmer_decrement": decrement}
+    ratio = decrement / _mean(h_alpha.intrinsic_flux, h_beta.intrinsic_flux, 0.0)
+    there = ratio > 0
+    a_v = 2.5 / excess * jnp.log10(jnp.where(there, ratio, jnp.ones_like(ratio)))
+    return {"balmer_decrement": decrement, "a_v_balmer": jnp.where(there, a_v, jnp.nan)}
 
 
 def _gas_maps(sums: Mapping[str, Image], reference: Float[Array, ""], faintest: float) -> dict[str, Any]:
@@ -89,7 +142,7 @@ def _line_maps(
     *blocks, rest = jnp.split(image, np.cumsum(list(axes.blocks.values())), axis=2)
     found = dict(zip(axes.blocks, blocks, strict=True))
     flux, first, second = jnp.split(found["moments"], 3, axis=2)
-    beside, transmission = found.get("continuum"), images.transmission
+    beside, transmission, bare = found.get("continuum"), images.transmission, found.get("intrinsic")
     maps = {}
     for number, line in enumerate(axes.lines):
         own = flux[:, :, number]
@@ -98,7 +151,7 @@ def _line_maps(
         level = None if beside is None or not line.has_continuum else beside[:, :, number]
         maps[line.name] = LineMaps(
             flux=own * seen,
-            intrinsic_flux=None if transmission is None else own,
+            intrinsic_flux=bare[:, :, number] if bare is not None else None if transmission is None else own,
             v=mean + images.reference,
             sigma=_root(square - mean**2),
             continuum=None if level is None else level * seen,

@@ -18,7 +18,7 @@ from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
 from rubix_like.forward.products.mass_now import MassNow
 from rubix_like.forward.sources.dust_in_front import DustInFront
@@ -45,6 +45,9 @@ SUMS: tuple[str, ...] = (
     "light_metallicity",
 )
 """The columns that every run with products sums: Msun, 1e-20 erg/s/cm2, km/s from the reference, Gyr, mass fraction."""
+
+DUST_SUMS: tuple[str, ...] = ("intrinsic_light", "intrinsic_light_a_v", "mass_a_v")
+"""The columns that `products.dust` adds: light before all dust, that times A(V) (mag), mass now times A(V)."""
 
 _ROOM = 1 << 28
 """Bytes for sums in 64 bits."""
@@ -114,7 +117,8 @@ class ProductImages(eqx.Module):
 
     The columns are those of the stars, then those of the gas (named in `gas`), those of lines, then the fields.
     Velocities in the sums (not the bins of the distribution) are relative to `reference` (km/s). `transmission`: the
-    share of each line that the dust screen lets through (None: there is none).
+    share of each line that the dust screen lets through (None: there is none). `starlight`: of all stars, before all
+    dust and behind it (None without `products.dust`).
     """
 
     before: Float[Array, "y x column"]
@@ -122,6 +126,7 @@ class ProductImages(eqx.Module):
     reference: Float[Array, ""]
     transmission: Float[Array, " line"] | None = None
     gas: tuple[str, ...] = eqx.field(static=True, default=())
+    starlight: Float[Array, "2 wave"] | None = None
 
 
 class VelocityBins(eqx.Module):
@@ -163,7 +168,8 @@ class VelocityBins(eqx.Module):
 class ProductTables(eqx.Module):
     """What the sums over stars need: their flux through bands, their mass now, velocity bins.
 
-    Columns are `SUMS`, then one per filter (nJy), then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
+    Columns are `SUMS`, then one per filter (nJy), then with `has_dust` `DUST_SUMS` and one more per filter before all
+    dust, then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
     that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than 0.2 % of
     their wavelength, and is left out. `axes` are those of the SSP library; `reader` is the place of the stars among
     `Tables.painted`; `screen` is A(lambda) / A(V) of the run's screen at the bands' parts; stars that are seen through
@@ -184,6 +190,7 @@ class ProductTables(eqx.Module):
     in_front: DustInFront | None = None
     dust: DustFactors | None = None
     dimmed: Float[Array | ndarray, "factor part"] | None = None
+    has_dust: bool = eqx.field(static=True, default=False)
 
     @classmethod
     def build(cls, setup: Setup, reader: int, fastest: float) -> "ProductTables":
@@ -213,7 +220,7 @@ class ProductTables(eqx.Module):
     @property
     def n_column(self) -> int:
         """Sums per spaxel, without the velocity distribution."""
-        return len(SUMS) + len(self.filters)
+        return len(SUMS) + len(self.filters) + (len(DUST_SUMS) + len(self.filters)) * self.has_dust
 
     def seen(self, scene: Scene, parameters: Parameters) -> Scene:
         """The stars behind their own dust, where there is any."""
@@ -256,7 +263,7 @@ class ProductTables(eqx.Module):
 
         def contribute(own: Any) -> tuple[tuple[Factors, ...], tuple]:
             seen = look(own)
-            columns = self.columns(seen, table, parameters.observation.velocity_offset)
+            columns = self.columns(seen, table, parameters)
             inside = (seen.spaxel >= first) & (seen.spaxel < first + n_spaxel)
             row = jnp.where(inside, seen.spaxel - first, n_spaxel)
             one = jnp.ones((len(row), 1), columns.dtype)
@@ -273,19 +280,26 @@ class ProductTables(eqx.Module):
         return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
 
     def _table(self, parameters: Parameters) -> Float[Array, "template band"]:
-        """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn."""
+        """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn.
+
+        With `has_dust` that before all dust comes last.
+        """
         screen = screen_transmission(self.screen, parameters)
+        bare = [self.bands.through()] if self.has_dust else []
         if self.dimmed is None:
-            return self.bands.through(screen) * self.flux_factor
+            return jnp.concatenate([self.bands.through(screen), *bare], axis=1) * self.flux_factor
         parts = jnp.asarray(self.dimmed) if screen is None else jnp.asarray(self.dimmed) * screen[None, :]
-        return jnp.concatenate([self.bands.through(part) for part in parts], axis=1) * self.flux_factor
+        return jnp.concatenate([*(self.bands.through(part) for part in parts), *bare], axis=1) * self.flux_factor
 
     def columns(
-        self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]
+        self, seen: Sighting, table: Float[Array, "template band"], parameters: Parameters
     ) -> Float[Array, "particle column"]:
-        """What each star adds to `SUMS` and the filters."""
+        """What each star adds to `SUMS`, the filters and with `has_dust` the sums that go with it."""
         stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
+        reference = parameters.observation.velocity_offset
         flux = weighted_rows(table, corners) * scene.amount[:, None]
+        last = flux.shape[1] - self.bands.n_band * self.has_dust
+        flux, bare = flux[:, :last], flux[:, last:]
         a_v = self.axes.a_v(seen.coordinates)
         if self.dust is not None and a_v is not None:
             shares = self.dust(a_v)
@@ -304,7 +318,18 @@ class ProductTables(eqx.Module):
             light,
             *(light * x for x in factors),
         )
-        return jnp.concatenate([jnp.stack(own, axis=1), flux[:, 1:]], axis=1)
+        columns = [jnp.stack(own, axis=1), flux[:, 1:]]
+        if self.has_dust:
+            a_v = self._a_v(seen, parameters)
+            columns += [jnp.stack([bare[:, 0], bare[:, 0] * a_v, mass * a_v], axis=1), bare[:, 1:]]
+        return jnp.concatenate(columns, axis=1)
+
+    def _a_v(self, seen: Sighting, parameters: Parameters) -> Float[Array, " particle"]:
+        """A(V) of all dust in front of each star, mag."""
+        layers = self.axes.a_v(seen.coordinates)
+        own = jnp.zeros_like(seen.scene.amount) if layers is None else layers.sum(axis=1)
+        screen = None if self.screen is None else screen_a_v(parameters)
+        return own if screen is None else own + screen
 
 
 def _detector_band(setup: Setup) -> Band:

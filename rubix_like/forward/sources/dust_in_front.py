@@ -75,8 +75,7 @@ def _birth_clouds(dust: ParticleDustSettings) -> Curve | None:
     if not dust.has_birth_clouds:
         return None
     own = CURVES.find(dust.resolved_birth_curve)
-    r_v = dust.resolved_r_v if dust.birth_curve is None else own.r_v
-    return functools.partial(own, r_v=r_v, slope=dust.birth_slope)
+    return functools.partial(own, r_v=dust.resolved_birth_r_v, slope=dust.birth_slope)
 
 
 def _settings(setup: Setup) -> ParticleDustSettings | None:

@@ -9,14 +9,14 @@ t the latent, the others x(t) where the loss is lowest for this t, and A(t) = J^
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
-from rubix_like.inference.posterior.linearise import losses, normal_forms
+from rubix_like.inference.posterior.linearise import losses_at, normal_forms_at
 from rubix_like.inference.posterior.posterior import SquaredLoss
+from rubix_like.inference.posterior.start_groups import group_of
 
 NODES: int = 201
 """At which a posterior is kept."""
@@ -149,9 +149,9 @@ def _node(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int,
 
 def _slopes(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int, others: ndarray) -> _Slopes:
     """The slopes, by the normal equations."""
-    form = normal_forms(posterior, jnp.asarray(latent)[None])
-    factor, gradient = np.asarray(form.factor[0], np.float64), np.asarray(form.gradient[0], np.float64)
-    matrix = factor.T @ factor
+    form = normal_forms_at(posterior, group_of(posterior, latent))
+    factor, projected = (np.asarray(own, np.float64)[0] for own in (form.factor, form.projected))
+    matrix, gradient = factor.T @ factor, factor.T @ projected
     inner, cross = matrix[np.ix_(others, others)], matrix[others, index]
     step = -np.linalg.solve(inner, gradient[others])
     return _Slopes(
@@ -177,4 +177,4 @@ def _lowered(
 
 
 def _loss(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> float:
-    return float(losses(posterior, jnp.asarray(latent)[None])[0])
+    return float(np.asarray(losses_at(posterior, group_of(posterior, latent)))[0])

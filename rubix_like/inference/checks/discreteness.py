@@ -15,9 +15,7 @@ is compiled for their number, and no more memory is taken than for the fit. What
 import dataclasses
 from dataclasses import dataclass, field
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -28,10 +26,12 @@ from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.notes_after import listed
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.fit_model import SyntheticSource
-from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.linearise import linear_of
+from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.tangent import Tangent, normal_equations_at, tangent_of
+from rubix_like.inference.posterior.start_groups import group_of, with_draws
+from rubix_like.inference.posterior.tangent import Tangent, tangents
 from rubix_like.runtime.progress import Report, silent
 
 MATTERS: float = 0.5
@@ -78,13 +78,13 @@ class Discreteness:
     @property
     def values(self) -> Float[ndarray, " latent"]:
         """The shifts of the values, in the parameters' units and the order of the labels."""
-        here, there = (self.free.flat(jnp.asarray(at)) for at in (self.latent, self.latent + self.shift))
+        here, there = (self.free.flat(at) for at in (self.latent, self.latent + self.shift))
         return np.asarray(there) - np.asarray(here)
 
     @property
     def value_sigma(self) -> Float[ndarray, " latent"]:
         """The standard deviations of the values by the data alone."""
-        return self.sigma * np.abs(self.free.slopes(jnp.asarray(self.latent)))
+        return self.sigma * np.abs(self.free.slopes(self.latent))
 
     def notes(self, consequence: str = "the errors are enlarged by that") -> list[str]:
         """Says which values finite draws move by more than half a standard deviation, and the remedy."""
@@ -136,24 +136,25 @@ def find_discreteness(
     if not isinstance(source, SyntheticSource):
         raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
     sets = source.draws.sets(times, seed)
-    best, latent, lowest = jnp.asarray(laplace.latent), jnp.asarray(laplace.latent), np.inf
-    step = jnp.zeros_like(best)
+    best, latent, lowest = laplace.latent, laplace.latent, np.inf
+    step = np.zeros_like(best)
     for _ in range(_MOST_STEPS):
-        tangent = _mean_tangent(posterior, latent + step, sets, times, report)
-        matrix, gradient, loss = normal_equations_at(posterior, latent + step, tangent)
-        if not float(loss) <= lowest:
+        group = group_of(posterior, latent + step)
+        there = linear_of(posterior, group, _mean_tangent(posterior, group, sets, times, report))
+        matrix, gradient, loss = (np.asarray(own)[0] for own in (there.matrix, there.gradient, there.loss))
+        if not loss <= lowest:
             step = 0.5 * step
             continue
         latent, lowest = latent + step, float(loss)
-        step = -jnp.linalg.solve(matrix, gradient)
-        longest = float(jnp.max(jnp.abs(step) / jnp.maximum(1, jnp.abs(latent)))) / _LONGEST
+        step = _newton(matrix, gradient)
+        longest = float(np.max(np.abs(step) / np.maximum(1, np.abs(latent)))) / _LONGEST
         if longest < 1 and np.max(np.abs(step) / laplace.sigma) < _CLOSE:
             particles = "stars" if any(own.kind == "stars" for own in posterior.forward.tables.paint) else "gas"
             n_draws = source.draws.n_stars if particles == "stars" else source.draws.n_gas
             return Discreteness(
                 free=posterior.free,
                 latent=laplace.latent,
-                shift=np.asarray(latent + step - best),
+                shift=latent + step - best,
                 sigma=laplace.sigma,
                 n_draws=n_draws,
                 n_compared=times * n_draws,
@@ -199,14 +200,22 @@ def with_discreteness(
     return dataclasses.replace(laplace, covariance=covariance), of_values
 
 
-def _mean_tangent(posterior: Posterior, latent: Latent, sets: BaseDraws, count: int, report: Report) -> Tangent:
+def _newton(matrix: Float[ndarray, "latent latent"], gradient: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
+    """The step to where the gradient is 0; not finite where there is none."""
+    try:
+        return -np.linalg.solve(matrix, gradient)
+    except np.linalg.LinAlgError:
+        return np.full_like(gradient, np.nan)
+
+
+def _mean_tangent(posterior: Posterior, latent: Group, sets: BaseDraws, count: int, report: Report) -> Tangent:
     """The tangent of the model with the stars of all sets."""
     total: Tangent | None = None
     for number in range(count):
         report("models with other draws", number, count)
         draws = jax.tree.map(lambda leaf, own=number: leaf[own], sets)
-        other = eqx.tree_at(lambda own: own.forward.source.draws, posterior, draws)
-        tangent = tangent_of(other, latent)
+        other = with_draws(posterior, draws)
+        tangent = tangents(other.forward, other.free, latent)
         total = tangent if total is None else total.plus(tangent)
     if total is None:
         raise ValueError("expected at least one set of draws, got none")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
@@ -175,7 +174,7 @@ def _value(free: Free, index: int, latent: float) -> float:
     """The value of one latent."""
     for own in free.parameters:
         if index < own.size:
-            return float(jnp.ravel(own.prior.value(jnp.full(own.shape, latent)))[index])
+            return float(np.ravel(own.prior.value(np.full(own.shape, latent)))[index])
         index -= own.size
     raise IndexError(f"expected a place among {free.n_latent} latents, got one beyond")
 

@@ -12,10 +12,11 @@ from numpy import ndarray
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.likelihood import with_scale_information
-from rubix_like.inference.posterior.linearise import normal_equations
+from rubix_like.inference.posterior.linearise import MOST_DENSE, is_dense, linear_of, normal_equations
 from rubix_like.inference.posterior.model_error import sandwich
-from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
-from rubix_like.inference.search.choose_optimiser import MOST_DENSE, is_dense
+from rubix_like.inference.posterior.posterior import Group, Posterior, SquaredLoss
+from rubix_like.inference.posterior.start_groups import group_of, over_starts
+from rubix_like.inference.posterior.tangent import tangents_at
 
 _NO_EFFECT = 1e-8
 """Information (of which the prior's is 1) below which the data say nothing."""
@@ -45,14 +46,14 @@ class Laplace:
 
     def value_covariance(self) -> Float[ndarray, "latent latent"]:
         """Covariance of the values, in the order of `free.labels`, by the slopes of the priors' maps."""
-        slope = self.free.slopes(jnp.asarray(self.latent))
+        slope = self.free.slopes(self.latent)
         return self.covariance * np.outer(slope, slope)
 
     def sample(self, seed: int, count: int) -> Float[ndarray, "count latent"]:
         """Draws of the values, in the order of `free.labels`, through the priors' maps."""
         half = np.linalg.cholesky(self.covariance)
         normal = np.random.default_rng(seed).standard_normal((count, len(self.latent)))
-        return np.asarray(jax.vmap(self.free.flat)(jnp.asarray(self.latent + normal @ half.T)))
+        return np.asarray(self.free.flat(self.latent + normal @ half.T))
 
     def without_effect(self) -> Bool[ndarray, " latent"]:
         """Which latents the data say nothing of."""
@@ -70,20 +71,22 @@ def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
             f"the matrix of {free.n_latent} latents and {likelihood.flux.size} voxels is too large (up to "
             f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
         )
-    n_voxel = jnp.sum(likelihood.inverse_sigma > 0)
-    return laplace_from(posterior, latent, information(posterior, free, latent, n_voxel))
+    n_voxel = np.count_nonzero(np.asarray(likelihood.inverse_sigma))
+    return laplace_from(posterior, latent, information(posterior, free, latent, np.int64(n_voxel)))
 
 
-def laplace_from(posterior: Posterior, latent: Latent, matrix: Float[Array, "latent latent"]) -> Laplace | str:
+def laplace_from(
+    posterior: Posterior, latent: Latent, matrix: Float[Array | ndarray, "latent latent"]
+) -> Laplace | str:
     """The same from the information of the data that is known already."""
     result = from_information(posterior.free, latent, matrix)
     if isinstance(result, str) or posterior.likelihood.model_error is None:
         return result
-    covariance = sandwich(posterior, jnp.asarray(latent))
+    covariance = sandwich(posterior, latent)
     return dataclasses.replace(result, covariance=0.5 * (covariance + covariance.T))
 
 
-def from_information(free: Free, latent: Latent, information: Float[Array, "latent latent"]) -> Laplace | str:
+def from_information(free: Free, latent: Latent, information: Float[Array | ndarray, "latent latent"]) -> Laplace | str:
     """The approximation about a maximum with this information of the data, or why there is none."""
     matrix = np.asarray(information, np.float64)
     if not np.isfinite(matrix).all():
@@ -94,10 +97,25 @@ def from_information(free: Free, latent: Latent, information: Float[Array, "late
     return Laplace(free, np.asarray(latent), matrix, 0.5 * (covariance + covariance.T))
 
 
-@jax.jit
 def information(
-    posterior: SquaredLoss, free: Free, latent: Latent, n_voxel: Int[Array, ""]
+    posterior: SquaredLoss, free: Free, latent: Latent, n_voxel: Int[Array | np.integer, ""]
 ) -> Float[Array, "latent latent"]:
     """J^T J of all residuals but the prior's; of the noise scale it is Fisher's information instead."""
-    matrix, _ = normal_equations(posterior, latent)
-    return with_scale_information(matrix - jnp.eye(len(latent), dtype=matrix.dtype), free, latent, n_voxel)
+    if isinstance(posterior, Posterior):
+        group = linear_of(posterior, group_of(posterior, latent), tangents_at(posterior, latent)).matrix
+    else:
+        group = _matrices(posterior, np.asarray(latent)[None])
+    return _of_data(group, free, latent, n_voxel)
+
+
+@jax.jit
+def _matrices(posterior: SquaredLoss, latent: Group) -> Float[Array, "start latent latent"]:
+    return over_starts(lambda own, at: normal_equations(own, at)[0], posterior, latent)
+
+
+@jax.jit
+def _of_data(
+    group: Float[Array, "start latent latent"], free: Free, latent: Latent, n_voxel: Array
+) -> Float[Array, "latent latent"]:
+    data = group[0] - jnp.eye(group.shape[1], dtype=group.dtype)
+    return with_scale_information(data, free, latent, n_voxel)

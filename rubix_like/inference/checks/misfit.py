@@ -23,8 +23,9 @@ from numpy import ndarray
 
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import Residuals, factor_of, with_scale_information
-from rubix_like.inference.posterior.linearise import jacobian
+from rubix_like.inference.posterior.linearise import columns_at
 from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.tangent import Modelled, Tangent, models_at, tangents_at
 
 AXES: tuple[str, ...] = ("y", "x", "wavelength")
 """Names of a cube's axes, in their order."""
@@ -71,7 +72,8 @@ class Half(NamedTuple):
 
 
 class Residue(NamedTuple):
-    """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign."""
+    """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign;
+    `information`: that of all data on the latents, without the prior's."""
 
     chi_square: Sums
     neighbours: Sums
@@ -80,6 +82,7 @@ class Residue(NamedTuple):
     bins: Sums
     whole: Half | None
     halves: Half | None
+    information: Float[Array, "latent latent"] | None = None
 
 
 def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
@@ -103,15 +106,23 @@ def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> 
     return (before < 0.5 * total.sum())[group.reshape(order.shape)].astype(float)
 
 
+def measure_misfit(
+    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], halves: Halves
+) -> Residue:
+    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma. Not to be traced."""
+    return _misfit(posterior, latent, tangents_at(posterior, latent), light, halves)
+
+
 @jax.jit
-def measure_misfit(posterior: Posterior, latent: Latent, light: Float[Array, "y x wave"], halves: Halves) -> Residue:
-    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma."""
+def _misfit(
+    posterior: Posterior, latent: Latent, group: Tangent, light: Float[Array, "y x wave"], halves: Halves
+) -> Residue:
+    """The same from the tangents of the model there."""
     likelihood, noise_scale = posterior.likelihood, posterior.noise_scale(latent)
-    residuals, columns = jacobian(posterior, latent)
+    tangent = jax.tree.map(lambda leaf: leaf[0], group)
+    residuals, columns = columns_at(posterior, latent, tangent)
     slopes, size = columns.voxels, latent.shape[0]
-    design = None
-    if likelihood.polynomial is not None:
-        design = likelihood.design(posterior.model(latent), noise_scale)
+    design = None if likelihood.polynomial is None else likelihood.design(tangent.flux, noise_scale)
     others = jnp.zeros((0, *likelihood.flux.shape), slopes.dtype)
     if likelihood.model_error is not None:
         model_error, own_scale = likelihood.model_error, factor_of(noise_scale)
@@ -132,17 +143,23 @@ def measure_misfit(posterior: Posterior, latent: Latent, light: Float[Array, "y 
     fitted = jax.scipy.linalg.solve_triangular(lower, even, lower=True).reshape(slopes.shape)
     others = others - jnp.einsum("nyxw,nk->kyxw", fitted, jnp.einsum("nyxw,kyxw->nk", fitted, others))
     sums = _tests(residuals.voxels, likelihood.inverse_sigma > 0, light, fitted, others, design)
-    return sums._replace(whole=whole, halves=lax.map(half, tuple(halves)))
+    return sums._replace(whole=whole, halves=lax.map(half, tuple(halves)), information=information)
+
+
+def measure_misfit_roughly(
+    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], n_free: Float[Array | ndarray, ""]
+) -> Residue:
+    """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
+    number of what is fitted, so that less is found than there is. Not to be traced."""
+    return _rough_misfit(posterior, latent, models_at(posterior, latent), light, n_free)
 
 
 @jax.jit
-def measure_misfit_roughly(
-    posterior: Posterior, latent: Latent, light: Float[Array, "y x wave"], n_free: Float[Array, ""]
+def _rough_misfit(
+    posterior: Posterior, latent: Latent, group: Modelled, light: Float[Array, "y x wave"], n_free: Float[Array, ""]
 ) -> Residue:
-    """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
-    number of what is fitted, so that less is found than there is."""
     likelihood = posterior.likelihood
-    voxels = posterior.residuals(latent).voxels
+    voxels = posterior.residuals_of(group.flux[0], latent).voxels
     nothing = jnp.zeros((0, *voxels.shape), voxels.dtype)
     sums = _tests(voxels, likelihood.inverse_sigma > 0, light, nothing, nothing, None)
     highest = jnp.minimum(n_free, sums.neighbours.size)

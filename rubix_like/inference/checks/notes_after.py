@@ -12,7 +12,8 @@ from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.inference.checks.edges import edges_from
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.free import Free, shown
-from rubix_like.inference.search.choose_optimiser import LEAST_SQUARES, is_dense
+from rubix_like.inference.posterior.linearise import is_dense
+from rubix_like.inference.search.choose_optimiser import LEAST_SQUARES
 from rubix_like.inference.search.search_state import SearchState
 
 UNDETERMINED: float = 0.9

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
@@ -13,10 +12,17 @@ from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.free_parameters import known_parameters
+from rubix_like.inference.posterior.linearise import is_dense, linear_of, losses_at
 from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.start_groups import group_of
+from rubix_like.inference.posterior.tangent import models_at, tangents
+from rubix_like.runtime.progress import Report, silent
 
 LEAST_EFFECT: float = 1e-4
 """Standard deviations of the data by which a parameter has to change them when it changes by one of its prior."""
+
+_PROGRAMS = 2
+"""Programs of the whole model that a fit compiles."""
 
 _POINTS = 3
 """Latents at which effects are looked for: the priors' medians, then draws."""
@@ -41,19 +47,20 @@ _HINTS: Mapping[str, str] = {
 """Beginnings of names -> why they may have no effect."""
 
 
-def check_effects(posterior: Posterior) -> tuple[str, ...]:
+def check_effects(posterior: Posterior, report: Report = silent) -> tuple[str, ...]:
     """Sentences on values that change no fitted voxel; raises ConfigError for a parameter none of whose values does.
 
-    By the gradient of a sum of the residuals with random weights at the priors' medians and, for those which it does
-    not find there, at draws. Raises ValueError for a model without any light in the fitted voxels.
+    By the derivatives of the residuals at the priors' medians and, for those which they do not find there, at draws.
+    Raises ValueError for a model without any light in the fitted voxels. `report` is told of what is compiled.
     """
     free = posterior.free
-    points = np.concatenate([np.zeros((1, free.n_latent)), np.asarray(free.draw(0, _POINTS - 1))])
-    check_light(posterior, jnp.asarray(points[0]))
+    points = np.concatenate([np.zeros((1, free.n_latent)), free.draw(0, _POINTS - 1)])
+    report("the model alone", 0, _PROGRAMS)
+    check_light(posterior, points[0])
+    report("the model with its derivatives", 1, _PROGRAMS)
     dead = np.ones(free.n_latent, bool)
     for seed, latent in enumerate(points):
-        effect = np.asarray(_effect(posterior, jnp.asarray(latent), jax.random.key(seed)))
-        dead &= np.abs(effect) < LEAST_EFFECT  # not where it is not finite: that is no lack of effect
+        dead &= _effects(posterior, latent, seed) < LEAST_EFFECT  # not where not finite: that is no lack of effect
         if not dead.any():
             return ()
     notes, sources = [], posterior.forward.tables.paint
@@ -74,7 +81,7 @@ def check_effects(posterior: Posterior) -> tuple[str, ...]:
 
 def check_light(posterior: Posterior, latent: Latent) -> None:
     """Raise ValueError unless the model is finite and has light in the voxels that are fitted."""
-    model = np.asarray(_model(posterior, latent))
+    model = np.asarray(models_at(posterior, latent).flux)[0]
     fitted = np.asarray(posterior.likelihood.inverse_sigma) > 0
     values = describe_start(posterior, latent)
     broken = np.count_nonzero(~np.isfinite(model[fitted]))
@@ -92,7 +99,7 @@ def check_light(posterior: Posterior, latent: Latent) -> None:
 
 def check_start(posterior: Posterior, latent: Latent) -> None:
     """Raise ValueError if the loss at a start that the user gives is not finite."""
-    loss = float(_loss(posterior, latent))
+    loss = float(np.asarray(losses_at(posterior, group_of(posterior, latent)))[0])
     if not np.isfinite(loss):
         check_light(posterior, latent)
         raise ValueError(
@@ -103,7 +110,7 @@ def check_start(posterior: Posterior, latent: Latent) -> None:
 
 def describe_start(posterior: Posterior, latent: Latent) -> str:
     """Names with their values, of arrays the range."""
-    values = posterior.free.values(latent)
+    values = posterior.free.values(np.asarray(latent))
     return ", ".join(f"{name} = {_shown(np.asarray(value))}" for name, value in values.items())
 
 
@@ -124,6 +131,16 @@ def _hint(name: str, sources: Sequence[AbstractSource]) -> str:
     return "" if text is None else f" ({text})"
 
 
+def _effects(posterior: Posterior, latent: Float[ndarray, " latent"], seed: int) -> Float[ndarray, " latent"]:
+    """By how many standard deviations each latent changes the voxels: the lengths of the columns of their Jacobian, or
+    where that is too large to be kept, numbers of their size."""
+    if is_dense(posterior.free.n_latent, posterior.likelihood.flux.size):
+        group = group_of(posterior, latent)
+        found = linear_of(posterior, group, tangents(posterior.forward, posterior.free, group)).effect
+        return np.asarray(found)[0]
+    return np.abs(np.asarray(_effect(posterior, latent, jax.random.key(seed))))
+
+
 @jax.jit
 def _effect(posterior: Posterior, latent: Latent, key: Array) -> Float[Array, " latent"]:
     """The gradient of the voxels' residuals, summed with normal weights: of the size of a column of their Jacobian."""
@@ -133,13 +150,3 @@ def _effect(posterior: Posterior, latent: Latent, key: Array) -> Float[Array, " 
 
     residual, pull = jax.vjp(voxels, latent)
     return pull(jax.random.normal(key, residual.shape, residual.dtype))[0]
-
-
-@jax.jit
-def _model(posterior: Posterior, latent: Latent) -> Float[Array, "y x wave"]:
-    return posterior.model(latent)
-
-
-@jax.jit
-def _loss(posterior: Posterior, latent: Latent) -> Float[Array, ""]:
-    return posterior.loss(latent)

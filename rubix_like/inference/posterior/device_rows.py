@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool
 
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem, for_samples
+from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
 Kernel = Callable[..., Any]
@@ -112,5 +113,5 @@ def with_rows(problem: Problem, n_sample: int) -> Problem:
     """The problem whose devices compute `n_sample` models at once."""
     pipeline = for_samples(problem.pipeline, n_sample)
     forward = dataclasses.replace(problem.posterior.forward, tables=pipeline.tables, layout=pipeline.layout)
-    posterior = dataclasses.replace(problem.posterior, forward=forward)
+    posterior = on_mesh(dataclasses.replace(problem.posterior, forward=forward), pipeline.mesh)
     return dataclasses.replace(problem, posterior=posterior, pipeline=pipeline)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -15,7 +17,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
-from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy
+from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
 from rubix_like.inference.posterior.free import NOISE_SCALE, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
@@ -38,6 +40,10 @@ class AbstractParticleSource(eqx.Module):
     def galaxy(self, values: Values) -> Galaxy:
         """The particles for these values (of which it takes its own); pure and differentiable."""
 
+    @abstractmethod
+    def of_host(self, values: Values) -> Galaxy:
+        """The same for values on the host; not to be traced."""
+
 
 class SyntheticSource(AbstractParticleSource):
     """A synthetic galaxy, sampled with the same base draws whatever its parameters."""
@@ -49,6 +55,11 @@ class SyntheticSource(AbstractParticleSource):
         """The particles of the galaxy with the values named `galaxy.*`."""
         return with_leaves(self.base, _below(values, GALAXY)).sample(self.draws)
 
+    def of_host(self, values: Values) -> Galaxy:
+        """The same for values on the host, by one program for all values."""
+        base, draws = jax.tree.map(np.asarray, (self.base, self.draws))
+        return sampled(with_leaves(base, _below(values, GALAXY)), draws)
+
 
 class HeldSource(AbstractParticleSource):
     """The particles of a given galaxy."""
@@ -59,6 +70,10 @@ class HeldSource(AbstractParticleSource):
         """The particles with the values named `stars.*`, but for `stars.v_los`, which no galaxy knows."""
         arrays = {name: value for name, value in values.items() if name != V_LOS}
         return eqx.tree_at(lambda g: g.stars, self.held, with_leaves(self.held.stars, _below(arrays, STARS)))
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The particles with other arrays, of which nothing has to be compiled."""
+        return self.galaxy(values)
 
 
 class Forward(eqx.Module):
@@ -97,15 +112,35 @@ class Forward(eqx.Module):
         """Particles and parameters for these values."""
         dtype = self.plan.dtype
         own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
-        named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
-        parameters = with_leaves(self.parameters, named)
+        parameters = with_leaves(self.parameters, _of_run(own))
         galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
         if V_LOS in own:
             galaxy = with_v_los(galaxy, own[V_LOS], line_of_sight(self.tables, parameters))
         return galaxy, parameters
 
+    def parameters_of(self, values: Values) -> Parameters:
+        """The parameters for values on the host, host arrays; not to be traced."""
+        own = {name: np.asarray(value, self.plan.dtype) for name, value in values.items()}
+        return with_leaves(jax.tree.map(np.asarray, self.parameters), _of_run(own))
 
-def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:
+    def particles_of(self, values: Values) -> Galaxy:
+        """The particles for values on the host, host arrays; not to be traced."""
+        if not isinstance(self.source, SyntheticSource):
+            return jax.tree.map(np.asarray, _particles_at(self, values))
+        return jax.tree.map(lambda leaf: np.asarray(leaf, self.plan.dtype), self.source.of_host(values))
+
+
+@jax.jit
+def _particles_at(forward: Forward, values: Values) -> Galaxy:
+    return forward.at(values)[0]
+
+
+def _of_run(values: Values) -> dict[str, Any]:
+    """Those that are parameters of the run, by name."""
+    return {own: value for own, value in values.items() if own != NOISE_SCALE and not own.startswith((GALAXY, STARS))}
+
+
+def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
     """The pytree with the leaves at dotted names replaced, each cast and broadcast to the leaf it replaces."""
     if not values:
         return tree
@@ -114,11 +149,14 @@ def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:
         return [leaf_at(tree, name) for name in values]
 
     old = leaves(tree)
-    new = [
-        jnp.broadcast_to(value, jnp.shape(leaf)).astype(leaf.dtype)
-        for value, leaf in zip(values.values(), old, strict=True)
-    ]
+    new = [_like(value, leaf) for value, leaf in zip(values.values(), old, strict=True)]
     return eqx.tree_at(leaves, tree, new)
+
+
+def _like(value: Any, leaf: Any) -> Any:
+    """A value cast and broadcast to a leaf; one of the host stays there."""
+    space = jnp if isinstance(value, jax.Array) else np
+    return space.broadcast_to(value, jnp.shape(leaf)).astype(leaf.dtype)
 
 
 def leaf_at(tree: Any, name: str) -> Any:
@@ -126,6 +164,7 @@ def leaf_at(tree: Any, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), tree)
 
 
+@jax.jit
 def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
     """Unit vector n on the axes of the galaxy's arrays: a velocity v is seen as n . v, + receding.
 
@@ -146,5 +185,5 @@ def with_v_los(galaxy: Galaxy, v_los: Float[Array, " particle"], sight: Float[Ar
     return eqx.tree_at(lambda g: g.stars.velocity, galaxy, velocity + missing[:, None] * sight[None, :])
 
 
-def _below(values: Values, prefix: str) -> dict[str, Array]:
+def _below(values: Values, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

@@ -14,8 +14,8 @@ from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.priors import CENTRES, PRIORS, PURE, AbstractPrior, section_of
 
-Latent = Float[Array, " latent"]
-Values = Mapping[str, Float[Array, "..."]]
+Latent = Float[Array | np.ndarray, " latent"]
+Values = Mapping[str, Float[Array | np.ndarray | np.floating, "..."]]
 """Dotted name -> value of each free parameter, in the unit of the configuration's key."""
 
 OF_GALAXY: str = "galaxy"
@@ -76,12 +76,15 @@ class Free(eqx.Module):
         """Whether a parameter is free whose name begins with one of these."""
         return any(name.startswith(beginnings) for name in self.names)
 
-    def values(self, latent: Latent) -> dict[str, Array]:
-        """The value of every parameter; differentiable."""
-        places = self.places
-        return {own.name: own.prior.value(latent[places[own.name]].reshape(own.shape)) for own in self.parameters}
+    def values(self, latent: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
+        """The value of every parameter; differentiable. Of latents on the host numpy's arrays."""
+        places, before = self.places, latent.shape[:-1]
+        return {
+            own.name: own.prior.value(latent[..., places[own.name]].reshape((*before, *own.shape)))
+            for own in self.parameters
+        }
 
-    def value(self, name: str, latent: Latent) -> Array | None:
+    def value(self, name: str, latent: Latent) -> Any | None:
         """The value of one parameter; None where it is not free."""
         return self.values(latent).get(name)
 
@@ -96,35 +99,42 @@ class Free(eqx.Module):
         rows = [value.reshape((*value.shape[: value.ndim - len(own.shape)], own.size)) for value, own in pairs]
         return np.concatenate(rows, axis=-1)
 
-    def flat(self, latent: Latent) -> Latent:
+    def flat(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
         """The values in the order of the labels; each depends on its own latent only."""
-        return jnp.concatenate([value.reshape(-1) for value in self.values(latent).values()])
+        rows = [value.reshape((*latent.shape[:-1], -1)) for value in self.values(latent).values()]
+        return np.concatenate(rows, axis=-1) if isinstance(latent, np.ndarray) else jnp.concatenate(rows, axis=-1)
 
     def slopes(self, latent: Latent) -> Float[np.ndarray, " latent"]:
-        """Derivatives of the values by their latents, in the order of the labels."""
-        return np.asarray(jax.jvp(self.flat, (latent,), (jnp.ones_like(latent),))[1])
+        """Derivatives of the values by their latents, in the order of the labels; concrete only."""
+        return np.asarray(_slopes(self, np.asarray(latent, _dtype())))
 
-    def latent(self, values: Mapping[str, ArrayLike]) -> Latent:
+    def latent(self, values: Mapping[str, ArrayLike]) -> Float[np.ndarray, " latent"]:
         """The latents of the values of all parameters, each broadcast to its shape; concrete only.
 
         Raises ValueError outside a prior's support.
         """
         parts = []
         for parameter in self.parameters:
-            value = jnp.broadcast_to(jnp.asarray(values[parameter.name], _dtype()), parameter.shape)
-            own = parameter.prior.latent(value)
-            outside = np.asarray(~np.isfinite(np.asarray(own)))
+            value = np.broadcast_to(np.asarray(values[parameter.name], _dtype()), parameter.shape)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                own = np.asarray(parameter.prior.latent(value))
+            outside = np.asarray(~np.isfinite(own))
             if outside.any():
                 raise ValueError(
                     f"{parameter.name}: expected a value inside its prior, {shown(parameter.prior)}, got "
                     f"{np.asarray(value)[outside].flat[0]:g}{_share(outside)}; widen the prior or start elsewhere"
                 )
             parts.append(own.reshape(-1))
-        return jnp.concatenate(parts)
+        return np.concatenate(parts)
 
-    def draw(self, seed: int, count: int) -> Float[Array, "count latent"]:
+    def draw(self, seed: int, count: int) -> Float[np.ndarray, "count latent"]:
         """Latents drawn from the prior on the host (numpy's default generator)."""
-        return jnp.asarray(np.random.default_rng(seed).standard_normal((count, self.n_latent)), _dtype())
+        return np.random.default_rng(seed).standard_normal((count, self.n_latent)).astype(_dtype())
+
+
+@jax.jit
+def _slopes(free: Free, latent: Latent) -> Latent:
+    return jax.jvp(free.flat, (latent,), (jnp.ones_like(latent),))[1]
 
 
 @eqx.filter_jit

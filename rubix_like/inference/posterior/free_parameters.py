@@ -168,7 +168,7 @@ def _read_prior(declared: Declaration, prior: Any, own: Any) -> AbstractPrior:
 def _read_scale(prior: Any) -> AbstractPrior:
     """The prior of the noise scale; ConfigError unless it is above 0."""
     scale = read_prior(NOISE_SCALE, prior, "")
-    if not float(scale.value(jnp.asarray(SMALLEST_LATENT))) > 0:
+    if not float(scale.value(np.asarray(SMALLEST_LATENT))) > 0:
         raise ConfigError(
             f"fit.{NOISE_SCALE}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {shown(scale)}"
         )
@@ -223,7 +223,7 @@ def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, 
     for name in start:
         if name not in free.names:
             raise ConfigError(f"fit.start: '{name}' is no free parameter{suggest(name, free.names)}")
-    medians = free.values(jnp.zeros(free.n_latent))
+    medians = free.values(np.zeros(free.n_latent))
     values = {}
     for parameter in free.parameters:
         name = parameter.name
@@ -270,7 +270,7 @@ def _check_range(declared: Declaration, prior: AbstractPrior, shape: tuple[int, 
 
 def _reach(prior: AbstractPrior, shape: tuple[int, ...]) -> tuple[ndarray, ndarray]:
     """Lowest and highest value up to the latent `REACH`, of each value of an array."""
-    low, high = (np.asarray(prior.value(jnp.full(shape, own)), np.float64) for own in (-REACH, REACH))
+    low, high = (np.asarray(prior.value(np.full(shape, own)), np.float64) for own in (-REACH, REACH))
     return low, high
 
 

@@ -34,9 +34,11 @@ from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import ModelError, factor_of, with_scale_information
-from rubix_like.inference.posterior.linearise import jacobian
+from rubix_like.inference.posterior.linearise import columns_at
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.start_groups import on_mesh, with_draws
+from rubix_like.inference.posterior.tangent import Tangent, models_at, tangents_at
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.words import format_bytes
 
@@ -54,6 +56,7 @@ def with_model_error(problem: Problem, latent: Latent) -> Problem:
     posterior = eqx.tree_at(
         lambda p: p.likelihood.model_error, posterior, model_error, is_leaf=lambda leaf: leaf is None
     )
+    posterior = on_mesh(posterior, problem.pipeline.mesh)
     return dataclasses.replace(
         problem, posterior=posterior, start=latent, settings=settings.model_copy(update={"starts": 1})
     )
@@ -62,8 +65,8 @@ def with_model_error(problem: Problem, latent: Latent) -> Problem:
 def find_model_error(posterior: Posterior, latent: Latent, settings: ModelErrorSettings) -> ModelError:
     """Offset, modes and held-out deviations from `settings.draws` models with other base draws at these latents."""
     _check(posterior, settings)
-    own = np.asarray(_cube(posterior, latent))
-    cubes = np.stack([np.asarray(cube) for cube in other_cubes(posterior, latent, settings)])
+    own = _cube(posterior, latent)
+    cubes = np.stack(list(other_cubes(posterior, latent, settings)))
     known, unknown = cubes[::2], cubes[1::2]
     mean = known.mean(axis=0)
     modes, strength = _modes(known - mean)
@@ -77,17 +80,16 @@ def find_model_error(posterior: Posterior, latent: Latent, settings: ModelErrorS
 
 def other_cubes(
     posterior: Posterior, latent: Latent, settings: ModelErrorSettings
-) -> Iterator[Float[Array, "y x wave"]]:
+) -> Iterator[Float[ndarray, "y x wave"]]:
     """Models with the base draws of the seeds from `settings.seed` on, in units of the data's sigma."""
     draws = _draws(posterior)
     for number in range(settings.draws):
-        other = eqx.tree_at(_draws, posterior, draws.others(settings.seed + number))
-        yield _cube(other, latent)
+        yield _cube(with_draws(posterior, draws.others(settings.seed + number)), latent)
 
 
 def sandwich(posterior: Posterior, latent: Latent) -> Float[ndarray, "latent latent"]:
     """Covariance A^-1 B A^-1 of the latents at the maximum of a posterior that has a model error."""
-    bread, filling = (np.asarray(matrix) for matrix in _bread_and_filling(posterior, latent))
+    bread, filling = (np.asarray(own) for own in _bread_and_filling(posterior, latent, tangents_at(posterior, latent)))
     half = np.linalg.solve(bread, filling)
     covariance = np.linalg.solve(bread, half.T)
     return 0.5 * (covariance + covariance.T)
@@ -95,14 +97,14 @@ def sandwich(posterior: Posterior, latent: Latent) -> Float[ndarray, "latent lat
 
 @jax.jit
 def _bread_and_filling(
-    posterior: Posterior, latent: Latent
+    posterior: Posterior, latent: Latent, group: Tangent
 ) -> tuple[Float[Array, "latent latent"], Float[Array, "latent latent"]]:
     """A and B of residuals that are whitened already, A = J^T J + 1; in both the noise scale's of Fisher."""
     model_error = posterior.likelihood.model_error
     if model_error is None:
         raise ValueError("expected a posterior with a model error, got one without")
     scale = factor_of(posterior.noise_scale(latent))
-    slopes = jacobian(posterior, latent)[1].voxels
+    slopes = columns_at(posterior, latent, jax.tree.map(lambda leaf: leaf[0], group))[1].voxels
     n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
 
     def whiten(cube: Float[Array, "y x wave"]) -> Float[Array, "y x wave"]:
@@ -122,11 +124,9 @@ def _bread_and_filling(
     return bread, filling
 
 
-@jax.jit
-def _cube(posterior: Posterior, latent: Latent) -> Float[Array, "y x wave"]:
+def _cube(posterior: Posterior, latent: Latent) -> Float[ndarray, "y x wave"]:
     """The model's flux in units of the data's sigma."""
-    inverse_sigma = posterior.likelihood.inverse_sigma
-    return posterior.model(latent).astype(inverse_sigma.dtype) * inverse_sigma
+    return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)
 
 
 def _draws(posterior: Posterior) -> BaseDraws:

@@ -6,11 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from numpy import ndarray
 
 from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.posterior.fit_model import Forward
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, Forward
 from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Residuals
 
@@ -25,6 +26,12 @@ class Posterior(eqx.Module):
     def at(self, latent: Latent) -> tuple[Galaxy, Parameters]:
         """The particles and parameters of the model."""
         return self.forward.at(self.free.values(latent))
+
+    def of_host(self, latent: Float[ndarray, " latent"]) -> tuple[Galaxy | None, Parameters]:
+        """The same as host arrays, the particles None where nothing of them is free; not to be traced."""
+        values = self.free.values(latent)
+        galaxy = self.forward.particles_of(values) if self.free.has(GALAXY, STARS) else None
+        return galaxy, self.forward.parameters_of(values)
 
     def observed(self, latent: Latent) -> Observed:
         """The cube of the model, without the continuum's polynomial, with the counters of the particles."""
@@ -58,6 +65,8 @@ def half_square(residuals: Any) -> Float[Array, ""]:
 
 
 Latents = Float[Array, "start latent"]
+Group = Float[Array | ndarray, "start latent"]
+"""The same, on the host or on devices."""
 
 
 @runtime_checkable

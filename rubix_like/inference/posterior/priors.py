@@ -2,20 +2,30 @@
 
 A value is F^-1(Phi(latent)), F the prior's cumulative distribution and Phi the standard normal's: the latent has the
 density exp(-latent^2 / 2) whatever the prior, so that optimisers and samplers see one scale and no bounds.
+
+Arrays of the host stay there: of numpy's arrays numpy's functions are taken, so that nothing is compiled for them.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
+from numpy import ndarray
 
-Values = Float[Array, "..."]
+Values = Float[Array | ndarray | np.floating, "..."]
+
+_ON_HOST = SimpleNamespace(
+    ndtr=scipy.special.ndtr, ndtri=scipy.special.ndtri, log=np.log, log10=np.log10, exp=np.exp, power=np.power
+)
+_ON_DEVICE = SimpleNamespace(ndtr=ndtr, ndtri=ndtri, log=jnp.log, log10=jnp.log10, exp=jnp.exp, power=jnp.power)
 
 _LEAST_PROBABILITY = 1e-3
 """Least probability of a normal distribution between the ends where it is cut off."""
@@ -27,8 +37,15 @@ def _text(values: Values) -> str:
     return f"{low:g}" if low == high or np.isnan(low) else f"{low:g} to {high:g}"
 
 
-def _as_float(value: object) -> Array:
-    return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
+def _as_float(value: object) -> Values:
+    """An array of the host; what is traced, or on a device, stays as it is."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else np.asarray(value, dtype)
+
+
+def _functions(*values: Values) -> Any:
+    """numpy's, where none of the values is traced or on a device."""
+    return _ON_DEVICE if any(isinstance(own, jax.Array) for own in values) else _ON_HOST
 
 
 def _leaf() -> Any:
@@ -62,17 +79,18 @@ class Uniform(AbstractPrior):
 
     def value(self, latent: Values) -> Values:
         """low + (high - low) Phi(latent)."""
-        return self.low + (self.high - self.low) * ndtr(latent)
+        return self.low + (self.high - self.low) * _functions(latent).ndtr(latent)
 
     def latent(self, value: Values) -> Values:
         """Phi^-1((value - low) / (high - low))."""
-        return ndtri((value - self.low) / (self.high - self.low))
+        share = (value - self.low) / (self.high - self.low)
+        return _functions(share).ndtri(share)
 
     def fault(self) -> str | None:
         """Unless low < high."""
         return (
             None
-            if bool(jnp.all(self.low < self.high))
+            if bool(np.all(self.low < self.high))
             else f"expected low < high, got {_text(self.low)} and {_text(self.high)}"
         )
 
@@ -85,15 +103,18 @@ class LogUniform(AbstractPrior):
 
     def value(self, latent: Values) -> Values:
         """low (high / low)^Phi(latent)."""
-        return self.low * jnp.exp(jnp.log(self.high / self.low) * ndtr(latent))
+        ratio = self.high / self.low
+        power = _functions(ratio).log(ratio) * _functions(latent).ndtr(latent)
+        return self.low * _functions(power).exp(power)
 
     def latent(self, value: Values) -> Values:
         """Phi^-1(ln(value / low) / ln(high / low))."""
-        return ndtri(jnp.log(value / self.low) / jnp.log(self.high / self.low))
+        own = _functions(value, self.low, self.high)
+        return own.ndtri(own.log(value / self.low) / own.log(self.high / self.low))
 
     def fault(self) -> str | None:
         """Unless 0 < low < high."""
-        if bool(jnp.all(self.low > 0)) and bool(jnp.all(self.low < self.high)):
+        if bool(np.all(self.low > 0)) and bool(np.all(self.low < self.high)):
             return None
         return f"expected 0 < low < high, got {_text(self.low)} and {_text(self.high)}"
 
@@ -114,7 +135,7 @@ class Normal(AbstractPrior):
 
     def fault(self) -> str | None:
         """Unless sigma > 0."""
-        return None if bool(jnp.all(self.sigma > 0)) else f"expected sigma > 0, got {_text(self.sigma)}"
+        return None if bool(np.all(self.sigma > 0)) else f"expected sigma > 0, got {_text(self.sigma)}"
 
 
 class LogNormal(AbstractPrior):
@@ -125,15 +146,17 @@ class LogNormal(AbstractPrior):
 
     def value(self, latent: Values) -> Values:
         """median 10^(dex latent)."""
-        return self.median * jnp.power(10.0, self.dex * latent)
+        exponent = self.dex * latent
+        return self.median * _functions(exponent).power(10.0, exponent)
 
     def latent(self, value: Values) -> Values:
         """log10(value / median) / dex."""
-        return jnp.log10(value / self.median) / self.dex
+        ratio = value / self.median
+        return _functions(ratio).log10(ratio) / self.dex
 
     def fault(self) -> str | None:
         """Unless median > 0 and dex > 0."""
-        if bool(jnp.all(self.median > 0)) and bool(jnp.all(self.dex > 0)):
+        if bool(np.all(self.median > 0)) and bool(np.all(self.dex > 0)):
             return None
         return f"expected median > 0 and dex > 0, got {_text(self.median)} and {_text(self.dex)}"
 
@@ -149,28 +172,32 @@ class TruncatedNormal(AbstractPrior):
     def value(self, latent: Values) -> Values:
         """mean + sigma Phi^-1(p), p from Phi of the lower end to Phi of the upper end as Phi(latent) from 0 to 1."""
         lowest, width = self._probabilities()
-        inside = self.mean + self.sigma * ndtri(lowest + width * ndtr(latent))
-        return jnp.clip(inside, self.low, self.high)
+        own = _functions(latent, lowest)
+        inside = self.mean + self.sigma * own.ndtri(lowest + width * own.ndtr(latent))
+        return inside.clip(self.low, self.high)
 
     def latent(self, value: Values) -> Values:
         """Phi^-1((Phi((value - mean) / sigma) - Phi of the lower end) / difference)."""
         lowest, width = self._probabilities()
-        return ndtri((ndtr((value - self.mean) / self.sigma) - lowest) / width)
+        place = (value - self.mean) / self.sigma
+        own = _functions(place, lowest)
+        return own.ndtri((own.ndtr(place) - lowest) / width)
 
     def fault(self) -> str | None:
         """Unless sigma > 0 and low < high with a part of the normal distribution between them."""
-        if not (bool(jnp.all(self.sigma > 0)) and bool(jnp.all(self.low < self.high))):
+        if not (bool(np.all(self.sigma > 0)) and bool(np.all(self.low < self.high))):
             return (
                 f"expected sigma > 0 and low < high, got {_text(self.sigma)}, {_text(self.low)} and {_text(self.high)}"
             )
-        if bool(jnp.all(self._probabilities()[1] > _LEAST_PROBABILITY)):
+        if bool(np.all(self._probabilities()[1] > _LEAST_PROBABILITY)):
             return None
         ends = f"{_text(self.low)} and {_text(self.high)}"
         return f"expected a mean near or between low and high, got {_text(self.mean)} for {ends}"
 
     def _probabilities(self) -> tuple[Values, Values]:
         low, high = ((end - self.mean) / self.sigma for end in (self.low, self.high))
-        return ndtr(low), ndtr(high) - ndtr(low)
+        own = _functions(low, high)
+        return own.ndtr(low), own.ndtr(high) - own.ndtr(low)
 
 
 PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {

@@ -41,7 +41,7 @@ from rubix_like.inference.posterior.fit_model import (
     SyntheticSource,
     line_of_sight,
 )
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, read_prior, shown
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, Values, read_prior, shown
 from rubix_like.inference.posterior.free_parameters import (
     SMALLEST_LATENT,
     age_notes,
@@ -51,6 +51,7 @@ from rubix_like.inference.posterior.free_parameters import (
 )
 from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial
 from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -114,11 +115,11 @@ def pose(
         trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
         free = read_free(settings, trees, config.engine.deposit)
         config = with_velocity_range(config, [source], free)
-        pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info, resolved=resolved)
+        pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
         notes = age_notes(free, config)
     pipeline = without_noise(pipeline)
     source = without_unread_gas(source, pipeline, settings)
-    trees = trees_of(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
+    trees = trees_of(source, pipeline.parameters, _sight(source, pipeline))
     free = read_free(settings, trees, pipeline.plan.deposit)
     _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
@@ -126,7 +127,13 @@ def pose(
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
     notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes_of(free, pipeline))
     start = read_start(settings.start, free, trees)
-    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+    posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
+    return Problem(posterior, observed, pipeline, settings, notes, start)
+
+
+def _sight(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None:
+    """The line of sight on the axes of a given galaxy; those of a synthetic one are not asked for it."""
+    return line_of_sight(pipeline.tables, pipeline.parameters) if isinstance(source, HeldSource) else None
 
 
 def _check_line_widths(free: Free, pipeline: Pipeline) -> None:
@@ -134,7 +141,7 @@ def _check_line_widths(free: Free, pipeline: Pipeline) -> None:
     leaves = jax.tree.leaves(pipeline.tables.paint, is_leaf=lambda leaf: isinstance(leaf, LineMap))
     narrowest = max((float(leaf.narrowest) for leaf in leaves if isinstance(leaf, LineMap)), default=0.0)
     for own in free.parameters:
-        lowest = float(jnp.min(own.prior.value(jnp.full(own.shape, -_WIDEST))))
+        lowest = float(np.min(own.prior.value(np.full(own.shape, -_WIDEST))))
         if own.name.endswith(".velocity_dispersion") and lowest < narrowest:
             raise ConfigError(
                 f"fit.free.{own.name}: expected a prior above {narrowest:g} km/s, the narrowest lines that method "
@@ -210,7 +217,7 @@ def make_likelihood(
     inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
     flux = np.where(used, observed.flux, 0)
     dtype = jax.dtypes.canonicalize_dtype(float)
-    smallest = free.value(NOISE_SCALE, jnp.full(free.n_latent, SMALLEST_LATENT, dtype))
+    smallest = free.value(NOISE_SCALE, np.full(free.n_latent, SMALLEST_LATENT, dtype))
     return Likelihood(
         flux=jnp.asarray(flux, dtype),
         inverse_sigma=jnp.asarray(inverse_sigma, dtype),
@@ -318,7 +325,7 @@ def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings)
     if "instrument.psf.fwhm" not in settings.free or psf is None or psf.fwhm is None:
         return config, resolved
     prior = read_prior("instrument.psf.fwhm", settings.free["instrument.psf.fwhm"], "arcsec")
-    widest = float(jnp.max(prior.value(jnp.asarray(_WIDEST))))
+    widest = float(np.max(prior.value(np.asarray(_WIDEST))))
     overrides: dict[str, Any] = {"instrument.psf.fwhm": np.full(np.shape(psf.fwhm), widest).tolist()}
     config = load_config(config, overrides=overrides | {"engine.oversampling": resolved.painting.cells})
     instrument = Instrument.build(config.instrument, resolved.painting)
@@ -350,15 +357,23 @@ def with_velocity_range(
     if config.engine.velocity_range is not None:
         return config
 
-    @jax.jit
-    def fastest(source: AbstractParticleSource, free: Free, latent: Latent) -> Array:
+    still = config.observation.velocity_offset
+    speeds = []
+    for latent in widened * free.draw(0, _PRIOR_DRAWS):
         values = free.values(latent)
-        galaxy = source.galaxy(values)
-        speed = jnp.linalg.norm(galaxy.stars.velocity, axis=1) + jnp.abs(values.get(V_LOS, 0.0))
-        gas = jnp.zeros((1, 3), speed.dtype) if galaxy.gas is None else galaxy.gas.velocity
-        most = jnp.maximum(speed.max(), jnp.linalg.norm(gas, axis=1).max())
-        return most + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
-
-    latents = widened * free.draw(0, _PRIOR_DRAWS)
-    speeds = [float(fastest(source, free, latent)) for source in sources for latent in latents]
+        fastest = max(_fastest(source, values) for source in sources)
+        speeds.append(fastest + float(np.abs(values.get("observation.velocity_offset", still))))
     return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})
+
+
+def _fastest(source: AbstractParticleSource, values: Values) -> float:
+    """Speed (km/s) of the fastest particle with these values of the host."""
+    if isinstance(source, SyntheticSource):
+        galaxy = source.of_host(values)
+        moving = [galaxy.stars.velocity] if galaxy.gas is None else [galaxy.stars.velocity, galaxy.gas.velocity]
+    elif isinstance(source, HeldSource):
+        moving = [values.get(STARS + "velocity", source.held.stars.velocity)]
+    else:
+        raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
+    stars, *others = (np.linalg.norm(np.asarray(own, np.float64), axis=1) for own in moving)
+    return float(max(np.max(own) for own in (stars + np.abs(values.get(V_LOS, 0.0)), *others) if own.size))

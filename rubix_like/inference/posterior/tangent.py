@@ -1,48 +1,91 @@
-"""The model about a place, to first order, and the normal equations of a fit from that alone."""
+"""The two programs of a fit that hold the whole model: its flux, and its flux with the slopes by the latents.
+
+Everything else is made from what they return, by programs of the size of the likelihood: the loss, its normal
+equations, the misfit, effects of parameters, models with other draws. Both serve all data, errors and draws.
+"""
+
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
+from numpy import ndarray
 
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import products
-from rubix_like.inference.posterior.posterior import Posterior, half_square
+from rubix_like.inference.posterior.fit_model import Forward
+from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.posterior import Group, Posterior
+from rubix_like.inference.posterior.start_groups import group_of, over_starts
+
+
+class Modelled(NamedTuple):
+    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and their particles' counters."""
+
+    flux: Float[Array | ndarray, "*start y x wave"]
+    counters: Any
 
 
 class Tangent(eqx.Module):
-    """Flux (1e-20 erg/s/cm2/Angstrom) of a model, without the continuum's polynomial, and its slopes by the latents.
+    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and its slopes by the latents.
 
     Models of parts of the particles add up, and so do their tangents, whatever the likelihood does with the sum.
     """
 
-    flux: Float[Array, "y x wave"]
-    slopes: Float[Array, "latent y x wave"]
+    flux: Float[Array, "*start y x wave"]
+    slopes: Float[Array, "*start latent y x wave"]
 
     def plus(self, other: "Tangent") -> "Tangent":
         """The sum of two, of the same latents."""
-        return jax.tree.map(jnp.add, self, other)
+        return _sum(self, other)
 
     def over(self, count: int) -> "Tangent":
         """The tangent divided by a number."""
-        return jax.tree.map(lambda leaf: leaf / count, self)
+        return _quotient(self, float(count))
 
 
 @jax.jit
-def tangent_of(posterior: Posterior, latent: Latent) -> Tangent:
-    """The tangent of the posterior's model; the slopes one after the other, as in `linearise.jacobian`."""
-    dtype = posterior.likelihood.flux.dtype
-    flux, along = jax.linearize(lambda at: posterior.model(at).astype(dtype), latent)
+def models(forward: Forward, free: Free, latent: Group) -> Modelled:
+    """The model of every start."""
+    return over_starts(_model, (forward, free), latent)
+
+
+@jax.jit
+def tangents(forward: Forward, free: Free, latent: Group) -> Tangent:
+    """The tangent of the model of every start; the slopes one after the other, which takes less time and memory."""
+    return over_starts(_tangent, (forward, free), latent)
+
+
+def models_at(posterior: Posterior, latent: Latent) -> Modelled:
+    """The models of the group of one place (`group_of`)."""
+    return models(posterior.forward, posterior.free, group_of(posterior, latent))
+
+
+def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
+    """The tangents of the group of one place (`group_of`)."""
+    return tangents(posterior.forward, posterior.free, group_of(posterior, latent))
+
+
+def _model(own: tuple[Forward, Free], latent: Latent) -> Modelled:
+    forward, free = own
+    observed = forward.observed(free.values(latent))
+    return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters)
+
+
+def _tangent(own: tuple[Forward, Free], latent: Latent) -> Tangent:
+    flux, along = jax.linearize(lambda at: _model(own, at).flux, latent)
     return Tangent(flux, lax.map(along, jnp.eye(latent.shape[0], dtype=latent.dtype)))
 
 
+def _dtype() -> Any:
+    return jax.dtypes.canonicalize_dtype(float)
+
+
 @jax.jit
-def normal_equations_at(
-    posterior: Posterior, latent: Latent, tangent: Tangent
-) -> tuple[Float[Array, "latent latent"], Latent, Float[Array, ""]]:
-    """J^T J, J^T r and the loss of a posterior at these latents, if its model has this tangent there."""
-    here, along = jax.linearize(posterior.residuals_of, tangent.flux, latent)
-    unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
-    matrix, gradient = products(here, lax.map(lambda own: along(*own), (tangent.slopes, unit)))
-    return matrix, gradient, half_square(here)
+def _sum(one: Tangent, other: Tangent) -> Tangent:
+    return jax.tree.map(jnp.add, one, other)
+
+
+@jax.jit
+def _quotient(tangent: Tangent, count: Array) -> Tangent:
+    return jax.tree.map(lambda leaf: leaf / count, tangent)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -102,7 +101,7 @@ class FitResult:
         """
         reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
         latents = self.latent - reach, self.latent + reach
-        ends = [np.array(self.free.flat(jnp.asarray(own)), np.float64) for own in latents]
+        ends = [np.array(self.free.flat(own), np.float64) for own in latents]
         for number, index in enumerate(self.edges.index):
             own = self.edges.reach(self.free, number, probability)
             ends[0][index], ends[1][index] = own.low, own.high

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped, UInt32
+from jaxtyping import Float, Shaped, UInt32
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
@@ -208,9 +206,4 @@ def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:
 
 def flat_values(free: Free, latent: Float[ndarray, "*n latent"]) -> Float[ndarray, "*n latent"]:
     """The values of any number of latents, in the order of the labels."""
-    return np.asarray(_values(free, jnp.asarray(latent.reshape(-1, latent.shape[-1])))).reshape(latent.shape)
-
-
-@jax.jit
-def _values(free: Free, latent: Float[Array, "draw latent"]) -> Float[Array, "draw latent"]:
-    return jax.vmap(free.flat)(latent)
+    return np.asarray(free.flat(np.asarray(latent)))

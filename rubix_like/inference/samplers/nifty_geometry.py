@@ -40,15 +40,15 @@ class Slopes(eqx.Module):
     columns: Float[Array, "latent residual"]
     factor: Float[Array, "latent latent"]
 
-    def solve(self, vector: Latent) -> Latent:
+    def solve(self, vector: Latent) -> Float[Array, " latent"]:
         """The inverse metric times a vector."""
         return cho_solve((self.factor, True), vector)
 
-    def whiten(self, vector: Latent) -> Latent:
+    def whiten(self, vector: Latent) -> Float[Array, " latent"]:
         """L^-1 times a vector."""
         return solve_triangular(self.factor, vector, lower=True)
 
-    def colour(self, vector: Latent) -> Latent:
+    def colour(self, vector: Latent) -> Float[Array, " latent"]:
         """L^-T times a vector: normal numbers get the inverse metric as covariance."""
         return solve_triangular(self.factor, vector, trans=1, lower=True)
 
@@ -160,7 +160,11 @@ def draw(
 
 
 def _by_root(
-    likelihood: Any, expansion: Expansion, slopes: Slopes, metric_sample: Latent, tolerance: Float[Array, ""]
+    likelihood: Any,
+    expansion: Expansion,
+    slopes: Slopes,
+    metric_sample: Float[Array, " latent"],
+    tolerance: Float[Array, ""],
 ) -> Callable[..., Any]:
     """A solver for NIFTy: geoVI's equation is solved by evaluations of the model alone.
 
@@ -168,7 +172,7 @@ def _by_root(
     """
     centre = expansion.centre
 
-    def missing(whitened: Latent) -> Latent:
+    def missing(whitened: Float[Array, " latent"]) -> Float[Array, " latent"]:
         way = slopes.colour(whitened)
         change = likelihood.transformation(centre + way) - expansion.residuals
         return slopes.whiten(way + likelihood.left_sqrt_metric(centre, change) - metric_sample)

@@ -24,6 +24,7 @@ from rubix_like.config.sections.fit import SamplingSettings, VariationalSettings
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.samplers.nifty_geometry import (
     Drawn,
@@ -36,7 +37,6 @@ from rubix_like.inference.samplers.nifty_geometry import (
     quiet,
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
-from rubix_like.inference.search.choose_optimiser import is_dense
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
 _ACCURACY = 0.4

@@ -2,20 +2,20 @@
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jax.sharding import Mesh
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.inference.posterior.fit_model import GALAXY
 from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.linearise import losses, over_starts
-from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, half_square
+from rubix_like.inference.posterior.linearise import losses_at, scores
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.start_groups import placed_starts
+from rubix_like.inference.posterior.tangent import models
 from rubix_like.inference.search.guesses import SHOWN, VELOCITY_OFFSET, Surroundings, guesses
 from rubix_like.inference.search.per_spaxel_search import evolved
 from rubix_like.inference.search.sketch import Sketch, shift_of, sketch_of
@@ -46,9 +46,9 @@ class ChosenStarts(NamedTuple):
 class Graded(NamedTuple):
     """Latents with the mass that fits best, the loss there, and the sum of the model's spectra over the spaxels."""
 
-    latent: Float[Array, "*start latent"]
-    loss: Float[Array, "*start"]
-    spectrum: Float[Array, "*start wave"]
+    latent: Float[ndarray, "start latent"]
+    loss: Float[ndarray, " start"]
+    spectrum: Float[ndarray, "start wave"]
 
 
 def choose_starts(
@@ -92,13 +92,13 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
     """By the model at the medians of all priors."""
     free, forward = problem.posterior.free, problem.posterior.forward
-    middle, parameters = jnp.zeros(free.n_latent), forward.parameters
+    middle, parameters = np.zeros(free.n_latent), forward.parameters
     psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
     if seeing is None and psf is not None:
         seeing = psf.fwhm
     width = 0.0 if seeing is None else float(np.mean(np.asarray(seeing)))
     reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
-    shift = shift_of(sketch, np.asarray(reference.spectrum[0], np.float64), problem.pipeline.frame.bins.wavelength)
+    shift = shift_of(sketch, reference.spectrum[0], problem.pipeline.frame.bins.wavelength)
     own = free.value(VELOCITY_OFFSET, middle)
     systemic = float(parameters.observation.velocity_offset if own is None else own) + shift
     return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic)
@@ -110,45 +110,49 @@ def _graded(
     """Latents, with the mass that fits best, and their losses."""
     size = mesh.shape[SAMPLE_AXIS]
     found = [_grade(posterior, mesh, drawn[begin : begin + size]) for begin in range(0, len(drawn), size)]
-    latent, loss = (np.concatenate([np.asarray(own[part]) for own in found])[: len(drawn)] for part in (0, 1))
+    latent, loss = (np.concatenate([own[part] for own in found])[: len(drawn)] for part in (0, 1))
     return latent, loss
 
 
 def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate latent"]) -> Graded:
     """Of as many as are computed at once, or fewer."""
-    missing = mesh.shape[SAMPLE_AXIS] - len(group)
-    filled = np.concatenate([group, np.repeat(group[-1:], missing, axis=0)])
-    placed = jax.device_put(filled, NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS)))
-    if isinstance(posterior, Posterior):
-        return graded(posterior, placed)
-    return Graded(placed, losses(posterior, placed), jnp.zeros((len(filled), 0)))
+    placed = placed_starts(
+        np.concatenate([group, np.repeat(group[-1:], mesh.shape[SAMPLE_AXIS] - len(group), axis=0)]), mesh
+    )
+    filled = np.asarray(placed)
+    if not isinstance(posterior, Posterior):
+        return Graded(filled, np.asarray(losses_at(posterior, placed)), np.zeros((len(filled), 0)))
+    flux = models(posterior.forward, posterior.free, placed).flux
+    made = np.asarray(flux)
+    rows = [_scaled(posterior, *own) for own in zip(filled, made, strict=True)]
+    latent, factor = np.stack([own for own, _ in rows]), np.array([own for _, own in rows], made.dtype)
+    loss = scores(posterior, placed_starts(latent, mesh), flux, factor).loss
+    return Graded(latent, np.asarray(loss), made.sum(axis=(1, 2)) * factor[:, None])
 
 
-@jax.jit
-def graded(posterior: Posterior, latent: Float[Array, "start latent"]) -> Graded:
-    """Every start on its share of the devices."""
-    return over_starts(_scaled, posterior, latent)
-
-
-def _scaled(posterior: Posterior, latent: Latent) -> Graded:
-    """With the stellar mass, where it is free, times a = sum(m d / sigma^2) / sum(m^2 / sigma^2), m the model and d the
-    data: of all masses that with the least chi^2."""
+def _scaled(
+    posterior: Posterior, latent: Float[ndarray, " latent"], model: Float[ndarray, "y x wave"]
+) -> tuple[Float[ndarray, " latent"], float]:
+    """Latents with the stellar mass, where it is free, times a = sum(m d / sigma^2) / sum(m^2 / sigma^2), m the model
+    and d the data: of all masses that with the least chi^2; and the factor on the model that this is."""
     free, likelihood = posterior.free, posterior.likelihood
-    model = posterior.model(latent).astype(latent.dtype)
-    if MASS in free.names:
-        prior, place = free.parameters[free.names.index(MASS)].prior, free.places[MASS].start
-        old = latent[place]
-        weight = likelihood.inverse_sigma**2
-        own = jnp.sum(model * model * weight)
-        best = jnp.sum(model * likelihood.flux * weight) / jnp.where(own > 0, own, 1.0)
-        lightest, heaviest = prior.value(jnp.asarray([-_HEAVIEST, _HEAVIEST], latent.dtype))
-        inside = jnp.clip(prior.value(old) * best, lightest, heaviest)
-        new = jnp.where(best > 0, prior.latent(inside), old)
-        new = jnp.where(jnp.isfinite(new), new, old)
-        model = model * (prior.value(new) / prior.value(old))
-        latent = latent.at[place].set(new)
-    residuals = posterior.residuals_of(model, latent)
-    return Graded(latent, half_square(residuals), jnp.sum(model, axis=(0, 1)))
+    if MASS not in free.names:
+        return latent, 1.0
+    flux, inverse_sigma = np.asarray(likelihood.flux), np.asarray(likelihood.inverse_sigma)
+    with np.errstate(invalid="ignore", over="ignore"):
+        own = model * inverse_sigma
+        square, product = np.vdot(own, own), np.vdot(own, flux * inverse_sigma)
+        best = product / square if square > 0 else product
+    if not best > 0:
+        return latent, 1.0
+    prior, place = free.parameters[free.names.index(MASS)].prior, free.places[MASS].start
+    old = float(prior.value(latent[place]))
+    lightest, heaviest = np.asarray(prior.value(np.asarray([-_HEAVIEST, _HEAVIEST])))
+    new = np.array(latent)
+    new[place] = prior.latent(np.clip(old * best, lightest, heaviest))
+    if not np.isfinite(new[place]):
+        return latent, 1.0
+    return new, float(prior.value(new[place])) / old
 
 
 def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:

@@ -1,19 +1,14 @@
 """Which optimiser a fit uses, by its settings and its size."""
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from rubix_like.config.sections.fit import OptimiserSettings
+from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.search.gradient_descent import GradientDescent
 from rubix_like.inference.search.least_squares import LeastSquares
 from rubix_like.inference.search.optimisers import AbstractOptimiser
 from rubix_like.runtime.optional_packages import import_optional
-
-MOST_DENSE = 2000
-"""Most latents whose J^T J is made."""
-
-DENSE_BYTES = 2e9
-"""Largest Jacobian that is made."""
 
 LEAST_SQUARES: tuple[str, ...] = ("levenberg_marquardt", "gauss_newton")
 """Names of the optimisers that go by residuals."""
@@ -29,14 +24,9 @@ def make_optimiser(
     for package in ("optimistix", "lineax") if settings.name in LEAST_SQUARES else ("optax",):
         import_optional(package, f"fit.optimiser.name: '{settings.name}'")
     dtype = jax.dtypes.canonicalize_dtype(float)
-    tolerance, steps = jnp.asarray(settings.tolerance, dtype), jnp.asarray(settings.steps, jnp.int32)
+    tolerance, steps = np.asarray(settings.tolerance, dtype), np.asarray(settings.steps, np.int32)
     if settings.name in LEAST_SQUARES:
         damped = settings.name == "levenberg_marquardt"
-        dense, off = is_dense(n_latent, n_residual), jnp.asarray(rounding, dtype)
+        dense, off = is_dense(n_latent, n_residual), np.asarray(rounding, dtype)
         return LeastSquares(tolerance, steps, off, damped=damped, dense=dense)
-    return GradientDescent(tolerance, steps, jnp.asarray(settings.learning_rate, dtype), settings.name)
-
-
-def is_dense(n_latent: int, n_residual: int) -> bool:
-    """Whether there is room for a Jacobian."""
-    return n_latent <= MOST_DENSE and 8.0 * n_latent * n_residual <= DENSE_BYTES
+    return GradientDescent(tolerance, steps, np.asarray(settings.learning_rate, dtype), settings.name)

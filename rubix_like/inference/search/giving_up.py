@@ -4,13 +4,11 @@ A prior with limits is flat where latents are large. A search that gets there fi
 wrong the place is, and goes on for many steps of which none gains anything.
 """
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy import ndarray
 
 from rubix_like.inference.posterior.fit_model import STARS
-from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.priors import LIMITED
 from rubix_like.inference.search.optimisers import FAILED, GIVEN_UP, Status
 from rubix_like.inference.search.search_state import SearchState
@@ -84,19 +82,11 @@ def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) ->
 
 
 def is_saturated(free: Free, latent: ndarray) -> bool:
-    """Whether the prior of any latent is flat there; those of single stars do not count."""
-    for parameter, place in zip(free.parameters, free.places.values(), strict=True):
-        own = latent[place]
-        if not parameter.name.startswith(STARS) and np.any(np.abs(own) > SATURATED) and _is_flat(parameter, own):
-            return True
-    return False
-
-
-def _is_flat(parameter: FreeParameter, own: ndarray) -> bool:
-    """Whether a prior with limits is flat here; those without have a slope everywhere."""
-    if not isinstance(parameter.prior, LIMITED):
+    """Whether the prior of any latent is flat there: of those with limits; those of single stars do not count."""
+    limited = [
+        np.full(own.size, isinstance(own.prior, LIMITED) and not own.name.startswith(STARS)) for own in free.parameters
+    ]
+    far = np.concatenate(limited) & (np.abs(latent) > SATURATED)
+    if not far.any():
         return False
-    latent = jnp.asarray(own).reshape(parameter.shape)
-    slopes = [jax.jvp(parameter.prior.value, (at,), (jnp.ones_like(at),))[1] for at in (latent, 0 * latent)]
-    far = np.abs(np.asarray(latent)) > SATURATED
-    return bool(np.any(far & (np.asarray(slopes[0]) < _FLAT * np.asarray(slopes[1]))))
+    return bool(np.any(far & (free.slopes(latent) < _FLAT * free.slopes(np.zeros_like(latent)))))

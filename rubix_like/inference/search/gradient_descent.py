@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+from numpy import ndarray
 
-from rubix_like.inference.posterior.linearise import over_starts
 from rubix_like.inference.posterior.posterior import Latents, SquaredLoss
+from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
 from rubix_like.runtime.optional_packages import import_optional
 
@@ -29,9 +30,9 @@ class GradientMemory(eqx.Module):
 class GradientDescent(AbstractOptimiser):
     """`learning_rate`: of adam, in units of a latent; L-BFGS searches along a line for the length of its steps."""
 
-    tolerance: Float[Array, ""]
-    steps: Int[Array, ""]
-    learning_rate: Float[Array, ""]
+    tolerance: Float[Array | ndarray, ""]
+    steps: Int[Array | ndarray, ""]
+    learning_rate: Float[Array | ndarray, ""]
     name: str = eqx.field(static=True)
 
     def init(self, latent: Latents) -> State:

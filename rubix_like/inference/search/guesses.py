@@ -6,7 +6,6 @@ all other parameters are drawn from their priors. The loss of each guess decides
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -139,8 +138,8 @@ def _angles(sketch: Sketch, generator: np.random.Generator, count: int) -> Float
 
 def _turned(parameter: FreeParameter, angle: Float[ndarray, "count 1"]) -> Float[ndarray, "count 1"]:
     """The angles, turned by whole turns into the prior, or by half a turn where that has only the axis' other end."""
-    low, high = (np.asarray(parameter.prior.value(jnp.asarray(end))) for end in (-_EDGE, _EDGE))
-    middle = np.asarray(parameter.prior.value(jnp.asarray(0.0)))
+    low, high = (np.asarray(parameter.prior.value(np.asarray(end))) for end in (-_EDGE, _EDGE))
+    middle = np.asarray(parameter.prior.value(np.asarray(0.0)))
     nearest = angle - 360.0 * np.round((angle - middle) / 360.0)
     other = nearest - 180.0 * np.sign(nearest - middle)
     outside = (nearest < low) | (nearest > high)
@@ -152,7 +151,7 @@ def _latents(
 ) -> Float[ndarray, "count size"]:
     """The latents of values, none of them at the edge of its prior; those drawn where there is no value."""
     shape = (-1, *parameter.shape)
-    low, high = (np.asarray(parameter.prior.value(jnp.full(parameter.shape, end))) for end in (-_EDGE, _EDGE))
+    low, high = (np.asarray(parameter.prior.value(np.full(parameter.shape, end))) for end in (-_EDGE, _EDGE))
     inside = np.clip(value.reshape(shape), low, high)
-    latent = np.asarray(parameter.prior.latent(jnp.asarray(inside))).reshape(value.shape)
+    latent = np.asarray(parameter.prior.latent(inside)).reshape(value.shape)
     return np.where(np.isfinite(latent), np.clip(latent, -_EDGE, _EDGE), drawn)

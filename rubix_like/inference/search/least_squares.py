@@ -11,10 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from numpy import ndarray
 
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import NormalForm, losses, normal_forms, over_starts
+from rubix_like.inference.posterior.linearise import NormalForm, losses_at, normal_forms_at
 from rubix_like.inference.posterior.posterior import Latents, SquaredLoss, half_square
+from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
 from rubix_like.runtime.optional_packages import import_optional
 
@@ -71,9 +73,9 @@ class LeastSquares(AbstractOptimiser):
     solved by conjugate gradients.
     """
 
-    tolerance: Float[Array, ""]
-    steps: Int[Array, ""]
-    rounding: Float[Array, ""]
+    tolerance: Float[Array | ndarray, ""]
+    steps: Int[Array | ndarray, ""]
+    rounding: Float[Array | ndarray, ""]
     damped: bool = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
 
@@ -88,13 +90,13 @@ class LeastSquares(AbstractOptimiser):
 
     def step(self, posterior: SquaredLoss, state: State) -> State:
         """The loss at the trials, and a linearisation where one is accepted."""
-        loss = losses(posterior, state.memory.trial)
+        loss = losses_at(posterior, state.memory.trial)
         verdict = _judge(self, state, loss)
         if not self.dense:
             return _iterate(self, posterior, state, loss, verdict)
         form = state.memory.form
-        if np.any(verdict.accept):
-            form = normal_forms(posterior, state.memory.trial)
+        if np.any(np.asarray(verdict.accept)):
+            form = normal_forms_at(posterior, state.memory.trial)
         return _solve(self, state, loss, verdict, form)
 
     def _search(self) -> Any:

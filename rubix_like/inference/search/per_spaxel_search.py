@@ -23,8 +23,8 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.model import scene_before_fields
 from rubix_like.inference.posterior.fit_model import STARS, HeldSource
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import over_starts
 from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 
 MASS: str = STARS + "initial_mass"
@@ -150,7 +150,9 @@ def _scaled_groups(
     return lax.map(lambda group: over_starts(lambda own, at: scaled(own, patches, at), posterior, group), groups)
 
 
-def scaled(posterior: Posterior, patches: Patches, latent: Latent) -> tuple[Latent, Float[Array, " patch"]]:
+def scaled(
+    posterior: Posterior, patches: Patches, latent: Float[Array, " latent"]
+) -> tuple[Float[Array, " latent"], Float[Array, " patch"]]:
     """The latents with the masses of each patch's stars scaled to fit best, and each patch's part of the loss then.
 
     The part of a patch is half of chi^2 in its spaxel and half the squares of its stars' latents.
@@ -170,8 +172,8 @@ def scaled(posterior: Posterior, patches: Patches, latent: Latent) -> tuple[Late
 
 
 def _best_masses(
-    posterior: Posterior, patches: Patches, latent: Latent, model: Float[Array, "y x wave"]
-) -> tuple[Latent, Float[Array, " patch"]]:
+    posterior: Posterior, patches: Patches, latent: Float[Array, " latent"], model: Float[Array, "y x wave"]
+) -> tuple[Float[Array, " latent"], Float[Array, " patch"]]:
     """Candidates with every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no
     such."""
     free, likelihood = posterior.free, posterior.likelihood

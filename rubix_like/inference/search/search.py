@@ -14,12 +14,13 @@ from rubix_like.config.sections.fit import FitSettings
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
 from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import reviewed
 from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 
 _VALUES_SHOWN = 12
 """Most values of a start that failed that are shown."""
@@ -42,8 +43,8 @@ def search(problem: Problem, resume: SearchState | None = None) -> Iterator[Sear
 def _rounding(posterior: Posterior) -> float:
     """Rounding of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux /
     sigma."""
-    likelihood = posterior.likelihood
-    ratio = float(jnp.sqrt(jnp.mean((likelihood.flux * likelihood.inverse_sigma) ** 2)))
+    flux, inverse_sigma = (np.asarray(own) for own in (posterior.likelihood.flux, posterior.likelihood.inverse_sigma))
+    ratio = float(np.sqrt(np.mean((flux * inverse_sigma) ** 2)))
     return ratio * float(jnp.finfo(posterior.forward.plan.dtype).eps)
 
 
@@ -58,7 +59,7 @@ def search_with(
     problem: Problem | None = None,
 ) -> Iterator[SearchState]:
     """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
-    placed = jax.device_put(posterior, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), posterior))
+    placed = on_mesh(posterior, mesh)
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
     snapshot = resume
@@ -92,7 +93,7 @@ def check_any_left(snapshot: SearchState, free: Free) -> None:
 
 def _described(free: Free, latent: ndarray) -> str:
     """The values of some latents."""
-    values = np.asarray(free.flat(jnp.asarray(latent)))
+    values = np.asarray(free.flat(np.asarray(latent)))
     shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, values, strict=True)]
     return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
 
@@ -119,7 +120,7 @@ def _init(optimiser: AbstractOptimiser, latent: Latents, count: Array) -> State:
 
 def _begun(optimiser: AbstractOptimiser, latent: Float[ndarray, "start latent"], n_slot: int) -> State:
     """States of some starts, as many as there are slots: those that are missing do not run."""
-    state = _init(optimiser, jnp.asarray(_lengthened(latent, n_slot)), jnp.asarray(len(latent)))
+    state = _init(optimiser, _lengthened(latent, n_slot), np.asarray(len(latent)))
     return jax.tree.map(np.asarray, state)
 
 
@@ -127,9 +128,3 @@ def _lengthened(rows: Float[ndarray, "start latent"], count: int) -> Float[ndarr
     """An array with more rows like the last one, or of zeros where there is none."""
     filling = rows[-1:] if len(rows) else np.zeros((1, rows.shape[1]))
     return np.concatenate([rows, np.repeat(filling, count - len(rows), axis=0)])
-
-
-def _kept_or_replicated(leaf: jax.Array, mesh: Mesh) -> jax.sharding.Sharding:
-    """Where an array lies already if that is on the mesh, or whole on every device."""
-    placed = isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh
-    return leaf.sharding if placed else replicated(mesh)

@@ -48,6 +48,10 @@ class GalaxiesInTurn(AbstractParticleSource):
         """The first one."""
         return self.alone(jnp.zeros((), jnp.int32)).galaxy(values)
 
+    def of_host(self, values: Values) -> Galaxy:
+        """The same."""
+        return self.galaxy(values)
+
     def alone(self, index: Int[Array, ""]) -> HeldSource:
         """One of them."""
         return HeldSource(jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.held))

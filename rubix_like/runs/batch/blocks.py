@@ -1,8 +1,10 @@
 """Blocks of a catalogue: entries that compile alike, observed in one process; what is done is left alone."""
 
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -12,6 +14,7 @@ from jax.sharding import Mesh
 
 from rubix_like.cube.cube_parts import put_together
 from rubix_like.plots.figure import save_quicklook
+from rubix_like.runs.batch.behind import Behind, BlockWork
 from rubix_like.runs.batch.entries import Entry, Sources, entry_of
 from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
 from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
@@ -29,23 +32,6 @@ _EXPECTED = (ValueError, OSError, MemoryError)
 
 Galaxies = Sequence[tuple[Entry, ...]]
 """The entries of each galaxy."""
-
-Told = Callable[[Entry, Record], None]
-"""Called with every entry that is done or has failed, and its record."""
-
-
-@dataclass(frozen=True)
-class BlockWork:
-    """What the entries of a block share; `made_from`: what each is made from, by name."""
-
-    records: Records
-    made_from: Mapping[str, dict[str, Any]]
-    with_picture: bool
-    tell: Told
-
-    def is_done(self, name: str, record: Record) -> bool:
-        """Whether a record says that this very cube has been made, and its files are there."""
-        return record.made_from == self.made_from[name] and self.records.is_complete(record)
 
 
 def observe_block(config: Mapping[str, Any], rows: Sequence[Row], output: Path, terms: Terms) -> dict[str, Record]:
@@ -97,13 +83,16 @@ def _parts(galaxy: tuple[Entry, ...], most: int | None) -> list[tuple[Entry, ...
 
 def observe_galaxies(work: BlockWork, galaxies: Galaxies) -> None:
     """All galaxies, each on one group of devices; groups take turns, so that they are busy at the same time."""
-    waiting = iter(galaxies)
-    turns = [_observe_in_turn(work, mesh, waiting) for mesh in device_groups(galaxies)]
-    while turns:
-        turns = [turn for turn in turns if next(turn, "ended") != "ended"]
+    waiting, meshes = iter(galaxies), device_groups(galaxies)
+    with ThreadPoolExecutor(max(len(meshes), 1)) as threads:
+        turns = [_observe_in_turn(work, mesh, waiting, Behind(work, threads)) for mesh in meshes]
+        while turns:
+            turns = [turn for turn in turns if next(turn, "ended") != "ended"]
 
 
-def _observe_in_turn(work: BlockWork, mesh: Mesh, galaxies: Iterator[tuple[Entry, ...]]) -> Iterator[None]:
+def _observe_in_turn(
+    work: BlockWork, mesh: Mesh, galaxies: Iterator[tuple[Entry, ...]], behind: Behind
+) -> Iterator[None]:
     """Takes galaxies until none is left, each loaded once for all its views; pauses while its devices compute."""
     for galaxy in galaxies:
         loaded: LoadedGalaxy | None = None
@@ -112,9 +101,10 @@ def _observe_in_turn(work: BlockWork, mesh: Mesh, galaxies: Iterator[tuple[Entry
             if record is not None and work.is_done(entry.name, record):
                 work.tell(entry, record)
             else:
-                loaded = yield from _observe_entry(work, mesh, entry, loaded)
+                loaded = yield from _observe_entry(work, mesh, entry, loaded, behind)
         if loaded is not None:
             loaded.files.close()
+    behind.settle()
 
 
 def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGalaxy:
@@ -128,9 +118,9 @@ def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGal
 
 
 def _observe_entry(
-    work: BlockWork, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None
+    work: BlockWork, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None, behind: Behind
 ) -> Generator[None, None, LoadedGalaxy | None]:
-    """One cube, or the record of why there is none; returns the galaxy for the next view."""
+    """One cube, left to `behind` to be written, or why there is none; returns the galaxy for the next view."""
     picture = beside(entry.path, ".png") if work.with_picture else None
     check_output(entry.config, entry.path)
     record = Record("started", work.made_from[entry.name], this_worker())
@@ -139,16 +129,26 @@ def _observe_entry(
     try:
         with explained_exhaustion():
             loaded = _serving(loaded, entry, mesh)
-            prepared = begin(prepare_view(entry, loaded, mesh))
+            planned = prepare_view(entry, loaded, mesh)
+            behind.make_room(planned.need, planned.pipeline.mesh)
+            prepared = begin(planned)
             yield
-            record = _finished(record, entry, prepared, picture)
     except Exception as error:
-        record = _failure(record, error)
-    record = replace(record, seconds=round(perf_counter() - start, 3))
-    if work.records.is_begun_by(entry.name, record.worker):
-        work.records.write(entry.name, record)
-    work.tell(entry, record)
+        behind.hand(entry, start, partial(_failure, record, error))
+        return loaded
+    behind.hand(entry, start, partial(_ended, record, entry, prepared, picture))
+    if prepared.observer is planned.observer:  # nothing was begun: it reads the files that the next view will read
+        behind.settle()
     return loaded
+
+
+def _ended(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
+    """How an entry ended."""
+    try:
+        with explained_exhaustion():
+            return _finished(record, entry, prepared, picture)
+    except Exception as error:
+        return _failure(record, error)
 
 
 def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:

@@ -169,7 +169,9 @@ def described(config: RunConfig) -> dict[str, Any]:
     """The settings that a cube depends on, by dotted key, quantities with their units: not where it goes, nor the
     devices."""
     sections = config.model_dump(mode="json", context={WITH_UNITS: True}, exclude={"devices"})
-    sections["output"] = {"layout": config.output.layout, "ending": split_name(config.output.path)[1]}
+    output, packing = config.output, config.output.packing
+    sections["output"] = {"layout": output.layout, "ending": split_name(output.path)[1]}
+    sections["output"] |= {} if packing.is_none else {"compression": packing.kind, "quantize": packing.quantize}
     return _flat(sections, "")
 
 

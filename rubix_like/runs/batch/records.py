@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.outputs import output_bytes, replacing
 
 Status = Literal["started", "done", "failed"]
 
@@ -81,7 +81,7 @@ class Records:
     def is_complete(self, record: Record) -> bool:
         """Whether the entry is done and its files are as they were written."""
         sizes = [(self.folder / name, size) for name, size in record.files.items()]
-        return record.status == "done" and all(path.is_file() and path.stat().st_size == size for path, size in sizes)
+        return record.status == "done" and all(output_bytes(path) == size for path, size in sizes)
 
     def is_begun_by(self, name: str, worker: str) -> bool:
         """Whether no other worker has begun the entry since.
@@ -94,7 +94,8 @@ class Records:
 
 def sizes_of(paths: Iterable[Path], folder: Path) -> dict[str, int]:
     """Names relative to `folder`, and sizes, of the files that there are."""
-    return {str(path.relative_to(folder)): path.stat().st_size for path in paths if path.is_file()}
+    found = ((path, output_bytes(path)) for path in paths)
+    return {str(path.relative_to(folder)): size for path, size in found if size is not None}
 
 
 def this_worker() -> str:

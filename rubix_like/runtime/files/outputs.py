@@ -20,6 +20,12 @@ _OWN = "rubix-like"
 
 _TEMPORARY = re.compile(rf"\.{_OWN}-[A-Za-z0-9]+-[0-9a-f]{{12}}-(?P<name>.+)")
 
+FOLDER_SUFFIX: str = ".zarr"
+"""End of the name of an output that is a folder: a Zarr store."""
+
+FOLDER_HEAD: str = "zarr.json"
+"""The file by which such a folder is known."""
+
 _LONGEST_NAME = 255
 """Bytes of the name of a file on the usual file systems."""
 
@@ -35,7 +41,7 @@ def check_writable(path: str | Path, n_bytes: int) -> None:
     path = Path(path).expanduser()
     folder = path.parent
     _check_name(path)
-    if path.is_dir():
+    if path.is_dir() and not is_store(path):
         raise IsADirectoryError(f"cannot write {path}: it is a folder; add a file name, e.g. {path / 'cube.fits'}")
     if not folder.exists():
         raise FileNotFoundError(
@@ -65,7 +71,51 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path).expanduser()
     with explained(path), temporary_file(path) as temporary:
         yield temporary
+        put_in_place(temporary, path)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a path is an output that is a folder."""
+    return path.name.lower().endswith(FOLDER_SUFFIX) and (path / FOLDER_HEAD).is_file()
+
+
+def output_bytes(path: Path) -> int | None:
+    """The size of an output, of a folder all its files together; None where there is none."""
+    if is_store(path):
+        return sum(own.stat().st_size for own in path.rglob("*") if own.is_file())
+    return path.stat().st_size if path.is_file() else None
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename an output to its name; an older one is replaced.
+
+    Of folders the older one is set aside, and removed once the new one is there. Raises OSError, also for another
+    folder than an output of ours.
+    """
+    if not (temporary.is_dir() or is_store(path)):
         os.replace(temporary, path)
+        return
+    if path.is_dir() and not is_store(path):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, but no Zarr store", str(path))
+    with temporary_file(path) as aside:
+        is_replaced = path.exists()
+        if is_replaced:
+            aside.unlink()
+            os.rename(path, aside)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            if is_replaced:
+                os.rename(aside, path)
+            raise
+
+
+def _remove(path: Path) -> None:
+    """A file, or a folder with what is in it."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -81,7 +131,7 @@ def temporary_file(path: Path) -> Iterator[Path]:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
 
 
 def own_name(path: Path, purpose: str) -> Path:
@@ -102,7 +152,7 @@ def remove_stale(paths: Iterable[Path]) -> int:
         if (found := _TEMPORARY.fullmatch(own.name)) and (folder, found["name"]) in wanted
     ]
     for own in stale:
-        own.unlink(missing_ok=True)
+        _remove(own)
     return len(stale)
 
 

@@ -1,5 +1,6 @@
 """Which of our kinds a file is, as it says itself, and which version wrote it when."""
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import h5py
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.outputs import FOLDER_HEAD, is_store
 from rubix_like.version import __version__
 
 ORIGIN: str = "rubix_like"
@@ -43,6 +45,8 @@ class Written(NamedTuple):
 
 def written_by_us(path: Path) -> Written | None:
     """What a file of ours says of itself, whole or not; None for any other file, and where there is none."""
+    if is_store(path):
+        return _written_store(path)
     if not path.is_file():
         return None
     if not h5py.is_hdf5(path):
@@ -55,3 +59,13 @@ def written_by_us(path: Path) -> Written | None:
     except UNREADABLE:
         return None
     return stated if stated.kind in (CUBE, FIT, SAMPLES, SIMULATIONS, LIBRARY, NEBULAR) else None
+
+
+def _written_store(path: Path) -> Written | None:
+    """What a Zarr store of ours says of itself."""
+    try:
+        attributes = json.loads((path / FOLDER_HEAD).read_bytes())["attributes"]
+        stated = Written(str(attributes["format"]), attributes["creator"], attributes["date"])
+    except UNREADABLE:
+        return None
+    return stated if stated.kind == CUBE else None

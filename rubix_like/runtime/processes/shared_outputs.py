@@ -1,11 +1,10 @@
 """Files that the processes of a run write together: they appear whole or not at all."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rubix_like.runtime.files.outputs import explained, temporary_file
+from rubix_like.runtime.files.outputs import explained, put_in_place, temporary_file
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup, Value
 
 
@@ -40,4 +39,4 @@ def replacing_together(path: Path, team: AbstractProcessGroup) -> Iterator[tuple
         name = writing.exchange(lambda: stack.enter_context(temporary_file(path)).name if team.number == 0 else "")[0]
         temporary = path.with_name(name)
         yield temporary, writing
-        writing.exchange(lambda: os.replace(temporary, path) if team.number == 0 else None)
+        writing.exchange(lambda: put_in_place(temporary, path) if team.number == 0 else None)

@@ -1,0 +1,152 @@
+"""Cubes as Zarr stores (format 3), which xarray opens: a folder with a chunk of an array in each file.
+
+Arrays as in `Cube` (names, shapes, dtypes; `hdf5_cube.ARRAYS`), their dimensions named, with `units` and `long_name`;
+coordinates `wave` (Angstrom), `x` and `y` (arcsec from the field's centre). Attributes of the group: those of an HDF5
+file, `config` (the YAML of the run), `header` (FITS cards of the world coordinates) and `rows` (all of `cube.meta` and
+the counters, as in the CONFIG table of a FITS file). Every chunk has a checksum (CRC32C).
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from rubix_like.config.file_layouts import UNPACKED, Packing
+from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import ShardedCube, check_complete
+from rubix_like.cube.cube_values import checked_values
+from rubix_like.cube.files.default import run_rows
+from rubix_like.cube.files.fits_reading import read_run_rows
+from rubix_like.cube.files.hdf5_cube import ARRAYS, checked_word, chunks_of, cube_attributes, voxel_dtypes
+from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.wcs import header_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.writers import CUBE
+from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
+from rubix_like.runtime.words import reason_of
+
+WAVE: str = "wave"
+"""The coordinate along wavelength, which xarray knows by the name of its dimension."""
+
+_CHUNK_VALUES = 1 << 20
+_GZIP_LEVEL = 5
+_OFFSETS = {"x": "offset of the columns to the East", "y": "offset of the rows to the North"}
+
+
+def write_zarr(cube: ShardedCube, path: Path, team: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
+    """Write `cube` to a new store at `path`, for a single process; raises OSError where it cannot be written."""
+    team.exchange(lambda: _write(cube, path, packing))
+
+
+def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
+    zarr = import_zarr()
+    check_complete(cube.ranges, cube.shape[2])
+    path.unlink(missing_ok=True)  # an empty file that keeps the name
+    group = zarr.create_group(path, zarr_format=3, attributes=_attributes(cube))
+    codecs = _codecs(zarr, packing)
+    for name, (axes, unit, meaning) in _described(cube).items():
+        shape = tuple(_sizes(cube)[axis] for axis in axes)
+        group.create_array(
+            name,
+            shape=shape,
+            dtype=_dtypes(cube)[name],
+            chunks=chunks_of(shape, _CHUNK_VALUES),
+            dimension_names=axes,
+            attributes={"units": unit, "long_name": meaning},
+            compressors=codecs,
+            fill_value=0,
+            config={"write_empty_chunks": name != "mask"},  # elsewhere, 0 may be -0
+        )
+    for name, values in _vectors(cube).items():
+        group[name][...] = values
+    for block in cube.blocks(whole_rows=True):
+        for name in voxel_dtypes(cube):
+            group[name][block.rows, :, block.bins] = getattr(block, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is an addition to format 3; xarray looks for it
+        zarr.consolidate_metadata(group.store)
+
+
+def import_zarr() -> Any:
+    """The package; raises ConfigError, with the remedy, where it is not installed."""
+    return import_optional("zarr", "a cube in Zarr")
+
+
+def _codecs(zarr: Any, packing: Packing) -> tuple[Any, ...]:
+    packed = () if packing.is_none else (zarr.codecs.GzipCodec(level=_GZIP_LEVEL),)
+    return *packed, zarr.codecs.Crc32cCodec()
+
+
+def _attributes(cube: ShardedCube) -> dict[str, Any]:
+    cards = header_of(cube.wcs_cards).tostring(sep="\n", endcard=False, padding=False)
+    rows = [list(row) for row in run_rows(cube, cube.source_counters)]
+    return {**cube_attributes(cube), "config": str(cube.meta.get("config", "")), "header": cards, "rows": rows}
+
+
+def _sizes(cube: ShardedCube) -> dict[str, int]:
+    n_y, n_x, n_wave = cube.shape
+    return {"y": n_y, "x": n_x, "wave": n_wave, "edge": n_wave + 1}
+
+
+def _vectors(cube: ShardedCube) -> dict[str, Any]:
+    """All arrays but those of voxels."""
+    x, y = cube.footprint.centres()
+    found = {WAVE: cube.bins.wavelength, "wave_edges": cube.bins.edges, "x": x, "y": y}
+    others = {"lsf_fwhm": cube.lsf_fwhm, "mean_v_los": cube.mean_v_los}
+    return found | {name: np.asarray(own) for name, own in others.items() if own is not None}
+
+
+def _dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
+    return {name: np.asarray(own).dtype for name, own in _vectors(cube).items()} | voxel_dtypes(cube)
+
+
+def _described(cube: ShardedCube) -> dict[str, tuple[tuple[str, ...], str, str]]:
+    """Axes, unit and meaning of every array of the store."""
+    known = {WAVE if name == "wavelength" else name: own for name, own in ARRAYS.items()}
+    known |= {name: ((name,), "arcsec", meaning) for name, meaning in _OFFSETS.items()}
+    return {name: known[name] for name in _dtypes(cube)}
+
+
+def read_zarr(path: Path) -> Cube:
+    """The cube of a store made by `write_zarr`, every array in the dtype in which it was written
+    (float64 needs 64-bit numbers switched on in JAX, else float32).
+
+    Raises ValueError if the store is not a complete cube of this package, ConfigError without the package zarr.
+    """
+    zarr = import_zarr()
+    try:
+        group = zarr.open_group(path, mode="r")
+        if group.attrs.get("format") != CUBE:
+            raise ValueError(f"its attribute 'format' is {group.attrs.get('format')!r}, not {CUBE!r}")
+        return checked_values(_cube_of(group))
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected a Zarr store written by "
+            f"Cube.write; open others with xarray or zarr"
+        ) from error
+
+
+def _cube_of(group: Any) -> Cube:
+    values = {name: np.asarray(group[name][...]) for name in group.array_keys()}
+    medium, sampling = (
+        checked_word(name, group.attrs[name], own) for name, own in (("medium", Medium), ("sampling", Sampling))
+    )
+    meta, counters, others = read_run_rows([(str(key), str(line)) for key, line in group.attrs["rows"]])
+    arrays: dict[str, Any] = {
+        name: jnp.asarray(values[name])
+        for name in ("flux", "mask", "variance", "truth", "mean_v_los")
+        if name in values
+    }
+    return Cube(
+        **arrays,
+        bins=WavelengthBins.through(values[WAVE], values["wave_edges"], sampling, medium),
+        footprint=Footprint.of(values["flux"].shape, float(group.attrs["pixel_scale"])),
+        lsf_fwhm=values.get("lsf_fwhm"),
+        counters=counters,
+        meta=meta,
+        source_counters=others,
+    )

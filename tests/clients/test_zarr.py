@@ -1,0 +1,203 @@
+"""Cubes as Zarr stores: back bit for bit, opened by xarray, whole or not at all."""
+
+import dataclasses
+import json
+import os
+import resource
+import sys
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy import units
+from astropy.io import fits
+from astropy.wcs import WCS
+from observed import FLUX_UNIT
+from small import full_cube, make_cube
+
+import rubix_like as rl
+from rubix_like.cli.main import main
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import Part, in_parts
+from rubix_like.cube.files.cube_files import write_cube
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.files.outputs import check_writable, remove_stale
+from rubix_like.runtime.files.writers import CUBE, written_by_us
+
+
+@pytest.fixture(scope="session")
+def zarr(client):
+    return client("zarr")
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_everything_comes_back_as_it_was(zarr, tmp_path, dtype, compression):
+    cube = full_cube(mean_v_los=jnp.full((3, 5), jnp.nan, dtype))
+    flux = (cube.flux.astype(dtype) / 3).at[0, 0, 0].set(-0.0)
+    cube = dataclasses.replace(cube, flux=flux, variance=cube.variance.astype(dtype), truth=flux)
+    again = Cube.read(cube.write(tmp_path / "cube.zarr", compression=compression))
+    one, other = jax.tree.flatten(cube), jax.tree.flatten(again)
+    assert one[1] == other[1]
+    for first, second in zip(one[0], other[0], strict=True):
+        assert (first.dtype, type(first)) == (second.dtype, type(second))
+        assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
+    assert {key: type(value) for key, value in again.meta.items()} == {k: type(v) for k, v in cube.meta.items()}
+    assert os.listdir(tmp_path) == ["cube.zarr"]
+
+
+def test_a_bare_cube_and_one_in_parts(zarr, tmp_path):
+    cube = make_cube(4, 5, 30, mask=np.broadcast_to(np.int32(0), (4, 5, 30)))
+    again = Cube.read(cube.write(tmp_path / "cube.zarr"))
+    assert (again.variance, again.lsf_fwhm, again.counters, again.mean_v_los) == (None, None, None, None)
+    assert not np.any(again.mask)
+    parts = tuple(Part(start, np.asarray(cube.flux)[:, :, start : start + 12]) for start in (12, 0, 24))
+    write_cube(dataclasses.replace(in_parts(cube), parts=parts), tmp_path / "parts.zarr")
+    np.testing.assert_array_equal(Cube.read(tmp_path / "parts.zarr").flux, cube.flux)
+
+
+def test_it_describes_itself(zarr, tmp_path):
+    cube = full_cube()
+    group = zarr.open_group(cube.write(tmp_path / "cube.zarr"), mode="r")
+    assert group.metadata.zarr_format == 3
+    sizes = {"y": 3, "x": 5, "wave": 4, "edge": 5}
+    for array in group.array_values():
+        assert array.shape == tuple(sizes[name] for name in array.metadata.dimension_names)
+        assert array.attrs["long_name"]
+    assert group["wave"].attrs["units"] == "Angstrom"
+    x, y = cube.footprint.centres()
+    np.testing.assert_array_equal(group["x"][:], x)
+    np.testing.assert_array_equal(group["y"][:], y)
+    assert group.attrs["config"] == cube.meta["config"]
+    header = fits.Header.fromstring(group.attrs["header"], sep="\n")
+    np.testing.assert_allclose(WCS(header).wcs_pix2world(0, 0, 2, 0)[2] * 1e10, cube.wavelength[2], rtol=1e-13)
+    assert written_by_us(tmp_path / "cube.zarr").kind == CUBE
+
+
+@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_xarray(zarr, client, mocks, tmp_path, name, compression):
+    """Dimensions, coordinates, units and numbers, opened without an option; of the field's sky the WCS."""
+    cube = mocks[name].cube
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read = client("xarray").open_zarr(cube.write(tmp_path / "cube.zarr", compression=compression))
+    assert read.flux.dims == read.mask.dims == ("y", "x", "wave")
+    assert units.Unit(read.flux.units) == FLUX_UNIT
+    assert units.Unit(read.wave.units) == units.AA
+    np.testing.assert_array_equal(read.flux, cube.flux)
+    np.testing.assert_array_equal(read.mask, cube.mask)
+    np.testing.assert_array_equal(read.wave, cube.wavelength)
+    assert ("variance" in read) == (name != "noiseless")
+    if name != "noiseless":
+        assert units.Unit(read.variance.units) == FLUX_UNIT**2
+        np.testing.assert_array_equal(read.variance, cube.variance)
+    middle = float(cube.wavelength[40])
+    np.testing.assert_array_equal(read.flux.sel(wave=middle, method="nearest"), np.asarray(cube.flux)[:, :, 40])
+    sky = WCS(fits.Header.fromstring(read.attrs["header"], sep="\n"))
+    for x, y in mocks[name].corners:
+        np.testing.assert_allclose(sky.wcs_pix2world(x, y, 0, 0)[:2], mocks[name].sky(x, y), rtol=0, atol=1e-10)
+
+
+def test_an_older_store_is_replaced_and_other_folders_are_not(zarr, tmp_path):
+    cube, path = full_cube(), tmp_path / "cube.zarr"
+    cube.write(path)
+    dataclasses.replace(cube, flux=2 * cube.flux).write(path)
+    np.testing.assert_array_equal(Cube.read(path).flux, 2 * cube.flux)
+    check_writable(path, 1000)
+    cube.write(tmp_path / "file.zarr").rename(tmp_path / "other.zarr")
+    (tmp_path / "file.zarr").write_text("old")
+    cube.write(tmp_path / "file.zarr")
+    assert Cube.read(tmp_path / "file.zarr").meta == cube.meta
+    folder = tmp_path / "mine.zarr"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        check_writable(folder, 1000)
+    with pytest.raises(OSError, match=r"cannot write .*mine\.zarr: .*it is a folder, but no Zarr store"):
+        cube.write(folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["cube.zarr", "file.zarr", "mine.zarr", "other.zarr"]
+
+
+def test_a_full_disk_leaves_the_old_store_and_no_other(zarr, tmp_path):
+    path = full_cube().write(tmp_path / "cube.zarr")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*is full.*free some space"):
+            make_cube(40, 40, 50, flux=np.ones((40, 40, 50)), mask=np.zeros((40, 40, 50), np.int32)).write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == ["cube.zarr"]
+    assert Cube.read(path).shape == (3, 5, 4)
+
+
+def test_stale_stores_are_removed(zarr, tmp_path):
+    path = full_cube().write(tmp_path / "cube.zarr")
+    stale = tmp_path / ".rubix-like-host-0123456789ab-cube.zarr"
+    path.rename(stale)
+    assert remove_stale([path]) == 1
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["byte", "chunk", "array", "attribute", "other"])
+def test_damaged_stores_are_refused(zarr, tmp_path, damage):
+    path = full_cube().write(tmp_path / "cube.zarr")
+    chunk = path / "flux/c/0/0/0"
+    head = json.loads((path / "zarr.json").read_text())
+    if damage == "byte":
+        content = bytearray(chunk.read_bytes())
+        content[9] ^= 1
+        chunk.write_bytes(content)
+    elif damage == "chunk":
+        chunk.write_bytes(chunk.read_bytes()[:-9])
+    elif damage == "array":
+        (path / "wave_edges/zarr.json").write_text("{")
+        head.pop("consolidated_metadata")
+    else:
+        key = {"attribute": "medium", "other": "format"}[damage]
+        head["attributes"][key] = "something else"
+    (path / "zarr.json").write_text(json.dumps(head))
+    with pytest.raises(ValueError, match=r"not a complete cube of rubix_like \(.*\); expected a Zarr store"):
+        Cube.read(path)
+
+
+def test_a_run_and_the_commands(zarr, tmp_path, capsys):
+    """The run says the size; inspect and plot know the store; it is data of a fit; a catalogue resumes over stores."""
+    config = {
+        "galaxy": {"reader": "synthetic", "n_stars": 300},
+        "observation": {"redshift": 0.05},
+        "instrument": {"name": "muse", "fov": "1 arcsec", "wavelength": {"start": 5000, "stop": 5100}},
+        "noise": {"signal_to_noise": 20, "keep_truth": True},
+        "output": {"path": str(tmp_path / "cube.zarr"), "compression": "gzip"},
+    }
+    cube = rl.run(config)
+    again = Cube.read(tmp_path / "cube.zarr")
+    np.testing.assert_array_equal(again.truth, cube.truth)
+    assert os.listdir(tmp_path) == ["cube.zarr"]
+    assert main(["inspect", str(tmp_path / "cube.zarr")]) in (0, None)
+    shown = capsys.readouterr().out
+    assert "cube" in shown
+    assert "xarray.open_zarr" in shown
+    assert main(["plot", str(tmp_path / "cube.zarr")]) in (0, None)
+    assert (tmp_path / "cube_plot.png").is_file()
+    data = rl.read_observed(tmp_path / "cube.zarr")
+    np.testing.assert_array_equal(data.flux, np.asarray(cube.flux, np.float64))
+    views = [{"name": "a", "observation.inclination": 0}, {"name": "b", "observation.inclination": 60}]
+    for expected in ((2, 0), (0, 2)):
+        outcome = rl.run_catalogue(config, [{"name": "disc"}], views, output=str(tmp_path / "many"))
+        assert (outcome.n_done, outcome.n_skipped) == expected
+    assert {row["file"] for row in outcome.rows} == {"disc_a.zarr", "disc_b.zarr"}
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    words = r"needs the package zarr: pip install 'rubix-like\[zarr\]'"
+    with pytest.raises(ConfigError, match=words):
+        full_cube().write(tmp_path / "cube.zarr")
+    with pytest.raises(ConfigError, match=words):
+        rl.run(rl.load_config("quickstart"), tmp_path / "cube.zarr")
+    assert os.listdir(tmp_path) == []
