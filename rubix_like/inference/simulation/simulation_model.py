@@ -97,7 +97,7 @@ def _of_synthetic(config: RunConfig, resolved: Resolved, settings: FitSettings, 
     trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
     free = read_free(settings, trees, None)
     config = with_velocity_range(config, [source], free, _WIDENED)
-    pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info, resolved=resolved)
+    pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
     return pipeline, without_unread_gas(source, pipeline, settings), age_notes(free, config)
 
 
