@@ -81,6 +81,7 @@ def jax_settings() -> Iterator[None]:
     )
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", None)
     yield
     for name, value in before.items():
         jax.config.update(name, value)

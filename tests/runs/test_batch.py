@@ -36,8 +36,8 @@ from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
 from rubix_like.cli.main import main
 from rubix_like.config.run_config import DevicesSettings
-from rubix_like.runs.batch.behind import Behind, BlockWork
 from rubix_like.runs.batch.blocks import blocks_of, galaxies_of
+from rubix_like.runs.batch.ending import BlockWork, EntryEnding
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.executors import device_groups_of
 from rubix_like.runs.batch.records import Record, Records
@@ -97,20 +97,20 @@ def test_one_entry_ends_while_the_next_begins(folder, monkeypatch):
         return Record(status, {}, "this")
 
     with ThreadPoolExecutor(1) as threads:
-        behind = Behind(work, threads)
+        ends = EntryEnding(work, threads)
         with jax.enable_x64(True):
-            behind.hand(one, 0.0, partial(ending, "one", "done"))
-        monkeypatch.setattr("rubix_like.runs.batch.behind.check_memory", lambda need, mesh: None)
-        behind.make_room(need, mesh)
+            ends.hand(one, 0.0, partial(ending, "one", "done"))
+        monkeypatch.setattr("rubix_like.runs.batch.ending.check_memory", lambda need, mesh: None)
+        ends.make_room(need, mesh)
         assert told == []
         go_on.set()
-        behind.hand(two, 0.0, partial(ending, "two", "failed"))
+        ends.hand(two, 0.0, partial(ending, "two", "failed"))
         assert told == [("one", "done")]
         monkeypatch.undo()
-        monkeypatch.setattr("rubix_like.runs.batch.behind.check_memory", _no_memory)
-        behind.make_room(need, mesh)
+        monkeypatch.setattr("rubix_like.runs.batch.ending.check_memory", _no_memory)
+        ends.make_room(need, mesh)
         assert told == [("one", "done"), ("two", "failed")]
-        behind.settle()
+        ends.settle()
     assert begun == [("one", np.float64), ("two", jnp.zeros(1, float).dtype)]
     assert work.records.read("two").seconds > 0
 

@@ -14,7 +14,7 @@ from rubix_like.engine.source_planning import OnBins, choose_method, velocity_li
 from rubix_like.engine.spectra.attenuation import factored_lines
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread
-from rubix_like.physics.templates import LineTemplates
+from rubix_like.physics.templates import LineTemplates, layers_of
 
 LEAST_STEP: float = 0.5
 """Smallest distance between velocity nodes in km/s."""
@@ -123,9 +123,10 @@ def _work(
     ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), tolerance)
     rank = ratios.coefficients.shape[1]
     size = BasisSize(rank, step)
-    if templates.attenuation is not None:
+    layers = layers_of(templates)
+    if layers is not None:
         largest = float(np.asarray(templates.axes.largest_a_v))
-        dust = factored_lines(templates.attenuation(own.wavelength), largest, tolerance)
+        dust = factored_lines(layers(own.wavelength), largest, tolerance)
         size = BasisSize(len(own.wavelength), step, rank, len(dust.parts))
     first, last = own.windows(np.zeros(1))
     n_bin = int(np.sum(last - first + 1))

@@ -18,7 +18,7 @@ from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.instrument.detector import LineSpread, rest_window
 from rubix_like.instrument.response import Response, plan_response
 from rubix_like.physics import bspline
-from rubix_like.physics.templates import Templates
+from rubix_like.physics.templates import Templates, layers_of
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 
 _N_SAMPLE = 256
@@ -81,7 +81,8 @@ def basis_size(templates: Templates, spread: LineSpread, tolerance: float) -> Ba
     nodes = templates.rest_wavelength[window]
     rows = _evenly(templates.table, _N_SAMPLE)[:, window].astype(np.float64)
     covered, number = spread.covered(-_REACH, _REACH), templates.axes.n_template
-    relative = None if templates.attenuation is None else templates.attenuation(nodes)
+    layers = layers_of(templates)
+    relative = None if layers is None else layers(nodes)
     largest = 0.0 if templates.axes.largest_a_v is None else float(np.asarray(templates.axes.largest_a_v))
     key = key_of(rows, nodes, edges, response.kernel, covered, number, tolerance, relative, largest)
 
@@ -95,7 +96,7 @@ def basis_size(templates: Templates, spread: LineSpread, tolerance: float) -> Ba
 
 
 def _estimate(
-    sample: _Sample, n_template: int, tolerance: float, relative: Float[ndarray, " rest"] | None, largest: float
+    sample: _Sample, n_template: int, tolerance: float, relative: Float[ndarray, "layer rest"] | None, largest: float
 ) -> BasisSize:
     """The size for all of the templates; `relative`: A / A(V) of their dust, up to A(V) = `largest`."""
     seen = sample.seen(0.0)

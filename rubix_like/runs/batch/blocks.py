@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from rubix_like.cube.cube_parts import put_together
 from rubix_like.plots.figure import save_quicklook
-from rubix_like.runs.batch.behind import Behind, BlockWork
+from rubix_like.runs.batch.ending import BlockWork, EntryEnding
 from rubix_like.runs.batch.entries import Entry, Sources, entry_of
 from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
 from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
@@ -85,13 +85,13 @@ def observe_galaxies(work: BlockWork, galaxies: Galaxies) -> None:
     """All galaxies, each on one group of devices; groups take turns, so that they are busy at the same time."""
     waiting, meshes = iter(galaxies), device_groups(galaxies)
     with ThreadPoolExecutor(max(len(meshes), 1)) as threads:
-        turns = [_observe_in_turn(work, mesh, waiting, Behind(work, threads)) for mesh in meshes]
+        turns = [_observe_in_turn(work, mesh, waiting, EntryEnding(work, threads)) for mesh in meshes]
         while turns:
             turns = [turn for turn in turns if next(turn, "ended") != "ended"]
 
 
 def _observe_in_turn(
-    work: BlockWork, mesh: Mesh, galaxies: Iterator[tuple[Entry, ...]], behind: Behind
+    work: BlockWork, mesh: Mesh, galaxies: Iterator[tuple[Entry, ...]], ends: EntryEnding
 ) -> Iterator[None]:
     """Takes galaxies until none is left, each loaded once for all its views; pauses while its devices compute."""
     for galaxy in galaxies:
@@ -101,10 +101,10 @@ def _observe_in_turn(
             if record is not None and work.is_done(entry.name, record):
                 work.tell(entry, record)
             else:
-                loaded = yield from _observe_entry(work, mesh, entry, loaded, behind)
+                loaded = yield from _observe_entry(work, mesh, entry, loaded, ends)
         if loaded is not None:
             loaded.files.close()
-    behind.settle()
+    ends.settle()
 
 
 def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGalaxy:
@@ -118,9 +118,9 @@ def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGal
 
 
 def _observe_entry(
-    work: BlockWork, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None, behind: Behind
+    work: BlockWork, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None, ends: EntryEnding
 ) -> Generator[None, None, LoadedGalaxy | None]:
-    """One cube, left to `behind` to be written, or why there is none; returns the galaxy for the next view."""
+    """One cube, left to `ends` to be written, or why there is none; returns the galaxy for the next view."""
     picture = beside(entry.path, ".png") if work.with_picture else None
     check_output(entry.config, entry.path)
     record = Record("started", work.made_from[entry.name], this_worker())
@@ -130,15 +130,15 @@ def _observe_entry(
         with explained_exhaustion():
             loaded = _serving(loaded, entry, mesh)
             planned = prepare_view(entry, loaded, mesh)
-            behind.make_room(planned.need, planned.pipeline.mesh)
+            ends.make_room(planned.need, planned.pipeline.mesh)
             prepared = begin(planned)
             yield
     except Exception as error:
-        behind.hand(entry, start, partial(_failure, record, error))
+        ends.hand(entry, start, partial(_failure, record, error))
         return loaded
-    behind.hand(entry, start, partial(_ended, record, entry, prepared, picture))
+    ends.hand(entry, start, partial(_ended, record, entry, prepared, picture))
     if prepared.observer is planned.observer:  # nothing was begun: it reads the files that the next view will read
-        behind.settle()
+        ends.settle()
     return loaded
 
 

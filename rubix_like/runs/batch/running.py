@@ -12,8 +12,8 @@ from typing import Any
 from rubix_like.config.plug_ins import EXECUTORS
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
-from rubix_like.runs.batch.behind import BlockWork
 from rubix_like.runs.batch.blocks import Galaxies, blocks_of, galaxies_of, observe_block, observe_galaxies
+from rubix_like.runs.batch.ending import BlockWork
 from rubix_like.runs.batch.entries import Entry, Sources, changes
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.table import Summary, SummaryRow

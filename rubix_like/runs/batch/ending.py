@@ -1,4 +1,4 @@
-"""What happens behind a catalogue's back: one cube is written while the next one is planned and painted."""
+"""The ends of a catalogue's entries: one cube is written while the next one is planned and painted."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class _Waiting(NamedTuple):
 
 
 @dataclass
-class Behind:
+class EntryEnding:
     """The end of at most one entry of a group of devices at a time, left to a thread of `threads`.
 
     Records are written, and told of, by the thread that calls.
