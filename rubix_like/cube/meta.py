@@ -14,7 +14,7 @@ Scalar = Num[Array | np.ndarray, ""]
 
 
 LINE_OF_SIGHT: str = "line_of_sight"
-"""Among the counters of dust: what gas in front of all grids, or behind them, is beyond. It is put at their ends."""
+"""In the counters of dust, the key of gas that lies in front of all grids or behind them; it is put at their ends."""
 
 NO_DUST: str = (
     "there is no gas, or none of it has dust (no metals, or neither cold nor forming stars: dust.cold, dust.hot_dust)"

@@ -253,7 +253,7 @@ to the next, while a busy machine would measure others from run to run and take 
 | cpu | measured on two cores by `tests/benchmarks/engine.py` and `methods.py` (docs/benchmarks.md) |
 | gpu | measured on an NVIDIA H100 (docs/benchmarks.md) |
 
-Of "gpu" are not measured, but assumed: the link, which moves 4 bytes for each voxel at 35 GB/s in 12 hops of 10 us;
+Assumed, not measured, for "gpu": the link, which moves 4 bytes for each voxel at 35 GB/s in 12 hops of 10 us;
 the projection matrix, mostly the host's work, which takes as long as for "cpu";
 `rest_value`, `dimmed_value`, and those of tiles, PSFs and 64 bits; `voxel` and `direct_voxel` are bytes over the
 measured 2.3 TB/s.

@@ -252,7 +252,7 @@ def opening_lines(path: Path, layout: str) -> list[str]:
     if find_format(path, layout).keeps_all:  # HDF5, Zarr
         other = (
             "import xarray; cube = xarray.open_zarr"
-            if name.endswith(FOLDER_SUFFIX)
+            if name.lower().endswith(FOLDER_SUFFIX)
             else "import h5py; file = h5py.File"
         )
         return [

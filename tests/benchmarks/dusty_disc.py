@@ -4,7 +4,7 @@
 
 Stars: exp(-R / 4 kpc - |z| / 0.35 kpc); dust: 1.4 times as long and half as high, `tau` deep in V at its centre seen
 face-on. `particles`: what a run with as many gas particles as stars loses in V (mag), their lengths those of 32
-neighbours; `integral`: the same by quadrature, without scattering, too. The picture adds a bulge.
+neighbours; `integral`: the same by quadrature, also without scattering. The picture adds a bulge.
 """
 
 import argparse

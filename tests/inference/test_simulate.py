@@ -178,6 +178,7 @@ def test_vmap_over_galaxies_on_any_mesh():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * expected.max())
 
 
+@pytest.mark.slow(2)
 def test_files_go_on_where_they_were_stopped(tmp_path, made):
     """Two of three files made; a damaged one is made again; more simulations can be added."""
     folder, keys = tmp_path / "set", {"priors": PRIORS, "seed": 4, "shard": 4, "batch": 7}
@@ -199,6 +200,7 @@ def test_files_go_on_where_they_were_stopped(tmp_path, made):
         assert file["parameters/instrument.psf.fwhm"].attrs["unit"] == "arcsec"
 
 
+@pytest.mark.slow(2)
 def test_files_of_another_set_are_not_replaced(tmp_path):
     folder = tmp_path / "set"
     simulate(settings(), priors=PRIORS, n=2, output=folder)
@@ -308,3 +310,21 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 def test_a_fit_has_no_noise_to_free():
     with pytest.raises(ConfigError, match=r"fit.free.noise.signal_to_noise: .*simulate.free.noise.signal_to_noise"):
         read_request(settings(), "cube.fits", {"noise.signal_to_noise": {"uniform": [1, 2]}}, None, {})
+
+
+@pytest.mark.slow(3)
+def test_dust_of_the_particles_and_no_scale_of_the_noise():
+    """As a pipeline with dust in the gas; the noise of a fit has a scale, that of a simulation its own level."""
+    dusty = settings(
+        galaxy={"reader": "synthetic", "n_stars": 40, "n_gas": 30},
+        dust={"kind": "particles", "cells": 16, "cold": None},
+        noise=None,
+        fit={"noise_scale": {"log_normal": [1, 0.3]}},
+    )
+    found = simulate(dusty, priors={"dust.opacity": {"uniform": [2, 8]}}, n=2, seed=4, particles="same")
+    assert list(found.parameters) == ["dust.opacity"]
+    for number in range(2):
+        config = load_config(dusty, overrides={"dust.opacity": float(found.parameters["dust.opacity"][number])})
+        cube = Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config))
+        np.testing.assert_allclose(found.flux[number], cube.flux, rtol=0, atol=3e-3 * float(cube.flux.max()))
+    assert np.abs(found.flux[0] - found.flux[1]).max() > 1e-3 * found.flux.max()

@@ -80,7 +80,7 @@ def test_expected_size_is_that_of_the_file(folder, noise):
 @pytest.mark.usefixtures("optimised")
 def test_the_truth_has_a_file_of_its_own(folder):
     """The same layout and header without variance and noise; both sizes are known before."""
-    instrument = {**INSTRUMENT, "fov": "10 arcsec"}
+    instrument = {**INSTRUMENT, "fov": "11 arcsec"}
     exposed = settings(noise={"exposure": {"time": 600}, "keep_truth": True}, instrument=instrument)
     cube = run(exposed, "Deep.fits.gz")
     assert names(folder) == ["Deep.fits.gz", "Deep_truth.fits.gz"]

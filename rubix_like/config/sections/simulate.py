@@ -19,7 +19,7 @@ class SimulateSettings(AbstractSettings):
     n: Annotated[Integer, Field(ge=1)] = 1000
     """How many cubes."""
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 1
-    """Of parameters, particles and noise. Those of cube number i depend on the seed and on i alone."""
+    """Seed of parameters, particles and noise. Those of cube i depend on the seed and on i alone."""
     galaxies: Annotated[tuple[Path, ...], Field(min_length=1)] | None = None
     """Files of galaxies that are observed in turn, each in place of `galaxy.path`; null: the galaxy of the section
     `galaxy`."""

@@ -21,6 +21,7 @@ LEAST_STEP: float = 0.5
 
 _STEP_OF_SIGMA = 0.6
 _ERROR_FUNCTIONS = 2
+_TOO_NARROW = "lines too narrow for velocity nodes"
 """In each bin of a particle's line, over wavelengths that a spectrum has in a bin."""
 
 
@@ -50,11 +51,12 @@ def plan_lines(
     work = _work(setup, fast, templates, tracks, seen, step)
     wanted = _method_for(method or engine.method, step, narrowest)
     chosen = choose_method(wanted, limit, fast, work, lambda: work)
+    reason = chosen.reason if wanted == (method or engine.method) else _TOO_NARROW
     return SourcePlan(
         templates=templates,
         spread=spread,
         method=chosen.method,
-        reason=chosen.reason,
+        reason=reason,
         motion=chosen.motion,
         velocity_limit=velocity_limit,
         covered=np.ones(setup.instrument.bins.n_wave, bool),

@@ -64,12 +64,12 @@ class AbstractField(eqx.Module):
         `scene` is how they are seen after the scene stages that read no field; its amount is the weight.
         """
 
-    def count(self, particles: Any, scene: Scene, grid: SpaxelGrid) -> Float[Array, " count"]:  # noqa: ARG002
+    def count(self, particles: Any, scene: Scene, grid: SpaxelGrid) -> Float[Array, " count"]:
         """`n_count` numbers that are summed beside the cells, such as how many particles lie beyond them.
 
         A field that finishes as something `Counted` has its counters among the cube's `source_counters`.
         """
-        return jnp.zeros(self.n_count)
+        raise NotImplementedError(f"{type(self).__name__}: n_count is {self.n_count}, but count is not defined")
 
     @abstractmethod
     def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> Any:

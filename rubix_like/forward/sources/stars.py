@@ -18,7 +18,7 @@ from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene, to_scene
-from rubix_like.physics.templates import A_V
+from rubix_like.physics.templates import A_V, A_V_BIRTH
 
 STAR_SOURCE: str = "stars"
 """The source's name in a pipeline."""
@@ -91,7 +91,7 @@ def star_counters(sources: Mapping[str, SourceCounters]) -> Counters | None:
         n_outside=own.n_outside,
         n_clamped_age=own.n_clamped["age"],
         n_clamped_metallicity=own.n_clamped["metallicity"],
-        n_clamped_a_v=own.n_clamped.get(A_V, none),
+        n_clamped_a_v=own.n_clamped.get(A_V, none) + own.n_clamped.get(A_V_BIRTH, none),
         n_beyond_velocity=own.n_beyond_velocity,
         n_overflow=own.n_overflow,
         n_not_finite=own.n_not_finite,
@@ -99,5 +99,5 @@ def star_counters(sources: Mapping[str, SourceCounters]) -> Counters | None:
         mass_outside=own.amount_outside,
         mass_clamped_age=own.amount_clamped["age"],
         mass_clamped_metallicity=own.amount_clamped["metallicity"],
-        mass_clamped_a_v=own.amount_clamped.get(A_V, none),
+        mass_clamped_a_v=own.amount_clamped.get(A_V, none) + own.amount_clamped.get(A_V_BIRTH, none),
     )

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.inference.checks.edges import edges_from
@@ -125,7 +126,7 @@ def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: f
     notes = []
     for name, own in counters.items():
         fast = int(own.n_beyond_velocity) + int(own.n_overflow)
-        what = name if name == STAR_SOURCE else f"particles of source '{name}'"
+        what = {STAR_SOURCE: name, DUST_COLUMN: "particles of gas with dust"}.get(name, f"particles of source '{name}'")
         words = f"of {int(own.n_particles)} {what}"
         if fast:
             notes.append(

@@ -1,7 +1,6 @@
 """Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +113,7 @@ def pose(
         source, info = source_of(config, resolved.library, galaxy, report)
         trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
         free = read_free(settings, trees, config.engine.deposit)
-        config = with_velocity_range(config, [source], free)
+        config = with_velocity_range(config, source, free)
         pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
         notes = age_notes(free, config)
     pipeline = without_noise(pipeline)
@@ -348,7 +347,7 @@ def source_of(
 
 
 def with_velocity_range(
-    config: RunConfig, sources: Sequence[AbstractParticleSource], free: Free, widened: float = 1.0
+    config: RunConfig, source: AbstractParticleSource, free: Free, widened: float = 1.0
 ) -> RunConfig:
     """The configuration prepared for the fastest star of draws from the prior, where it does not say itself.
 
@@ -361,8 +360,7 @@ def with_velocity_range(
     speeds = []
     for latent in widened * free.draw(0, _PRIOR_DRAWS):
         values = free.values(latent)
-        offset = float(np.abs(values.get("observation.velocity_offset", still)))
-        speeds += [_fastest(source, values) + offset for source in sources]
+        speeds.append(_fastest(source, values) + float(np.abs(values.get("observation.velocity_offset", still))))
     return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})
 
 

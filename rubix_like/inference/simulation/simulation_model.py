@@ -96,7 +96,7 @@ def _of_synthetic(config: RunConfig, resolved: Resolved, settings: FitSettings, 
     source, info = source_of(config, resolved.library, None, report)
     trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
     free = read_free(settings, trees, None)
-    config = with_velocity_range(config, [source], free, _WIDENED)
+    config = with_velocity_range(config, source, free, _WIDENED)
     pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
     return pipeline, without_unread_gas(source, pipeline, settings), age_notes(free, config)
 
@@ -113,7 +113,7 @@ def _of_given(
     free = read_free(settings, _trees(found, Parameters.build(config, config.engine.precision), None), None)
     if free.has(*_FAST):
         fastest = max(found, key=lambda own: np.linalg.norm(own.stars.velocity, axis=1).max())
-        config = with_velocity_range(config, [HeldSource(_on_device(fastest))], free, _WIDENED)
+        config = with_velocity_range(config, HeldSource(_on_device(fastest)), free, _WIDENED)
     counted = [take_census(config, resolved, [own]) for own in found]
     census = dataclasses.replace(functools.reduce(Census.joined, counted), sample=counted[0].sample)
     pipeline = Pipeline.from_config(config, info=info, census=census, resolved=resolved)

@@ -11,8 +11,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import check_counters
+from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, over_samples, placed
@@ -134,14 +136,15 @@ class Program:
             name: own_copy(source.painter.velocity_limit)
             for name, source in zip(self.pipeline.plan.sources, self.pipeline.tables.paint, strict=True)
         }
-        counters = jax.device_get(made.counters)
-        for name, own in counters.items():
-            total = jax.tree.map(lambda leaf: np.asarray(leaf).sum(axis=0), own)
-            try:
-                check_counters(total, name, limits[name])
-            except ValueError as error:
-                last = start + len(made.flux) - 1
-                raise ValueError(f"simulations {start} to {last}: {error}") from error
+        totals = jax.tree.map(lambda leaf: np.asarray(leaf).sum(axis=0), jax.device_get(made.counters))
+        try:
+            for name, limit in limits.items():
+                check_counters(totals[name], name, limit)
+            if DUST_COLUMN in totals:
+                check_dust(totals[DUST_COLUMN])
+        except ValueError as error:
+            last = start + len(made.flux) - 1
+            raise ValueError(f"simulations {start} to {last}: {error}") from error
 
     def _placed(self, start: int, values: DrawnValues) -> Placed:
         n_row = self.mesh.shape[SAMPLE_AXIS]

@@ -1,5 +1,6 @@
 """Training sets: thousands of cubes of random parameters from one compiled program, to files, a function or arrays."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -181,7 +182,9 @@ def read_simulation_request(
         )
     with named_in(place):
         check_free(free, with_noise=True)
-    return SimulationRequest(load_config(config, overrides={"fit.free": free}), settings, own, galaxies, place)
+    return SimulationRequest(
+        load_config(config, overrides={"fit.free": free, "fit.noise_scale": None}), settings, own, galaxies, place
+    )
 
 
 def _number_of(draws: Mapping[str, ndarray], n: int | None) -> int:
@@ -196,6 +199,8 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
     settings = request.settings
     with progress.step("plan", "planning the simulations") as report, named_in(request.place):
         model = plan_simulations(request.config, request.galaxies, report)
+    for note in model.notes:
+        logging.getLogger("rubix_like").warning(note)
     draws = GivenDraws(request.draws) if request.draws is not None else PriorDraws(model.free, settings.seed)
     n_bytes = _bytes_of_one(model, request)
     return PlannedSimulations(

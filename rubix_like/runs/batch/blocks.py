@@ -130,7 +130,12 @@ def _observe_entry(
         with explained_exhaustion():
             loaded = _serving(loaded, entry, mesh)
             planned = prepare_view(entry, loaded, mesh)
-            ends.make_room(planned.need, planned.pipeline.mesh)
+    except Exception as error:
+        ends.hand(entry, start, partial(_failure, record, error))
+        return loaded
+    ends.make_room(planned.need, planned.pipeline.mesh)
+    try:
+        with explained_exhaustion():
             prepared = begin(planned)
             yield
     except Exception as error:

@@ -34,10 +34,9 @@ class BlockWork:
 
 
 class _Waiting(NamedTuple):
-    """An entry that is being ended by a thread, and when it was begun."""
+    """An entry that is being ended by a thread."""
 
     entry: Entry
-    start: float
     ending: Future
 
 
@@ -53,17 +52,17 @@ class EntryEnding:
     _waiting: _Waiting | None = None
 
     def hand(self, entry: Entry, start: float, ending: Callable[[], Record]) -> None:
-        """Leave the end of an entry to a thread, once that of the one before has come."""
+        """Leave the end of an entry that was begun at `start` to a thread, once that of the one before has come."""
         self.settle()
         wide = bool(jax.config.read("jax_enable_x64"))
-        self._waiting = _Waiting(entry, start, self.threads.submit(_as_here, ending, wide=wide))
+        self._waiting = _Waiting(entry, self.threads.submit(_as_here, ending, start, wide=wide))
 
     def settle(self) -> None:
         """Wait for the entry that is being ended, and keep its record."""
         if self._waiting is None:
             return
-        (entry, start, ending), self._waiting = self._waiting, None
-        record = replace(ending.result(), seconds=round(perf_counter() - start, 3))
+        (entry, ending), self._waiting = self._waiting, None
+        record = ending.result()
         if self.work.records.is_begun_by(entry.name, record.worker):
             self.work.records.write(entry.name, record)
         self.work.tell(entry, record)
@@ -84,7 +83,8 @@ def _limit(device: Any) -> float:
     return (device.memory_stats() or {}).get("bytes_limit", math.inf)
 
 
-def _as_here(ending: Callable[[], Record], *, wide: bool) -> Record:
-    """What a thread does, with numbers as wide as those of the thread that left it to it."""
+def _as_here(ending: Callable[[], Record], start: float, *, wide: bool) -> Record:
+    """What a thread does, with numbers as wide as those of the thread that left it to it; the seconds since `start`."""
     with jax.enable_x64(wide):
-        return ending()
+        record = ending()
+    return replace(record, seconds=round(perf_counter() - start, 3))
