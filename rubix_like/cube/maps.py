@@ -127,12 +127,17 @@ class MapSet(eqx.Module):
         return jnp.where(lit, -2.5 * jnp.log10(jnp.where(lit, flux, 1) / AB_ZERO_POINT), jnp.nan)
 
 
+NO_ATTENUATION: float = 1e-4
+"""Magnitudes below which an attenuation is that of rounding."""
+
+
 class AttenuationCurve(eqx.Module):
     """How dust dims the light of all stars in the field together, before the PSF: A = -2.5 log10(attenuated /
     intrinsic).
 
     `wavelength` (wave,) is in vacuum Angstrom at rest, the means of parts of 1 %; `intrinsic` and `attenuated` are mean
-    flux densities in these parts, before all dust and behind it (1e-20 erg/s/cm2/Angstrom).
+    flux densities in these parts, before all dust and behind it (1e-20 erg/s/cm2/Angstrom). Where dust of the gas lets
+    less than a thousandth of the mean through, `attenuated` is NaN: it is not known there.
     """
 
     wavelength: Float[np.ndarray, " wave"]
@@ -141,7 +146,7 @@ class AttenuationCurve(eqx.Module):
 
     @property
     def a_lambda(self) -> Float[Array, " wave"]:
-        """A(lambda) in mag; NaN where there is no light."""
+        """A(lambda) in mag; NaN where there is no light, or none that is known."""
         intrinsic, attenuated = jnp.asarray(self.intrinsic), jnp.asarray(self.attenuated)
         lit = (intrinsic > 0) & (attenuated > 0)
         one = jnp.ones_like(intrinsic)
@@ -162,9 +167,10 @@ class AttenuationCurve(eqx.Module):
 
     @property
     def relative(self) -> Float[Array, " wave"]:
-        """A(lambda) / A(V); NaN where nothing dims V."""
+        """A(lambda) / A(V); NaN where V is dimmed by less than 1e-4 mag."""
         a_v = self.a_v
-        return jnp.where(a_v > 0, self.a_lambda / jnp.where(a_v > 0, a_v, jnp.ones_like(a_v)), jnp.nan)
+        dims = a_v > NO_ATTENUATION
+        return jnp.where(dims, self.a_lambda / jnp.where(dims, a_v, jnp.ones_like(a_v)), jnp.nan)
 
 
 class MapLabel(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
-from rubix_like.cube.maps import Maps
+from rubix_like.cube.maps import NO_ATTENUATION, Maps
 from rubix_like.errors import ConfigError
 from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
@@ -80,7 +80,7 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple
 
     `STEM.png` has all but the emission lines, `STEM_lines.png` a row of them for each line, `STEM_bpt.png` the BPT
     diagram (`draw_bpt`) where its four lines are there, and `STEM_attenuation.png` the attenuation curve
-    (`draw_attenuation`) where there is one. Raises ConfigError (no matplotlib), ValueError for another
+    (`draw_attenuation`) where dust dims the light. Raises ConfigError (no matplotlib), ValueError for another
     file, OSError if one cannot be read or written.
     """
     maps = Maps.read(path)
@@ -92,8 +92,13 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple
         grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
         written.append(_save_images(Path(f"{stem}_lines{suffix}"), maps, of_lines, grid))
     written += [save_bpt(maps, f"{stem}_bpt{suffix}")] if has_bpt(maps) else []
-    written += [] if maps.attenuation is None else [save_attenuation(maps, f"{stem}_attenuation{suffix}")]
+    written += [save_attenuation(maps, f"{stem}_attenuation{suffix}")] if _is_dimmed(maps) else []
     return tuple(written)
+
+
+def _is_dimmed(maps: Maps) -> bool:
+    """Whether there is an attenuation curve that is not just rounding."""
+    return maps.attenuation is not None and bool(np.any(np.asarray(maps.attenuation.a_lambda) > NO_ATTENUATION))
 
 
 def save_bpt(maps: Maps, path: str | Path) -> Path:

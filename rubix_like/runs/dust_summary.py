@@ -6,6 +6,7 @@ from typing import Any
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
+from rubix_like.cube.maps import NO_ATTENUATION
 from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, SourceCounters
 from rubix_like.runtime.words import counted
 
@@ -20,7 +21,8 @@ def dust_lines(cube: Cube | ShardedCube) -> list[str]:
     curve = None if cube.maps is None else cube.maps.attenuation
     if curve is not None:
         a_v = float(curve.a_v)
-        lines.append(f"All dust dims the light of the stars in the field by {a_v:.3g} mag at 5500 Angstrom")
+        words = "less than 0.0001" if a_v < NO_ATTENUATION else f"{a_v:.3g}"
+        lines.append(f"All dust dims the light of the stars in the field by {words} mag at 5500 Angstrom")
     return lines
 
 
@@ -43,6 +45,7 @@ def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list
     what = f"Dust of the gas: curve {meta['dust_gas_curve']}, {_r_v(meta, 'dust_gas')}"
     if meta["dust_a_v_birth"]:
         what += f", birth clouds of {meta['dust_a_v_birth']:g} mag"
+        what += f" (curve {meta['dust_birth_curve']})" if "dust_birth_curve" in meta else ""
     if counters is None:
         return [what]
     total, mass = int(counters.n_particles), float(counters.amount_total)

@@ -55,7 +55,7 @@ PARTICLES = {
 def config_of(folder, dust=PARTICLES, paint="stars, lines", **products):
     """A run with all maps of dust, of particles behind dust of their own and of the foreground."""
     pipeline = folder / "dusty.yaml"
-    fields = "dust_column" if dust is PARTICLES else ""
+    fields = "dust_column" if dust.get("kind") == "particles" else ""
     pipeline.write_text(f"fields: [{fields}]\nscene: [orient, point]\npaint: [{paint}]\ncube: [psf, dust]\n")
     return configuration(
         pipeline=str(pipeline),
@@ -167,6 +167,23 @@ def test_the_attenuation_curve_is_that_of_all_light(cube):
     assert float(curve.a_v) == pytest.approx(a_v, abs=2e-3)
     blue = np.argmin(np.abs(places - 4000))
     assert 1.0 < float(curve.relative[blue]) < own_curve(4000.0) - 0.02
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize("a_v", [1.0, 0.0])
+def test_an_attenuation_curve_far_into_the_ultraviolet(tmp_path, a_v):
+    """Behind birth clouds alone, with a slope of their own: A(V) (lambda / 5500)^-1.3 where it is known."""
+    clouds = {"kind": "particles", "curve": "power_law", "slope": -0.7, "birth_slope": -1.3, "a_v_birth": a_v}
+    young = galaxy_of([[0.0, 0.0, -1.0 / SCALE]], log_age=np.array([6.5]))
+    config = config_of(tmp_path, clouds, "stars", lines=False)
+    curve = Pipeline.from_config(config, young, make_mesh(1))(young).maps.attenuation
+    own = a_v * (np.asarray(curve.wavelength) / 5500) ** -1.3
+    found = np.asarray(curve.a_lambda)
+    known = np.isfinite(found)
+    np.testing.assert_allclose(found[known], own[known], atol=0.012)
+    assert known[own < 6].all()
+    assert not known[own > 8.7].any()
+    assert np.isfinite(np.asarray(curve.relative)).any() == (a_v > 0)
 
 
 def test_lines_are_known_before_all_dust(cube):

@@ -24,8 +24,11 @@ from rubix_like.forward.stages.dust import relative_attenuation, screen_transmis
 from rubix_like.physics.dust_curves import CURVES
 from rubix_like.physics.templates import TemplateAxes, Templates, layers_of
 
-_ERROR = 1e-5
+_ERROR = 1e-6
 """Largest rms error of the dimming over the wavelengths, relative to its mean."""
+
+_LEAST = 1e-3
+"""Share of the light that must come through, in units of its mean, for it to be known: to about 0.01 mag."""
 
 _STEP = 0.01
 """Step of ln lambda with which curves are looked at for where they hold."""
@@ -99,9 +102,14 @@ class AttenuationTables(eqx.Module):
         return sums
 
     def light(self, sums: Float[Array, "template own"], parameters: Parameters) -> Float[Array, "2 part"]:
-        """Flux densities of all stars together (1e-20 erg/s/cm2/Angstrom): before all dust, and behind it."""
+        """Flux densities of all stars together (1e-20 erg/s/cm2/Angstrom): before all dust, and behind it; NaN where so
+        little comes through that the functions of A(V) do not tell how much."""
         own = jnp.matmul(sums.T, jnp.asarray(self.spectra), precision=lax.Precision.HIGHEST)
-        dimmed = own[0] if self.parts is None else jnp.sum(own[1:] * jnp.asarray(self.parts), axis=0)
+        dimmed = own[0]
+        if self.parts is not None:
+            dimmed = jnp.sum(own[1:] * jnp.asarray(self.parts), axis=0)
+            mean = jnp.mean(dimmed / jnp.where(own[0] > 0, own[0], jnp.ones_like(own[0])))
+            dimmed = jnp.where(dimmed < _LEAST * mean * own[0], jnp.nan, dimmed)
         share = screen_transmission(self.screen, parameters)
         return jnp.stack([own[0], dimmed if share is None else dimmed * share])
 
