@@ -182,9 +182,7 @@ def test_gradient_of_eight_devices_in_small_chunks_is_that_of_one_in_one(method,
 def leaves_with_slopes(gradient):
     """All but the level of the noise, which has no derivatives: 0 there."""
     named = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(gradient)]
-    noise = [leaf for name, leaf in named if "noise" in name]
-    assert len(noise) == 1
-    assert noise[0] == 0
+    assert not any(leaf for name, leaf in named if "noise" in name)
     return [leaf for name, leaf in named if "noise" not in name]
 
 
