@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
@@ -15,7 +15,7 @@ from rubix_like.errors import ConfigError, nearest, suggest
 HEADER_BYTES: int = 200_000
 """More than all headers and tables of a file, except those with a row per bin."""
 
-COMPRESSIONS: tuple[str, ...] = ("none", "gzip", "rice")
+Compression = Literal["none", "gzip", "rice"]
 """What `output.compression` can be."""
 
 TOGETHER: str = ".fits"
@@ -58,8 +58,9 @@ class Packing:
     quantize: int | float | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in COMPRESSIONS:
-            raise ConfigError(f"output.compression: expected one of {', '.join(COMPRESSIONS)}, got '{self.kind}'")
+        known = get_args(Compression)
+        if self.kind not in known:
+            raise ConfigError(f"output.compression: expected one of {', '.join(known)}, got '{self.kind}'")
         if (self.kind == "rice") != (self.quantize is not None):
             raise ConfigError(
                 f"output.quantize: expected a number with compression 'rice', which rounds fluxes, and none else, got "

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from rubix_like.config.file_layouts import LayoutName, Packing, check_layout, check_packing, find_format
+from rubix_like.config.file_layouts import Compression, LayoutName, Packing, check_layout, check_packing, find_format
 from rubix_like.config.parameters import Parameter, parameter_values
 from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
 from rubix_like.config.plug_ins import (
@@ -226,7 +226,7 @@ class OutputSettings(AbstractSettings):
     """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
     maps: Path | None = None
     """Where the maps of `products` go (.fits or .fits.gz); null: beside the cube, as <name>_maps.fits."""
-    compression: Literal["none", "gzip", "rice"] = "none"
+    compression: Compression = "none"
     """Of the cube: `gzip` loses nothing; `rice` (FITS only) rounds fluxes, but neither mask nor variance."""
     quantize: Annotated[Number, Field(gt=0)] | None = None
     """With `rice`: fluxes are rounded to the noise in their plane divided by this number, such as 16."""

@@ -37,11 +37,16 @@ def plan_products(
     limits = [plan.velocity_limit for plan in setup.sources.values()]
     fastest = limits[reader % len(limits)] if census is None else float(census.fast.speed[0])
     tables = ProductTables.build(setup, reader, fastest)
-    has_screen = any(isinstance(stage, Dust) for stage in stages)
-    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if has_screen else None
-    products = setup.config.products
-    has_dust = products is not None and products.dust
-    return _behind_dust(dataclasses.replace(tables, screen=screen, has_dust=has_dust), setup)
+    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if _has_screen(stages) else None
+    return _behind_dust(dataclasses.replace(tables, screen=screen, has_dust=_has_dust_maps(setup)), setup)
+
+
+def _has_screen(stages: tuple[Any, ...]) -> bool:
+    return any(isinstance(stage, Dust) for stage in stages)
+
+
+def _has_dust_maps(setup: Setup) -> bool:
+    return setup.config.products is not None and setup.config.products.dust
 
 
 def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
@@ -59,11 +64,10 @@ def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
 
 def plan_attenuation(setup: Setup, stages: tuple[Any, ...]) -> AttenuationTables | None:
     """Tables for the attenuation curve of the stars; None where the run makes no maps of dust."""
-    products = setup.config.products
-    if products is None or not products.dust:
+    if not _has_dust_maps(setup):
         return None
     templates = seen_through_dust(setup.library.templates(), setup)
-    return AttenuationTables.build(setup, templates, has_screen=any(isinstance(stage, Dust) for stage in stages))
+    return AttenuationTables.build(setup, templates, has_screen=_has_screen(stages))
 
 
 def plan_gas(setup: Setup) -> GasTables | None:
@@ -79,8 +83,8 @@ def plan_line_maps(
     if axes is None:
         return None
     vacuum = np.array([line.wavelength for line in axes.lines]) * (1.0 + axes.redshift)
-    has_screen = any(isinstance(stage, Dust) for stage in stages)
-    return LineTables.build(setup, sources, axes, relative_attenuation(setup, vacuum) if has_screen else None)
+    screen = relative_attenuation(setup, vacuum) if _has_screen(stages) else None
+    return LineTables.build(setup, sources, axes, screen)
 
 
 def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes | None) -> ProductAxes | None:

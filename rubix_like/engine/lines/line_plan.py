@@ -16,15 +16,13 @@ from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.lines.line_direct import DirectLinePainter
 from rubix_like.engine.lines.line_map import LineMap
 from rubix_like.engine.lines.line_planning import lines_of, node_step
-from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
+from rubix_like.engine.lines.line_ratios import factored_dust_of, find_ratios, reference_light
 from rubix_like.engine.lines.line_tracks import LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spectra.attenuation import factored_lines
 from rubix_like.engine.spectra.dusty_histogram import DustColours
 from rubix_like.engine.spectra.velocity_nodes import node_velocity, plan_nodes
 from rubix_like.physics import bspline
-from rubix_like.physics.templates import layers_of
 
 _N_SIDE = 8
 """Velocity nodes on either side of a velocity whose splines are added up there."""
@@ -52,13 +50,11 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
     nodes = plan_nodes(motion.limit, step)
     seen = every.on_detector(np.array([-1.0, 1.0]) * max(plan.velocity_limit, motion.limit))
     tracks = every.chosen(seen)
-    layers = layers_of(templates)
+    dust = factored_dust_of(templates, tracks.wavelength, engine.tolerance)
     ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), engine.tolerance)
     flux_factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
     coefficients, loading, colours, dust_error = ratios.coefficients, ratios.loading, None, 0.0
-    if layers is not None:
-        largest = float(np.asarray(templates.axes.largest_a_v))
-        dust = factored_lines(layers(tracks.wavelength), largest, engine.tolerance)
+    if dust is not None:
         products = (dust.parts[:, None, :] * loading[None, :, :]).reshape(-1, loading.shape[1])
         loading, dust_error = np.eye(loading.shape[1]), dust.error
         colours = DustColours(dust.factors, products, (coefficients.shape[1],) * len(dust.parts))

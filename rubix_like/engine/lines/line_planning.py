@@ -6,15 +6,14 @@ from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.cost import BasisSize, Work
-from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
+from rubix_like.engine.lines.line_ratios import factored_dust_of, find_ratios, reference_light
 from rubix_like.engine.lines.line_tracks import LineTracks
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import OnBins, choose_method, velocity_limit_of, work_of
-from rubix_like.engine.spectra.attenuation import factored_lines
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread
-from rubix_like.physics.templates import LineTemplates, layers_of
+from rubix_like.physics.templates import LineTemplates
 
 LEAST_STEP: float = 0.5
 """Smallest distance between velocity nodes in km/s."""
@@ -125,10 +124,8 @@ def _work(
     ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), tolerance)
     rank = ratios.coefficients.shape[1]
     size = BasisSize(rank, step)
-    layers = layers_of(templates)
-    if layers is not None:
-        largest = float(np.asarray(templates.axes.largest_a_v))
-        dust = factored_lines(layers(own.wavelength), largest, tolerance)
+    dust = factored_dust_of(templates, own.wavelength, tolerance)
+    if dust is not None:
         size = BasisSize(len(own.wavelength), step, rank, len(dust.parts))
     first, last = own.windows(np.zeros(1))
     n_bin = int(np.sum(last - first + 1))

@@ -6,6 +6,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.engine.spectra.attenuation import FactoredDust, factored_lines
+from rubix_like.physics.templates import LineTemplates, layers_of
+
 FAINT_LINE: float = 1e-2
 """Relative to Hb, or to the brightest line without it: the error of fainter lines is relative to this brightness."""
 
@@ -56,3 +59,13 @@ def find_ratios(
         if error <= tolerance:
             return LineRatios(scale[:, None] * coefficients, loading, error)
     return exact
+
+
+def factored_dust_of(
+    templates: LineTemplates, wavelength: Float[ndarray, " line"], tolerance: float
+) -> FactoredDust | None:
+    """The dust in front of lines at these wavelengths (vacuum Angstrom) as a few functions of A(V); None without."""
+    layers = layers_of(templates)
+    if layers is None:
+        return None
+    return factored_lines(layers(wavelength), float(np.asarray(templates.axes.largest_a_v)), tolerance)

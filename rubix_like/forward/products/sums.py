@@ -300,9 +300,9 @@ class ProductTables(eqx.Module):
         flux = weighted_rows(table, corners) * scene.amount[:, None]
         last = flux.shape[1] - self.bands.n_band * self.has_dust
         flux, bare = flux[:, :last], flux[:, last:]
-        a_v = self.axes.a_v(seen.coordinates)
-        if self.dust is not None and a_v is not None:
-            shares = self.dust(a_v)
+        layers = self.axes.a_v(seen.coordinates)
+        if self.dust is not None and layers is not None:
+            shares = self.dust(layers)
             flux = (flux.reshape(len(flux), shares.shape[1], -1) * shares[:, :, None]).sum(axis=1)
         log_age, metallicity = jnp.asarray(stars.log_age), jnp.asarray(stars.metallicity)
         mass = self.mass_now.of(stars, scene.amount, scene.coordinates) * scene.weight
@@ -320,14 +320,15 @@ class ProductTables(eqx.Module):
         )
         columns = [jnp.stack(own, axis=1), flux[:, 1:]]
         if self.has_dust:
-            a_v = self._a_v(seen, parameters)
+            a_v = self._a_v(layers, scene.amount, parameters)
             columns += [jnp.stack([bare[:, 0], bare[:, 0] * a_v, mass * a_v], axis=1), bare[:, 1:]]
         return jnp.concatenate(columns, axis=1)
 
-    def _a_v(self, seen: Sighting, parameters: Parameters) -> Float[Array, " particle"]:
-        """A(V) of all dust in front of each star, mag."""
-        layers = self.axes.a_v(seen.coordinates)
-        own = jnp.zeros_like(seen.scene.amount) if layers is None else layers.sum(axis=1)
+    def _a_v(
+        self, layers: Float[Array, "particle layer"] | None, like: Float[Array, " particle"], parameters: Parameters
+    ) -> Float[Array, " particle"]:
+        """A(V) of all dust in front of each star, mag; `layers`: of its own."""
+        own = jnp.zeros_like(like) if layers is None else layers.sum(axis=1)
         screen = None if self.screen is None else screen_a_v(parameters)
         return own if screen is None else own + screen
 
