@@ -37,20 +37,57 @@ function colorTable(name) {
   return table;
 }
 
+const SOFTENING = 10; // asinh: linear below 1 / SOFTENING of the range, logarithmic above
+
 /** Where a value lies on a scale: 0 at its low end, 1 at its high end, NaN where it has no colour. */
-function scaleFraction(scale, value) {
-  if (!scale.logarithmic) return (value - scale.low) / (scale.high - scale.low);
-  return value > 0 ? Math.log(value / scale.low) / Math.log(scale.high / scale.low) : NaN;
+function scaleFraction({ low, high, stretch, colors }, value) {
+  if (stretch === "log") return value > 0 ? Math.log(value / low) / Math.log(high / low) : NaN;
+  const fraction = (value - low) / (high - low);
+  if (stretch !== "asinh") return fraction;
+  const curve = (part) => Math.asinh(SOFTENING * part) / Math.asinh(SOFTENING);
+  return colors === DIVERGING ? (1 + curve(2 * fraction - 1)) / 2 : curve(fraction);
+}
+
+const DIVERGING = "RdBu_r";
+
+/** The scale of an image as it was chosen: {stretch, colors, percent, low, high}, each its own where it is missing. */
+function chosenScale(image, look = {}) {
+  const own = image.scale;
+  const stretch = look.stretch || own.stretch;
+  const limits = look.percent ? percentiles(image, look.percent) : [own.low, own.high];
+  let [low, high] = [look.low ?? limits[0], look.high ?? limits[1]];
+  if (stretch === "log" && !(low > 0)) low = Math.max(faintest(image.values), high * 1e-4);
+  if (!(high > low)) high = low + (Math.abs(low) || 1);
+  return { colors: look.colors || own.colors, low, high, stretch };
+}
+
+/** The limits that leave out the same share at both ends; of velocities and the like, around their middle. */
+function percentiles({ values, scale }, percent) {
+  const middle = scale.colors === DIVERGING ? (scale.low + scale.high) / 2 : null;
+  const found = values.filter(Number.isFinite).map((value) => (middle === null ? value : Math.abs(value - middle)));
+  if (!found.length) return [scale.low, scale.high];
+  const sorted = found.sort();
+  const at = (share) => {
+    const place = share * (sorted.length - 1);
+    const below = Math.floor(place);
+    return sorted[below] + (place - below) * (sorted[Math.min(below + 1, sorted.length - 1)] - sorted[below]);
+  };
+  const out = (1 - percent / 100) / 2;
+  return middle === null ? [at(out), at(1 - out)] : [middle - at(1 - 2 * out), middle + at(1 - 2 * out)];
+}
+
+function faintest(values) {
+  return values.reduce((least, value) => (value > 0 && value < least ? value : least), Infinity);
 }
 
 /** Logarithmic colours for light, from its faintest value, or the noise, to its peak (as the pictures have them). */
 function brightnessScale(values) {
   const found = values.filter(Number.isFinite);
   const peak = found.reduce((a, b) => Math.max(a, b), 0);
-  if (peak <= 0) return { colors: "magma", low: 0, high: 1, logarithmic: false };
+  if (peak <= 0) return { colors: "magma", low: 0, high: 1, stretch: "linear" };
   const negative = found.filter((value) => value < 0);
   const noise = negative.length ? Math.sqrt(negative.reduce((sum, v) => sum + v * v, 0) / negative.length) : 0;
-  const faintest = found.reduce((a, b) => (b > 0 ? Math.min(a, b) : a), peak);
-  const low = Math.max(faintest, noise, peak * 1e-4);
-  return { colors: "magma", low: low < peak ? low : 0, high: peak, logarithmic: low < peak };
+  const low = Math.max(faintest(found), noise, peak * 1e-4);
+  const [from, stretch] = low < peak ? [low, "log"] : [0, "linear"];
+  return { colors: "magma", low: from, high: peak, stretch };
 }

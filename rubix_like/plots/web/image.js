@@ -1,4 +1,4 @@
-// The image of the field: colours, axes in arcsec, colour bar, directions, scale bar, cursor and pins.
+// The image of the field: colours, axes in arcsec, colour bar, directions, scale bar, contours, cursor and apertures.
 
 const IMAGE_MARGIN = { left: 46, right: 88, top: 10, bottom: 40 };
 
@@ -6,27 +6,29 @@ function imageView(cube, canvas) {
   let box = { left: 0, top: 0, width: 1, height: 1 };
   const [left, right, bottom, top] = cube.extent;
 
-  function draw(image, cursor, pins) {
+  /** `scale`: of its colours; `apertures`: [{shape, x, y, radius, to, color}]; `levels`: {values, at} of contours. */
+  function draw(image, scale, cursor, apertures, levels) {
     const margin = IMAGE_MARGIN;
     const width = Math.max(canvas.clientWidth - margin.left - margin.right, 60);
     const height = Math.min(Math.max((width * cube.n_y) / cube.n_x, 40), 900);
     box = { left: margin.left, top: margin.top, width, height };
     const context = prepare(canvas, height + margin.top + margin.bottom);
-    paint(context, image);
+    paint(context, image, scale);
+    if (levels) drawContours(context, levels);
     drawAxes(context);
-    drawColorBar(context, image);
+    drawColorBar(context, image, scale);
     drawSky(context);
-    for (const pin of pins) mark(context, pin, pin.color, 3);
-    if (cursor) mark(context, cursor, "#ffffff", 1.5);
+    for (const aperture of apertures) outline(context, aperture);
+    mark(context, cursor, "#ffffff", 1.5);
   }
 
-  function paint(context, image) {
+  function paint(context, image, scale) {
     const picture = new ImageData(cube.n_x, cube.n_y);
-    const table = colorTable(image.scale.colors);
+    const table = colorTable(scale.colors);
     const none = image.kind === "brightness" ? [0, 0, 0] : color("none").match(/\w\w/g).map((word) => parseInt(word, 16));
     image.values.forEach((value, index) => {
       const place = cube.n_x * (cube.n_y - 1 - Math.floor(index / cube.n_x)) + (index % cube.n_x);
-      const fraction = scaleFraction(image.scale, value);
+      const fraction = scaleFraction(scale, value);
       const start = 3 * Math.round(255 * Math.min(Math.max(fraction, 0), 1));
       const rgb = Number.isNaN(fraction) ? none : table.subarray(start, start + 3);
       picture.data.set([...rgb, 255], 4 * place);
@@ -60,9 +62,9 @@ function imageView(cube, canvas) {
     verticalText(context, cube.north_is_up ? "North (arcsec)" : "offset (arcsec)", 9, box.top + box.height / 2);
   }
 
-  function drawColorBar(context, image) {
+  function drawColorBar(context, image, scale) {
     const x = box.left + box.width + 10;
-    const table = colorTable(image.scale.colors);
+    const table = colorTable(scale.colors);
     for (let row = 0; row < box.height; row++) {
       const start = 3 * Math.round(255 * (1 - row / box.height));
       context.fillStyle = `rgb(${table.subarray(start, start + 3).join(" ")})`;
@@ -73,13 +75,37 @@ function imageView(cube, canvas) {
     context.fillStyle = color("ink");
     context.textAlign = "left";
     context.textBaseline = "middle";
-    const { low, high, logarithmic } = image.scale;
-    for (const value of logarithmic ? logTicks(low, high) : ticks(low, high, 5)) {
-      const y = box.top + (1 - scaleFraction(image.scale, value)) * box.height;
+    let free = Infinity; // above it there is room for the next number
+    for (const value of scale.stretch === "log" ? logTicks(scale.low, scale.high) : ticks(scale.low, scale.high, 5)) {
+      const y = box.top + (1 - scaleFraction(scale, value)) * box.height;
+      if (y > free) continue;
+      free = y - 13;
       line(context, x + 12, y, x + 8, y);
       context.fillText(words(value, 3), x + 16, y);
     }
-    verticalText(context, image.unit, canvas.clientWidth - 9, box.top + box.height / 2);
+    const stretch = scale.stretch === "linear" ? "" : `${image.unit ? ", " : ""}${scale.stretch} scale`;
+    verticalText(context, image.unit + stretch, canvas.clientWidth - 9, box.top + box.height / 2, box.height + 16);
+  }
+
+  function drawContours(context, { values, at }) {
+    for (const [style, width] of [["rgb(0 0 0 / 55%)", 2.5], ["#ffffff", 1]]) {
+      context.strokeStyle = style;
+      context.lineWidth = width;
+      context.beginPath();
+      for (const level of at) {
+        for (const [x0, y0, x1, y1] of contour(cube, values, level)) {
+          context.moveTo(...placeIn(x0, y0));
+          context.lineTo(...placeIn(x1, y1));
+        }
+      }
+      context.stroke();
+    }
+    context.lineWidth = 1;
+  }
+
+  /** Canvas pixels of a position in spaxels: whole numbers are their centres. */
+  function placeIn(x, y) {
+    return [box.left + ((x + 0.5) / cube.n_x) * box.width, box.top + (1 - (y + 0.5) / cube.n_y) * box.height];
   }
 
   /** Arrows towards North and East in the lower right, a scale bar in the lower left, legible on any colour. */
@@ -119,30 +145,50 @@ function imageView(cube, canvas) {
 
   /** A frame around a spaxel, at least 8 pixels wide. */
   function mark(context, { x, y }, style, width) {
+    const [frame, tall] = [Math.max(box.width / cube.n_x, 8), Math.max(box.height / cube.n_y, 8)];
+    const [left, top] = placeIn(x, y);
+    twice(context, style, width, () => context.strokeRect(left - frame / 2, top - tall / 2, frame, tall));
+  }
+
+  function outline(context, { shape, x, y, radius, to, color: style }) {
+    if (shape === "spaxel") return mark(context, { x, y }, style, 3);
     const [wide, high] = [box.width / cube.n_x, box.height / cube.n_y];
-    const [frame, tall] = [Math.max(wide, 8), Math.max(high, 8)];
-    const corner = [box.left + (x + 0.5) * wide - frame / 2, box.top + (cube.n_y - y - 0.5) * high - tall / 2];
+    return twice(context, style, 2.5, () => {
+      if (shape === "circle") {
+        context.beginPath();
+        context.ellipse(...placeIn(x, y), radius * wide, radius * high, 0, 0, 2 * Math.PI);
+        context.stroke();
+      } else {
+        const corner = placeIn(Math.min(x, to.x) - 0.5, Math.max(y, to.y) + 0.5);
+        context.strokeRect(...corner, (Math.abs(x - to.x) + 1) * wide, (Math.abs(y - to.y) + 1) * high);
+      }
+    });
+  }
+
+  /** On a black edge, so that it is seen on any colour; within the picture. */
+  function twice(context, style, width, stroke) {
+    context.save();
+    context.beginPath();
+    context.rect(box.left - 4, box.top - 4, box.width + 8, box.height + 8);
+    context.clip();
     for (const [ink, thickness] of [["#000000", width + 2], [style, width]]) {
       context.strokeStyle = ink;
       context.lineWidth = thickness;
-      context.strokeRect(...corner, frame, tall);
+      stroke();
     }
-    context.lineWidth = 1;
+    context.restore();
   }
 
-  /** The spaxel under the pointer, or null beside the image. */
+  /** The position under the pointer in spaxels (whole numbers are centres), and the spaxel there or nearest to it. */
   function spaxelAt(event) {
-    const x = Math.floor(((event.offsetX - box.left) / box.width) * cube.n_x);
-    const y = cube.n_y - 1 - Math.floor(((event.offsetY - box.top) / box.height) * cube.n_y);
-    return x >= 0 && x < cube.n_x && y >= 0 && y < cube.n_y ? { x, y } : null;
+    const at = {
+      x: ((event.offsetX - box.left) / box.width) * cube.n_x - 0.5,
+      y: (1 - (event.offsetY - box.top) / box.height) * cube.n_y - 0.5,
+    };
+    const nearest = (value, count) => Math.min(Math.max(Math.round(value), 0), count - 1);
+    const spaxel = { x: nearest(at.x, cube.n_x), y: nearest(at.y, cube.n_y) };
+    return { spaxel, at, inside: Math.abs(spaxel.x - at.x) <= 0.5 && Math.abs(spaxel.y - at.y) <= 0.5 };
   }
 
   return { draw, spaxelAt, box: () => box };
-}
-
-function line(context, x0, y0, x1, y1) {
-  context.beginPath();
-  context.moveTo(x0, y0);
-  context.lineTo(x1, y1);
-  context.stroke();
 }

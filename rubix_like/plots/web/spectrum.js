@@ -1,4 +1,4 @@
-// The spectra: lines with their one-sigma bands, the chosen band, the wavelength under the pointer.
+// The spectra: lines with their one-sigma bands, the chosen band, marks of lines, the wavelength under the pointer.
 
 const SPECTRUM_MARGIN = { left: 70, right: 12, top: 12, bottom: 40 };
 
@@ -7,8 +7,11 @@ function spectrumView(cube, canvas) {
   let range = [cube.edges[0], cube.edges[cube.n_wave]];
   let limits = [0, 1];
 
-  /** `lines`: [{flux, sigma, color}], the last one on top; `view`: shown wavelengths; `bin`: the marked bin. */
-  function draw(lines, view, band, bin) {
+  /**
+   * `lines`: [{flux, sigma, color}], the last one on top; `view`: shown wavelengths; `bands`: [{range, color}];
+   * `bin`: the marked bin; `marks`: [{name, wavelength, kind}] of spectral lines.
+   */
+  function draw(lines, view, bands, bin, marks) {
     const margin = SPECTRUM_MARGIN;
     const width = Math.max(canvas.clientWidth - margin.left - margin.right, 60);
     box = { left: margin.left, top: margin.top, width, height: Math.min(Math.max(width * 0.45, 200), 380) };
@@ -19,9 +22,10 @@ function spectrumView(cube, canvas) {
     context.beginPath();
     context.rect(box.left, box.top, box.width, box.height);
     context.clip();
-    drawBand(context, band);
+    for (const band of bands) drawBand(context, band);
     drawGrid(context);
     for (const spectrum of lines) drawLine(context, spectrum);
+    drawMarks(context, marks);
     drawCursor(context, lines, bin);
     context.restore();
     drawLabels(context);
@@ -47,7 +51,7 @@ function spectrumView(cube, canvas) {
     const [first, last] = shown();
     for (const { flux, sigma } of lines) {
       for (let bin = first; bin < last; bin++) {
-        const width = sigma ? sigma[bin] : 0;
+        const width = (sigma && sigma[bin]) || 0; // none where sigma is NaN
         if (flux[bin] - width < low) low = flux[bin] - width;
         if (flux[bin] + width > high) high = flux[bin] + width;
       }
@@ -57,10 +61,33 @@ function spectrumView(cube, canvas) {
     return [low - edge, high + edge];
   }
 
-  function drawBand(context, band) {
-    if (!band) return;
-    context.fillStyle = color("band");
-    context.fillRect(xOf(band[0]), box.top, Math.max(xOf(band[1]) - xOf(band[0]), 1), box.height);
+  function drawBand(context, { range: [low, high], color: style }) {
+    context.fillStyle = style;
+    context.fillRect(xOf(low), box.top, Math.max(xOf(high) - xOf(low), 1), box.height);
+  }
+
+  /** Dashed lines; names where there is room, the first marks' first: of emission at the top, of absorption at the foot. */
+  function drawMarks(context, marks) {
+    const named = { emission: [], absorption: [] };
+    context.save();
+    context.setLineDash([4, 4]);
+    context.textBaseline = "bottom";
+    for (const { name, wavelength, kind } of marks) {
+      const x = xOf(wavelength);
+      if (x < box.left || x > box.left + box.width) continue;
+      context.strokeStyle = color(kind);
+      context.fillStyle = color(kind);
+      line(context, x, box.top, x, box.top + box.height);
+      if (x < box.left + 13 || named[kind].some((other) => Math.abs(x - other) < 14)) continue;
+      named[kind].push(x);
+      context.save();
+      context.textAlign = kind === "emission" ? "right" : "left";
+      context.translate(x - 1, kind === "emission" ? box.top + 4 : box.top + box.height - 4);
+      context.rotate(-Math.PI / 2);
+      context.fillText(name, 0, 0);
+      context.restore();
+    }
+    context.restore();
   }
 
   function drawGrid(context) {
@@ -104,7 +131,7 @@ function spectrumView(cube, canvas) {
     context.fillStyle = style;
     context.beginPath();
     for (let bin = first; bin < last; bin++) {
-      if (Number.isNaN(flux[bin])) continue;
+      if (Number.isNaN(flux[bin]) || Number.isNaN(sigma[bin])) continue;
       const [left, right] = [xOf(cube.edges[bin]), xOf(cube.edges[bin + 1])];
       const top = yOf(flux[bin] + sigma[bin]);
       context.rect(left, top, right - left, yOf(flux[bin] - sigma[bin]) - top);
@@ -139,14 +166,18 @@ function spectrumView(cube, canvas) {
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const value of yTicks()) context.fillText(words(value, 4), box.left - 6, yOf(value));
-    verticalText(context, cube.flux_unit, 10, box.top + box.height / 2);
+    verticalText(context, cube.flux_unit, 10, box.top + box.height / 2, box.height);
+  }
+
+  /** How far along the axis the pointer is, from 0 to 1. */
+  function fractionAt(event) {
+    return Math.min(Math.max((event.offsetX - box.left) / box.width, 0), 1);
   }
 
   /** The wavelength under the pointer, within the shown range. */
   function wavelengthAt(event) {
-    const fraction = Math.min(Math.max((event.offsetX - box.left) / box.width, 0), 1);
-    return range[0] + fraction * (range[1] - range[0]);
+    return range[0] + fractionAt(event) * (range[1] - range[0]);
   }
 
-  return { draw, wavelengthAt, xOf, yOf };
+  return { draw, wavelengthAt, fractionAt, xOf, yOf };
 }

@@ -1,8 +1,13 @@
-// What both canvases need: sizes, ticks, numbers in words.
+// What both canvases need: sizes, ticks, lines, numbers in words.
+
+const byId = (id) => document.getElementById(id);
+
+/** Pixels per CSS pixel of what is drawn; 0: the screen's own. Pictures for export have more. */
+const sharpness = { ratio: 0 };
 
 /** The 2-D context of a canvas of `height` CSS pixels, scaled so that lengths are CSS pixels; cleared. */
 function prepare(canvas, height) {
-  const ratio = window.devicePixelRatio || 1;
+  const ratio = sharpness.ratio || window.devicePixelRatio || 1;
   const width = canvas.clientWidth;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -64,13 +69,20 @@ function signed(value, digits) {
   return (value < 0 ? "−" : "+") + Math.abs(value).toFixed(digits);
 }
 
-/** Text turned by a quarter, reading upwards, centred at (x, y). */
-function verticalText(context, text, x, y) {
+/** Text turned by a quarter, reading upwards, centred at (x, y), narrower letters where it is longer than `room`. */
+function verticalText(context, text, x, y, room) {
   context.save();
   context.translate(x, y);
   context.rotate(-Math.PI / 2);
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.fillText(text, 0, 0);
+  context.fillText(text, 0, 0, room);
   context.restore();
+}
+
+function line(context, x0, y0, x1, y1) {
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.lineTo(x1, y1);
+  context.stroke();
 }
