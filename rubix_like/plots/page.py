@@ -259,7 +259,7 @@ def _notes(blocks: Blocks, cube: Cube) -> str:
 
 def _facts(cube: Cube) -> str:
     """The run as rows of a table, escaped."""
-    rows = [("numbers of this page", _rounding(cube), "")]
+    rows: list[tuple[str, str, Any]] = [("numbers of this page", "", _rounding(cube))]
     rows += [(key.replace("_", " "), comment, cube.meta.get(key)) for _, key, comment in META_CARDS]
     rows += [("note", "", value) for key, value in cube.meta.items() if key.startswith("note_")]
     return "".join(
@@ -275,5 +275,5 @@ def _rounding(cube: Cube) -> str:
     of_range = f"1/{2 * (MASKED - 1)} of the range of a spectrum"
     if cube.variance is None:
         return f"rounded by at most {of_range}"
-    noise, of_sigma = (f"1/{round(2 / step)} of its median σ" for step in (FLUX_STEP, SIGMA_STEP))
-    return f"flux rounded by at most {noise}, σ by {of_sigma}, or by {of_range} where that is more"
+    flux, sigma = (round(2 / step) for step in (FLUX_STEP, SIGMA_STEP))
+    return f"flux rounded by at most 1/{flux}, σ by 1/{sigma} of a spectrum's median σ, or by {of_range} if more"

@@ -511,6 +511,11 @@ def test_stretch_colours_and_percentiles(page, cube):
     scale = page.run("return chosenScale(page.shownImage(), page.state.looks[1])")
     assert scale["low"] == pytest.approx(-scale["high"], rel=1e-6)
     page.element("contours").click()
+    page.keys("image-choice", "white")
+    page.fill("look-low", -2)
+    page.fill("look-high", -1)
+    page.choose("stretch", "log")
+    assert page.run("return chosenScale(page.shownImage(), page.state.looks[0]).stretch") == "linear", "nothing above 0"
 
 
 def test_a_slice_and_a_band_less_its_sides(page, cube):
@@ -534,6 +539,17 @@ def test_pictures_are_saved(page, tmp_path):
         width = page.run(f"return byId('{name.removesuffix('.png')}').clientWidth")
         assert shape[1] == 3 * width, "three times as sharp as on the screen"
     assert page.run("return document.getElementById('image').width") == page.run("return byId('image').clientWidth")
+
+
+def test_a_page_that_the_browser_saved(browser, cube, page, tmp_path):
+    saved = tmp_path / "saved.html"
+    saved.write_text(page.run("return '<!doctype html>' + document.documentElement.outerHTML"), encoding="utf-8")
+    options = page.run("return [byId('image-choice').length, byId('colors').length]")
+    again = Page(browser, saved)
+    assert again.run("return [byId('image-choice').length, byId('colors').length]") == options
+    again.mouse("image", again.spaxel(3, 2))
+    assert again.text("read-spaxel") == "3, 2"
+    assert all("inline style" in entry["message"] for entry in again.errors()), "sizes of canvases, which it sets again"
 
 
 def test_fingers(browser, cube, tmp_path):

@@ -53,10 +53,14 @@ const DIVERGING = "RdBu_r";
 /** The scale of an image as it was chosen: {stretch, colors, percent, low, high}, each its own where it is missing. */
 function chosenScale(image, look = {}) {
   const own = image.scale;
-  const stretch = look.stretch || own.stretch;
+  let stretch = look.stretch || own.stretch;
   const limits = look.percent ? percentiles(image, look.percent) : [own.low, own.high];
   let [low, high] = [look.low ?? limits[0], look.high ?? limits[1]];
-  if (stretch === "log" && !(low > 0)) low = Math.max(faintest(image.values), high * 1e-4);
+  if (stretch === "log" && !(low > 0)) {
+    const positive = Math.max(faintest(image.values), high * 1e-4);
+    if (positive < high) low = positive;
+    else stretch = "linear"; // nothing is above 0
+  }
   if (!(high > low)) high = low + (Math.abs(low) || 1);
   return { colors: look.colors || own.colors, low, high, stretch };
 }

@@ -269,6 +269,8 @@ async function startPage() {
 
   function fillChoices() {
     const choice = byId("image-choice");
+    choice.replaceChildren(); // in a page that a browser saved they are there
+    byId("colors").length = 1;
     const lines = {};
     cube.images.forEach((entry, index) => {
       if (entry.line && !lines[entry.line]) {
@@ -370,7 +372,7 @@ async function startPage() {
   window.addEventListener("resize", () => change({}));
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => change({}));
   draw();
-  byId("reading").remove();
+  byId("reading").hidden = true;
   return page;
 }
 

@@ -9,17 +9,12 @@ async function unpack(text) {
   return new Response(stream).arrayBuffer();
 }
 
-/** The text of an element, which then leaves the page: its numbers are in the memory once. */
-function take(id) {
-  const text = byId(id).textContent;
-  byId(id).remove();
-  return text;
-}
+const textOf = (id) => document.getElementById(id).textContent;
 
 async function readCube() {
-  const cube = JSON.parse(take("cube-data"));
+  const cube = JSON.parse(textOf("cube-data"));
   const count = cube.n_x * cube.n_y;
-  const values = new Float32Array(await unpack(take("images-data")));
+  const values = new Float32Array(await unpack(textOf("images-data")));
   return {
     ...cube,
     wavelength: new Float64Array(await unpack(cube.wavelength)),
@@ -33,7 +28,7 @@ async function readCube() {
 
 /** Codes of 16 bits with the lowest value and the step of every spaxel, as plots/page_layers.py packs them. */
 async function readLayer({ n_y, n_x, n_wave }, id, { low, step }) {
-  const bytes = new Uint8Array(await unpack(take(id)));
+  const bytes = new Uint8Array(await unpack(textOf(id)));
   const codes = new Uint16Array(n_y * n_x * n_wave);
   const row = n_x * n_wave;
   for (let start = 0; start < codes.length; start += row) {

@@ -84,6 +84,10 @@ function spectrumView(cube, canvas) {
       context.textAlign = kind === "emission" ? "right" : "left";
       context.translate(x - 1, kind === "emission" ? box.top + 4 : box.top + box.height - 4);
       context.rotate(-Math.PI / 2);
+      context.setLineDash([]);
+      context.lineWidth = 4;
+      context.strokeStyle = color("panel");
+      context.strokeText(name, 0, 0);
       context.fillText(name, 0, 0);
       context.restore();
     }
