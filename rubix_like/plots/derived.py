@@ -155,4 +155,5 @@ def _image(index: int, hdu: Any) -> SkyImage:
     name = (hdu.name or f"image {index}") + (f" {hdu.ver}" if hdu.ver > 1 else "")
     unit = unit_label(str(hdu.header.get("BUNIT", "")))
     values, line = np.array(hdu.data, dtype=np.float64), str(hdu.header.get(LINE_CARD, ""))
-    return SkyImage(words or name.replace("_", " "), values, unit, line=line)
+    kind: Kind = "value" if not line else "line_flux" if "erg" in unit else "line_value"
+    return SkyImage(words or name.replace("_", " "), values, unit, kind, line)

@@ -43,7 +43,7 @@ def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | No
         middle: Any = {"ha": "center", "va": "center", "transform": axes.transAxes, "color": "white" if light else INK}
         axes.text(0.5, 0.5, "no values", **middle)
     bar = axes.figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.02, extend=extend)
-    bar.set_label(image.unit, parse_math=False)
+    bar.set_label(", ".join(filter(None, (image.unit, "log scale" * scale.logarithmic))), parse_math=False)
     pale = scale.colors in ("RdBu_r", "Greys_r")
     _finish(axes, sky, *((INK, "white") if pale else ("white", "black")))
 

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-Kind = Literal["brightness", "velocity", "deviation", "share", "value"]
-"""What an image shows: light; km/s around a mean; anything around 0; percent; anything else."""
+Kind = Literal["brightness", "velocity", "deviation", "share", "value", "line_flux", "line_value"]
+"""What an image shows: light; km/s around a mean; anything around 0; percent; anything else; the light of a line or
+beside it, logarithmic for every line; what else there is of a line, linear for every line."""
 
 WIDE_RANGE: float = 30.0
 """Positive values whose 99th percentile is further above their median than this have a logarithmic scale."""
@@ -41,7 +42,9 @@ def scale_of(values: Float[ndarray, "y x"], kind: Kind) -> Scale:
         return _around(middle, float(np.percentile(np.abs(found - middle), 98)), 1.0)
     if kind == "deviation":
         return _around(0.0, float(np.percentile(np.abs(found), 98)), 1.0)
-    return _values(found)
+    if kind == "line_flux":
+        return _logarithmic(found, float(found.max()))
+    return _values(found, may_be_logarithmic=kind == "value")
 
 
 def _brightness(found: Float[ndarray, " spaxel"]) -> Scale:
@@ -55,17 +58,29 @@ def _brightness(found: Float[ndarray, " spaxel"]) -> Scale:
     return Scale("magma", low, peak, logarithmic=True) if low < peak else Scale("magma", 0.0, peak)
 
 
-def _values(found: Float[ndarray, " spaxel"]) -> Scale:
+def _values(found: Float[ndarray, " spaxel"], *, may_be_logarithmic: bool) -> Scale:
     """1st to 99th percentile; around 0 where both signs matter, logarithmic where the values span decades."""
     low, high = (float(value) for value in np.percentile(found, (1, 99)))
     if low < -0.1 * high and high > -0.1 * low:
         return _around(0.0, max(-low, high), 0.0)
     positive = found[found > 0]
-    if low >= 0 and positive.size and high > WIDE_RANGE * float(np.median(positive)):
-        return Scale("cividis", max(float(positive.min()), high * DECADES), high, logarithmic=True)
+    wide = low >= 0 and positive.size and high > WIDE_RANGE * float(np.median(positive))
+    if may_be_logarithmic and wide:
+        return _logarithmic(found, high)
     if low == high:
         low, high = min(low, 0.0), max(high, 0.0)
     return Scale("viridis", low, high if high > low else low + 1.0)
+
+
+def _logarithmic(found: Float[ndarray, " spaxel"], high: float) -> Scale:
+    """From the faintest positive value, or `DECADES` of the high one; linear where there is no such range."""
+    positive = found[found > 0]
+    low = max(float(positive.min()), high * DECADES) if positive.size else high
+    return (
+        Scale("cividis", low, high, logarithmic=True)
+        if low < high
+        else Scale("cividis", 0.0, high if high > 0 else 1.0)
+    )
 
 
 def _around(middle: float, half: float, smallest: float) -> Scale:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+from matplotlib.figure import Figure
 from small import make_cube, noisy_cube
 
 from rubix_like.cli.main import main
@@ -19,6 +20,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage, band_image, cube_images, light_image, read_sky_images
 from rubix_like.plots.figure import save_figure
+from rubix_like.plots.images import draw_images
 from rubix_like.plots.page import write_page
 from rubix_like.plots.scales import scale_of
 from rubix_like.plots.sky_offsets import scale_bar, sky_of
@@ -144,6 +146,32 @@ def test_scales():
     assert scale_of(values, "share").high == 100.0
     flat = scale_of(np.full((2, 2), 3.0), "value")
     assert flat.low < flat.high
+    for values in (np.geomspace(1.0, 1e6, 101)[None], np.linspace(1.0, 5.0, 101)[None]):
+        assert scale_of(values, "line_flux").logarithmic
+        assert not scale_of(values, "line_value").logarithmic
+    dark = scale_of(np.zeros((2, 2)), "line_flux")
+    assert (dark.low, dark.high, dark.logarithmic) == (0.0, 1.0, False)
+
+
+def test_maps_of_lines_have_one_rule(tmp_path):
+    """Their light is logarithmic, the rest linear, whatever the values of one line are; the colour bar says which."""
+    faint, strong = np.geomspace(1.0, 1e6, 30).reshape(5, 6), np.linspace(1.0, 2.0, 30).reshape(5, 6)
+    path = write_maps(
+        tmp_path / "maps.fits",
+        A=(faint, "10**-20 erg s-1 cm-2", ""),
+        B=(strong, "10**-20 erg s-1 cm-2", ""),
+        C=(faint, "Angstrom", ""),
+    )
+    with fits.open(path, mode="update") as hdus:
+        for hdu in hdus[1:]:
+            hdu.header["LINE"] = "Ha"
+    images = read_sky_images(path, Footprint(5, 6, 0.2))
+    assert [image.scale.logarithmic for image in images] == [True, True, False]
+    figure = Figure()
+    panels = draw_images(figure, images, sky_of(noisy_cube()), 3)
+    assert len(panels) == 3
+    labels = [axes.get_ylabel() for axes in figure.axes[3:]]
+    assert labels == ["10⁻²⁰ erg s⁻¹ cm⁻², log scale"] * 2 + ["Å"]
 
 
 @pytest.mark.parametrize(
