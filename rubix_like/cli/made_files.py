@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import rubix_like as rl
 from rubix_like.readers.inspection.report import Inspection
 from rubix_like.readers.inspection.text import inspection_text
+from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.writers import (
     CUBE,
@@ -37,6 +38,7 @@ _MADE_OF: Mapping[str, str] = {
 
 
 _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
+_PLANE_FACTS = "rubix_like.cube.files.stored_planes:plane_facts"
 _READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
 _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 """Imported for files of ours alone: those of galaxies do not need what cubes do."""
@@ -74,7 +76,9 @@ def _cube(path: Path) -> MadeFile:
     cube = rl.Cube.read(path)
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     _, *lines = found_at(_SUMMARY_LINES)(cube, path, {})
-    return MadeFile(_facts(cube.meta, path, "Cube"), [*lines, *notes])
+    maps = beside(path, "_maps.fits")
+    there = {"maps": maps.name if maps.is_file() else f"none beside it ({maps.name})"}
+    return MadeFile({**found_at(_PLANE_FACTS)(path), **there, **_facts(cube.meta, path, "Cube")}, [*lines, *notes])
 
 
 def _maps(path: Path) -> MadeFile:

@@ -22,6 +22,9 @@ WRITERS = {
     "cube.fits": CUBE.write,
     "cube.fits.gz": CUBE.write,
     "cube.h5": CUBE.write,
+    "rice.fits": lambda path: CUBE.write(path, compression="rice", quantize=16),
+    "gzip.h5": lambda path: make_cube().write(path, compression="gzip"),
+    "plain.fits": lambda path: make_cube(mask=np.zeros((3, 5, 4), np.int32)).write(path),
     "manga.fits": lambda path: make_cube(medium="vacuum", variance=CUBE.variance).write(path, layout="manga"),
     "cube_maps.fits": lambda path: make_maps().write(path),
     "fit.h5": lambda path: fit_result().write(path),
@@ -29,6 +32,7 @@ WRITERS = {
     "library.h5": lambda path: shutil.copy(resource("data", "popstar"), path),
     "lines.h5": lambda path: shutil.copy(resource("data", "mappings-hii"), path),
 }
+PLANES = "planes         DATA (flux, float32), STAT (variance, float32), DQ (mask, uint8), VAR (the variance again"
 MADE = ["galaxy         disc", "instrument     MUSE", "redshift       0.05", "pipeline       stellar", "Note: a note"]
 
 
@@ -43,8 +47,28 @@ def made(tmp_path, monkeypatch):
     ("name", "lines"),
     [
         ("cube.fits", ["kind           cube", WRITTEN, *MADE, SIZE, "Look at it: rubix-like plot cube.fits --html"]),
-        ("cube.fits.gz", ["kind           cube", WRITTEN, SIZE]),
-        ("cube.h5", ["kind           cube", WRITTEN, *MADE, SIZE, "Look at it: rubix-like plot cube.h5 --html"]),
+        ("cube.fits.gz", ["kind           cube", WRITTEN, SIZE, "compression    gzip of the whole file"]),
+        ("rice.fits", [PLANES, "compression    rice_1 of DATA, DQ, gzip_2 of STAT, VAR"]),
+        (
+            "gzip.h5",
+            [
+                "planes         flux (float32), mask (int32)",
+                "compression    gzip",
+                "maps           none beside it (gzip_m",
+            ],
+        ),
+        ("plain.fits", ["planes         DATA (flux, float32), no variance: no noise model, no mask: no voxel is"]),
+        (
+            "cube.h5",
+            [
+                "compression    none",
+                "kind           cube",
+                WRITTEN,
+                *MADE,
+                SIZE,
+                "Look at it: rubix-like plot cube.h5 --html",
+            ],
+        ),
         ("manga.fits", ["kind        cube for other programs", "layout      manga", "Open it with:"]),
         (
             "cube_maps.fits",

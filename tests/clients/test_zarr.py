@@ -22,6 +22,7 @@ from rubix_like.cli.main import main
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import Part, in_parts
 from rubix_like.cube.files.cube_files import write_cube
+from rubix_like.cube.files.stored_planes import plane_facts
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import check_writable, remove_stale
 from rubix_like.runtime.files.writers import CUBE, written_by_us
@@ -46,6 +47,7 @@ def test_everything_comes_back_as_it_was(zarr, tmp_path, dtype, compression):
         assert np.asarray(first).tobytes() == np.asarray(second).tobytes()
     assert {key: type(value) for key, value in again.meta.items()} == {k: type(v) for k, v in cube.meta.items()}
     assert os.listdir(tmp_path) == ["cube.zarr"]
+    assert plane_facts(tmp_path / "cube.zarr")["compression"] == compression
 
 
 def test_a_bare_cube_and_one_in_parts(zarr, tmp_path):
