@@ -534,10 +534,17 @@ def test_a_slice_and_a_band_less_its_sides(page, cube):
 
 
 def test_pictures_are_saved(page, tmp_path):
+    page.mouse("image", page.spaxel(2, 2), "click")
     for button, name in (("save-image", "image.png"), ("save-spectrum", "spectrum.png")):
-        shape = image.imread(save(page, tmp_path, button, name)).shape
-        width = page.run(f"return byId('{name.removesuffix('.png')}').clientWidth")
-        assert shape[1] == 3 * width, "three times as sharp as on the screen"
+        saved = image.imread(save(page, tmp_path, button, name))[..., :3] * 255
+        canvas = f"byId('{name.removesuffix('.png')}')"
+        width, height = page.run(f"return [{canvas}.clientWidth, {canvas}.clientHeight]")
+        wanted = (3 * (height + 48), 3 * width)
+        np.testing.assert_allclose(
+            saved.shape[:2], wanted, atol=2, err_msg="three times as sharp, below two rows of text"
+        )
+        label = np.abs(saved[60:120] - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
+        assert label.sum() > 100, "in the colour of the pinned spaxel"
     assert page.run("return document.getElementById('image').width") == page.run("return byId('image').clientWidth")
 
 

@@ -9,8 +9,8 @@ function saveFile(name, blob) {
 }
 
 /**
- * Spectra [{label, flux, sigma, count}] (`how` they are made of spaxels) as comma-separated values: wavelength, then flux, sigma and number of spaxels of
- * each; comments after #. Voxels without a value are empty.
+ * Spectra [{label, flux, sigma, count}] (`how` they are made of spaxels) as comma-separated values: wavelength, then
+ * flux, sigma and number of spaxels of each; comments after #. Voxels without a value are empty.
  */
 function spectraText(cube, spectra, how) {
   const cell = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(9))) : "");
@@ -32,20 +32,23 @@ function spectraText(cube, spectra, how) {
   return lines.join("\n") + "\n";
 }
 
-/** Draw again with three times the pixels, and save the canvas below a title. */
-function savePicture(name, canvas, title, draw) {
+/** Draw again with three times the pixels; save the canvas below a title and the apertures' labels, in their colours. */
+function savePicture(name, canvas, title, pins, draw) {
   sharpness.ratio = 3;
   draw();
   const picture = document.createElement("canvas");
-  const room = 26 * sharpness.ratio;
-  [picture.width, picture.height] = [canvas.width, canvas.height + room];
+  const rows = [{ label: title, color: color("ink") }, ...pins];
+  const [row, edge] = [20 * sharpness.ratio, 8 * sharpness.ratio];
+  [picture.width, picture.height] = [canvas.width, canvas.height + rows.length * row + edge];
   const context = picture.getContext("2d");
   context.fillStyle = color("page");
   context.fillRect(0, 0, picture.width, picture.height);
-  context.fillStyle = color("ink");
   context.font = `${13 * sharpness.ratio}px system-ui, sans-serif`;
-  context.fillText(title, 8 * sharpness.ratio, 18 * sharpness.ratio, picture.width - 16 * sharpness.ratio);
-  context.drawImage(canvas, 0, room);
+  rows.forEach(({ label, color: style }, n) => {
+    context.fillStyle = style;
+    context.fillText(label, edge, (n + 1) * row - edge / 4, picture.width - 2 * edge);
+  });
+  context.drawImage(canvas, 0, picture.height - canvas.height);
   sharpness.ratio = 0;
   draw();
   picture.toBlob((blob) => saveFile(name, blob), "image/png");

@@ -1,4 +1,5 @@
-// Lines at a redshift: where they are on the detector, in air by Ciddor 1996 (Applied Optics 35, 1566), as physics/air.py.
+// Lines at a redshift: where they are on the detector; in air by Ciddor 1996 (Applied Optics 35, 1566), as in
+// physics/air.py.
 
 function refractiveIndex(vacuum) {
   if (vacuum < 2000) return 1;

@@ -56,7 +56,7 @@ async function startPage() {
     byId("image-choice").value = state.shown;
   }
 
-  function drawImage(shown = shownImage()) {
+  function drawImage(shown) {
     const peak = white.reduce((most, value) => (value > most ? value : most), 0);
     const levels = state.contours && { values: white, at: CONTOURS.map((share) => share * peak) };
     const outlines = state.preview ? [...state.pins, { ...state.preview, color: "#ffffff" }] : state.pins;
@@ -71,7 +71,7 @@ async function startPage() {
       }
     }
     if (state.band) bands.push({ range: state.band, color: color("band") });
-    const lines = under ? [...state.pins, { ...under, color: color("ink") }] : state.pins;
+    const lines = [...state.pins, { ...under, color: color("ink") }];
     spectrum.draw(lines, state.view, bands, state.bin, state.lines ? lineMarks(cube, state.lines, state.redshift) : []);
   }
 
@@ -316,17 +316,18 @@ async function startPage() {
       "shift-left": () => shift(-0.5),
       "shift-right": () => shift(0.5),
       "save-csv": saveSpectra,
-      "save-image": () => savePicture("image.png", byId("image"), `${cube.title}: ${shownImage().title}`, drawImage),
-      "save-spectrum": () => savePicture("spectrum.png", byId("spectrum"), cube.title, draw),
+      "save-image": () => saveCanvas("image", `${cube.title}: ${shownImage().title}`),
+      "save-spectrum": () => saveCanvas("spectrum", cube.title),
     };
     for (const [id, action] of Object.entries(clicks)) on(id, action, "click");
   }
 
   function setTool(tool) {
+    const opening = "Enter begins and ends it, arrows open it, Escape drops it";
     const [drag, keys] = {
-      spaxel: ["Tap or move over a spaxel for its spectrum; a tap or click pins it.", "arrows move (Shift: by 5), Enter pins"],
-      circle: ["Drag from the centre to the edge, or click for the radius above.", "Enter begins and ends it, arrows open it, Escape drops it"],
-      box: ["Drag from corner to corner.", "Enter begins and ends it, arrows open it, Escape drops it"],
+      spaxel: ["Move over a spaxel for its spectrum; a tap or click pins it.", "arrows move (Shift: by 5), Enter pins"],
+      circle: ["Drag from the centre to the edge, or click for the radius above.", opening],
+      box: ["Drag from corner to corner.", opening],
     }[tool];
     byId("image").style.touchAction = tool === "spaxel" ? "pan-y" : "none"; // a finger draws and does not scroll
     byId("radius-label").hidden = tool !== "circle";
@@ -351,6 +352,10 @@ async function startPage() {
   function roomAround([low, high]) {
     const room = Math.max((high - low) / 2, 4 * (cube.edges[state.bin + 1] - cube.edges[state.bin]));
     return [low - room, high + room];
+  }
+
+  function saveCanvas(id, title) {
+    savePicture(`${id}.png`, byId(id), title, state.pins, draw);
   }
 
   /** The pinned spectra, or the one of the marked spaxel. */

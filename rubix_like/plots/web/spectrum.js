@@ -66,7 +66,7 @@ function spectrumView(cube, canvas) {
     context.fillRect(xOf(low), box.top, Math.max(xOf(high) - xOf(low), 1), box.height);
   }
 
-  /** Dashed lines; names where there is room, the first marks' first: of emission at the top, of absorption at the foot. */
+  /** Dashed lines; names where there is room, those of the first marks first: emission at the top, absorption below. */
   function drawMarks(context, marks) {
     const named = { emission: [], absorption: [] };
     context.save();
