@@ -1,6 +1,6 @@
 // The spectra: lines with their one-sigma bands, the chosen band, marks of lines, the wavelength under the pointer.
 
-const SPECTRUM_MARGIN = { left: 70, right: 12, top: 12, bottom: 40 };
+const SPECTRUM_MARGIN = { left: 70, right: 20, top: 12, bottom: 40 };
 
 function spectrumView(cube, canvas) {
   let box = { left: 0, top: 0, width: 1, height: 1 };
@@ -86,6 +86,7 @@ function spectrumView(cube, canvas) {
       context.rotate(-Math.PI / 2);
       context.setLineDash([]);
       context.lineWidth = 4;
+      context.lineJoin = "round";
       context.strokeStyle = color("panel");
       context.strokeText(name, 0, 0);
       context.fillText(name, 0, 0);
@@ -101,7 +102,7 @@ function spectrumView(cube, canvas) {
   }
 
   function xTicks() {
-    return ticks(range[0], range[1], Math.max(box.width / 90, 2));
+    return ticks(range[0], range[1], Math.max(box.width / 65, 2));
   }
 
   function yTicks() {
