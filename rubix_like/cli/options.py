@@ -165,6 +165,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
     parser.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="also replace files that another configuration or program made"
+    )
     add_catalogue_options(parser)
     add_process_options(parser)
 
