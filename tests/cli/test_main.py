@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from quick_compiler import quick_environment
+from small import make_cube
 
 from rubix_like import Cube, __version__
 from rubix_like.cli.main import main
@@ -162,6 +164,24 @@ def test_configurations_that_cannot_be_read(command, tmp_path, name, content, fr
     assert_refused(command("run", name), *fragments)
     assert_refused(command("check", name), *fragments)
     assert files(tmp_path) == before
+
+
+def test_files_of_other_configurations_are_replaced_only_where_that_is_asked_for(command, tmp_path):
+    """With --overwrite the run goes on, to the next thing that is wrong."""
+    cube = make_cube()
+    path = replace(cube, meta=cube.meta.replace(configuration="muse_tng")).write(tmp_path / "cube.fits")
+    before, wrong = path.read_bytes(), "ssp.library=./foo.h5"
+    said = [
+        "'cube.fits' was made by the configuration 'muse_tng'",
+        "'quickstart'",
+        "--overwrite",
+        "output.path=ANOTHER",
+    ]
+    assert_refused(command("run", "quickstart", *SMALL, wrong), *said)
+    assert_refused(command("run", "quickstart", "--overwrite", *SMALL, wrong), "./foo.h5", "no such file")
+    assert_refused(command("run", "quickstart", "--output", "other.fits", *SMALL, wrong), "no such file")
+    assert_refused(command("run", "quickstart", "--overwrite", "--catalogue", "list.csv"), "--redo")
+    assert (files(tmp_path), path.read_bytes()) == (["cube.fits"], before)
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,10 @@ MAPS_CARD: str = "NFILTER"
 OPENED_BY: Mapping[str, tuple[str, str]] = {
     CUBE: ("a cube", "rl.load_cube({path!r})"),
     FOREIGN: ("a cube for other programs", "astropy.io.fits.open({path!r})"),
-    MAPS: ("maps", "rl.Maps.read({path!r})"),
+    MAPS: ("a file of maps", "rl.Maps.read({path!r})"),
     FIT: ("the result of a fit", "rl.FitResult.read({path!r})"),
     SAMPLES: ("the result of a sampling", "rl.SampleResult.read({path!r})"),
-    SIMULATIONS: ("simulations", "rl.load_simulations of its folder"),
+    SIMULATIONS: ("a file of simulations", "rl.load_simulations of its folder"),
     LIBRARY: ("an SSP library", "rl.load_ssp({path!r}), or ssp.library"),
     NEBULAR: ("a table of nebular lines", "rl.load_nebular({path!r}), or nebular.table"),
 }
