@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.cli.catalogue_command import check_catalogue_options, run_listed
+from rubix_like.cli.catalogue_command import check_catalogue_options, check_listed, run_listed
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
@@ -115,6 +115,11 @@ def _check_picture(path: Path, read: Iterable[Named]) -> None:
 
 def check_cube(options: argparse.Namespace) -> None:
     """`rubix-like check`."""
+    if options.catalogue is not None:
+        check_listed(options)
+        return
+    if options.views is not None:
+        raise ConfigError("--views: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
         team.in_first(lambda: check_output(config, config.output.path))
