@@ -157,8 +157,10 @@ def _remedy(key: str, section: type[BaseModel] | None, model: type[BaseModel]) -
 
 def _elsewhere(key: str, model: type[BaseModel]) -> str:
     """The settings of a run with this name or a near one; nothing for sections that are checked alone."""
-    found = keys_near(key, model) if isinstance(model, Extended) else []
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+    found = keys_near(key, model)
+    if not found or not isinstance(model, Extended):
+        return ""
+    return f"; did you mean {' or '.join(map(repr, found))}?"
 
 
 def _wanted(key: str, section: type[BaseModel] | None) -> str:

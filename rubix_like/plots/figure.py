@@ -24,7 +24,15 @@ from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_image
 from rubix_like.plots.images import draw_images
 from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
 from rubix_like.plots.spectra import Spectrum, brightest_spaxel, draw_spectrum, field_spectrum, spaxel_spectrum
-from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, import_matplotlib
+from rubix_like.plots.style import (
+    BAND_COLOR,
+    FIGURE_STYLE,
+    FLUX_LABEL,
+    INK,
+    SPAXEL_COLORS,
+    import_matplotlib,
+    unit_label,
+)
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 
@@ -72,7 +80,7 @@ def _main_maps(cube: Cube) -> tuple[SkyImage, ...]:
     found = [(name, map_of(cube, name)) for name in SHORT_NAMES]
     kinds: Mapping[str, Any] = {"velocity": "velocity"}
     return tuple(
-        SkyImage(f"{name}, weighted by light", own.value, own.unit.to_string("unicode"), kinds.get(name, "value"))
+        SkyImage(f"{name}, weighted by light", own.value, unit_label(str(own.unit)), kinds.get(name, "value"))
         for name, own in found
     )
 

@@ -45,14 +45,14 @@ def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
     """An image (y, x) of a cube (`Cube.image`)."""
     if band is None:
         sums = sums_of(cube)
-        return np.where(sums.outside_aperture, np.nan, sums.light) * CUBE_FLUX_UNIT
+        return Quantity(np.where(sums.outside_aperture, np.nan, sums.light), CUBE_FLUX_UNIT)
     if isinstance(band, str):
         return found_at(_THROUGH_FILTER)(cube, band)
     inside = bins_within(cube, band)
     good = np.asarray(cube.mask)[..., inside] == 0
     total = np.sum(np.asarray(cube.flux)[..., inside], axis=2, where=good, dtype=np.float64)
     count = good.sum(axis=2)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan) * (CUBE_FLUX_UNIT / units.AA)
+    return Quantity(np.where(count > 0, total / np.maximum(count, 1), np.nan), CUBE_FLUX_UNIT / units.AA)
 
 
 def bins_within(cube: Cube, band: Sequence[Any]) -> Bool[ndarray, " wave"]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from astropy.coordinates import SkyCoord
 from astropy.wcs import WCS
+from astropy.wcs.utils import pixel_to_skycoord, skycoord_to_pixel
 
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.cube import Cube
@@ -25,6 +26,11 @@ def celestial_of(cube: Cube) -> WCS:
     return cube.wcs.celestial
 
 
+def sky_at(cube: Cube, x: Any, y: Any) -> Any:
+    """The place (SkyCoord) of positions in spaxels."""
+    return pixel_to_skycoord(x, y, celestial_of(cube))
+
+
 def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[float, float]:
     """The position (x, y) in spaxels, counted from 0 at the centre of the first, of a place; default: the field's
     centre. Raises ValueError where both are given, or one cannot be read."""
@@ -35,7 +41,8 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
         return _displaced(cube, middle, offset)
     if at is None:
         return middle
-    x, y = celestial_of(cube).world_to_pixel(_as_coordinates(at))
+    place = _as_coordinates(at)
+    x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, celestial_of(cube)))
     if not (np.isfinite(x) and np.isfinite(y)):
         raise ValueError(f"at: expected a place near the cube's field, got {at!r} on the other side of the sky")
     return float(x), float(y)
@@ -71,9 +78,7 @@ def _pair(name: str, values: Sequence[Any], unit: str, meaning: str) -> tuple[fl
 
 def field_about(cube: Cube, x: float, y: float) -> tuple[float, float, float]:
     """RA, Dec (deg) of a position, and the angle of +y there (deg, North through East), for a field centred on it."""
-    sky = celestial_of(cube)
-    here = sky.pixel_to_world(x, y)
-    above = sky.pixel_to_world(x, y + 1.0)
+    here, above = sky_at(cube, x, y), sky_at(cube, x, y + 1.0)
     angle, before = float(here.position_angle(above).wrap_at("180d").deg), float(cube.meta.get("field_angle") or 0.0)
     is_same = abs((angle - before + 180.0) % 360.0 - 180.0) < _ROUNDING
     return float(here.ra.deg), float(here.dec.deg), before if is_same else angle

@@ -6,7 +6,7 @@ import numpy as np
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.hdf5_cube import ARRAYS, OF_VOXELS
-from rubix_like.cube.views.sky_places import celestial_of
+from rubix_like.cube.views.sky_places import sky_at
 from rubix_like.runtime.optional_packages import import_optional
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def to_xarray(cube: Cube) -> "Dataset":
         if values is not None
     }
     x, y = cube.footprint.centres()
-    sky = celestial_of(cube).pixel_to_world(*np.meshgrid(np.arange(cube.n_x), np.arange(cube.n_y)))
+    sky = sky_at(cube, *np.meshgrid(np.arange(cube.n_x), np.arange(cube.n_y)))
     coordinates = {
         "wave": ("wave", cube.wavelength, _words("Angstrom", f"centres of the bins, in {cube.medium}")),
         "x": ("x", np.asarray(x), _words("arcsec", "offset of the columns to the East")),
