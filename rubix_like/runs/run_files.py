@@ -16,9 +16,12 @@ from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import check_writable, output_bytes
 from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
-from rubix_like.runtime.files.writers import written_by_us
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
+
+_OF_RUNS = (CUBE, FOREIGN, MAPS)
+"""Kinds of files that runs write."""
 
 
 def named_paths(config: RunConfig) -> Iterator[Named]:
@@ -148,7 +151,9 @@ def _maker(path: Path) -> str | None:
     if not output_bytes(path):
         return None
     written = written_by_us(path)
-    return "is no file of rubix-like" if written is None else _made_by(written.configuration)
+    if written is None:
+        return "is no file of rubix-like"
+    return _made_by(written.configuration) if written.kind in _OF_RUNS else f"is {OPENED_BY[written.kind][0]}"
 
 
 def _made_by(configuration: str | None) -> str:

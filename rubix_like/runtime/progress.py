@@ -45,6 +45,7 @@ class Progress:
     def __init__(self, stream: Stream | None = None, *, rewrites: bool = False) -> None:
         self.stream = stream
         self.rewrites = rewrites
+        self._covered = 0  # letters of the line that the next one takes the place of
         self.timings: dict[str, float] = {}
         self.processor: dict[str, float] = {"import": time.process_time()}
 
@@ -61,7 +62,9 @@ class Progress:
 
     def _line(self, text: str, *, lasts: bool = True) -> None:
         if self.stream is not None:
-            print(text, file=self.stream, flush=True, end="\n" if lasts or not self.rewrites else "\r")
+            stays = lasts or not self.rewrites
+            print(text.ljust(self._covered), file=self.stream, flush=True, end="\n" if stays else "\r")
+            self._covered = 0 if stays else len(text)
 
     @contextmanager
     def _shown(self, label: str) -> Iterator[Report]:

@@ -1,6 +1,7 @@
 """Which files a run replaces: its own configuration's; others only when told to."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from small import full_cube, make_maps
 from rubix_like import ConfigError, load_config
 from rubix_like.runs.run_files import check_replaced
 from rubix_like.runtime.files.writers import written_by_us
+from rubix_like.runtime.resources import resource
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
 NAMED = {**BASE, "output": {"configuration": "disc"}}
@@ -67,6 +69,11 @@ def test_other_files(tmp_path, content, words):
     path = tmp_path / "cube.fits"
     path.write_bytes(content)
     check(NAMED, path, words)
+
+
+def test_a_fit_or_library_is_no_cube(tmp_path):
+    shutil.copy(resource("data", "popstar"), tmp_path / "cube.h5")
+    check(BASE, tmp_path / "cube.h5", "is an SSP library, and this is a run of a configuration without a name")
 
 
 def test_what_goes_beside_a_cube(tmp_path):

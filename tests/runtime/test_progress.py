@@ -117,7 +117,11 @@ def test_where_a_call_from_python_shows_progress(monkeypatch, quiet, terminal, n
 
 
 def test_in_a_notebook_the_end_of_a_step_takes_the_place_of_its_start():
-    stream = io.StringIO()
-    with Progress(stream, rewrites=True).step("load", "loading"):
-        pass
-    assert re.fullmatch(r"loading \.\.\.\rloading: 0\.\d s\n", stream.getvalue())
+    """Letters of the longer line are covered by blanks."""
+    stream, progress = io.StringIO(), Progress(io.StringIO(), rewrites=True)
+    progress.stream = stream
+    with progress.step("load", "loading"):
+        progress._line("loading ... still at work", lasts=False)
+    lines = stream.getvalue().split("\r")
+    assert lines[:2] == ["loading ...", "loading ... still at work"]
+    assert re.fullmatch(r"loading: 0\.\d s {11}\n", lines[2])
