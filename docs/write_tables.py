@@ -14,7 +14,6 @@ from typing import Annotated, Any
 from pydantic.fields import FieldInfo
 from simulations_page import markdown_table
 
-from rubix_like.cli.listing import COLUMNS, instrument_table
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.quantities import InUnit
 from rubix_like.config.readers.ages import AgeRecipe
@@ -37,6 +36,7 @@ from rubix_like.cube.files.maps_file import (
     PHOTON_EXTENSION,
 )
 from rubix_like.inference.posterior.free_parameters import known_parameters
+from rubix_like.runs.known_names import COLUMNS, instrument_table
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 

@@ -12,6 +12,7 @@ from rubix_like.version import __version__
 if TYPE_CHECKING:
     from rubix_like.config import RunConfig, load_config
     from rubix_like.cube.cube import Cube
+    from rubix_like.cube.files.cube_files import read_cube as load_cube
     from rubix_like.cube.line_table import lines
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.meta import Counters
@@ -36,6 +37,19 @@ if TYPE_CHECKING:
     from rubix_like.nebular import load_nebular
     from rubix_like.readers.galaxy_loading import load_galaxy, load_galaxy_info, open_galaxy
     from rubix_like.runs.batch.catalogue import run_catalogue
+    from rubix_like.runs.known_names import (
+        list_configs,
+        list_executors,
+        list_fields,
+        list_instruments,
+        list_kernels,
+        list_libraries,
+        list_lines,
+        list_pipelines,
+        list_readers,
+        list_samplers,
+        list_stages,
+    )
     from rubix_like.runs.run import run
     from rubix_like.runtime.mesh.mesh import make_mesh
     from rubix_like.runtime.processes.joining import join_processes
@@ -65,7 +79,19 @@ _PLACES: dict[str, str] = {
     "fit": "rubix_like.inference.fitting:fit",
     "join_processes": "rubix_like.runtime.processes.joining:join_processes",
     "lines": "rubix_like.cube.line_table:lines",
+    "list_configs": "rubix_like.runs.known_names:list_configs",
+    "list_executors": "rubix_like.runs.known_names:list_executors",
+    "list_fields": "rubix_like.runs.known_names:list_fields",
+    "list_instruments": "rubix_like.runs.known_names:list_instruments",
+    "list_kernels": "rubix_like.runs.known_names:list_kernels",
+    "list_libraries": "rubix_like.runs.known_names:list_libraries",
+    "list_lines": "rubix_like.runs.known_names:list_lines",
+    "list_pipelines": "rubix_like.runs.known_names:list_pipelines",
+    "list_readers": "rubix_like.runs.known_names:list_readers",
+    "list_samplers": "rubix_like.runs.known_names:list_samplers",
+    "list_stages": "rubix_like.runs.known_names:list_stages",
     "load_config": "rubix_like.config.loading:load_config",
+    "load_cube": "rubix_like.cube.files.cube_files:read_cube",
     "load_galaxy": "rubix_like.readers.galaxy_loading:load_galaxy",
     "load_galaxy_info": "rubix_like.readers.galaxy_loading:load_galaxy_info",
     "load_instrument": "rubix_like.instrument.instrument:load_instrument",
@@ -113,7 +139,19 @@ __all__ = [
     "fit",
     "join_processes",
     "lines",
+    "list_configs",
+    "list_executors",
+    "list_fields",
+    "list_instruments",
+    "list_kernels",
+    "list_libraries",
+    "list_lines",
+    "list_pipelines",
+    "list_readers",
+    "list_samplers",
+    "list_stages",
     "load_config",
+    "load_cube",
     "load_galaxy",
     "load_galaxy_info",
     "load_instrument",
@@ -144,4 +182,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list(__all__)

@@ -16,5 +16,11 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'fwhm'?"` for the known word nearest to `word`; empty where none is near."""
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    near = nearest_words(word, known, 1)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def nearest_words(word: str, known: Iterable[str], most: int) -> list[str]:
+    """The known words that are near to `word`, capitals aside, the nearest first."""
+    by_small = {own.lower(): own for own in sorted(known, reverse=True)}
+    return [by_small[own] for own in difflib.get_close_matches(word.lower(), sorted(by_small), n=most, cutoff=0.6)]

@@ -137,7 +137,7 @@ def test_the_examples_run(page: str, desk: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
     prepare_files("docs/how-to-extend.md", desk)
-    from rubix_like.cli.listing import reader_rows, stage_rows  # noqa: PLC0415
+    from rubix_like.runs.known_names import reader_rows, stage_rows  # noqa: PLC0415
 
     assert "Reads a text table of stars." in dict(reader_rows())["star-table"]
     assert dict(reader_rows())["toy"] == "Toy simulation"

@@ -1,16 +1,21 @@
 """A catalogue from the command line: `rubix-like run CONFIG --catalogue LIST`."""
 
 import argparse
+from collections.abc import Sequence
 
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.errors import ConfigError
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.batch.catalogue import catalogue_folder, read_part
-from rubix_like.runs.batch.entries import read_entries
+from rubix_like.runs.batch.entries import Entry, read_entries
 from rubix_like.runs.batch.running import How, Outcome, observe_all
+from rubix_like.runs.run import check_lines, prepare
+from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.memory import check_memory
 from rubix_like.runtime.progress import terminal_progress
+from rubix_like.runtime.words import counted, format_bytes
 
 EXIT_SOME_FAILED = 1
 """Exit code where some entries failed or were lost, and the others are done."""
@@ -55,3 +60,31 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     if failed or outcome.lost:
         lines.append("To try again what failed or was lost: the same command")
     return lines
+
+
+def check_listed(options: argparse.Namespace) -> None:
+    """`rubix-like check CONFIG --catalogue LIST`: every row is checked, the first run is planned as `check` does it.
+
+    Raises ConfigError with all rows that cannot be used.
+    """
+    entries = read_entries(options.config, options.catalogue, options.views, read_overrides(options.set))
+    set_up_jax(entries[0].config.engine.precision)
+    print(*catalogue_lines(entries), sep="\n")
+    first = entries[0]
+    with prepare(first.config, terminal_progress(), first.path) as prepared:
+        print(f"The first, {first.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
+        check_memory(prepared.need, prepared.pipeline.mesh)
+
+
+def catalogue_lines(entries: Sequence[Entry]) -> list[str]:
+    """How many runs there are, of how many galaxies, in how many programs, where they go and what they take."""
+    galaxies, programs = ({getattr(own, name) for own in entries} for name in ("galaxy", "compiling"))
+    folder = entries[0].path.parent
+    done = sum(own.path.exists() for own in entries)
+    n_bytes = sum(file.n_bytes + file.truth_bytes for own in entries for file in output_files(own.config, own.path))
+    return [
+        f"catalogue   {counted(len(entries), 'run')} of {counted(len(galaxies), 'galaxy', 'galaxies')}, "
+        f"{counted(len(programs), 'kind')} of programs to compile at least",
+        f"folder      {folder}" + (f" ({counted(done, 'cube')} there already)" if done else ""),
+        f"files       about {format_bytes(n_bytes)} in all, uncompressed",
+    ]

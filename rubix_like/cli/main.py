@@ -2,15 +2,20 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from rubix_like.cli import options as of
+from rubix_like.cli.near_misses import hint_for_choice, hint_for_words
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.signals import orderly_termination
 from rubix_like.version import __version__
+
+_COMPLETE = "rubix_like.cli.completion:complete"
+"""What answers a shell that completes a line, and ends the process."""
 
 
 class Command(NamedTuple):
@@ -107,6 +112,11 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
         of.add_inspect_options,
         "rubix_like.cli.inspect_command:inspect_file",
     ),
+    "new": Command(
+        "write a configuration with comments: asks for instrument and galaxy, or takes options",
+        of.add_new_options,
+        "rubix_like.cli.new_command:write_configuration",
+    ),
     "list": Command(
         "list what can be named in a configuration", of.add_list_options, "rubix_like.cli.listing:print_list"
     ),
@@ -114,6 +124,11 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
         "print the JSON schema of a configuration, for editors",
         of.add_no_options,
         "rubix_like.cli.listing:print_schema",
+    ),
+    "completion": Command(
+        "print what makes a shell complete commands, options and settings",
+        of.add_completion_options,
+        "rubix_like.cli.completion:print_shell_code",
     ),
     "ssp": ("libraries of simple stellar populations: list, info, get, import, compare", _SSP),
     "nebular": ("tables of the lines of ionised gas: list, info, get, import", _NEBULAR),
@@ -127,7 +142,7 @@ def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] 
     cannot be used, 70 where the program is at fault; but for 0 with one message on standard error.
 
     `imported` is called once all that the command needs has been imported, before it begins."""
-    options = make_parser().parse_args(arguments)
+    options = read_arguments(arguments)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
         with orderly_termination(), explained_exhaustion():
@@ -140,9 +155,29 @@ def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] 
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says what may have been meant by a command or choice that it does not know."""
+
+    def error(self, message: str) -> NoReturn:
+        argparse.ArgumentParser.error(self, message + hint_for_choice(message))
+
+
+def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of a command line; ends the process with code 2, and what may have been meant, where it has
+    others."""
+    parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        found_at(_COMPLETE)(parser)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        hint = hint_for_words(unknown, options.usage(), takes_settings="set" in vars(options))
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The grammar of the command line."""
-    parser = argparse.ArgumentParser(prog="rubix-like", description="Mock IFU datacubes from simulated galaxies.")
+    parser = _Parser(prog="rubix-like", description="Mock IFU datacubes from simulated galaxies.")
     parser.add_argument("--version", action="version", version=f"rubix-like {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error came from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -159,5 +194,5 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add(commands, name: str, command: Command) -> None:
     parser = commands.add_parser(name, help=command.text, description=command.text)
-    parser.set_defaults(function=command.function)
+    parser.set_defaults(function=command.function, usage=parser.format_usage)
     command.add_options(parser)

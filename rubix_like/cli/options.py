@@ -165,6 +165,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
     parser.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="also replace files that another configuration or program made"
+    )
     add_catalogue_options(parser)
     add_process_options(parser)
 
@@ -172,7 +175,22 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like check`."""
     add_config_options(parser)
+    parser.add_argument("--catalogue", metavar="LIST.csv", help="check every run of this list, too")
+    parser.add_argument("--views", metavar="VIEWS.csv", help="the views that go with it")
     add_process_options(parser)
+
+
+def add_new_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like new`."""
+    parser.add_argument("path", metavar="PATH", nargs="?", help="the file to write, .yaml (default: mine.yaml)")
+    parser.add_argument("--instrument", metavar="NAME", help="a preset, see `rubix-like list instruments`")
+    parser.add_argument("--galaxy", metavar="FILE", help="a snapshot, cut-out or table; or 'synthetic'")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+
+
+def add_completion_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like completion`."""
+    parser.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:

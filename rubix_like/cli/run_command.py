@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.cli.catalogue_command import check_catalogue_options, run_listed
+from rubix_like.cli.catalogue_command import check_catalogue_options, check_listed, run_listed
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
@@ -18,8 +18,8 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.run import check_lines, compute, prepare
-from rubix_like.runs.run_files import check_output, named_files, output_files
-from rubix_like.runs.run_summary import summary_lines
+from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
+from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runs.together import agreed
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
@@ -29,6 +29,9 @@ from rubix_like.runtime.processes.joining import joined
 from rubix_like.runtime.processes.launch import read_launch
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, terminal_progress
+
+_REMEDIES = ("--overwrite", "--set output.path=ANOTHER")
+"""How to replace a file, and how to leave it alone."""
 
 
 def _load(options: argparse.Namespace) -> RunConfig:
@@ -62,6 +65,8 @@ def run_cube(options: argparse.Namespace) -> int:
     if options.catalogue is not None:
         if read_launch(options) is not None:
             raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
+        if options.overwrite:
+            raise ConfigError("--overwrite: expected no --catalogue; to make its entries again: --redo")
         return run_listed(options)
     check_catalogue_options(options)
     with _team(options) as team:
@@ -77,6 +82,8 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     read = tuple(given_files({"CONFIG": options.config}))
+    if not options.overwrite:
+        team.in_first(lambda: check_replaced(config, path, *_REMEDIES))
     if picture is not None:
         team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
     progress = _progress(team)
@@ -87,10 +94,8 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     sums = sums_of(cube, team) if isinstance(cube, ShardedCube) else None
     if team.number > 0:
         return []
-    written = [f"{what} written to {other}" for what, other in others]
-    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    return [*written, *summary_lines(cube, path, progress.timings, config.output.layout, sums), *notes, *pictures]
+    return [*closing_lines(cube, path, others, progress.timings, config.output.layout, sums), *pictures]
 
 
 def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
@@ -110,10 +115,24 @@ def _check_picture(path: Path, read: Iterable[Named]) -> None:
 
 def check_cube(options: argparse.Namespace) -> None:
     """`rubix-like check`."""
+    if options.catalogue is not None:
+        check_listed(options)
+        return
+    if options.views is not None:
+        raise ConfigError("--views: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
         team.in_first(lambda: check_output(config, config.output.path))
         with prepare(config, _progress(team), team=team) as prepared:
             if team.number == 0:
-                print(*check_lines(prepared), sep="\n")
+                print(*check_lines(prepared), *_replaced_lines(config), sep="\n")
             team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+
+
+def _replaced_lines(config: RunConfig) -> list[str]:
+    """Says so where a run would be refused because of the files that it would replace."""
+    try:
+        check_replaced(config, config.output.path, *_REMEDIES)
+    except ConfigError as error:
+        return [f"note        {error}"]
+    return []

@@ -30,7 +30,17 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     sections, place = read_sections(source)
     for key, value in (overrides or {}).items():
         sections = overridden(sections, key, value)
+    if isinstance(source, str | Path):
+        sections = _with_name(sections, Path(source).stem)
     return check_sections(sections, f"{place} (with overrides)" if overrides else place)
+
+
+def _with_name(sections: dict[str, Any], name: str) -> dict[str, Any]:
+    """The sections with the name of their file, unless they state one."""
+    output = {} if sections.get("output") is None else sections["output"]
+    if not isinstance(output, Mapping) or output.get("configuration") is not None:
+        return sections
+    return {**sections, "output": {**output, "configuration": name}}
 
 
 def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:

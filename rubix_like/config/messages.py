@@ -7,6 +7,7 @@ from typing import Any, Protocol, get_args, get_origin, runtime_checkable
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rubix_like.config.dotted_keys import keys_near
 from rubix_like.config.quantities import InUnit
 from rubix_like.config.settings import sections_in
 from rubix_like.errors import nearest, suggest
@@ -96,7 +97,7 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
     key, kind, context = dotted(location), item["type"], item.get("ctx", {})
     came = f"got {_shown(item['input'])}"
     if kind == "extra_forbidden":
-        return f"unknown key '{key}'{_remedy(str(location[-1]), _section_at(model, location[:-1]))}"
+        return f"unknown key '{key}'{_remedy(str(location[-1]), _section_at(model, location[:-1]), model)}"
     if kind == "missing":
         return f"{key}: expected {_wanted(str(location[-1]), _section_at(model, location[:-1]))}, got none"
     if kind == "value_error":
@@ -144,13 +145,22 @@ def _annotation(model: type[BaseModel], key: str) -> Any:
     return model.sections(key).get(key) if isinstance(model, Extended) else None
 
 
-def _remedy(key: str, section: type[BaseModel] | None) -> str:
-    """What may have been meant by a key that a section does not have."""
-    if not isinstance(section, Extended):
-        return "" if section is None else suggest(key, section.model_fields)
-    known = (*section.model_fields, *section.section_names())
-    missing = "; if it is a section of a plug-in, install the package that brings it"
-    return nearest(key, known) or suggest(key, known) + missing
+def _remedy(key: str, section: type[BaseModel] | None, model: type[BaseModel]) -> str:
+    """What may have been meant by a key that a section does not have: one of its keys, or one elsewhere in `model`."""
+    if section is None:
+        return ""
+    is_top = isinstance(section, Extended)
+    known = (*section.model_fields, *(section.section_names() if is_top else ()))
+    missing = "; if it is a section of a plug-in, install the package that brings it" if is_top else ""
+    return nearest(key, known) or _elsewhere(key, model) or suggest(key, known) + missing
+
+
+def _elsewhere(key: str, model: type[BaseModel]) -> str:
+    """The settings of a run with this name or a near one; nothing for sections that are checked alone."""
+    found = keys_near(key, model)
+    if not found or not isinstance(model, Extended):
+        return ""
+    return f"; did you mean {' or '.join(map(repr, found))}?"
 
 
 def _wanted(key: str, section: type[BaseModel] | None) -> str:

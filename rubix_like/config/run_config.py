@@ -230,6 +230,8 @@ class OutputSettings(AbstractSettings):
     """Of the cube: `gzip` loses nothing; `rice` (FITS only) rounds fluxes, but neither mask nor variance."""
     quantize: Annotated[Number, Field(gt=0)] | None = None
     """With `rice`: fluxes are rounded to the noise in their plane divided by this number, such as 16."""
+    configuration: str | None = None
+    """Name of the configuration, kept in the header: a run replaces files of that name only; null: that of its file."""
 
     @field_validator("maps")
     @classmethod

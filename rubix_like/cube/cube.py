@@ -1,7 +1,8 @@
 """The mock observation: a cube of spectra with its variance, mask, wavelength axis and world coordinates."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,16 +17,28 @@ from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
+    from astropy.units import Quantity
     from astropy.wcs import WCS
+    from matplotlib.figure import Figure
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]
+    from xarray import Dataset
 
     from rubix_like.cube.maps import Maps
+    from rubix_like.cube.views.extraction import ExtractedSpectrum
 
 
 _OUTPUTS: dict[str, str] = {
     "write": "rubix_like.cube.files.cube_files:write_cube",
     "read": "rubix_like.cube.files.cube_files:read_cube",
     "to_specutils": "rubix_like.cube.files.specutils_spectrum:to_specutils",
+    "to_xarray": "rubix_like.cube.views.xarray_dataset:to_xarray",
+    "spectrum": "rubix_like.cube.views.extraction:extract_spectrum",
+    "image": "rubix_like.cube.views.imaging:image_of",
+    "map": "rubix_like.cube.views.imaging:map_of",
+    "cut": "rubix_like.cube.views.cutting:cut_cube",
+    "words": "rubix_like.cube.views.cube_summary:cube_words",
+    "html": "rubix_like.cube.views.cube_summary:cube_html",
+    "plot": "rubix_like.plots.figure:make_figure",
 }
 """What turns cubes into something else, which this module cannot import: it takes cubes itself."""
 
@@ -124,5 +137,68 @@ class Cube(AbstractCube, eqx.Module):
         return found_at(_OUTPUTS["read"])(path)
 
     def to_specutils(self) -> "Spectrum":
-        """The cube as a `specutils.Spectrum` with axes (wave, y, x)."""
+        """The cube as a `specutils.Spectrum` with axes (wave, y, x), its spectral axis in Angstrom."""
         return found_at(_OUTPUTS["to_specutils"])(self)
+
+    def to_xarray(self) -> "Dataset":
+        """The cube as an xarray `Dataset` with axes (y, x, wave), as xarray opens it from Zarr; coordinates `wave`
+        (Angstrom), `x`, `y` (arcsec), `ra`, `dec` (deg). Raises ConfigError without the package xarray."""
+        return found_at(_OUTPUTS["to_xarray"])(self)
+
+    def spectrum(
+        self, x: int | None = None, y: int | None = None, *, at: Any = None, offset: Any = None, radius: Any = None
+    ) -> "ExtractedSpectrum":
+        """Wavelength, flux and error as astropy quantities: of the whole field, a spaxel (`x`, `y`, from 0) or a place.
+
+        `at`: (RA, Dec) with units or in deg, a SkyCoord or its text; `offset`: (East, North) of the field's centre,
+        with units or in arcsec. `radius` (arcsec): the sum within a circle about either, or about the field's centre,
+        in which spaxels on the edge count by their area inside. Masked voxels are left out; bins without a good one
+        are NaN. `error` is None without a noise model. Raises ValueError for a place outside the field.
+        """
+        return found_at(_OUTPUTS["spectrum"])(self, x, y, at=at, offset=offset, radius=radius)
+
+    def image(self, band: "str | Sequence[Any] | None" = None) -> "Quantity":
+        """An image (y, x) as an astropy quantity; NaN where every voxel is masked.
+
+        None: white light, the integral over the good bins (1e-20 erg/s/cm2). (lowest, highest), with units or in
+        Angstrom: the mean flux density of the bins between (1e-20 erg/s/cm2/Angstrom). A filter of speclite such as
+        "sdss2010-r", or an .ecsv file: the mean flux density per Hz (nJy). Raises ValueError for a band without a bin,
+        ConfigError for a filter that is unknown or reaches beyond the cube.
+        """
+        return found_at(_OUTPUTS["image"])(self, band)
+
+    def map(self, name: str, *, before_psf: bool = False) -> "Quantity":
+        """A map (y, x) of the run's particles as an astropy quantity; NaN without light and outside the aperture.
+
+        "velocity", "dispersion", "age", "metallicity" (weighted by light), "mass", "light", or any other field of
+        `MapSet`, such as "v_mass", and of lines "flux_Ha". A cube without maps has "velocity" alone, and only if it was
+        not read from FITS. `before_psf`: the truth. Raises ValueError for a map that is not there.
+        """
+        return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
+
+    def cut(
+        self, wavelength: "Sequence[Any] | None" = None, *, at: Any = None, offset: Any = None, size: Any = None
+    ) -> "Cube":
+        """The part of the cube with the bins from lowest to highest `wavelength`, and the spaxels in a box on the sky.
+
+        `wavelength`: with units, or in Angstrom of the cube's medium; `size`: width or (width, height) of the box in
+        arcsec, along columns and rows; `at`, `offset`: its centre, as for `spectrum` (default: the field's). A bin or
+        spaxel is kept where its centre is inside. Raises ValueError where none is.
+        """
+        return found_at(_OUTPUTS["cut"])(self, wavelength, at=at, offset=offset, size=size)
+
+    def plot(self, spaxels: "Sequence[tuple[int, int]]" = (), band: "Sequence[Any] | None" = None) -> "Figure":
+        """White light, maps and spectra of some `spaxels` (x, y), by default the field's and the brightest one's, as a
+        matplotlib figure, which a notebook shows; `band` (lowest, highest Angstrom): also an image of it.
+
+        Raises ConfigError without matplotlib, or for a spaxel or band outside the cube.
+        """
+        return found_at(_OUTPUTS["plot"])(
+            self, tuple(spaxels), None if band is None else (float(band[0]), float(band[1]))
+        )
+
+    def __repr__(self) -> str:
+        return found_at(_OUTPUTS["words"])(self)
+
+    def _repr_html_(self) -> str:
+        return found_at(_OUTPUTS["html"])(self)

@@ -49,7 +49,10 @@ class Meta(Mapping[str, MetaValue]):
         return isinstance(other, Meta) and self._typed() == other._typed()
 
     def __repr__(self) -> str:
-        return f"Meta({dict(self._items)!r})"
+        shown = (
+            f"{key!r}: {_first_line(value) if isinstance(value, str) else repr(value)}" for key, value in self.items()
+        )
+        return f"Meta({{{', '.join(shown)}}})"
 
     def replace(self, **changes: MetaValue) -> "Meta":
         """A copy with some values changed or added."""
@@ -57,6 +60,12 @@ class Meta(Mapping[str, MetaValue]):
 
     def _typed(self) -> frozenset[tuple[str, type, MetaValue]]:
         return frozenset((key, type(value), value) for key, value in self._items)
+
+
+def _first_line(text: str) -> str:
+    """The text as Python writes it; of several lines, such as a configuration, the first and how many there are."""
+    lines = text.splitlines()
+    return repr(text) if len(lines) < 2 else f"{lines[0] + ' ...'!r} ({len(lines)} lines)"
 
 
 def _plain(key: str, value: Any) -> MetaValue:

@@ -41,6 +41,8 @@ from rubix_like.instrument.pointing import Pointing
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import replicated
 from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
+from rubix_like.runtime.text_tables import html_table
+from rubix_like.runtime.words import counted
 
 
 class Pipeline(eqx.Module):
@@ -56,6 +58,33 @@ class Pipeline(eqx.Module):
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     frame: Header = eqx.field(static=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pickle keeps: tables and parameters as arrays of the host, devices by their number."""
+        trees = (jax.tree.map(np.asarray, tree) for tree in (self.tables, self.parameters))
+        return _unpickled, (*trees, self.noise_key, self.plan, self.layout, self.frame)
+
+    def __repr__(self) -> str:
+        plan, frame = self.plan, self.frame
+        return (
+            f"Pipeline('{frame.meta['pipeline']}' for {frame.meta['instrument'] or 'an instrument'}: {frame.n_x} x "
+            f"{frame.n_y} spaxels, {plan.n_wave} bins, method {plan.method}, {counted(self.mesh.size, 'device')})"
+        )
+
+    def _repr_html_(self) -> str:
+        meta, frame, plan = self.frame.meta, self.frame, self.plan
+        edges = frame.wave_edges
+        rows = [
+            ("pipeline", f"{meta['pipeline']}: {', '.join(plan.sources)}"),
+            ("instrument", str(meta["instrument"])),
+            ("spaxels", f"{frame.n_x} x {frame.n_y} of {frame.pixel_scale:g} arcsec"),
+            ("wavelengths", f"{plan.n_wave} bins, {edges[0]:.2f}-{edges[-1]:.2f} Å ({frame.medium})"),
+            ("SSP library", str(meta.get("ssp_library", "none"))),
+            ("engine", f"method {plan.method} ({meta['method_reason']}), deposit {plan.deposit}, {plan.dtype}"),
+            ("devices", f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"),
+            ("call it", "pipeline(galaxy), pipeline(galaxy, parameters)"),
+        ]
+        return html_table("Pipeline", rows, notes=[f"Note: {note}" for note in self.notes])
 
     @classmethod
     def from_config(
@@ -75,7 +104,7 @@ class Pipeline(eqx.Module):
         settings that cannot be used, a cube beyond the memory among them, and ValueError for particles that cannot.
         """
         config = load_config(config)
-        _check_precision(config)
+        _check_numbers(config.engine.precision)
         resolved = resolved or resolve(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
@@ -259,6 +288,20 @@ class Pipeline(eqx.Module):
         )
 
 
+def _unpickled(
+    tables: Tables,
+    parameters: Parameters,
+    noise_key: PRNGKeyArray | None,
+    plan: Plan,
+    layout: DeviceLayout,
+    frame: Header,
+) -> Pipeline:
+    """A pipeline on the devices of this process; raises ConfigError where JAX has no 64-bit numbers for it."""
+    _check_numbers(plan.dtype)
+    placed = put(tables, layout.shardings(table_specs(tables, layout)))
+    return Pipeline(placed, jax.tree.map(jnp.asarray, parameters), noise_key, plan, layout, frame)
+
+
 @jax.jit
 def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
     """The mean velocity of the light (km/s), NaN in spaxels without any."""
@@ -268,8 +311,8 @@ def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
     return jnp.where(empty, jnp.full_like(light, jnp.nan), mean)
 
 
-def _check_precision(config: RunConfig) -> None:
-    if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
+def _check_numbers(dtype: str) -> None:
+    if dtype == "float64" and not jax.config.read("jax_enable_x64"):
         raise ConfigError(
             "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
             "jax.config.update('jax_enable_x64', True) before anything else"

@@ -51,6 +51,7 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
     config = setup.config
     observation, instrument = config.observation, config.instrument
     return {
+        "configuration": config.output.configuration,
         "telescope": instrument.telescope,
         "instrument": instrument.label,
         "ra": observation.ra,

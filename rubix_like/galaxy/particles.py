@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from rubix_like.galaxy.particle_summary import galaxy_html, galaxy_words, particle_words
+
 Particles3 = Float[Array | np.ndarray, "particle 3"]
 Particles1 = Float[Array | np.ndarray, " particle"]
 
@@ -55,6 +57,9 @@ class Stars(eqx.Module):
     def __check_init__(self) -> None:
         _check_shapes("Stars", vars(self), ("position", "velocity"))
 
+    def __repr__(self) -> str:
+        return particle_words("Stars", vars(self))
+
 
 class Gas(eqx.Module):
     """Gas particles or cells (every leaf a float array over the same particles).
@@ -98,6 +103,9 @@ class Gas(eqx.Module):
     def __check_init__(self) -> None:
         _check_shapes("Gas", vars(self), ("position", "velocity"))
 
+    def __repr__(self) -> str:
+        return particle_words("Gas", vars(self))
+
     def required(self, name: str, reader: str, remedy: str) -> Float[Array, " particle"]:
         """A column that `reader` needs; raises ValueError, with the `remedy`, where there is none."""
         column = getattr(self, name)
@@ -111,6 +119,15 @@ class Galaxy(eqx.Module):
 
     stars: Stars
     gas: Gas | None = None
+
+    def __repr__(self) -> str:
+        return galaxy_words(self._kinds())
+
+    def _repr_html_(self) -> str:
+        return galaxy_html(self._kinds())
+
+    def _kinds(self) -> dict[str, dict[str, Any] | None]:
+        return {"star": vars(self.stars), "gas particle": None if self.gas is None else vars(self.gas)}
 
 
 class GalaxyInfo(eqx.Module):

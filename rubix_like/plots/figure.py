@@ -1,7 +1,9 @@
 """Figures of a cube (white light, narrow band, maps, spectra of chosen spaxels) or of maps alone (`plots` extra)."""
 
+import io
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.maps import NO_ATTENUATION, Maps
+from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
@@ -21,7 +24,15 @@ from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_image
 from rubix_like.plots.images import draw_images
 from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
 from rubix_like.plots.spectra import Spectrum, brightest_spaxel, draw_spectrum, field_spectrum, spaxel_spectrum
-from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, import_matplotlib
+from rubix_like.plots.style import (
+    BAND_COLOR,
+    FIGURE_STYLE,
+    FLUX_LABEL,
+    INK,
+    SPAXEL_COLORS,
+    import_matplotlib,
+    unit_label,
+)
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 
@@ -50,6 +61,42 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> P
     check_choice(cube, choice)
     _save(path, cube, chosen_images(cube, choice), chosen_spectra(cube, choice), choice)
     return path
+
+
+def make_figure(cube: Cube, spaxels: tuple[Spaxel, ...] = (), band: Band | None = None) -> "Figure":
+    """A cube as a figure that is not written: `Cube.plot`. Raises ConfigError as `save_figure`."""
+    import_matplotlib()
+    choice = Choice(spaxels, band, None if cube.maps is None else _main_maps(cube))
+    check_choice(cube, choice)
+    panels, spectra = chosen_images(cube, choice), chosen_spectra(cube, choice)
+    with _styled_figure(*_size(cube, panels, spectra)) as figure:
+        _draw(figure, cube, panels, spectra, choice)
+    _show_in_notebooks(type(figure))
+    return figure
+
+
+def _main_maps(cube: Cube) -> tuple[SkyImage, ...]:
+    """The maps with short names, as far as the run made them."""
+    found = [(name, map_of(cube, name)) for name in SHORT_NAMES]
+    kinds: Mapping[str, Any] = {"velocity": "velocity"}
+    return tuple(
+        SkyImage(f"{name}, weighted by light", own.value, unit_label(str(own.unit)), kinds.get(name, "value"))
+        for name, own in found
+    )
+
+
+def _show_in_notebooks(kind: "type[Figure]") -> None:
+    """Have IPython show figures that pyplot did not make; nothing elsewhere, or where it does."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    formatters = {} if shell is None else shell.display_formatter.formatters
+    if "image/png" in formatters and kind not in formatters["image/png"]:
+        formatters["image/png"].for_type(kind, _png_of)
+
+
+def _png_of(figure: "Figure") -> bytes:
+    with io.BytesIO() as file:
+        figure.savefig(file, format="png", dpi=100, bbox_inches="tight")
+        return file.getvalue()
 
 
 def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractProcessGroup | None = None) -> Path:
@@ -138,27 +185,54 @@ def _save_images(path: Path, maps: Maps, images: Sequence[SkyImage], grid: "_Gri
 def _save(
     path: Path, cube: Cube | ShardedCube, panels: Sequence[SkyImage], spectra: Sequence[Spectrum], choice: Choice
 ) -> None:
+    with _figure(path, *_size(cube, panels, spectra)) as figure:
+        _draw(figure, cube, panels, spectra, choice)
+
+
+def _size(cube: Cube | ShardedCube, panels: Sequence[SkyImage], spectra: Sequence[Spectrum]) -> tuple[float, float]:
+    """Width and height (inches) of images above spectra."""
+    grid = _Grid.of(panels, sky_of(cube))
+    return grid.width, grid.height + _spectra_height(spectra)
+
+
+def _spectra_height(spectra: Sequence[Spectrum]) -> float:
+    return _SPECTRUM_HEIGHT * len(spectra) + 0.4
+
+
+def _draw(
+    figure: "Figure",
+    cube: Cube | ShardedCube,
+    panels: Sequence[SkyImage],
+    spectra: Sequence[Spectrum],
+    choice: Choice,
+) -> None:
+    """Images above spectra."""
     sky = sky_of(cube)
-    grid, spectra_height = _Grid.of(panels, sky), _SPECTRUM_HEIGHT * len(spectra) + 0.4
-    with _figure(path, grid.width, grid.height + spectra_height) as figure:
-        parts: Any = figure.subfigures(2, 1, height_ratios=(grid.height, spectra_height))
-        upper, lower = parts
-        draw_title(figure, cube)
-        for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
-            if image.kind == "brightness":
-                _draw_marks(axes, sky, _marks(choice, spectra))
-        draw_spectra(lower, cube, spectra, choice.band)
+    grid = _Grid.of(panels, sky)
+    parts: Any = figure.subfigures(2, 1, height_ratios=(grid.height, _spectra_height(spectra)))
+    upper, lower = parts
+    draw_title(figure, cube)
+    for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
+        if image.kind == "brightness":
+            _draw_marks(axes, sky, _marks(choice, spectra))
+    draw_spectra(lower, cube, spectra, choice.band)
 
 
 @contextmanager
 def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
     """A figure of that size (inches) below its title, to be drawn into; it is written where the block ends."""
-    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
-    with rc_context(FIGURE_STYLE):
-        figure = make_figure(figsize=(width, height + 0.4), layout="constrained")
+    with _styled_figure(width, height) as figure:
         yield figure
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], dpi=150, bbox_inches="tight", pad_inches=0.08)
+
+
+@contextmanager
+def _styled_figure(width: float, height: float) -> "Iterator[Figure]":
+    """A figure of that size (inches) below its title, while the style of our pictures holds."""
+    new_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
+    with rc_context(FIGURE_STYLE):
+        yield new_figure(figsize=(width, height + 0.4), layout="constrained")
 
 
 def check_picture_suffix(path: str | Path) -> Path:

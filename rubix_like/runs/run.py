@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together
+from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
@@ -23,15 +24,15 @@ from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
 from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import Source, open_source
-from rubix_like.runs.run_files import OutputFile, check_output, cube_bytes, output_files
-from rubix_like.runs.run_summary import accuracy_lines, alignment_lines
+from rubix_like.runs.run_files import OutputFile, check_output, check_replaced, cube_bytes, output_files
+from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, given_files
 from rubix_like.runtime.memory import MemoryNeed, available_memory, check_memory
 from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
-from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.progress import Progress, progress_here
 from rubix_like.runtime.words import counted, format_bytes
 
 
@@ -67,8 +68,16 @@ def run(
     config: RunConfig | str | Path | dict[str, Any],
     output: str | Path | None = None,
     team: AbstractProcessGroup | None = None,
+    *,
+    overwrite: bool = False,
+    quiet: bool | None = None,
 ) -> Cube | ShardedCube:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
+
+    A file that another configuration made, or that is none of ours, is replaced only with `overwrite`; a configuration
+    is known by the name of its file, one given as a dict by none. In a notebook and on a terminal the steps, the
+    summary and the notes are shown as the command shows them; `quiet=True` shows nothing, `quiet=False` shows it
+    everywhere.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
     own cube is written beside it, as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
@@ -79,8 +88,23 @@ def run(
     read = tuple(given_files({"configuration": config}))
     config = load_config(config)
     path = Path(config.output.path if output is None else output)
-    result = compute(config, path, Progress(), team or SINGLE, read)
+    group = team or SINGLE
+    if not overwrite:
+        group.in_first(lambda: check_replaced(config, path, "overwrite=True", "another output"))
+    progress = progress_here(quiet if group.number == 0 else True)
+    result = compute(config, path, progress, group, read)
+    _say(result, config, progress, group)
     return put_together(result.cube) if team is None else result.cube
+
+
+def _say(result: Result, config: RunConfig, progress: Progress, team: AbstractProcessGroup) -> None:
+    """The end of a run in words, where its progress is shown."""
+    if not any(team.exchange(lambda: progress.stream is not None)):
+        return
+    sums = sums_of(result.cube, team) if isinstance(result.cube, ShardedCube) else None
+    lines = closing_lines(result.cube, result.path, result.others, progress.timings, config.output.layout, sums)
+    if progress.stream is not None:
+        print(*lines, sep="\n", file=progress.stream, flush=True)
 
 
 def prepare(

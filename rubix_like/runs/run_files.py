@@ -14,10 +14,14 @@ from rubix_like.errors import ConfigError
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
-from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.outputs import check_writable, output_bytes
 from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
+
+_OF_RUNS = (CUBE, FOREIGN, MAPS)
+"""Kinds of files that runs write."""
 
 
 def named_paths(config: RunConfig) -> Iterator[Named]:
@@ -124,6 +128,43 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
                 f"output.path, output.maps or the name of a pointing"
             )
         check_writable(own, sum(file.n_bytes + file.truth_bytes for file in files))
+
+
+def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: str) -> None:
+    """Raise ConfigError where the run would replace a file that another configuration made, or that is none of ours.
+
+    Configurations are told apart by the name of their file (`output.configuration`); those without one, given in
+    Python, count as one. `permission`, `elsewhere`: how to ask for it, or for another path, in words.
+    """
+    for file in output_files(config, path):
+        for own in (file.path, *(other for _, other in file.others)):
+            maker = _maker(own)
+            if maker is not None and maker != _made_by(config.output.configuration):
+                raise ConfigError(
+                    f"output: '{own}' {maker}, and this is a run of {_named(config.output.configuration)}; to replace "
+                    f"it give {permission}, to keep it {elsewhere}"
+                )
+
+
+def _maker(path: Path) -> str | None:
+    """What made the file at an output's path, in words; None where there is nothing to lose."""
+    if not output_bytes(path):
+        return None
+    written = written_by_us(path)
+    if written is None:
+        return "is no file of rubix-like"
+    return _made_by(written.configuration) if written.kind in _OF_RUNS else f"is {OPENED_BY[written.kind][0]}"
+
+
+def _made_by(configuration: str | None) -> str:
+    return f"was made by {_named(configuration)}"
+
+
+def _named(configuration: str | None) -> str:
+    """A configuration in words, its name as a FITS card holds it."""
+    if not configuration:
+        return "a configuration without a name"
+    return f"the configuration '{' '.join(configuration.encode('ascii', 'replace').decode().split())}'"
 
 
 def pointing_path(path: Path, name: str) -> Path:

@@ -1,7 +1,7 @@
 """What a run says at its end: where the cube is, what is in it, what was left out, how to open it."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,20 @@ def summary_lines(
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *opening_lines(path, layout)]
+
+
+def closing_lines(
+    cube: Cube | ShardedCube,
+    path: Path,
+    others: Iterable[tuple[str, Path]],
+    timings: Mapping[str, float],
+    layout: str,
+    sums: CubeSums | None = None,
+) -> list[str]:
+    """All that a run says at its end: (what, where) of the files beside the cube, the summary, the notes."""
+    written = [f"{what} written to {other}" for what, other in others]
+    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    return [*written, *summary_lines(cube, path, timings, layout, sums), *notes]
 
 
 def _file_size(path: Path) -> str:

@@ -11,6 +11,7 @@ EXTRAS: Mapping[str, str] = {
     "matplotlib": "plots",
     "speclite": "filters",
     "specutils": "specutils",
+    "xarray": "xarray",
     "pyarrow": "tables",
     "zarr": "zarr",
     "pynbody": "pynbody",

@@ -39,11 +39,13 @@ class Progress:
 
     On a terminal a step shows a spinner with the elapsed time, and a bar once it reports how far it is; elsewhere it
     prints a line at its start, one every 30 s while it lasts, with what it reported last, and one at its end. With
-    `stream=None` nothing is shown.
+    `stream=None` nothing is shown. `rewrites`: the next line may take the place of the last, as in a notebook.
     """
 
-    def __init__(self, stream: Stream | None = None) -> None:
+    def __init__(self, stream: Stream | None = None, *, rewrites: bool = False) -> None:
         self.stream = stream
+        self.rewrites = rewrites
+        self._covered = 0  # letters of the line that the next one takes the place of
         self.timings: dict[str, float] = {}
         self.processor: dict[str, float] = {"import": time.process_time()}
 
@@ -58,9 +60,11 @@ class Progress:
         self.processor[name] = self.processor.get(name, 0.0) + time.process_time() - processor
         self._line(f"{label}: {seconds:.1f} s")
 
-    def _line(self, text: str) -> None:
+    def _line(self, text: str, *, lasts: bool = True) -> None:
         if self.stream is not None:
-            print(text, file=self.stream, flush=True)
+            stays = lasts or not self.rewrites
+            print(text.ljust(self._covered), file=self.stream, flush=True, end="\n" if stays else "\r")
+            self._covered = 0 if stays else len(text)
 
     @contextmanager
     def _shown(self, label: str) -> Iterator[Report]:
@@ -70,7 +74,7 @@ class Progress:
             with _bar(self.stream, label) as report:
                 yield report
         else:
-            self._line(f"{label} ...")
+            self._line(f"{label} ...", lasts=False)
             with self._heartbeat(label) as report:
                 yield report
 
@@ -85,7 +89,8 @@ class Progress:
 
         def beat() -> None:
             while not done.wait(_HEARTBEAT_SECONDS):
-                self._line(f"{label} ... still at work after {time.perf_counter() - start:.0f} s{''.join(reported)}")
+                words = f"{label} ... still at work after {time.perf_counter() - start:.0f} s{''.join(reported)}"
+                self._line(words, lasts=False)
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -120,3 +125,21 @@ def _bar(stream: Stream, label: str) -> Iterator[Report]:
 def terminal_progress() -> Progress:
     """Progress on standard error, so that standard output holds the results alone."""
     return Progress(sys.stderr)
+
+
+def progress_here(quiet: bool | None = None) -> Progress:
+    """Progress for a call from Python: shown in a notebook (standard output) and on a terminal (standard error).
+
+    `quiet`: True shows nothing; False shows it elsewhere too, such as in the log of a job; None: there nothing.
+    """
+    if quiet:
+        return Progress()
+    if in_notebook():
+        return Progress(sys.stdout, rewrites=True)
+    return terminal_progress() if quiet is False or sys.stderr.isatty() else Progress()
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None

@@ -1,7 +1,9 @@
-"""Tables of text: aligned columns, by rich."""
+"""Tables for people: aligned columns of text, by rich, and HTML for notebooks."""
 
+import base64
+import html
 import io
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -27,3 +29,21 @@ def table_lines(
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().splitlines()]
+
+
+_STYLE = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
+
+
+def html_table(
+    title: str, rows: Iterable[Sequence[str]], *, notes: Iterable[str] = (), picture: bytes | None = None
+) -> str:
+    """A title, rows of cells, sentences and a PNG picture beside them as HTML, such as a notebook shows of a value."""
+    cells = ["".join(f'<td style="{_STYLE}">{html.escape(cell)}</td>' for cell in row) for row in rows]
+    table = "".join(f"<tr>{row}</tr>" for row in cells)
+    said = "".join(f"<div>{html.escape(note)}</div>" for note in notes)
+    text = f"<div><strong>{html.escape(title)}</strong><table>{table}</table>{said}</div>"
+    if picture is None:
+        return text
+    source = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    shown = f'<img src="{source}" alt="white light" style="image-rendering:pixelated;height:128px"/>'
+    return f'<div style="display:flex;gap:16px;align-items:flex-start">{shown}{text}</div>'

@@ -1,12 +1,16 @@
 """The tables of `rubix-like list` against the packaged files and registries, read here on their own."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 import yaml
 
-from rubix_like.cli.listing import config_rows, pipeline_rows, reader_rows, stage_rows
+import rubix_like
+from rubix_like.cli.listing import LISTS as KINDS
+from rubix_like.cli.options import add_list_options
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES
+from rubix_like.runs.known_names import config_rows, pipeline_rows, reader_rows, stage_rows
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -56,3 +60,30 @@ def test_one_line_each(rows):
     for name, text in rows():
         assert text
         assert "\n" not in name + text
+
+
+LISTS = [getattr(rubix_like, name) for name in rubix_like.__all__ if name.startswith("list_")]
+
+
+@pytest.mark.parametrize("own", LISTS, ids=lambda own: own.__name__)
+def test_lists_from_python(own):
+    """They print as a table, say which names there are, and are shown as HTML."""
+    found = own()
+    lines = repr(found).splitlines()
+    assert lines[0].split()[0] == found.columns[0]
+    assert len(lines) == len(found) + 1
+    assert all(line.startswith(name) for line, name in zip(lines[1:], found, strict=True))
+    assert found.names[0] in found
+    assert "no such name" not in found
+    assert found._repr_html_().count("<tr>") == len(found) + 1
+
+
+def test_python_lists_what_the_command_lists():
+    assert len(LISTS) == len(KINDS)
+    assert [kind().title for kind in KINDS.values()] == [KINDS[name]().title for name in add_kinds()]
+
+
+def add_kinds():
+    parser = argparse.ArgumentParser()
+    add_list_options(parser)
+    return parser._actions[1].choices

@@ -8,6 +8,7 @@ import pytest
 from small import make_cube, make_maps
 from small_results import fit_result, sample_result
 
+import rubix_like as rl
 from rubix_like.cli.main import main
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import Meta
@@ -133,3 +134,20 @@ def test_maps_are_drawn_alone(made, tmp_path, capsys):
     assert main(["plot", "cube_maps.fits", "--html"]) == 2
     assert "--html: expected a cube, got the file of maps, cube_maps.fits" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"cube_maps.fits", "maps.svg"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cube.fits", r"is a cube that rubix-like wrote; expected a galaxy's particles; open it with rl.load_cube\('"),
+        ("cube.h5", "is a cube .* rl.load_cube"),
+        ("manga.fits", "is a cube for other programs .* astropy.io.fits.open"),
+        ("cube_maps.fits", "is a file of maps .* rl.Maps.read"),
+        ("fit.h5", "is the result of a fit .* rl.FitResult.read"),
+        ("library.h5", "is an SSP library .* rl.load_ssp"),
+    ],
+)
+def test_what_is_no_galaxy_says_what_it_is(made, name, words):
+    made(name)
+    with pytest.raises(rl.ConfigError, match=words):
+        rl.load_galaxy(name)

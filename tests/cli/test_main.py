@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from quick_compiler import quick_environment
+from small import make_cube
 
 from rubix_like import Cube, __version__
 from rubix_like.cli.main import main
@@ -104,6 +106,10 @@ def files(folder):
     ("settings", "fragments"),
     [
         (["instrument.name=mus"], ["instrument", "'mus'", "did you mean 'muse'"]),
+        (["instrument.name=MUSE"], ["instrument", "'MUSE'", "did you mean 'muse'"]),
+        (["inclination=30"], ["unknown key 'inclination'", "did you mean 'observation.inclination'"]),
+        (["name=muse"], ["unknown key 'name'", "did you mean 'instrument.name'"]),
+        (["observation.n_stars=3"], ["'observation.n_stars'", "did you mean 'galaxy.n_stars'"]),
         (["instrument.fov=0 arcsec"], ["instrument.fov", "at least one spaxel of 0.2 arcsec", "0.0 x 0.0"]),
         (["instrument.fov=-3 arcsec"], ["instrument.fov", "at least one spaxel"]),
         (["instrument=manga"], ["instrument", "expected a section", "'manga'"]),
@@ -162,6 +168,24 @@ def test_configurations_that_cannot_be_read(command, tmp_path, name, content, fr
     assert_refused(command("run", name), *fragments)
     assert_refused(command("check", name), *fragments)
     assert files(tmp_path) == before
+
+
+def test_files_of_other_configurations_are_replaced_only_where_that_is_asked_for(command, tmp_path):
+    """With --overwrite the run goes on, to the next thing that is wrong."""
+    cube = make_cube()
+    path = replace(cube, meta=cube.meta.replace(configuration="muse_tng")).write(tmp_path / "cube.fits")
+    before, wrong = path.read_bytes(), "ssp.library=./foo.h5"
+    said = [
+        "'cube.fits' was made by the configuration 'muse_tng'",
+        "'quickstart'",
+        "--overwrite",
+        "output.path=ANOTHER",
+    ]
+    assert_refused(command("run", "quickstart", *SMALL, wrong), *said)
+    assert_refused(command("run", "quickstart", "--overwrite", *SMALL, wrong), "./foo.h5", "no such file")
+    assert_refused(command("run", "quickstart", "--output", "other.fits", *SMALL, wrong), "no such file")
+    assert_refused(command("run", "quickstart", "--overwrite", "--catalogue", "list.csv"), "--redo")
+    assert (files(tmp_path), path.read_bytes()) == (["cube.fits"], before)
 
 
 @pytest.mark.parametrize(
@@ -328,10 +352,22 @@ def test_traceback_on_request(command):
     [
         ([], "required: COMMAND"),
         (["rum"], "invalid choice: 'rum'"),
+        (["rum"], "did you mean 'run'?"),
         (["run"], "required: CONFIG"),
-        (["list", "instrument"], "invalid choice: 'instrument'"),
+        (["list", "instrument"], "did you mean 'instruments'?"),
         (["ssp"], "required: ACTION"),
+        (["ssp", "fetch"], "invalid choice: 'fetch'"),
+        (["nebular", "lst"], "did you mean 'list'?"),
         (["check", "quickstart", "--output", "x.fits"], "unrecognized arguments: --output"),
+        (["check", "quickstart", "--output", "x.fits"], "did you mean --set output.path=x.fits?"),
+        (["run", "quickstart", "name=MUSE"], "did you mean --set instrument.name=muse?"),
+        (["run", "quickstart", "--inclination", "30"], "did you mean --set observation.inclination=30?"),
+        (["run", "quickstart", "--inclnation=30"], "did you mean --set observation.inclination=30?"),
+        (["run", "quickstart", "--signal-to-noise", "30"], "did you mean --set noise.signal_to_noise=30?"),
+        (["run", "quickstart", "--seed", "3"], "did you mean --set galaxy.seed=3 (or noise.seed or fit.seed)?"),
+        (["run", "quickstart", "--plto"], "did you mean --plot?"),
+        (["run", "quickstart", "observation.redshift=0.1"], "did you mean --set observation.redshift=0.1?"),
+        (["run", "quickstart", "--qqqqq"], "unrecognized arguments: --qqqqq\n"),
     ],
 )
 def test_wrong_usage(capsys, arguments, words):
@@ -339,6 +375,25 @@ def test_wrong_usage(capsys, arguments, words):
         main(arguments)
     assert stopped.value.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.slow(4)
+def test_a_catalogue_is_checked_before_it_is_run(command, tmp_path):
+    """Every row is; the first run is planned, nothing is computed or written."""
+    (tmp_path / "list.csv").write_text("name,galaxy.n_stars\na,100\nb,120\n")
+    (tmp_path / "views.csv").write_text("name,observation.inclination\nface,0\nedge,90\n")
+    lists = ("--catalogue", "list.csv", "--views", "views.csv")
+    code, text, errors = command("check", "quickstart", *lists, *SMALL)
+    assert code == 0, errors
+    lines = text.splitlines()
+    assert lines[0].startswith("catalogue   4 runs of 2 galaxies, ")
+    assert lines[1] == "folder      cube"
+    assert "The first, a_face:" in lines
+    assert any(line.startswith("  cube        10 x 10 spaxels") for line in lines)
+    assert files(tmp_path) == ["list.csv", "views.csv"]
+    (tmp_path / "list.csv").write_text("name,galaxy.n_stars\na,100\nb,-1\n")
+    assert_refused(command("check", "quickstart", *lists[:2], *SMALL), "1 entries cannot be used", "galaxy.n_stars")
+    assert_refused(command("check", "quickstart", *lists[2:], *SMALL), "--views: expected --catalogue")
 
 
 def run_small(command, *settings, output="cube.fits"):

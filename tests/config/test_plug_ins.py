@@ -10,7 +10,6 @@ from installed_package import write_dist_info
 from snapshot_files import write_cutout
 
 from rubix_like import load_config, load_galaxy
-from rubix_like.cli.listing import reader_rows
 from rubix_like.cli.main import main
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
@@ -36,6 +35,7 @@ from rubix_like.forward.planning import make_setup
 from rubix_like.forward.resolved import resolve
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.runs.known_names import reader_rows
 from rubix_like.runtime.registry import Registry
 from rubix_like.ssp import FORMATS
 

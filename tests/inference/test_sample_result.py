@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+from html import unescape
 from pathlib import Path
 
 import h5py
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_results import FREE, sample_result
+from small_results import FREE, fit_result, sample_result
 
 from rubix_like.inference.results.sample_result import SampleResult, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
@@ -213,3 +214,12 @@ def test_cubes_of_different_shapes_are_refused(tmp_path):
             file[f"predictive/{own}"] = values
     with pytest.raises(ValueError, match="predictive/flux: expected the shape of model/flux"):
         SampleResult.read(path)
+
+
+def test_what_a_notebook_shows_of_results():
+    """The words of the summary, its table as one of HTML."""
+    for result in (sample_result(), fit_result()):
+        html = result._repr_html_()
+        assert html.count("<tr>") == len(result.labels) + 1
+        assert "observation.offset[1]" in html
+        assert result.summary().splitlines()[0] in unescape(html)

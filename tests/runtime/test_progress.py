@@ -2,13 +2,14 @@
 
 import io
 import re
+import sys
 import threading
 import time
 
 import pytest
 
 from rubix_like.runtime import progress as module
-from rubix_like.runtime.progress import Progress, terminal_progress
+from rubix_like.runtime.progress import Progress, progress_here, terminal_progress
 
 
 class Terminal(io.StringIO):
@@ -93,3 +94,34 @@ def test_the_command_s_progress_goes_to_standard_error(capsys):
     output, errors = capsys.readouterr()
     assert output == ""
     assert errors.startswith("loading ...\nloading: ")
+
+
+@pytest.mark.parametrize(
+    ("quiet", "terminal", "notebook", "shown"),
+    [
+        (None, False, False, None),
+        (None, True, False, "stderr"),
+        (None, False, True, "stdout"),
+        (True, True, True, None),
+        (False, False, False, "stderr"),
+        (False, False, True, "stdout"),
+    ],
+)
+def test_where_a_call_from_python_shows_progress(monkeypatch, quiet, terminal, notebook, shown):
+    kernel = type("Shell", (), {"kernel": object() if notebook else None})
+    monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), {"get_ipython": lambda: kernel}))
+    monkeypatch.setattr(sys, "stderr", Terminal() if terminal else io.StringIO())
+    found = progress_here(quiet)
+    assert found.stream is (None if shown is None else getattr(sys, shown))
+    assert found.rewrites is (shown == "stdout")
+
+
+def test_in_a_notebook_the_end_of_a_step_takes_the_place_of_its_start():
+    """Letters of the longer line are covered by blanks."""
+    stream, progress = io.StringIO(), Progress(io.StringIO(), rewrites=True)
+    progress.stream = stream
+    with progress.step("load", "loading"):
+        progress._line("loading ... still at work", lasts=False)
+    lines = stream.getvalue().split("\r")
+    assert lines[:2] == ["loading ...", "loading ... still at work"]
+    assert re.fullmatch(r"loading: 0\.\d s {11}\n", lines[2])

@@ -21,13 +21,14 @@ from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.cube.meta import LINE_OF_SIGHT, Described, MetaValue, SourceCounters, flat_counters
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, split_rows
 from rubix_like.cube.wcs import Card, header_of
-from rubix_like.runtime.files.writers import CREATOR, ORIGIN
+from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
 from rubix_like.runtime.files.writing_date import date_words
 
 FLUX_UNIT: str = "10**-20 erg s-1 cm-2 Angstrom-1"
 VARIANCE_UNIT: str = "10**-40 erg2 s-2 cm-4 Angstrom-2"
 
 META_CARDS: tuple[tuple[str, str, str], ...] = (
+    (CONFIGURATION_CARD, "configuration", "name of the configuration of the run"),
     ("OBJECT", "object", "name of the galaxy"),
     ("TELESCOP", "telescope", ""),
     ("INSTRUME", "instrument", "instrument preset"),

@@ -87,6 +87,7 @@ def cube_attributes(cube: ShardedCube) -> dict[str, Any]:
         "format": CUBE,
         "creator": CREATOR,
         "date": date_words(),
+        "configuration": str(cube.meta.get("configuration") or ""),
         "pixel_scale": cube.pixel_scale,
         "pixel_scale_unit": "arcsec",
         "medium": cube.bins.medium,

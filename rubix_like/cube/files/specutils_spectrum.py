@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from astropy import units
 from astropy.nddata import VarianceUncertainty
+from astropy.utils import minversion
+from astropy.wcs import WCS
 from numpy import ndarray
 
 from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.wcs import header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.optional_packages import import_optional
 
@@ -19,13 +22,17 @@ if TYPE_CHECKING:
 _OLDEST = 2
 """Major version of specutils that has the class `Spectrum`."""
 
+_OLDEST_ASTROPY = "7.1"
+"""The version whose WCS can keep the units of its axes."""
+
 
 def to_specutils(cube: Cube) -> "Spectrum":
-    """The cube as `specutils.Spectrum` with axes (wave, y, x), the same as `Spectrum.read` makes of our FITS file.
+    """The cube as `specutils.Spectrum` with axes (wave, y, x), as `Spectrum.read` makes it of our FITS file.
 
     Flux with its unit, VarianceUncertainty (None without a noise model), mask (True where any bit is set), the WCS.
-    The spectral axis is in m and in the cube's own medium, which is `spectrum.meta["medium"]`; the run is in
-    `spectrum.meta["run"]`. Raises ConfigError if specutils is not installed.
+    The spectral axis is in Angstrom (that of a file in m, into which astropy turns it) and in the cube's own medium,
+    which is `spectrum.meta["medium"]`; the run is in `spectrum.meta["run"]`. Raises ConfigError if specutils is not
+    installed, or astropy is too old to keep Angstrom.
     """
     spectrum = _find_class()
     unit = units.Unit(CUBE_FLUX_UNIT / units.AA)
@@ -34,7 +41,7 @@ def to_specutils(cube: Cube) -> "Spectrum":
         flux=in_fits_order(cube.flux) * unit,
         uncertainty=None if variance is None else VarianceUncertainty(in_fits_order(variance), unit=unit**2),
         mask=in_fits_order(np.asarray(cube.mask) != 0),
-        wcs=cube.wcs,
+        wcs=WCS(header_of(cube.wcs_cards), preserve_units=True),
         meta={"medium": cube.bins.medium, "sampling": cube.bins.sampling, "run": dict(cube.meta)},
     )
 
@@ -51,4 +58,6 @@ def _find_class() -> Any:
             f"to_specutils: expected specutils {_OLDEST} or newer, got {found.__version__}; pip install -U "
             "'rubix-like[specutils]'"
         )
+    if not minversion("astropy", _OLDEST_ASTROPY):
+        raise ConfigError(f"to_specutils: expected astropy {_OLDEST_ASTROPY} or newer; pip install -U astropy")
     return found.Spectrum

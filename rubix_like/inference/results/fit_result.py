@@ -29,6 +29,7 @@ Arrays = dict[str, Float[ndarray, "..."]]
 _OUTPUTS: dict[str, str] = {
     "summary": "rubix_like.inference.results.result_summaries:fit_summary_lines",
     "write": "rubix_like.inference.results.fit_file:FIT_FILE.write",
+    "html": "rubix_like.inference.results.result_summaries:fit_summary_html",
     "plot": "rubix_like.inference.results.result_pictures:save_fit_pictures",
     "read": "rubix_like.inference.results.fit_file:FIT_FILE.read",
 }
@@ -151,6 +152,9 @@ class FitResult:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _repr_html_(self) -> str:
+        return found_at(_OUTPUTS["html"])(self)
 
     def _latent_sigma(self) -> Float[ndarray, " latent"]:
         return np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.sigma

@@ -12,7 +12,7 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics
-from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.text_tables import html_table, table_lines
 from rubix_like.runtime.words import counted, percent
 
 MOST_ROWS: int = 40
@@ -43,6 +43,17 @@ def verdict_line(result: FitResult) -> str:
 def fit_table_lines(result: FitResult) -> list[str]:
     """Best values, standard deviations, limits (16 and 84 %), units and priors, aligned; "!" marks uncertainties that
     are too small."""
+    return [*aligned(_fit_rows(result)), *legend(result.verdict)]
+
+
+def fit_summary_html(result: FitResult) -> str:
+    """The same text for a notebook, its table as HTML."""
+    notes = [verdict_line(result), *legend(result.verdict), *fit_quality_lines(result)]
+    return _as_html("Fit", _fit_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
+
+
+def _fit_rows(result: FitResult) -> list[Sequence[str]]:
+    """The head and a row for each number."""
     low, high = result.interval()
     limits, marks = result.limits(), marks_of(result.labels, result.verdict)
     rows: list[Sequence[str]] = [_FIT_HEAD]
@@ -53,7 +64,7 @@ def fit_table_lines(result: FitResult) -> list[str]:
             (label, *_cells(numbers, limits.get(label), marks[label]), *words)
             for label, *numbers in zip(own.labels, *columns, strict=True)
         ]
-    return [*aligned(rows), *legend(result.verdict)]
+    return rows
 
 
 def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
@@ -92,6 +103,13 @@ def fit_quality_lines(result: FitResult) -> list[str]:
         f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; "
         f"{counted(int(starts.n_step[best]), 'step')}, {same} of {n_start} ended with that loss",
     ]
+
+
+def _as_html(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """As many rows as `aligned` shows, and sentences below."""
+    left_out = len(rows) - 1 - MOST_ROWS
+    more = [f"... and {left_out} more"] if left_out > 0 else []
+    return html_table(title, rows[: MOST_ROWS + 1], notes=[*more, *notes])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -146,6 +164,17 @@ def sample_summary_lines(result: SampleResult) -> list[str]:
 
 def sample_table_lines(result: SampleResult) -> list[str]:
     """Mean, standard deviation, limits, R-hat and effective sample sizes, units and priors, aligned."""
+    return [*aligned(_sample_rows(result)), *legend(result.verdict)]
+
+
+def sample_summary_html(result: SampleResult) -> str:
+    """The same text for a notebook, its table as HTML."""
+    notes = [result.verdict.sentence, *legend(result.verdict), *sample_quality_lines(result)]
+    return _as_html("Samples", _sample_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
+
+
+def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
+    """The head and a row for each number."""
     found = result.diagnostics
     low, high = result.interval()
     numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
@@ -159,7 +188,7 @@ def sample_table_lines(result: SampleResult) -> list[str]:
             (label, *_values(row[:5], limits.get(label), marks[label]), *_worth(*row[5:]), *words)
             for label, *row in zip(own.labels, *columns, strict=True)
         ]
-    return [*aligned(rows), *legend(result.verdict)]
+    return rows
 
 
 def sample_quality_lines(result: SampleResult) -> list[str]:

@@ -23,6 +23,7 @@ from rubix_like.runtime.words import counted
 
 _OUTPUTS: dict[str, str] = {
     "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
+    "html": "rubix_like.inference.results.result_summaries:sample_summary_html",
     "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
     "write": "rubix_like.inference.results.sample_file:SAMPLE_FILE.write",
     "plot": "rubix_like.inference.results.result_pictures:save_sample_pictures",
@@ -197,6 +198,9 @@ class SampleResult:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _repr_html_(self) -> str:
+        return found_at(_OUTPUTS["html"])(self)
 
 
 def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:

@@ -19,6 +19,7 @@ from rubix_like.readers.containers.table_files import (
     open_parquet,
     open_text_table,
 )
+from rubix_like.runtime.files.writers import OPENED_BY, written_by_us
 
 HEAD_BYTES = 4096
 
@@ -36,6 +37,7 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
         raise FileNotFoundError(f"galaxy.path: no file '{path}'; set galaxy.path to a snapshot or cut-out")
     if not (path.is_file() or path.is_dir()):
         raise OSError(f"galaxy.path: '{path}' is a pipe or device; expected a file")
+    _refuse_ours(path)
     if by_pynbody or is_ramses(path):
         _refuse_gadget(path)
         opened, kind = open_pynbody(path), "pynbody"
@@ -45,6 +47,17 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
         opened, kind = _open_file(path)
     with opened as container:
         yield container, kind
+
+
+def _refuse_ours(path: Path) -> None:
+    """What rubix-like wrote holds no particles."""
+    written = written_by_us(path)
+    if written is not None:
+        what, opener = OPENED_BY[written.kind]
+        raise ConfigError(
+            f"galaxy.path: '{path}' is {what} that rubix-like wrote; expected a galaxy's particles; open it with "
+            f"{opener.format(path=str(path))}"
+        )
 
 
 def _refuse_gadget(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Which of our kinds a file is, as it says itself, and which version wrote it when."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,17 +31,35 @@ FOREIGN: str = "rubix_like cube for other programs"
 MAPS: str = "rubix_like maps"
 """Kinds that are in FITS only: cubes in other layouts, and maps."""
 
+CONFIGURATION_CARD: str = "CONFNAME"
+"""The name of the configuration of a run, in HDF5 and Zarr the attribute `configuration`."""
+
 LAYOUT_CARD: str = "LAYOUT"
 MAPS_CARD: str = "NFILTER"
 """Cards by which those are known: the name of the layout, and the number of filters."""
 
 
+OPENED_BY: Mapping[str, tuple[str, str]] = {
+    CUBE: ("a cube", "rl.load_cube({path!r})"),
+    FOREIGN: ("a cube for other programs", "astropy.io.fits.open({path!r})"),
+    MAPS: ("a file of maps", "rl.Maps.read({path!r})"),
+    FIT: ("the result of a fit", "rl.FitResult.read({path!r})"),
+    SAMPLES: ("the result of a sampling", "rl.SampleResult.read({path!r})"),
+    SIMULATIONS: ("a file of simulations", "rl.load_simulations of its folder"),
+    LIBRARY: ("an SSP library", "rl.load_ssp({path!r}), or ssp.library"),
+    NEBULAR: ("a table of nebular lines", "rl.load_nebular({path!r}), or nebular.table"),
+}
+"""Kind of a file of ours -> what it is, and what opens it."""
+
+
 class Written(NamedTuple):
-    """What a file of ours says of itself: its kind, program and version, date (None where it does not say)."""
+    """What a file of ours says of itself: its kind, program and version, date, the name of the configuration that it
+    was made by (None where it does not say)."""
 
     kind: str
     creator: Any = None
     date: Any = None
+    configuration: str | None = None
 
 
 def written_by_us(path: Path) -> Written | None:
@@ -52,20 +71,33 @@ def written_by_us(path: Path) -> Written | None:
     if not h5py.is_hdf5(path):
         header = first_header(path)
         kind = MAPS if MAPS_CARD in header else FOREIGN if LAYOUT_CARD in header else CUBE
-        return Written(kind, header.get("CREATOR"), header.get("DATE")) if header.get("ORIGIN") == ORIGIN else None
+        if header.get("ORIGIN") != ORIGIN:
+            return None
+        return Written(kind, header.get("CREATOR"), header.get("DATE"), _text(header.get(CONFIGURATION_CARD)))
     try:
         with opened_hdf5(path, whole=False) as file:
-            stated = Written(str(file.attrs.get("format")), file.attrs.get("creator"), file.attrs.get("date"))
+            stated = _stated(file.attrs)
     except UNREADABLE:
         return None
     return stated if stated.kind in (CUBE, FIT, SAMPLES, SIMULATIONS, LIBRARY, NEBULAR) else None
+
+
+def _stated(attributes: Any) -> Written:
+    """What the attributes of HDF5 and Zarr files say."""
+    known = (attributes.get(name) for name in ("format", "creator", "date", "configuration"))
+    kind, creator, date, configuration = known
+    return Written(str(kind), creator, date, _text(configuration))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _written_store(path: Path) -> Written | None:
     """What a Zarr store of ours says of itself."""
     try:
         attributes = json.loads((path / FOLDER_HEAD).read_bytes())["attributes"]
-        stated = Written(str(attributes["format"]), attributes["creator"], attributes["date"])
+        stated = _stated(attributes)
     except UNREADABLE:
         return None
     return stated if stated.kind == CUBE else None

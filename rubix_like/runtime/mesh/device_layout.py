@@ -9,7 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Num
 
 from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, mesh_of_shape
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,10 @@ class DeviceLayout:
         painted = BinSplit(split.n_padded, n_part, parts) if parts else WHOLE
         return cls(mesh, painted, split, gathered=not sharded)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pickle keeps: devices are those of a process, so only their number along each axis."""
+        return _unpickled, (dict(self.mesh.shape), self.painted, self.split, self.gathered)
+
     @property
     def n_data(self) -> int:
         """Devices along "data"."""
@@ -58,3 +62,8 @@ class DeviceLayout:
         return jax.tree.map(
             lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
         )
+
+
+def _unpickled(shape: dict[str, int], painted: BinSplit, split: BinSplit, gathered: bool) -> DeviceLayout:
+    """The layout on the first devices of this process; raises ConfigError where there are fewer."""
+    return DeviceLayout(mesh_of_shape(shape), painted, split, gathered)

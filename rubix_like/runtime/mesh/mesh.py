@@ -1,5 +1,7 @@
 """Particles on a mesh of devices: the mesh, the spec tree, padding, placement."""
 
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import equinox as eqx
@@ -39,8 +41,20 @@ def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
             f"devices.data: expected 'all' or 1 to {len(devices) // wave} ({each}), got "
             f"{'all' if n_devices is None else n_devices}"
         )
-    shape, names = ((count,), (DATA_AXIS,)) if wave == 1 else ((count, wave), (DATA_AXIS, WAVE_AXIS))
-    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(names), devices=devices[: count * wave])
+    return mesh_of_shape({DATA_AXIS: count} if wave == 1 else {DATA_AXIS: count, WAVE_AXIS: wave})
+
+
+def mesh_of_shape(shape: Mapping[str, int]) -> Mesh:
+    """A mesh over the first devices of the run, with so many along each axis; raises ConfigError where there are
+    fewer."""
+    devices, needed = jax.devices(), prod(shape.values())
+    if needed > len(devices):
+        raise ConfigError(
+            f"devices: expected {needed}, for which the run was planned, got {len(devices)} here; plan it anew from "
+            f"its configuration"
+        )
+    names, sizes = tuple(shape), tuple(shape.values())
+    return jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), devices=devices[:needed])
 
 
 def check_mesh(mesh: Mesh) -> None:

@@ -1,0 +1,130 @@
+"""The command `rubix-like new`: a configuration with comments, for an instrument and a galaxy."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rubix_like.config import InstrumentSettings
+from rubix_like.config.loading import check_sections
+from rubix_like.config.yaml_files import SUFFIXES, parse_yaml
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.readers.inspection.report import inspect_galaxy
+from rubix_like.runtime.files.outputs import check_writable, replacing
+from rubix_like.runtime.resources import resource_names
+from rubix_like.runtime.words import reason_of
+
+SYNTHETIC = "synthetic"
+DEFAULTS = {"path": "mine.yaml", "instrument": "muse", "galaxy": SYNTHETIC}
+"""What is taken for an option that is not given where nobody can be asked."""
+
+_WIDEST = 100
+"""Spaxels along a side of the field that is proposed; a preset's own field may have far more."""
+
+_GALAXIES = {
+    True: """\
+galaxy:
+  reader: synthetic              # a disc with a bulge, made on the spot; or, for a file: path: cutout.hdf5
+  n_stars: 50000
+  seed: 1                        # the same seed makes the same galaxy
+""",
+    False: """\
+galaxy:
+  path: {path}    # {found}
+  center: null                   # null finds it; or [x, y, z] in the file's own unit of length
+""",
+}
+
+_REST = """
+ssp:
+  library: popstar               # embedded, coarse; a finer one: rubix-like ssp get bc03-miles, then bc03-miles
+
+observation:
+  redshift: 0.05                 # where the galaxy is put; its distance follows (cosmology: Planck18)
+  align: stars                   # turn the stellar disc face-on first; none: leave the galaxy's axes as they are
+  inclination: 60 deg            # 0 is face-on, 90 edge-on
+  position_angle: 30 deg         # of the receding major axis, from North through East
+
+instrument:
+  name: {instrument}    # {telescope}; rubix-like list instruments
+{field}
+pipeline: stellar                # rubix-like list pipelines; nebular adds the light of ionised gas
+
+noise: null                      # none; or {{signal_to_noise: 50, seed: 1}}, or {{exposure: {{time: 1 h}}}}
+
+products: null                   # maps beside the cube; {{losvd: null}}: V, sigma, ages, metallicities and masses
+
+output:
+  path: {cube}    # .fits; .h5 and .zarr keep everything
+"""
+
+
+def write_configuration(options: argparse.Namespace) -> None:
+    """`rubix-like new`: asks for what the options leave open where there is a terminal, then writes the file."""
+    path = Path(_chosen(options.path, "path", "File to write")).expanduser()
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"new: expected a name ending in {' or '.join(SUFFIXES)}, got '{path}'")
+    if path.exists() and not options.overwrite:
+        raise ConfigError(f"new: '{path}' exists; choose another name, or replace it with --overwrite")
+    instrument = _chosen(options.instrument, "instrument", "Instrument (rubix-like list instruments)")
+    if instrument not in resource_names("instruments"):
+        known = resource_names("instruments")
+        raise ConfigError(f"--instrument: no preset '{instrument}'{suggest(instrument, known)}")
+    galaxy = _chosen(options.galaxy, "galaxy", "File of the galaxy, or 'synthetic'")
+    text = configuration_text(path, instrument, galaxy)
+    check_sections(parse_yaml(text, str(path)), str(path))
+    check_writable(path, len(text))
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(f"Configuration written to {path}")
+    print(f"To look at what it would do: rubix-like check {path}")
+    print(f"To run it: rubix-like run {path} --plot")
+
+
+def _chosen(given: str | None, name: str, question: str) -> str:
+    """The option, else the answer of who sits at the terminal, else the default."""
+    default = DEFAULTS[name]
+    if given is not None:
+        return given
+    if not sys.stdin.isatty():
+        return default
+    return input(f"{question} [{default}]: ").strip() or default
+
+
+def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
+    """The YAML of a run, with a comment for every line.
+
+    Raises FileNotFoundError or ConfigError for a galaxy that is not there or not recognised.
+    """
+    preset = InstrumentSettings.model_validate({"name": instrument})
+    is_synthetic = galaxy == SYNTHETIC
+    found = "" if is_synthetic else _recognised(galaxy)
+    title = f"# A run of rubix-like: {'a synthetic disc galaxy' if is_synthetic else Path(galaxy).name} seen by "
+    head = f"{title}{preset.label}.\n#\n#   rubix-like check {path.name}\n#   rubix-like run {path.name} --plot\n\n"
+    rest = _REST.format(
+        instrument=instrument,
+        telescope=preset.telescope or "preset",
+        field=_field_line(preset),
+        cube=f"{path.stem}.fits",
+    )
+    return head + _GALAXIES[is_synthetic].format(path=galaxy, found=found) + rest
+
+
+def _field_line(preset: InstrumentSettings) -> str:
+    """A smaller field where the preset's would have very many spaxels and no shape of its own."""
+    x, y = preset.n_spaxel_xy
+    if max(x, y) <= _WIDEST or preset.aperture is not None:
+        return ""
+    side = _WIDEST * preset.pixel_scale
+    whole = " x ".join(f"{own:g}" for own in preset.fov)
+    return f"  fov: {side:g} arcsec    # {_WIDEST} x {_WIDEST} spaxels; the whole field is {whole} arcsec\n"
+
+
+def _recognised(galaxy: str) -> str:
+    """What a file was recognised as; raises ConfigError, with the reason, where it cannot be used."""
+    inspection = inspect_galaxy({"path": galaxy})
+    if inspection.problems:
+        raise ConfigError(
+            f"--galaxy: '{galaxy}' cannot be used as it is: {reason_of(ValueError(inspection.problems[0]))}; look at "
+            f"it with rubix-like inspect {galaxy}"
+        )
+    return inspection.facts["recognised"]

@@ -1,0 +1,51 @@
+"""The settings of a run by their dotted keys, to find the one that a misplaced or misspelt word may mean."""
+
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from rubix_like.config.plug_ins import READERS
+from rubix_like.errors import nearest_words
+
+_READERS = "galaxy"
+"""The section whose keys are those of its reader."""
+
+
+_LAST = ("fit", "simulate")
+"""Sections whose keys are the last to be thought of."""
+
+
+def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The dotted key of every setting below `model` that is no section, readers' included; lists of sections count as
+    settings."""
+    for name, field in model.model_fields.items():
+        key, sections = f"{prefix}{name}", _sections(field.annotation)
+        if key == _READERS:
+            sections = [READERS.find(reader) for reader in READERS.builtin]
+        for section in sections:
+            yield from dotted_keys(section, f"{key}.")
+        if not sections:
+            yield key
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The settings classes that a setting itself may be of, not those in a list."""
+    if get_origin(annotation) in (tuple, list, dict):
+        return []
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [own for argument in get_args(annotation) for own in _sections(argument)]
+
+
+def keys_near(word: str, model: type[BaseModel], most: int = 3) -> list[str]:
+    """The dotted keys that end in `word`, the shortest first; else those whose last part is near to it."""
+    keys = sorted(set(dotted_keys(model)), key=lambda key: (key.count("."), key.startswith(_LAST), key))
+    asked = word.lower().replace("-", "_")
+    ends = [key for key in keys if f".{key}".endswith(f".{asked}")]
+    if ends:
+        return ends[:most]
+    last: dict[str, str] = {}
+    for key in keys:
+        last.setdefault(key.rpartition(".")[2], key)
+    return [last[own] for own in nearest_words(asked.rpartition(".")[2], last, 1)]

@@ -1,0 +1,90 @@
+"""What a cube shows of itself: one line in text, a table with a small picture of its light in a notebook."""
+
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.cube.cube import Cube
+from rubix_like.runtime.text_tables import html_table
+
+_LARGEST = 128
+"""Pixels along a side of the picture, from larger fields of which every n-th row and column is taken."""
+
+_MOST_BYTES = 1 << 28
+"""Of a larger cube there is no picture: its white light would take too long."""
+
+_FAINTEST = 1e-3
+"""Light below this share of the brightest spaxel's is black."""
+
+_MADE_OF: Mapping[str, str] = {
+    "object": "galaxy",
+    "instrument": "instrument",
+    "redshift": "redshift",
+    "ssp_library": "SSP library",
+    "pipeline": "pipeline",
+    "method": "method",
+}
+
+
+def cube_words(cube: Cube) -> str:
+    """`Cube(25 x 25 spaxels of 0.2 arcsec, 3681 bins from 4749.90 to 9351.15 Angstrom, noise)`."""
+    edges, noise = cube.wave_edges, "with variance" if cube.variance is not None else "no variance"
+    return (
+        f"Cube({cube.n_x} x {cube.n_y} spaxels{_scale(cube)}, {cube.bins.n_wave} bins from {edges[0]:.2f} to "
+        f"{edges[-1]:.2f} Angstrom ({cube.medium}), {noise}{'' if cube.maps is None else ', with maps'})"
+    )
+
+
+def _scale(cube: Cube) -> str:
+    """How wide spaxels are; nothing inside of a compiled function, where that is not known."""
+    width = cube.footprint.pixel_scale
+    return "" if isinstance(width, Tracer) else f" of {float(width):g} arcsec"
+
+
+def cube_html(cube: Cube) -> str:
+    """What the run was made of, axes and notes as a table, beside a small picture of the light."""
+    edges, is_traced = cube.wave_edges, isinstance(cube.flux, Tracer)
+    rows = [
+        ("spaxels", f"{cube.n_x} x {cube.n_y}{_scale(cube)}"),
+        ("wavelengths", f"{cube.bins.n_wave} bins, {edges[0]:.2f}-{edges[-1]:.2f} Å ({cube.medium}, {cube.sampling})"),
+        ("flux", f"{np.dtype(cube.flux.dtype)}, 1e-20 erg/s/cm2/Å"),
+        ("variance", "none (no noise model)" if cube.variance is None else "yes"),
+        *([("maps", "yes: cube.map('velocity')")] if cube.maps is not None else []),
+        *((words, str(cube.meta[key])) for key, words in _MADE_OF.items() if cube.meta.get(key) not in (None, "")),
+    ]
+    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    picture = None if is_traced or cube.flux.nbytes > _MOST_BYTES else light_png(cube)
+    return html_table("Cube", rows, notes=notes, picture=picture)
+
+
+def light_png(cube: Cube) -> bytes:
+    """White light as a small grey PNG, by the logarithm over three decades, North up where the field is not turned."""
+    step = -(-max(cube.n_x, cube.n_y) // _LARGEST)
+    flux, mask = (np.asarray(values[::step, ::step]) for values in (cube.flux, cube.mask))
+    light = np.sum(flux, axis=2, where=mask == 0, dtype=np.float64)
+    brightest = max(light.max(initial=0.0), np.finfo(float).tiny)
+    level = 1 - np.log10(np.clip(light / brightest, _FAINTEST, 1.0)) / np.log10(_FAINTEST)
+    return grey_png(level[::-1])
+
+
+def grey_png(level: Float[ndarray, "y x"]) -> bytes:
+    """Levels from 0 (black) to 1 (white), the first row on top, as a PNG file of 8 bits."""
+    height, width = level.shape
+    rows = np.zeros((height, width + 1), np.uint8)  # each row begins with the number of its filter: none
+    rows[:, 1:] = np.round(255 * level)
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts: tuple[tuple[bytes, Any], ...] = (
+        (b"IHDR", head),
+        (b"IDAT", zlib.compress(rows.tobytes(), 6)),
+        (b"IEND", b""),
+    )
+    chunks = [
+        struct.pack(">I", len(own)) + kind + own + struct.pack(">I", zlib.crc32(kind + own)) for kind, own in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

@@ -1,0 +1,107 @@
+"""Images out of a cube: white light, narrow bands, images through filters, maps of the run, all with units."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from astropy import units
+from astropy.units import Quantity
+from jaxtyping import Bool
+from numpy import ndarray
+
+from rubix_like.config.quantities import parse_quantity
+from rubix_like.constants import CUBE_FLUX_UNIT
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.files.maps_file import (
+    DUST_EXTENSIONS,
+    EXTENSIONS,
+    GAS_EXTENSIONS,
+    LINE_EXTENSIONS,
+    PHOTON_EXTENSION,
+)
+from rubix_like.cube.maps import LineMaps, Maps, MapSet
+from rubix_like.cube.meta import OUTSIDE_APERTURE
+from rubix_like.errors import suggest
+from rubix_like.runtime.places import found_at
+
+_THROUGH_FILTER = "rubix_like.forward.products.filter_images:filter_image"
+"""Filters are known where maps are made, above cubes."""
+
+SHORT_NAMES: Mapping[str, str] = {
+    "velocity": "v_light",
+    "dispersion": "sigma_light",
+    "age": "age_light",
+    "metallicity": "metallicity_light",
+}
+"""Names of maps that people use -> fields of `MapSet`."""
+
+_UNITS: Mapping[str, str] = {
+    name: unit for name, unit, _ in (*EXTENSIONS, *GAS_EXTENSIONS, *DUST_EXTENSIONS, PHOTON_EXTENSION)
+}
+
+
+def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
+    """An image (y, x) of a cube (`Cube.image`)."""
+    if band is None:
+        sums = sums_of(cube)
+        return Quantity(np.where(sums.outside_aperture, np.nan, sums.light), CUBE_FLUX_UNIT)
+    if isinstance(band, str):
+        return found_at(_THROUGH_FILTER)(cube, band)
+    inside = bins_within(cube, band)
+    good = np.asarray(cube.mask)[..., inside] == 0
+    total = np.sum(np.asarray(cube.flux)[..., inside], axis=2, where=good, dtype=np.float64)
+    count = good.sum(axis=2)
+    return Quantity(np.where(count > 0, total / np.maximum(count, 1), np.nan), CUBE_FLUX_UNIT / units.AA)
+
+
+def bins_within(cube: Cube, band: Sequence[Any]) -> Bool[ndarray, " wave"]:
+    """The bins whose centres lie in (lowest, highest), each with a unit or in Angstrom; raises ValueError for none."""
+    if len(band) != 2:
+        raise ValueError(f"band: expected (lowest, highest), each with a unit or in Angstrom, got {band!r}")
+    try:
+        low, high = (parse_quantity(end, "Angstrom") for end in band)
+    except ValueError as error:
+        raise ValueError(f"band: {error}") from error
+    inside = (cube.wavelength >= low) & (cube.wavelength <= high)
+    if not inside.any():
+        edges = cube.wave_edges
+        raise ValueError(
+            f"band: expected one with the centre of a bin, from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom "
+            f"({cube.medium}) in bins of {np.diff(edges).max():.3g}, got {low:g} to {high:g}"
+        )
+    return inside
+
+
+def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
+    """A map (y, x) of the run's particles (`Cube.map`)."""
+    field, maps = SHORT_NAMES.get(name, name), cube.maps
+    if maps is None and field == "v_light" and cube.mean_v_los is not None and not before_psf:
+        return np.asarray(cube.mean_v_los, np.float64) * (units.km / units.s)
+    if maps is None:
+        raise ValueError(
+            f"map '{name}': expected a cube with the maps of its run, got one without; set products: {{}} in the run, "
+            f"or read the maps beside a file: rl.Maps.read('cube_maps.fits')"
+        )
+    known = maps_by_name(maps.before if before_psf else maps.after, maps)
+    if field not in known:
+        names = (*known, *(short for short, own in SHORT_NAMES.items() if own in known))
+        raise ValueError(f"map '{name}': expected one that this run made{suggest(name, names)}")
+    values, unit = known[field]
+    outside = np.asarray(maps.mask) & OUTSIDE_APERTURE != 0
+    return np.where(outside, np.nan, np.asarray(values, np.float64)) * units.Unit(unit)
+
+
+def maps_by_name(maps: MapSet, of: Maps) -> dict[str, tuple[Any, str]]:
+    """Name -> values (y, x) and unit of every map that a run made: fields by their names, lines as `flux_Ha`."""
+    found = {name: (getattr(maps, name), unit) for name, unit in _UNITS.items() if getattr(maps, name) is not None}
+    found |= {label.name: (maps.fields[label.name], label.unit) for label in of.fields}
+    for line, own in maps.lines.items():
+        found |= {f"{name}_{line}": (values, unit) for name, values, unit in _of_line(own)}
+    return found
+
+
+def _of_line(line: LineMaps) -> list[tuple[str, Any, str]]:
+    """Name, values and unit of the maps of a line that there are."""
+    found = [(name, getattr(line, name), unit) for name, unit, _ in LINE_EXTENSIONS]
+    return [own for own in found if own[1] is not None]

@@ -1,0 +1,84 @@
+"""Where a place on the sky is among the spaxels of a cube, and the other way round."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from astropy.coordinates import SkyCoord
+from astropy.wcs import WCS
+from astropy.wcs.utils import pixel_to_skycoord, skycoord_to_pixel
+
+from rubix_like.config.quantities import parse_quantity
+from rubix_like.cube.cube import Cube
+
+Place = SkyCoord | Sequence[Any] | str
+"""A place on the sky: a SkyCoord, text that it reads, or (RA, Dec), each with a unit or in degrees."""
+
+Offset = Sequence[Any]
+"""(East, North) of the field's centre, each with a unit or in arcsec."""
+
+_ROUNDING = 1e-9
+"""Degrees by which two angles differ that are the same."""
+
+
+def celestial_of(cube: Cube) -> WCS:
+    """The sky of a cube as an astropy WCS of two axes (x, y) -> (RA, Dec) in deg."""
+    return cube.wcs.celestial
+
+
+def sky_at(cube: Cube, x: Any, y: Any) -> Any:
+    """The place (SkyCoord) of positions in spaxels."""
+    return pixel_to_skycoord(x, y, celestial_of(cube))
+
+
+def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[float, float]:
+    """The position (x, y) in spaxels, counted from 0 at the centre of the first, of a place; default: the field's
+    centre. Raises ValueError where both are given, or one cannot be read."""
+    if at is not None and offset is not None:
+        raise ValueError("expected a place as 'at' or as 'offset', got both; leave one out")
+    middle = (cube.n_x - 1) / 2, (cube.n_y - 1) / 2
+    if offset is not None:
+        return _displaced(cube, middle, offset)
+    if at is None:
+        return middle
+    place = _as_coordinates(at)
+    x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, celestial_of(cube)))
+    if not (np.isfinite(x) and np.isfinite(y)):
+        raise ValueError(f"at: expected a place near the cube's field, got {at!r} on the other side of the sky")
+    return float(x), float(y)
+
+
+def _as_coordinates(at: Place) -> SkyCoord:
+    if isinstance(at, SkyCoord):
+        return at
+    if isinstance(at, str):
+        return SkyCoord(at)
+    ra, dec = _pair("at", at, "deg", "(RA, Dec)")
+    return SkyCoord(ra, dec, unit="deg")
+
+
+def _displaced(cube: Cube, middle: tuple[float, float], offset: Offset) -> tuple[float, float]:
+    """The position a few arcsec East and North of the field's centre, on the tangent plane."""
+    east, north = _pair("offset", offset, "arcsec", "(East, North)")
+    angle = np.radians(float(cube.meta.get("field_angle") or 0.0))
+    along_x = east * np.cos(angle) - north * np.sin(angle)  # against the columns, whose first is East
+    along_y = east * np.sin(angle) + north * np.cos(angle)
+    return middle[0] - float(along_x) / cube.pixel_scale, middle[1] + float(along_y) / cube.pixel_scale
+
+
+def _pair(name: str, values: Sequence[Any], unit: str, meaning: str) -> tuple[float, float]:
+    if len(values) != 2:
+        raise ValueError(f"{name}: expected {meaning}, each with a unit or in {unit}, got {values!r}")
+    try:
+        first, second = (parse_quantity(value, unit) for value in values)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return first, second
+
+
+def field_about(cube: Cube, x: float, y: float) -> tuple[float, float, float]:
+    """RA, Dec (deg) of a position, and the angle of +y there (deg, North through East), for a field centred on it."""
+    here, above = sky_at(cube, x, y), sky_at(cube, x, y + 1.0)
+    angle, before = float(here.position_angle(above).wrap_at("180d").deg), float(cube.meta.get("field_angle") or 0.0)
+    is_same = abs((angle - before + 180.0) % 360.0 - 180.0) < _ROUNDING
+    return float(here.ra.deg), float(here.dec.deg), before if is_same else angle

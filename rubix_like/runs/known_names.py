@@ -1,0 +1,223 @@
+"""What a configuration can name: instruments, libraries, readers, stages and the like, each with a line about it."""
+
+import ast
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import numpy as np
+
+from rubix_like.config import InstrumentSettings, load_pipeline
+from rubix_like.config.plug_ins import (
+    EXECUTORS,
+    FIELDS,
+    KERNELS,
+    READERS,
+    SAMPLERS,
+    TABLE,
+    field_map_names,
+)
+from rubix_like.config.sections.instrument import STEP_UNITS
+from rubix_like.config.sections.pipeline import LISTS
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.line_width import instrument_fwhm
+from rubix_like.nebular import line_rows
+from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.runtime.places import found_at
+from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.runtime.text_tables import html_table, table_lines
+
+Rows = list[tuple[str, str]]
+
+_LIBRARIES = "rubix_like.ssp:SHELF.rows"
+"""What lists the libraries; importing it takes a second, which the other lists do not need."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Names that a configuration can have, as a table: iterate over the names, or ask whether one is `in` it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of the table."""
+        return tuple(row[0] for row in self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __repr__(self) -> str:
+        return "\n".join(table_lines([self.columns, *self.rows]))
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, [self.columns, *self.rows])
+
+
+def list_instruments() -> Listing:
+    """The presets of instruments: `instrument.name`."""
+    return Listing("Instruments", COLUMNS, tuple(instrument_table()))
+
+
+def list_libraries() -> Listing:
+    """The libraries of simple stellar populations, and whether each is at hand: `ssp.library`."""
+    return _listing("SSP libraries", found_at(_LIBRARIES)(), ("library", "where it is"))
+
+
+def list_readers() -> Listing:
+    """The readers and simulations that are recognised: `galaxy.reader`."""
+    return _listing("Readers", reader_rows())
+
+
+def list_configs() -> Listing:
+    """The packaged configurations, with their files."""
+    return _listing("Configurations", config_rows(), ("name", "file"))
+
+
+def list_pipelines() -> Listing:
+    """The packaged pipelines: `pipeline`."""
+    return _listing("Pipelines", pipeline_rows())
+
+
+def list_stages() -> Listing:
+    """The fields, stages and sources that a pipeline can have."""
+    return _listing("Stages", stage_rows())
+
+
+def list_fields() -> Listing:
+    """The fields that a pipeline can have: sums over all particles of a kind."""
+    return _listing("Fields", member_rows(FIELDS))
+
+
+def list_lines() -> Listing:
+    """The emission lines by name, with their wavelengths."""
+    return _listing("Emission lines", line_rows())
+
+
+def list_kernels() -> Listing:
+    """The deposit kernels: `engine.kernel`."""
+    return _listing("Deposit kernels", member_rows(KERNELS))
+
+
+def list_samplers() -> Listing:
+    """The samplers: `fit.sampling.method`."""
+    return _listing("Samplers", member_rows(SAMPLERS))
+
+
+def list_executors() -> Listing:
+    """What computes a catalogue in other processes: `--executor`."""
+    return _listing("Executors", member_rows(EXECUTORS))
+
+
+def _listing(title: str, rows: Sequence[tuple[str, ...]], columns: tuple[str, ...] = ("name", "what it is")) -> Listing:
+    return Listing(title, columns[: len(rows[0])], tuple(tuple(row) for row in rows))
+
+
+def stage_rows() -> Rows:
+    """Name, kind and first line of the description of every member of a pipeline's lists."""
+    return [(name, f"{kind}: {text}") for kind, own in LISTS.items() for name, text in member_rows(own)]
+
+
+def reader_rows() -> Rows:
+    """Name and first line of the description of every reader, then the simulations with a field map."""
+    readers = member_rows(READERS)
+    taken = {name for name, _ in readers}
+    readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, npz, HDF5), by the names of their columns"))
+    return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
+
+
+def pipeline_rows() -> Rows:
+    """Name, description and stages of every packaged pipeline."""
+    rows = []
+    for name in resource_names("pipelines"):
+        pipeline = load_pipeline(name)
+        stages = " -> ".join(stage.name for stage in (*pipeline.fields, *pipeline.stages))
+        rows.append((name, f"{pipeline.description} [{stages}]"))
+    return rows
+
+
+def config_rows() -> Rows:
+    """Name and file of every packaged configuration."""
+    return [(name, str(resource("configs", name))) for name in resource_names("configs")]
+
+
+def member_rows(registry: Registry) -> Rows:
+    """Name and first line of the description of every member of a registry."""
+    return [(name, _first_line(registry, name)) for name in registry.names()]
+
+
+def _first_line(registry: Registry, name: str) -> str:
+    """Of a member's description, a built-in one not being imported; or why one from outside cannot be used."""
+    try:
+        place = registry.builtin.get(name)
+        text = _docstring_at(place) if place else inspect.getdoc(registry.find(name)) or ""
+        return " ".join(text.partition("\n\n")[0].split())
+    except ConfigError as error:
+        return f"cannot be used: {error}"
+
+
+def _docstring_at(place: str) -> str:
+    """The docstring of the class or function at `module:attribute`, read from the source: nothing is imported."""
+    module, attribute = place.split(":")
+    package, *inner, last = module.split(".")
+    source = resources.files(package).joinpath(*inner, f"{last}.py").read_bytes()
+    named = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return ast.get_docstring(next(node for node in named if node.name == attribute)) or ""
+
+
+def _title(name: str) -> str:
+    try:
+        return load_field_map(name).title
+    except ConfigError as error:
+        return f"cannot be used: {error}"
+
+
+COLUMNS: tuple[str, ...] = (
+    "name", "telescope", "field (arcsec)", "spaxel", "range (A)", "step", "FWHM", "R", "source",
+)  # fmt: skip
+"""spaxel in arcsec; range in air or vacuum (vac); FWHM (Angstrom) and resolving power R at the middle of the range."""
+
+
+def instrument_table() -> list[tuple[str, ...]]:
+    """A row of `COLUMNS` for every preset, in the order of their names."""
+    presets = [InstrumentSettings.model_validate({"name": name}) for name in resource_names("instruments")]
+    return [_row(preset) for preset in presets]
+
+
+def _row(preset: InstrumentSettings) -> tuple[str, ...]:
+    wavelength = preset.wavelength
+    step = f"{wavelength.step:g}"
+    if wavelength.sampling == "log":
+        step = f"{np.format_float_scientific(wavelength.step, trim='-', exp_digits=1)} {STEP_UNITS['log']}"
+    middle = (wavelength.start + wavelength.stop) / 2
+    fwhm = None if preset.lsf is None else float(instrument_fwhm(preset.lsf, np.array([middle]))[0])
+    return (
+        preset.name,
+        preset.telescope,
+        _field(preset),
+        f"{preset.pixel_scale:g}",
+        f"{wavelength.start:.0f}-{wavelength.stop:.0f} {wavelength.medium.removesuffix('uum')}",
+        step,
+        "" if fwhm is None else f"{fwhm:.3g}",
+        "" if fwhm is None else f"{middle / fwhm:.0f}",
+        preset.source,
+    )
+
+
+def _field(preset: InstrumentSettings) -> str:
+    """`60 x 60`, `74 x 64 hexagon`, `15 circle`."""
+    aperture, sides = preset.aperture, preset.fov
+    if aperture is not None:
+        sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
+    size = " x ".join(f"{side:g}" for side in sides)
+    return size if aperture is None else f"{size} {aperture.shape}"

@@ -1,0 +1,29 @@
+"""Shares of spaxels in a circle, against counting points."""
+
+import numpy as np
+import pytest
+
+from rubix_like.cube.views.circle_overlap import circle_overlap
+
+N_POINT = 200
+
+
+def counted_shares(x, y, radius):
+    """The share of a fine grid of points in every square that lies in the circle."""
+    points = (np.arange(N_POINT) + 0.5) / N_POINT - 0.5
+    u, v = x[:, None] + points, y[:, None] + points
+    inside = u[None, :, None, :] ** 2 + v[:, None, :, None] ** 2 <= radius**2
+    return inside.mean(axis=(2, 3))
+
+
+@pytest.mark.parametrize("radius", [0.1, 0.5, 0.7, 1.0, 2.3])
+@pytest.mark.parametrize("centre", [(0.0, 0.0), (0.5, 0.5), (0.2, -0.35), (-1.9, 0.0)])
+def test_shares_are_those_of_points(radius, centre):
+    x, y = np.arange(-4, 5) - centre[0], np.arange(-3, 4) - centre[1]
+    np.testing.assert_allclose(circle_overlap(x, y, radius), counted_shares(x, y, radius), atol=3e-3)
+
+
+@pytest.mark.parametrize("radius", [0.3, 1.0, 3.7])
+def test_the_area_is_that_of_the_circle(radius):
+    x = np.arange(-6, 7) + 0.3
+    assert circle_overlap(x, x, radius).sum() == pytest.approx(np.pi * radius**2, rel=1e-12)

@@ -1,0 +1,110 @@
+"""Which files a run replaces: its own configuration's; others only when told to."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from small import full_cube, make_maps
+
+from rubix_like import ConfigError, load_config
+from rubix_like.runs.run_files import check_replaced
+from rubix_like.runtime.files.writers import written_by_us
+from rubix_like.runtime.resources import resource
+
+BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
+NAMED = {**BASE, "output": {"configuration": "disc"}}
+
+
+def cube_of(configuration):
+    cube = full_cube()
+    return dataclasses.replace(cube, meta=cube.meta.replace(configuration=configuration))
+
+
+def write_cube(path, configuration):
+    layout = path.partition(":")[2] or "default"
+    cube = cube_of(configuration)
+    if layout == "manga":
+        cube = dataclasses.replace(cube, bins=dataclasses.replace(cube.bins, medium="vacuum"))
+    cube.write(path.partition(":")[0], layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("path", "there", "config", "words"),
+    [
+        ("cube.fits", None, NAMED, ""),
+        ("cube.fits", "disc", NAMED, ""),
+        ("cube.fits", "disc", {**NAMED, "observation": {"redshift": 0.1}}, ""),
+        ("cube.fits.gz", "disc", NAMED, ""),
+        ("cube.h5", "disc", NAMED, ""),
+        ("cube.fits:manga", "disc", NAMED, ""),
+        ("cube.fits", "", BASE, ""),
+        ("cube.fits", "other", NAMED, "was made by the configuration 'other'.* run of the configuration 'disc'"),
+        ("cube.fits.gz", "other", NAMED, "by the configuration 'other'"),
+        ("cube.h5", "other", NAMED, "by the configuration 'other'"),
+        ("cube.fits:manga", "other", NAMED, "by the configuration 'other'"),
+        ("cube.fits", "", NAMED, "by a configuration without a name"),
+        ("cube.fits", "disc", BASE, "run of a configuration without a name"),
+    ],
+)
+def test_cubes(tmp_path, monkeypatch, path, there, config, words):
+    monkeypatch.chdir(tmp_path)
+    if there is not None:
+        write_cube(path, there)
+    check(config, path.partition(":")[0], words)
+
+
+def check(config, path, words):
+    if not words:
+        check_replaced(load_config(config), Path(path), "--overwrite", "--set output.path=ANOTHER")
+        return
+    with pytest.raises(ConfigError, match=words) as found:
+        check_replaced(load_config(config), Path(path), "--overwrite", "--set output.path=ANOTHER")
+    assert "--overwrite" in str(found.value)
+    assert "--set output.path=ANOTHER" in str(found.value)
+
+
+@pytest.mark.parametrize(("content", "words"), [(b"SIMPLE  = my notes", "is no file of rubix-like"), (b"", "")])
+def test_other_files(tmp_path, content, words):
+    path = tmp_path / "cube.fits"
+    path.write_bytes(content)
+    check(NAMED, path, words)
+
+
+def test_a_fit_or_library_is_no_cube(tmp_path):
+    shutil.copy(resource("data", "popstar"), tmp_path / "cube.h5")
+    check(BASE, tmp_path / "cube.h5", "is an SSP library, and this is a run of a configuration without a name")
+
+
+def test_what_goes_beside_a_cube(tmp_path):
+    """Its maps and its truth, and the cubes of pointings."""
+    maps = make_maps()
+    dataclasses.replace(maps, meta=maps.meta.replace(configuration="other")).write(tmp_path / "cube_maps.fits")
+    check(NAMED, tmp_path / "cube.fits", "")
+    check({**NAMED, "products": {"losvd": None}}, tmp_path / "cube.fits", "cube_maps.fits' was made by")
+    write_cube(str(tmp_path / "cube_truth.fits"), "other")
+    noise = {"signal_to_noise": 5, "keep_truth": True}
+    check({**NAMED, "noise": noise}, tmp_path / "cube.fits", "cube_truth.fits' was made by")
+    write_cube(str(tmp_path / "cube_2.fits"), "other")
+    pointings = {"redshift": 0.05, "pointings": [{"offset": [0, 0]}, {"offset": [1, 0]}]}
+    check({**NAMED, "observation": pointings}, tmp_path / "cube.fits", "cube_2.fits' was made by")
+
+
+@pytest.mark.parametrize("suffix", ["fits", "h5"])
+def test_names_of_any_letters(tmp_path, suffix):
+    name = "scheibe-größe " + "x" * 80
+    cube_of(name).write(tmp_path / f"cube.{suffix}")
+    assert written_by_us(tmp_path / f"cube.{suffix}").configuration
+    check({**BASE, "output": {"configuration": name}}, tmp_path / f"cube.{suffix}", "")
+
+
+def test_a_configuration_has_the_name_of_its_file(tmp_path):
+    assert load_config("quickstart").output.configuration == "quickstart"
+    path = tmp_path / "mine.yaml"
+    path.write_text(load_config(BASE).to_yaml())
+    mine = load_config(path, overrides={"observation.redshift": 0.1})
+    assert mine.output.configuration == "mine"
+    assert load_config(mine, overrides={"output.path": "b.fits"}).output.configuration == "mine"
+    path.write_text(mine.to_yaml())
+    assert load_config(path) == mine
+    assert load_config(BASE).output.configuration is None
