@@ -4,6 +4,7 @@ A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; a tes
 """
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -102,6 +103,13 @@ def map_table() -> str:
     return _extension_table([*EXTENSIONS, losvd])
 
 
+def client_table() -> str:
+    """What other programs make of our files, as tests/clients/write_table.py found it."""
+    rows = json.loads((_ROOT / "tests" / "clients" / "clients.json").read_text(encoding="utf-8"))
+    title = [*(key for key in rows[0] if key != "sky"), "sky of the first spaxel"]
+    return markdown_table(title, [tuple(row.values()) for row in rows])
+
+
 def line_table() -> str:
     """The extensions of a file of maps for each emission line, and the one that goes with them."""
     rows = [
@@ -125,6 +133,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     ),
     "ages": lambda: _key_table({"": AgeRecipe}),
     "devices": lambda: _key_table({"": DevicesSettings}),
+    "clients": client_table,
     "folders": folder_table,
     "presets": preset_table,
     "sources": source_list,

@@ -51,7 +51,8 @@ def describe_run(
         notes = info.notes + notes
     entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
-    entries |= {"version_rubix_like": __version__, "version_python": platform.python_version(), **describe_tables(setup)}
+    entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
+    entries |= describe_tables(setup)
     return Meta({**entries, "config": config.to_yaml()})
 
 
