@@ -4,6 +4,7 @@ A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; a tes
 """
 
 import ast
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -102,6 +103,34 @@ def map_table() -> str:
     return _extension_table([*EXTENSIONS, losvd])
 
 
+def client_table() -> str:
+    """What other programs make of our files, as tests/clients/write_table.py found it."""
+    rows = json.loads((_ROOT / "tests" / "clients" / "clients.json").read_text(encoding="utf-8"))
+    title = [*(key for key in rows[0] if key != "sky"), "sky of the first spaxel"]
+    return markdown_table(title, [tuple(row.values()) for row in rows])
+
+
+def paper_clients() -> str:
+    """Program, version and reported unit, for the paper."""
+    rows = json.loads((_ROOT / "tests" / "clients" / "clients.json").read_text(encoding="utf-8"))
+    verdicts = ("linear bins", "logarithmic bins", "no noise")
+    return markdown_table(
+        ("program", "version", *verdicts, "wavelength unit"),
+        [(row["program"], row["version"], *(row[own] for own in verdicts), row["wavelength unit"]) for row in rows],
+    ) + _caption("clients", "Programs that open the cubes, and the wavelength unit that each reports.")
+
+
+def paper_times() -> str:
+    """Times of 1e4 to 1e7 particles from the table that the benchmark printed, for the paper."""
+    text = (_ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").partition("\n## Particles\n")[2]
+    lines = text.partition("<!-- printed -->\n\n")[2].partition("\n\n")[0].splitlines()
+    title, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    columns = [title.index(own) for own in ("library", "particles", "run s", "value and gradient s", "peak GB")]
+    chosen = [row for row in rows if row[1] != "1e3"]
+    table = markdown_table([title[own] for own in columns], [[row[own] for own in columns] for row in chosen])
+    return table + _caption("times", "Seconds of a compiled call on two shared CPU cores, and its peak memory.")
+
+
 def line_table() -> str:
     """The extensions of a file of maps for each emission line, and the one that goes with them."""
     rows = [
@@ -125,6 +154,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     ),
     "ages": lambda: _key_table({"": AgeRecipe}),
     "devices": lambda: _key_table({"": DevicesSettings}),
+    "clients": client_table,
+    "paper_clients": paper_clients,
+    "paper_times": paper_times,
     "folders": folder_table,
     "presets": preset_table,
     "sources": source_list,
@@ -141,6 +173,11 @@ TABLES: Mapping[str, Callable[[], str]] = {
 def with_tables(text: str) -> str:
     """A page with its tables as they should be."""
     return _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
+
+
+def _caption(name: str, words: str) -> str:
+    """Of a table of the paper, for pandoc: right below it."""
+    return f"\n: {words} \\label{{tab:{name}}}\n"
 
 
 def _extension_table(extensions: Iterable[tuple[str, str, str]]) -> str:
@@ -191,5 +228,5 @@ def _limits(form: Any) -> str:
 
 
 if __name__ == "__main__":
-    for page in sorted((_ROOT / "docs").glob("*.md")):
+    for page in (*sorted((_ROOT / "docs").glob("*.md")), _ROOT / "paper" / "paper.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -7,15 +7,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rubix_like.config.sections.dust import DUST_COLUMN, DustSettings, ParticleDustSettings
+from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.meta import Meta, MetaValue
 from rubix_like.engine.setup import Setup
+from rubix_like.forward.products.bands import load_band
+from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise_models import describe_noise
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.instrument.psf_image import load_psf_image
+from rubix_like.instrument.sky import load_sky
+from rubix_like.nebular import load_nebular
 from rubix_like.physics.dust_curves import CURVES
+from rubix_like.runtime.arrays_on_disk import digest_of
 from rubix_like.version import __version__
 
 Report = Mapping[str, Any]
@@ -43,7 +52,65 @@ def describe_run(
     entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
     entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
+    entries |= describe_tables(setup)
     return Meta({**entries, "config": config.to_yaml()})
+
+
+def describe_tables(setup: Setup) -> dict[str, str]:
+    """`context`, the id of the package's version and of all data tables of a run, and `context_NAME`, that of each.
+
+    An id is a hash of numbers, so it does not depend on where a table is stored, nor on what is done with it. `ssp`:
+    the library; `lines`, `agn_lines`: the tables of nebular lines; `templates_NAME`: those of a source that has its
+    own; `psf`, `lsf`, `detector`: the instrument's; `sky`; `dust`: the package with the curves; `filters`.
+    """
+    config = setup.config
+    tables = {**_light_tables(setup), **_instrument_tables(config.instrument)}
+    sky = None if config.noise is None or config.noise.exposure is None else load_sky(config.noise.exposure.sky)
+    if sky is not None:
+        tables["sky"] = (sky.wavelength, sky.emission, sky.transmission)
+    if _dust_entries(setup):
+        tables["dust"] = (version("dust_extinction"),)
+    bands = () if config.products is None else (*config.products.filters, config.products.band)
+    found = [load_band(name) for name in bands if name is not None]
+    if found:
+        tables["filters"] = tuple(own for band in found for own in (band.wavelength, band.response))
+    ids = {f"context_{name}": digest_of(*parts) for name, parts in tables.items()}
+    return {"context": digest_of(__version__, *sorted(ids.items())), **ids}
+
+
+def _light_tables(setup: Setup) -> dict[str, tuple[Any, ...]]:
+    """What the light of each source is made of."""
+    tables: dict[str, tuple[Any, ...]] = {}
+    if _library_entries(setup) or setup.config.products is not None:
+        library = setup.library
+        axes = (library.metallicity, library.log_age, library.rest_wavelength, library.fwhm)
+        tables["ssp"] = (np.asarray(library.spectra, np.float32), *map(np.asarray, axes))  # in 32 bits, as it is stored
+    for name, plan in setup.sources.items():
+        if name not in (STAR_SOURCE, NEBULAE, AGN):
+            own = plan.templates
+            tables[f"templates_{name}"] = (own.rest_wavelength, own.table, own.fwhm)
+    nebular = setup.config.nebular
+    if nebular is not None and NEBULAE in setup.sources:
+        tables["lines"] = _line_table(nebular.table)
+    if nebular is not None and nebular.agn is not None and AGN in setup.sources:
+        tables["agn_lines"] = _line_table(nebular.agn.table)
+    return tables
+
+
+def _line_table(name: str) -> tuple[Any, ...]:
+    table = load_nebular(name)
+    return (table.lines, *table.axes, *table.axes.values(), table.per_photon, table.temperature)
+
+
+def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, ...]]:
+    """PSF, line spread and detector, as far as the instrument has them; not its field, spaxels and bins."""
+    parts = {name: getattr(instrument, name) for name in ("psf", "lsf", "detector")}
+    tables: dict[str, tuple[Any, ...]] = {
+        name: (own.model_dump(mode="json", exclude={"file"}),) for name, own in parts.items() if own is not None
+    }
+    if instrument.psf is not None and instrument.psf.kind == "image":
+        tables["psf"] += load_psf_image(instrument.psf)
+    return tables
 
 
 def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:

@@ -29,8 +29,13 @@ _LOG = logging.getLogger("rubix_like")
 
 
 def key_of(*parts: Any) -> str:
-    """The hash of arrays (values, shapes and types) and of anything else by its text."""
-    digest = hashlib.blake2b(f"{_LAYOUT} {__version__};".encode(), digest_size=20)
+    """`digest_of` for what is stored: another one for each version of the package and of what is stored."""
+    return digest_of(*parts, start=f"{_LAYOUT} {__version__};", size=20)
+
+
+def digest_of(*parts: Any, start: str = "", size: int = 6) -> str:
+    """The hash of arrays (values, shapes and types) and of anything else by its text, in `size` bytes as hex digits."""
+    digest = hashlib.blake2b(start.encode(), digest_size=size)
     for part in parts:
         if isinstance(part, ndarray):
             digest.update(f"{part.shape} {part.dtype.str};".encode())

@@ -82,6 +82,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("NOUTLIER", "basis_outliers", "room for stars beyond the velocity nodes"),
     ("PRECISIO", "precision", "floating-point precision of the engine"),
     ("GITREV", "git_revision", "revision of the code"),
+    ("CONTEXT", "context", "id of the version and of all data tables"),
     ("DUSTAV", "dust_a_v", "[mag] dust screen, attenuation in V"),
     ("DUSTRV", "dust_r_v", "A(V) / E(B-V) of the dust"),
     ("DUSTCRV", "dust_curve", "curve of the dust"),

@@ -35,6 +35,14 @@ DO_NOT_USE: int = 1 << 10
 
 Bins = Float[ndarray, " wave"]
 
+_OBSERVATION: tuple[Card, ...] = (
+    ("PLATEIFU", "0-0", "a mock: no plate, no bundle"),
+    ("MANGAID", "0-0", "a mock: no galaxy of the survey"),
+    ("SRVYMODE", "MaNGA dither", "as in files of MaNGA"),
+    ("VERSDRP3", "v3_1_1", "version of the pipeline whose layout this is"),
+)
+"""marvin reads these in PRIMARY and FLUX; 3.1.1 is the version of DR17 (Law et al. 2021)."""
+
 _SDSS: tuple[Card, ...] = (("HDUCLASS", "SDSS", "SDSS format class"),)
 _SCIENCE: Card = ("SCIDATA", "FLUX", "science extension name")
 _ERROR: Card = ("ERRDATA", "IVAR", "error extension name")
@@ -45,7 +53,7 @@ def manga_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of the file, in order. The cube has a variance; inverse variances are 0 where it is masked."""
     return [
         fits.PrimaryHDU(header=header_of(_primary(cube))),
-        _image(cube, "FLUX", _flux, _flux_cards()),
+        _image(cube, "FLUX", _flux, (*_flux_cards(), *_places(cube))),
         _image(cube, "IVAR", _inverse_variance, _ivar_cards()),
         _image(cube, "MASK", lambda block: pixel_mask(block.mask), _mask_cards(), np.int32),
         *_line_spread(cube),
@@ -84,7 +92,7 @@ def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[
 def _primary(cube: ShardedCube) -> tuple[Card, ...]:
     """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM..."""
     run = primary_cards(cube)
-    known = {keyword: value for keyword, value, _ in (*run, *cube.wcs_cards)}
+    known = {keyword: value for keyword, value, _ in run}
     names = (
         (LAYOUT_CARD, "manga", "like a MaNGA LOGCUBE; a mock observation"),
         ("SIMTELES", known.get("TELESCOP", ""), "telescope that was simulated"),
@@ -94,12 +102,18 @@ def _primary(cube: ShardedCube) -> tuple[Card, ...]:
         ("MASKNAME", "MANGA_DRP3PIXMASK", "bits of MASK"),
         ("DRP3QUAL", 0, "quality bits"),
     )
+    return (*run, *names, *_places(cube))
+
+
+def _places(cube: ShardedCube) -> tuple[Card, ...]:
+    """The field's centre as that of the bundle and of the object, and what programs know an observation by."""
+    known = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fields = (
         (f"{place}{axis}", known[key], f"[deg] {text} of the field's centre")
         for place in ("IFU", "OBJ")
         for axis, key, text in (("RA", "CRVAL1", "right ascension"), ("DEC", "CRVAL2", "declination"))
     )
-    return (*run, *names, *fields)
+    return (*fields, *_OBSERVATION)
 
 
 def _flux_cards() -> tuple[Card, ...]:

@@ -92,6 +92,7 @@ def cube_attributes(cube: ShardedCube) -> dict[str, Any]:
         "pixel_scale_unit": "arcsec",
         "medium": cube.bins.medium,
         "sampling": cube.bins.sampling,
+        **({"context": cube.meta["context"]} if "context" in cube.meta else {}),
         "description": "mock observation of a simulated galaxy; where the field is not turned (meta/field_angle) "
         "row y = 0 is South, column x = 0 is East",
     }
