@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rubix_like.cli.jax_settings import set_up_jax
-from rubix_like.cli.made_files import result_lines
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.inference.fitting import FIRST_STEP, FitFiles, fit
 from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.result_places import result_lines
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib

@@ -40,6 +40,7 @@ _MADE_OF: Mapping[str, str] = {
 _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
 _PLANE_FACTS = "rubix_like.cube.files.stored_planes:plane_facts"
 _READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
+_RESULT_LINES = "rubix_like.inference.results.result_places:result_lines"
 _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 """Imported for files of ours alone: those of galaxies do not need what cubes do."""
 
@@ -62,14 +63,6 @@ def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> No
         print(json.dumps({"facts": facts, "summary": summary}, indent=2))
     else:
         print(inspection_text(Inspection(facts), width), *summary, sep="\n")
-
-
-def result_lines(path: Path, name: str) -> list[str]:
-    """How to look at the file of a result, of the public class `name`."""
-    return [
-        f"Look at it: rubix-like plot {shlex.quote(str(path))}",
-        f"In Python: result = rubix_like.{name}.read({str(path)!r})",
-    ]
 
 
 def _cube(path: Path) -> MadeFile:
@@ -105,7 +98,7 @@ def _facts(meta: Mapping[str, Any], path: Path, name: str) -> dict[str, str]:
 
 def _result(path: Path, name: str) -> MadeFile:
     result = getattr(rl, name).read(path)
-    return MadeFile({}, [*result.summary().splitlines(), *result_lines(path, name)])
+    return MadeFile({}, [*result.summary().splitlines(), *found_at(_RESULT_LINES)(path, name)])
 
 
 def _simulations(path: Path) -> MadeFile:

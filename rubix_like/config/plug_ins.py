@@ -108,9 +108,9 @@ FILE_LAYOUTS = Registry(
     "file layout",
     "rubix_like.file_layouts",
     {
-        "default": "rubix_like.cube.files.cube_files:DEFAULT",
-        "manga": "rubix_like.cube.files.fits_manga:LAYOUT",
-        "hsim": "rubix_like.cube.files.fits_hsim:LAYOUT",
+        "default": "rubix_like.cube.files.known_layouts:DEFAULT",
+        "manga": "rubix_like.cube.files.known_layouts:MANGA",
+        "hsim": "rubix_like.cube.files.known_layouts:HSIM",
     },
     needs=("formats",),
 )

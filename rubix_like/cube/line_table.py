@@ -1,10 +1,9 @@
 """The emission lines of a cube as a table: where they are, and what a perfect measurement of the field would find."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from astropy import units
-from astropy.table import Table
 from jaxtyping import Bool
 from numpy import ndarray
 
@@ -14,6 +13,10 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.maps import LineMaps, Maps
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.places import found_at
+
+if TYPE_CHECKING:
+    from astropy.table import Table
 
 _KMS = units.km / units.s
 
@@ -28,7 +31,7 @@ _UNITS = {
 }
 
 
-def lines(source: Cube | ShardedCube | Maps) -> Table:
+def lines(source: Cube | ShardedCube | Maps) -> "Table":
     """The lines of a cube that was made with `products.lines`, or of its maps: their true values in the whole field.
 
     One row per line: `name`; `wavelength` (Angstrom, at rest in vacuum); `observed_wavelength` at the redshift of the
@@ -52,7 +55,9 @@ def lines(source: Cube | ShardedCube | Maps) -> Table:
         found = {"name": line.name, "wavelength": line.wavelength, "observed_wavelength": line.observed}
         rows.append(found | _of_field(maps.after.lines[line.name], inside, redshift))
     names = list(rows[0])
-    return Table(rows=rows, names=names, units={name: unit for name, unit in _UNITS.items() if name in names})
+    return found_at("astropy.table:Table")(
+        rows=rows, names=names, units={name: unit for name, unit in _UNITS.items() if name in names}
+    )
 
 
 def _of_field(line: LineMaps, inside: Bool[ndarray, "y x"], redshift: float) -> dict[str, Any]:

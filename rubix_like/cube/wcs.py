@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from astropy.io.fits import Header
-from astropy.wcs import WCS
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
+from rubix_like.runtime.places import found_at
+
+if TYPE_CHECKING:
+    from astropy.wcs import WCS
 
 Card = tuple[str, Any, str]
 """Keyword, value, comment."""
@@ -99,6 +102,6 @@ def _room(value: object) -> int:
     return max(67 - max(quoted, 20), 0)
 
 
-def world_coordinates(cards: Iterable[Card]) -> WCS:
+def world_coordinates(cards: Iterable[Card]) -> "WCS":
     """The astropy WCS (RA, Dec, wavelength in m) that a reader of a file with these cards gets."""
-    return WCS(header_of(cards))
+    return found_at("astropy.wcs:WCS")(header_of(cards))

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from rubix_like.config import InstrumentSettings, PipelineSettings, PSFSettings, RunConfig
 from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.runtime.places import found_at
 
 _VARIANCE: dict[str, float] = {"nearest": 1 / 12, "cic": 1 / 6, "tsc": 1 / 4, "smoothed": 1 / 4}
 """Deposit -> the variance (cells^2) that it gives light along an axis, on average over places within a cell."""
@@ -134,5 +134,5 @@ def _fwhm_at(psf: PSFSettings, wavelength: float) -> float:
 
     if own.min() == own.max():
         return float(own[0])
-    found: Any = brentq(above_half, own.min(), own.max())
+    found: Any = found_at("scipy.optimize:brentq")(above_half, own.min(), own.max())
     return float(found)

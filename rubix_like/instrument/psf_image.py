@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from astropy.wcs import WCS
-from astropy.wcs.utils import proj_plane_pixel_scales
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -16,6 +14,7 @@ from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf_profile import TAPS, cell_offsets, sharpened
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
 _DEEPEST = 0.01
@@ -62,7 +61,8 @@ def _scale(header: fits.Header, path: Path) -> float:
             f"no CDELT1 or CD1_1"
         )
     try:
-        scales = proj_plane_pixel_scales(WCS(header, naxis=2)) * 3600.0
+        sky = found_at("astropy.wcs:WCS")(header, naxis=2)
+        scales = found_at("astropy.wcs.utils:proj_plane_pixel_scales")(sky) * 3600.0
     except UNREADABLE as error:
         raise ConfigError(
             f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header "

@@ -1,11 +1,10 @@
 """The night sky: its emission and the transmission of the atmosphere, as tables over wavelength."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from astropy import units
-from astropy.table import Table
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -14,7 +13,11 @@ from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_fits
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
+
+if TYPE_CHECKING:
+    from astropy.table import Table
 
 _EMISSION_UNIT = "photon / (s m2 um arcsec2)"
 _COLUMNS: dict[str, dict[str, str]] = {
@@ -78,7 +81,7 @@ def load_sky(name: str) -> Sky | None:
         return None
     try:
         (check_ecsv if path.suffix == ".ecsv" else check_fits)(path)
-        table = Table.read(path, format="ascii.ecsv" if path.suffix == ".ecsv" else "fits")
+        table = found_at("astropy.table:Table").read(path, format="ascii.ecsv" if path.suffix == ".ecsv" else "fits")
         return _checked(Sky(name, *_columns(table)))
     except UNREADABLE as error:
         raise ConfigError(
@@ -86,7 +89,7 @@ def load_sky(name: str) -> Sky | None:
         ) from error
 
 
-def _columns(table: Table) -> tuple[ndarray, ndarray, ndarray]:
+def _columns(table: "Table") -> tuple[ndarray, ndarray, ndarray]:
     """Wavelength, emission and transmission (1 where there is no such column) in the units of `Sky`."""
     wavelength, emission, transmission = (_quantity(table, what) for what in _COLUMNS)
     if wavelength is None or emission is None:
@@ -97,7 +100,7 @@ def _columns(table: Table) -> tuple[ndarray, ndarray, ndarray]:
     return np.asarray(wavelength.to_value("Angstrom")), np.asarray(photons), fraction
 
 
-def _quantity(table: Table, what: str) -> units.Quantity | None:
+def _quantity(table: "Table", what: str) -> units.Quantity | None:
     """A column under any of its names, in float64, with its own or the assumed unit; None if there is none."""
     for name, assumed in _COLUMNS[what].items():
         if name in table.colnames:

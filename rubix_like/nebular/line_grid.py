@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
-from scipy.interpolate import Akima1DInterpolator
 
 from rubix_like.nebular.table_file import NebularTable
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
+from rubix_like.runtime.places import found_at
 
 FAINTEST = 1e-6
 """Of Hb: fainter lines, and lines that a table has no number for, are taken to be as bright as this between nodes."""
@@ -94,7 +94,9 @@ def _along(table: NebularTable, name: str, nodes: Float[ndarray, " node"], keep:
     faintest = FAINTEST * table.line("Hb")[..., None]
     arrays = {"per_photon": np.maximum(table.per_photon, faintest), "temperature": table.temperature}
     for field, values in arrays.items():
-        spline = Akima1DInterpolator(table.axes[name], np.log(values), axis=place, method="makima")
+        spline = found_at("scipy.interpolate:Akima1DInterpolator")(
+            table.axes[name], np.log(values), axis=place, method="makima"
+        )
         found = np.exp(spline(nodes))
         arrays[field] = found if keep else np.asarray(np.take(found, 0, axis=place))
     return replace(table, axes=axes, **arrays)

@@ -3,10 +3,13 @@
 import math
 from typing import Any
 
-from astropy.coordinates import SkyCoord
 from astropy.units import rad
 
 from rubix_like.constants import ARCSEC_PER_RADIAN
+from rubix_like.runtime.places import found_at
+
+_SKY_COORD = "astropy.coordinates:SkyCoord"
+"""Imported where there are several places: most runs have one."""
 
 
 def from_tangent_plane(reference: tuple[float, float], offset: tuple[float, float]) -> tuple[float, float]:
@@ -14,13 +17,14 @@ def from_tangent_plane(reference: tuple[float, float], offset: tuple[float, floa
     east, north = (value / ARCSEC_PER_RADIAN for value in offset)
     longitude = math.atan(east)
     latitude = math.atan(north * math.cos(longitude))
-    point: Any = SkyCoord(*reference, unit="deg").spherical_offsets_by(longitude * rad, latitude * rad)
+    point: Any = found_at(_SKY_COORD)(*reference, unit="deg").spherical_offsets_by(longitude * rad, latitude * rad)
     return float(point.ra.deg), float(point.dec.deg)
 
 
 def to_tangent_plane(reference: tuple[float, float], point: tuple[float, float]) -> tuple[float, float]:
     """(East, North) in arcsec of `point` (RA, Dec in deg) from `reference` in the gnomonic projection there."""
-    longitude, latitude = SkyCoord(*reference, unit="deg").spherical_offsets_to(SkyCoord(*point, unit="deg"))
+    sky_coord = found_at(_SKY_COORD)
+    longitude, latitude = sky_coord(*reference, unit="deg").spherical_offsets_to(sky_coord(*point, unit="deg"))
     east = math.tan(longitude.rad)
     return east * ARCSEC_PER_RADIAN, math.tan(latitude.rad) / math.cos(longitude.rad) * ARCSEC_PER_RADIAN
 

@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -53,7 +52,7 @@ def birth_mass_origin(library: SSPLibrary) -> str:
 
 
 def _with_birth_mass(galaxy: Galaxy, mass: Float[np.ndarray, " particle"]) -> Galaxy:
-    leaf = jnp.asarray(mass, dtype=jax.dtypes.canonicalize_dtype(float))
+    leaf = jax.device_put(np.array(mass, jax.dtypes.canonicalize_dtype(float)))
     return Galaxy(stars=dataclasses.replace(galaxy.stars, initial_mass=leaf), gas=galaxy.gas)
 
 

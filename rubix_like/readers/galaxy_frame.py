@@ -7,7 +7,6 @@ from functools import reduce
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
@@ -143,10 +142,12 @@ class GalaxyFrame:
 
     def _columns(self, kind: type[Stars | Gas], table: Table) -> dict[str, Array]:
         """The columns that a kind of particles has, positions (nearest periodic images) and velocities relative to
-        the galaxy."""
+        the galaxy. numpy changes their type: JAX would compile a program for every shape."""
         own = table | {"position": self.offset(table["position"]), "velocity": table["velocity"] - self.velocity}
         dtype = jax.dtypes.canonicalize_dtype(float)
-        return {field.name: jnp.asarray(own[field.name], dtype) for field in fields(kind) if field.name in own}
+        return {
+            field.name: jax.device_put(np.array(own[field.name], dtype)) for field in fields(kind) if field.name in own
+        }
 
     def offset(self, position: Vectors) -> Vectors:
         """Nearest periodic images relative to the galaxy's centre, in kpc."""

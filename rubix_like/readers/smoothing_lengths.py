@@ -5,7 +5,6 @@ import importlib
 from typing import Any, Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
@@ -90,7 +89,7 @@ def _estimated(stars: Stars, lacking: Bool[ndarray, " particle"], number: int) -
     lengths = neighbour_distance(position, number)
     if stars.smoothing_length is not None:
         lengths = np.where(lacking, lengths, np.asarray(stars.smoothing_length))
-    return jnp.asarray(lengths, dtype=jax.dtypes.canonicalize_dtype(float))
+    return jax.device_put(np.array(lengths, jax.dtypes.canonicalize_dtype(float)))
 
 
 def _unusable(stars: Stars) -> str:

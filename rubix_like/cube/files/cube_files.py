@@ -1,4 +1,4 @@
-"""Cubes to files and back; the layout `default`."""
+"""Cubes to files and back."""
 
 from pathlib import Path
 
@@ -6,8 +6,6 @@ import h5py
 
 from rubix_like.config.file_layouts import (
     UNPACKED,
-    FileFormat,
-    FileLayout,
     Packing,
     check_layout,
     check_packing,
@@ -16,41 +14,15 @@ from rubix_like.config.file_layouts import (
 )
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
-from rubix_like.cube.files.default import default_members
 from rubix_like.cube.files.fits_reading import read_fits
-from rubix_like.cube.files.fits_writer import FITS_COMPRESSIONS, FITS_SUFFIXES, fits_writer
-from rubix_like.cube.files.hdf5_cube import read_hdf5, write_hdf5
-from rubix_like.cube.files.zarr_cube import read_zarr, write_zarr
-from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, is_store
+from rubix_like.cube.files.hdf5_cube import read_hdf5
+from rubix_like.cube.files.zarr_cube import read_zarr
+from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
 _BLOCKS_AT_ONCE = 8
 """Blocks of values, and of what they are turned into, that are in memory while a cube is written."""
-
-DEFAULT = FileLayout(
-    (
-        FileFormat(
-            fits_writer(default_members),
-            FITS_SUFFIXES,
-            images=1,
-            noise_images=2,
-            mask_bytes=1,
-            compressions=FITS_COMPRESSIONS,
-        ),
-        FileFormat(write_hdf5, (".h5", ".hdf5"), images=1, noise_images=1, keeps_all=True, compressions=("gzip",)),
-        FileFormat(
-            write_zarr,
-            (FOLDER_SUFFIX,),
-            images=1,
-            noise_images=1,
-            keeps_all=True,
-            compressions=("gzip",),
-            package="zarr",
-        ),
-    )
-)
-"""The layout for most programs, and HDF5 and Zarr that keep everything."""
 
 
 def write_cube(

@@ -9,11 +9,9 @@ https://github.com/HARMONI-ELT/HSIM; HSIM's own sky lines lie at vacuum waveleng
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.default import primary_cards
 from rubix_like.cube.files.fits_images import Member, voxel_image
-from rubix_like.cube.files.fits_writer import fits_writer
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
@@ -71,8 +69,3 @@ def _spectral_cards(cube: ShardedCube) -> tuple[Card, ...]:
         ("CDELT3", ours["CDELT3"], "[Angstrom] step"),
         ("SPECRES", fwhm, "[Angstrom] median FWHM; 0: unknown"),
     )
-
-
-LAYOUT = FileLayout(
-    (FileFormat(fits_writer(hsim_members), (".fits",), images=1, masks=0, media=("vacuum",), samplings=("linear",)),)
-)

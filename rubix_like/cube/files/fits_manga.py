@@ -13,12 +13,10 @@ from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
-from rubix_like.cube.files.fits_writer import FITS_COMPRESSIONS, FITS_SUFFIXES, fits_writer
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
@@ -165,17 +163,3 @@ def _image(
     dtype: type = np.float32,
 ) -> VoxelImage:
     return voxel_image(cube, dtype, header_of((*cards, *cube.wcs_cards)), values, name=name, is_rough=name == "FLUX")
-
-
-LAYOUT = FileLayout(
-    (
-        FileFormat(
-            fits_writer(manga_members),
-            FITS_SUFFIXES,
-            images=4,
-            media=("vacuum",),
-            needs_variance=True,
-            compressions=FITS_COMPRESSIONS,
-        ),
-    )
-)

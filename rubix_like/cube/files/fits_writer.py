@@ -9,11 +9,6 @@ from rubix_like.cube.files.fits_compressed import write_compressed
 from rubix_like.cube.files.fits_images import Member, plan_file, write_fits
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
-FITS_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
-
-FITS_COMPRESSIONS: tuple[str, ...] = ("gzip", "rice")
-"""How the images of a FITS file can be compressed."""
-
 
 def fits_writer(
     members: Callable[[ShardedCube], list[Member]],

@@ -13,6 +13,7 @@ is compiled for their number, and no more memory is taken than for the fit. What
 """
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import jax
@@ -31,7 +32,7 @@ from rubix_like.inference.posterior.linearise import linear_of
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.start_groups import group_of, with_draws
-from rubix_like.inference.posterior.tangent import Tangent, tangents
+from rubix_like.inference.posterior.tangent import Tangent, mean_tangent, tangents
 from rubix_like.runtime.progress import Report, silent
 
 MATTERS: float = 0.5
@@ -210,13 +211,12 @@ def _newton(matrix: Float[ndarray, "latent latent"], gradient: Float[ndarray, " 
 
 def _mean_tangent(posterior: Posterior, latent: Group, sets: BaseDraws, count: int, report: Report) -> Tangent:
     """The tangent of the model with the stars of all sets."""
-    total: Tangent | None = None
-    for number in range(count):
-        report("models with other draws", number, count)
-        draws = jax.tree.map(lambda leaf, own=number: leaf[own], sets)
-        other = with_draws(posterior, draws)
-        tangent = tangents(other.forward, other.free, latent)
-        total = tangent if total is None else total.plus(tangent)
-    if total is None:
-        raise ValueError("expected at least one set of draws, got none")
-    return total.over(count)
+
+    def of_sets() -> Iterator[Tangent]:
+        for number in range(count):
+            report("models with other draws", number, count)
+            draws = jax.tree.map(lambda leaf, own=number: leaf[own], sets)
+            other = with_draws(posterior, draws)
+            yield tangents(other.forward, other.free, latent)
+
+    return mean_tangent(of_sets())

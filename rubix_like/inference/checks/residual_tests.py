@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.stats import chi2, norm
+from scipy.special import chdtr, chdtrc, ndtr
 
 from rubix_like.inference.checks.misfit import AXES, HALVES, Half, Residue, Sums
 
@@ -45,8 +45,8 @@ def probabilities(
         if own.size < FEWEST:
             continue
         z = (own.value - own.mean) / np.sqrt(own.variance)
-        found[f"correlation along {axis}"] = float(norm.sf(z))
-        found[f"runs along {axis}"] = float(norm.sf(_runs(own, float(residue.agreeing[number])) * min(1.0, size)))
+        found[f"correlation along {axis}"] = float(ndtr(-z))
+        found[f"runs along {axis}"] = float(ndtr(-_runs(own, float(residue.agreeing[number])) * min(1.0, size)))
     unit = 1.0 if free_scale is None else max(size, 1e-12)
     for name, sums in (("light of the spaxels", residue.spaxels), ("light of the bins", residue.bins)):
         if float(sums.size) >= FEWEST:
@@ -63,7 +63,7 @@ def together(found: Mapping[str, float]) -> float:
 def too_small(residue: Residue) -> float:
     """Probability of a chi^2 that is as low."""
     scale, degrees = _scaled(residue.chi_square)
-    return float(chi2.cdf(float(residue.chi_square.value) / scale, degrees)) if degrees > 0 else float("nan")
+    return float(chdtr(degrees, float(residue.chi_square.value) / scale)) if degrees > 0 else float("nan")
 
 
 def moves_of(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None = None) -> Moves | None:
@@ -97,7 +97,7 @@ def _of_squares(sums: Sums) -> float:
     """Probability of a sum of squares: chi^2's distribution of this mean and variance (Welch 1938 and Satterthwaite
     1946)."""
     scale, degrees = _scaled(sums)
-    return float(chi2.sf(float(sums.value) / scale, degrees)) if degrees > 0 else float("nan")
+    return float(chdtrc(degrees, float(sums.value) / scale)) if degrees > 0 else float("nan")
 
 
 def _scaled(sums: Sums) -> tuple[float, float]:
@@ -167,7 +167,6 @@ def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: 
         if not chosen.shape[1]:
             continue
         along, spread = chosen.T @ score, chosen.T @ covariance @ chosen
-        found[f"{names[0]} against {names[1]} half"] = float(
-            chi2.sf(along @ np.linalg.solve(spread, along), chosen.shape[1])
-        )
+        square = np.maximum(along @ np.linalg.solve(spread, along), 0.0)
+        found[f"{names[0]} against {names[1]} half"] = float(chdtrc(chosen.shape[1], square))
     return found

@@ -21,9 +21,6 @@ from rubix_like.runtime.progress import Report, silent
 LEAST_EFFECT: float = 1e-4
 """Standard deviations of the data by which a parameter has to change them when it changes by one of its prior."""
 
-_PROGRAMS = 2
-"""Programs of the whole model that a fit compiles."""
-
 _POINTS = 3
 """Latents at which effects are looked for: the priors' medians, then draws."""
 
@@ -55,9 +52,8 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[str, .
     """
     free = posterior.free
     points = np.concatenate([np.zeros((1, free.n_latent)), free.draw(0, _POINTS - 1)])
-    report("the model alone", 0, _PROGRAMS)
+    report("the model with its derivatives", 0, 1)
     check_light(posterior, points[0])
-    report("the model with its derivatives", 1, _PROGRAMS)
     dead = np.ones(free.n_latent, bool)
     for seed, latent in enumerate(points):
         dead &= _effects(posterior, latent, seed) < LEAST_EFFECT  # not where not finite: that is no lack of effect

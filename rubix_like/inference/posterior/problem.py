@@ -218,10 +218,10 @@ def make_likelihood(
     dtype = jax.dtypes.canonicalize_dtype(float)
     smallest = free.value(NOISE_SCALE, np.full(free.n_latent, SMALLEST_LATENT, dtype))
     return Likelihood(
-        flux=jnp.asarray(flux, dtype),
-        inverse_sigma=jnp.asarray(inverse_sigma, dtype),
+        flux=jax.device_put(np.asarray(flux, dtype)),
+        inverse_sigma=jax.device_put(np.asarray(inverse_sigma, dtype)),
         polynomial=_polynomial(settings, observed.wavelength),
-        smallest_scale=jnp.asarray(1.0 if smallest is None else smallest, dtype),
+        smallest_scale=jax.device_put(np.asarray(1.0 if smallest is None else smallest, dtype)),
     )
 
 

@@ -1,28 +1,33 @@
-"""The two programs of a fit that hold the whole model: its flux, and its flux with the slopes by the latents.
+"""The one program of a fit that holds the whole model: its flux, and as many of its slopes by the latents as are asked.
 
-Everything else is made from what they return, by programs of the size of the likelihood: the loss, its normal
-equations, the misfit, effects of parameters, models with other draws. Both serve all data, errors and draws.
+Everything else is made from what it returns, by programs of the size of the likelihood: the loss, its normal equations,
+the misfit, effects of parameters, models with other draws. It serves all data, errors and draws. Where there is no room
+for slopes, a second program gives the flux alone.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
-from numpy import ndarray
+from jaxtyping import Array, Float, Int
 
 from rubix_like.inference.posterior.fit_model import Forward
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
 
+_ROOM = 2.5e8
+"""Bytes of slopes for which room is made also where none is asked for."""
+
 
 class Modelled(NamedTuple):
     """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and their particles' counters."""
 
-    flux: Float[Array | ndarray, "*start y x wave"]
+    flux: Float[Array, "*start y x wave"]
     counters: Any
 
 
@@ -35,25 +40,50 @@ class Tangent(eqx.Module):
     flux: Float[Array, "*start y x wave"]
     slopes: Float[Array, "*start latent y x wave"]
 
-    def plus(self, other: "Tangent") -> "Tangent":
-        """The sum of two, of the same latents."""
-        return _sum(self, other)
 
-    def over(self, count: int) -> "Tangent":
-        """The tangent divided by a number."""
-        return _quotient(self, float(count))
+def models(forward: Forward, free: Free, latent: Group) -> Modelled:
+    """The model of every start; not to be traced."""
+    shape = (*forward.tables.footprint.shape, forward.plan.n_wave)
+    if 8.0 * free.n_latent * np.prod(shape) > _ROOM:
+        return flux_alone(forward, free, latent)
+    return linearised(forward, free, latent, np.int32(0))[0]
+
+
+def tangents(forward: Forward, free: Free, latent: Group) -> Tangent:
+    """The tangent of the model of every start; not to be traced."""
+    modelled, slopes = linearised(forward, free, latent, np.int32(free.n_latent))
+    return Tangent(modelled.flux, slopes)
+
+
+def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
+    """The mean of tangents at the same latents, which lies where they do; by numpy, without a program. One part at a
+    time is in memory."""
+    total, places, count = [], [], 0
+    for count, part in enumerate(parts, start=1):
+        leaves = jax.tree.leaves(part)
+        if count == 1:
+            total, places = [np.array(leaf) for leaf in leaves], [leaf.sharding for leaf in leaves]
+            continue
+        for own, leaf in zip(total, leaves, strict=True):
+            np.add(own, np.asarray(leaf), out=own)
+    if not count:
+        raise ValueError("expected at least one tangent, got none")
+    return Tangent(*(jax.device_put(own / count, place) for own, place in zip(total, places, strict=True)))
 
 
 @jax.jit
-def models(forward: Forward, free: Free, latent: Group) -> Modelled:
+def linearised(
+    forward: Forward, free: Free, latent: Group, n_slope: Int[Array | np.integer, ""]
+) -> tuple[Modelled, Float[Array, "start latent y x wave"]]:
+    """The model of every start and its first `n_slope` slopes, the others 0; one slope after the other, which takes
+    less time and memory. Without slopes it takes no longer than the model alone."""
+    return over_starts(_linearised, (forward, free, n_slope), latent)
+
+
+@jax.jit
+def flux_alone(forward: Forward, free: Free, latent: Group) -> Modelled:
     """The model of every start."""
     return over_starts(_model, (forward, free), latent)
-
-
-@jax.jit
-def tangents(forward: Forward, free: Free, latent: Group) -> Tangent:
-    """The tangent of the model of every start; the slopes one after the other, which takes less time and memory."""
-    return over_starts(_tangent, (forward, free), latent)
 
 
 def models_at(posterior: Posterior, latent: Latent) -> Modelled:
@@ -72,20 +102,17 @@ def _model(own: tuple[Forward, Free], latent: Latent) -> Modelled:
     return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters)
 
 
-def _tangent(own: tuple[Forward, Free], latent: Latent) -> Tangent:
-    flux, along = jax.linearize(lambda at: _model(own, at).flux, latent)
-    return Tangent(flux, lax.map(along, jnp.eye(latent.shape[0], dtype=latent.dtype)))
+def _linearised(own: tuple[Forward, Free, Array], latent: Latent) -> tuple[Modelled, Float[Array, "latent y x wave"]]:
+    forward, free, n_slope = own
+    flux, along, counters = jax.linearize(lambda at: tuple(_model((forward, free), at)), latent, has_aux=True)
+    unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
+
+    def add(number: Array, slopes: Array) -> Array:
+        return slopes.at[number].set(along(unit[number]))
+
+    slopes = jnp.zeros((latent.shape[0], *flux.shape), flux.dtype)
+    return Modelled(flux, counters), lax.fori_loop(0, n_slope, add, slopes)
 
 
 def _dtype() -> Any:
     return jax.dtypes.canonicalize_dtype(float)
-
-
-@jax.jit
-def _sum(one: Tangent, other: Tangent) -> Tangent:
-    return jax.tree.map(jnp.add, one, other)
-
-
-@jax.jit
-def _quotient(tangent: Tangent, count: Array) -> Tangent:
-    return jax.tree.map(lambda leaf: leaf / count, tangent)

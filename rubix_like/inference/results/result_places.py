@@ -1,5 +1,6 @@
-"""The files that a fit or a sampling writes: whether they can be written, and writing them in order."""
+"""The files that a fit or a sampling writes: whether they can be written, writing them in order, looking at them."""
 
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -24,6 +25,14 @@ def check_places(places: Iterable[Path], cube: Path, shape: tuple[int, int, int]
     size = file_size(find_format(cube, "default"), shape, noise=True)
     for path in places:
         check_writable(path, 6 * size)
+
+
+def result_lines(path: Path, name: str) -> list[str]:
+    """How to look at the file of a result, of the public class `name`."""
+    return [
+        f"Look at it: rubix-like plot {shlex.quote(str(path))}",
+        f"In Python: result = rubix_like.{name}.read({str(path)!r})",
+    ]
 
 
 def write_in_order(result: Writable, place: Path, cubes: Mapping[Path, Cube], checkpoints: Iterable[Path]) -> None:

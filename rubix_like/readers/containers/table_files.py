@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import numpy as np
 from astropy.io import fits
-from astropy.table import MaskedColumn, Table, meta
 from numpy import ndarray
 from numpy.lib import format as npy
 
@@ -26,6 +25,7 @@ from rubix_like.runtime.files.damaged_files import DAMAGED
 from rubix_like.runtime.files.fits_opening import check_fits
 from rubix_like.runtime.files.packed_files import check_packed
 from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.places import found_at
 
 ASTROPY_META = ".__table_column_meta__"
 """Ending of the dataset beside a table in HDF5 in which astropy keeps the columns' units."""
@@ -78,7 +78,7 @@ class ArrayColumns(AbstractColumns):
 def yaml_units(lines: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Units and meta data in the YAML that astropy adds to tables in Parquet and HDF5."""
     count_nodes("\n".join(lines), "the table's meta data", tags=True)
-    header = meta.get_header_from_yaml(lines)
+    header = found_at("astropy.table.meta:get_header_from_yaml")(lines)
     columns = {column["name"]: str(column["unit"]) for column in header["datatype"] if column.get("unit") is not None}
     return columns, dict(header.get("meta", {}))
 
@@ -305,7 +305,7 @@ def open_text_table(path: Path, kind: str) -> Iterator[TableContainer]:
     with _opening(path, f"an {kind.upper()} table"):
         if kind == "ecsv":
             check_ecsv(path)
-        table = Table.read(path, format=f"ascii.{kind}", guess=False)
+        table = found_at("astropy.table:Table").read(path, format=f"ascii.{kind}", guess=False)
     arrays = {name: _plain(table[name]) for name in table.colnames}
     units = {name: str(table[name].unit) for name in table.colnames if table[name].unit is not None}
     yield TableContainer(str(path), {_ONLY: ArrayColumns(arrays, units)}, dict(table.meta))
@@ -343,7 +343,7 @@ def _parquet_meta(schema: Any) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _plain(column: Any) -> ndarray:
     """A column as an array, masked numbers as NaN."""
-    if isinstance(column, MaskedColumn) and column.dtype.kind in "fiu":
+    if isinstance(column, found_at("astropy.table:MaskedColumn")) and column.dtype.kind in "fiu":
         return np.ma.filled(np.ma.asarray(column, dtype=np.float64), np.nan)
     return np.asarray(column)
 
