@@ -108,7 +108,8 @@ class AbstractPainter(eqx.Module):
         """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los.
 
         `spatial` takes what was painted per cell of the grid, as (spaxel, k), to the spaxels that are seen; it is
-        applied where that costs least. It may depend on wavelength (`Images`). The bins are those of the device's part of `layout.split`.
+        applied where that costs least, and may depend on wavelength (`Images`). The bins are those of the device's part
+        of `layout.split`.
         """
 
     @abstractmethod

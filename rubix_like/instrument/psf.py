@@ -21,7 +21,7 @@ from rubix_like.instrument.psf_nodes import WavelengthNodes
 from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
 
 USUAL_CHANGE: float = 0.05
-"""Relative change of each width (and beta) that the PSF is also interpolated for: enough for its gradient."""
+"""Relative change of each width (and of beta - 1) that the PSF is planned for: enough for its gradient."""
 
 _LARGEST_REACH = 1000
 
@@ -36,9 +36,9 @@ class PSFParameters(eqx.Module):
     | fraction | (component,) | of each Gaussian; only their ratios matter |
     """
 
-    fwhm: Float[Array, "..."] | None = None
-    beta: Float[Array, "..."] | None = None
-    fraction: Float[Array, " component"] | None = None
+    fwhm: Float[Array | ndarray, "..."] | None = None
+    beta: Float[Array | ndarray, "..."] | None = None
+    fraction: Float[Array | ndarray, " component"] | None = None
 
 
 class PSF(eqx.Module):

@@ -64,7 +64,7 @@ class WavelengthNodes(eqx.Module):
         piece = namespace.clip(namespace.searchsorted(ends, wavelength, side="right") - 1, 0, n_piece - 1)
         place = namespace.clip((wavelength - ends[piece]) / (ends[piece + 1] - ends[piece]), 0.0, 1.0)
         own = _lagrange(place, self.degree, namespace)
-        node = namespace.arange(self.n_node)[None, :] - self.degree * piece[:, None]
+        node = namespace.arange(self.n_node, dtype=piece.dtype)[None, :] - self.degree * piece[:, None]
         weights = namespace.take_along_axis(own, namespace.clip(node, 0, self.degree), axis=1)
         return namespace.where((node >= 0) & (node <= self.degree), weights, namespace.zeros_like(weights))
 
@@ -79,6 +79,6 @@ def _lagrange(place: Float[Any, " wave"], degree: int, namespace: Any) -> Float[
     nodes, columns = _lobatto(degree), []
     for number, own in enumerate(nodes):
         others = np.delete(nodes, number)
-        factors = place[:, None] - namespace.asarray(others, place.dtype)
+        factors = place[:, None] - namespace.asarray(others, place.dtype)[None, :]
         columns.append(namespace.prod(factors, axis=1) / float(np.prod(own - others)))
     return namespace.stack(columns, axis=1)

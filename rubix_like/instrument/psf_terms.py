@@ -101,20 +101,20 @@ def _found(psf: PSF, parameters: PSFParameters) -> dict[str, ndarray]:
 
 
 def _samples(psf: PSF, parameters: PSFParameters) -> Float[ndarray, "sample node side side"]:
-    """Images at the nodes: with the configured widths, then with each number of the parameters changed."""
+    """Images at the nodes: with the configured widths, then with each number of the parameters made smaller."""
     smaller = psf if psf.image is not None else dataclasses.replace(psf, reach=min(psf.reach, _LARGEST_REACH))
-    leaves, structure = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), parameters))
-    changes = np.eye(sum(leaf.size for leaf in leaves)) * float(psf.change)
-    factors = 1.0 + np.concatenate([np.zeros((1, changes.shape[1])), changes])
-    cuts = np.cumsum([leaf.size for leaf in leaves])[:-1]
-    changed = [
-        leaf * own.reshape(len(factors), *leaf.shape)
-        for leaf, own in zip(leaves, np.split(factors, cuts, axis=1), strict=True)
-    ]
+    numbers = {name: np.asarray(value, np.float64) for name, value in vars(parameters).items() if value is not None}
     with jax.enable_x64(True):
-        if not leaves:
+        if not numbers:
             return np.asarray(_images(smaller, parameters))[None]
-        return np.asarray(_images_of_all(smaller, jax.tree.unflatten(structure, changed)))
+        changes = float(psf.change) * np.eye(sum(value.size for value in numbers.values()))
+        factors = 1.0 - np.concatenate([np.zeros((1, len(changes))), changes])
+        cuts = np.cumsum([value.size for value in numbers.values()])[:-1]
+        changed = {}
+        for (name, value), own in zip(numbers.items(), np.split(factors, cuts, axis=1), strict=True):
+            least = 1.0 if name == "beta" else 0.0
+            changed[name] = least + (value - least) * own.reshape(-1, *value.shape)
+        return np.asarray(_images_of_all(smaller, PSFParameters(**changed)))
 
 
 _images = eqx.filter_jit(PSF.images)
