@@ -74,7 +74,8 @@ class BasisPainter(AbstractPainter):
 
     Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
     rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
-    With `by_terms` a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices.
+    With `by_terms` a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
+    `psf_error` is the error of that, or without `by_terms` the one for which it was refused.
 
     Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers`.
     """
@@ -162,7 +163,7 @@ class BasisPainter(AbstractPainter):
             "basis_velocity_step": float(self.nodes.step),
             "basis_outliers": self.capacity,
             **{f"basis_{name}": value for name, value in errors.items()},
-            **({} if self.psf_error is None else {"basis_psf_error": float(self.psf_error)}),
+            **({"basis_psf_error": float(self.psf_error)} if self.by_terms and self.psf_error is not None else {}),
         }
 
     @property

@@ -61,7 +61,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
     motion = plan.motion
     matrix_map = MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)))
-    term_map, psf_error = _term_map(matrix_map, found["coefficients"], plan, setup) or (None, None)
+    term_map, psf_error = _term_map(matrix_map, found["coefficients"], plan, setup)
     return BasisPainter(
         axes=plan.templates.axes,
         coefficients=found["coefficients"] if window.layers is None else found["own"],
@@ -80,12 +80,13 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
 
 def _term_map(
     matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], plan: SourcePlan, setup: Setup
-) -> tuple[TermMap, ndarray] | None:
-    """The map for a PSF that follows wavelength, with its error; None where there is none, or none that is cheaper than
-    a convolution of every bin's image, or as accurate as the tolerance asks."""
+) -> tuple[TermMap | None, ndarray | None]:
+    """The map for a PSF that follows wavelength, and its error; None for the map where it would be less accurate than
+    the tolerance asks, and for both where there is no such PSF or where a convolution of every bin's image is cheaper.
+    """
     terms, psf, engine = setup.psf_terms, setup.instrument.psf, setup.config.engine
     if terms is None or psf is None or psf.nodes is None:
-        return None
+        return None, None
     shares = psf.nodes.shares(setup.instrument.bins.wavelength, np)
     weights = TermWeights(shares @ np.asarray(terms.weights).T, np.asarray(terms.size), float(terms.error))
     matrix, tolerance = np.asarray(matrix_map.matrix), _PSF_SHARE * engine.tolerance
@@ -94,9 +95,10 @@ def _term_map(
     sizes = tuple(int(size) for size in found["sizes"])
     work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
     rates, n_coefficient = rates_here(), matrix_map.n_coefficient
-    dearer = rates.terms_seconds(work, n_coefficient, sizes) > rates.planes_seconds(work, n_coefficient)
-    if dearer or found["error"] > tolerance:
-        return None
+    if rates.terms_seconds(work, n_coefficient, sizes) > rates.planes_seconds(work, n_coefficient):
+        return None, None
+    if found["error"] > tolerance:
+        return None, found["error"]
     reduction, mixing, every = (found[name].astype(matrix.dtype) for name in ("reduction", "mixing", "matrix"))
     kept = reduction if reduction.shape[1] else None
     return TermMap(kept, mixing, every, matrix_map.moment_matrix, sizes), found["error"]

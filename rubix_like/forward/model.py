@@ -379,7 +379,7 @@ def _seen(grid: SpaxelGrid, maps: Maps) -> Images:
         return Images(grid, middle)
 
     def terms(images: Float[Array, "y x k"], sizes: tuple[int, ...]) -> Float[Array, "seen k"]:
-        return through(lambda one: functools.partial(one.terms, sizes=sizes))(images)
+        return through(lambda one: lambda images: one.terms(images, sizes))(images)
 
     return Images(grid, middle, SeenByWavelength(terms, one.shares, through(lambda one: one.bins)))
 

@@ -183,9 +183,9 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
 def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
     """The terms of a PSF that follows wavelength, where it acts before all other stages of the cube."""
     psf, settings, cube = resolved.instrument.psf, config.instrument.psf, resolved.pipeline.cube
-    if psf is None or settings is None or not cube or cube[0].name != "psf":
+    if psf is None or psf.nodes is None or settings is None or not cube or cube[0].name != "psf":
         return None
-    return find_terms(psf, PSFParameters(**settings.numbers()))
+    return find_terms(psf, PSFParameters(**{name: np.asarray(value) for name, value in settings.numbers().items()}))
 
 
 def _motions(census: Census) -> dict[str, FastParticles]:

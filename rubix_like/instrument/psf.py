@@ -134,7 +134,8 @@ class PSF(eqx.Module):
         """
         if self.image is not None:
             return jax.vmap(self._of_file)(jnp.asarray(self.image))
-        fwhm, beta, fraction = _given(parameters.fwhm) / self.pixel_scale, parameters.beta, parameters.fraction
+        fwhm = _given(parameters.fwhm) / self.pixel_scale
+        beta, fraction = _array(parameters.beta), _array(parameters.fraction)
         if self.nodes is None:
             return self._profile(fwhm, beta, fraction)[None]
         place = node_shares(jnp.asarray(self.nodes.wavelength), jnp.asarray(self.table_wavelength))
@@ -176,10 +177,14 @@ def node_shares(wavelength: Float[Array, " wave"], nodes: Float[Array, " node"])
     return jax.vmap(lambda row: jnp.interp(wavelength, nodes, row), out_axes=1)(jnp.eye(len(nodes), dtype=nodes.dtype))
 
 
-def _given(value: Float[Array, "..."] | None) -> Float[Array, "..."]:
+def _given(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."]:
     if value is None:
         raise ValueError("parameters.instrument.psf.fwhm: expected the PSF's widths (arcsec), got None")
-    return value
+    return jnp.asarray(value)
+
+
+def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] | None:
+    return None if value is None else jnp.asarray(value)
 
 
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:

@@ -60,44 +60,51 @@ class PSFTerms(eqx.Module):
         return jnp.einsum("kn,nyx->kyx", jnp.asarray(self.mix, images.dtype), images)
 
 
-def find_terms(psf: PSF, parameters: PSFParameters) -> PSFTerms | None:
-    """The fewest terms of a PSF with these widths that suffice; None for one that is the same at all wavelengths.
+def find_terms(psf: PSF, parameters: PSFParameters) -> PSFTerms:
+    """The fewest terms of a PSF with these widths, which follow wavelength, that suffice.
 
-    Host only; from the disk cache where they were worked out before.
+    Host only; from the disk cache where they were worked out before. Raises ValueError for a PSF that is the same at
+    all wavelengths.
     """
     if psf.nodes is None:
-        return None
+        raise ValueError("psf: expected one that follows wavelength, got one for all")
     parts = [np.asarray(leaf) for leaf in jax.tree.leaves((psf, parameters))]
     key = key_of(psf.kind, psf.reach, psf.nodes.degree, tuple(psf.painting), *parts)
     found = remembered("psf", key, _NAMES, lambda: _found(psf, parameters))
-    return PSFTerms(**{name: np.asarray(values) for name, values in found.items()})
+    return PSFTerms(**{name: np.asarray(found[name]) for name in _NAMES})
 
 
 def _found(psf: PSF, parameters: PSFParameters) -> dict[str, ndarray]:
     samples = _samples(psf, parameters)
-    n_sample, n_node = samples.shape[:2]
-    flat = samples.reshape(n_sample, n_node, -1)
-    peak = flat[0].max()
+    flat = samples.reshape(*samples.shape[:2], -1)
+    flat = flat / flat[0].max()
+    n_node = flat.shape[1]
     differences = np.concatenate([flat[:1], _LIGHTER * (flat[1:] - flat[:1])])
     differences -= differences.mean(axis=1, keepdims=True)
     stacked = np.moveaxis(differences, 1, 0).reshape(n_node, -1)
-    _, vectors = np.linalg.eigh(stacked @ stacked.T)
-    vectors = vectors[:, ::-1].T[: n_node - 1]  # the last is the constant
-    for number in range(n_node):
-        kept = vectors[:number]
-        left = np.einsum("nm,smp->snp", np.eye(n_node) - 1 / n_node - kept.T @ kept, flat, optimize=True)
-        worst = np.abs(left).max(axis=(1, 2)) / peak
-        if worst[0] <= _LEFT_OUT and worst.max() <= 10 * _LEFT_OUT:
-            break
+    vectors = np.linalg.eigh(stacked @ stacked.T)[1][:, ::-1].T  # the last is the constant
+    errors = np.array([_errors(flat, vectors[:number]) for number in range(n_node)])
+    enough = (errors[:, 0] <= _LEFT_OUT) & (errors.max(axis=1) <= 10 * _LEFT_OUT)
+    number = int(np.argmax(enough)) if enough.any() else n_node - 1
+    kept = vectors[:number]
     largest = np.abs(kept).max(axis=1, initial=0.0)
-    amount = np.abs(np.einsum("kn,snp->ksp", kept, flat)).max(axis=(1, 2), initial=0.0)
+    size = largest * np.abs(np.einsum("kn,snp->ksp", kept, flat)).max(axis=(1, 2), initial=0.0)
     one = np.ones((1, n_node))
     return {
         "mix": np.concatenate([one / n_node, kept * largest[:, None]]),
         "weights": np.concatenate([one, kept / largest[:, None]]),
-        "size": np.concatenate([[1.0], largest * amount / peak]),
-        "error": np.asarray(worst[0]),
+        "size": np.concatenate([[1.0], size]),
+        "error": errors[number, 0],
     }
+
+
+def _errors(
+    images: Float[ndarray, "sample node pixel"], kept: Float[ndarray, "term node"]
+) -> Float[ndarray, " sample"]:
+    """The largest difference of each sample's images from the sum of their mean and these terms."""
+    n_node = images.shape[1]
+    left = np.eye(n_node) - 1 / n_node - kept.T @ kept
+    return np.abs(np.einsum("nm,smp->snp", left, images, optimize=True)).max(axis=(1, 2))
 
 
 def _samples(psf: PSF, parameters: PSFParameters) -> Float[ndarray, "sample node side side"]:

@@ -1,4 +1,4 @@
-"""A PSF that follows wavelength acts on coefficients, as a short sum: against scipy's convolution of every bin's image."""
+"""A PSF that follows wavelength acts on coefficients, as a short sum: against scipy's convolution of every bin."""
 
 import dataclasses
 import functools

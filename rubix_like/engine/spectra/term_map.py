@@ -196,7 +196,7 @@ class _Seen(NamedTuple):
 
 
 def _moments(spectra: Float[ndarray, "row wave"], least: float) -> Float[ndarray, "few wave"]:
-    """Orthogonal spectra with the second moments of these, the largest first; those of an rms below `least` left out."""
+    """Orthogonal spectra with the second moments of these, the largest first, down to an rms of `least`."""
     squares, vectors = np.linalg.eigh(spectra @ spectra.T)
     useful = squares[::-1] > spectra.shape[1] * least**2
     return vectors[:, ::-1][:, useful].T @ spectra

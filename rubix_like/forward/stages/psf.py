@@ -51,7 +51,14 @@ class PSFStage(AbstractCubeStage):
         middle = np.asarray(wavelength[len(wavelength) // 2])
         seen = seen_width(setup.config.instrument, setup.painting, float(middle))
         shares = None if psf is None or psf.nodes is None else psf.nodes.shares(wavelength, np)
-        return cls(psf, setup.psf_terms, seen, shares, middle, margin=instrument.psf_reach)
+        return cls(
+            psf=psf,
+            terms=setup.psf_terms,
+            seen=seen,
+            shares=shares,
+            middle=middle,
+            margin=instrument.psf_reach,
+        )
 
     def spatial(self, parameters: Parameters) -> Spatial | WavelengthSpatial | None:
         """The convolution: with one PSF, or with one that follows wavelength."""
