@@ -4,9 +4,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from rubix_like.engine.spaxels import SpaxelGrid
+
+_SPAXELS_AT_ONCE = 256
 
 Seen = Callable[[Float[Array, "y x k"]], Float[Array, "seen k"]]
 """Linear function from images of all layers together to columns over the spaxels that are seen."""
@@ -54,8 +57,11 @@ class Images(NamedTuple):
         n_column, n_term = columns.shape[1], shares.shape[1]
         images = self.grid.images(columns)
         seen = terms(jnp.concatenate([images] * n_term, axis=2), (n_column,) * n_term)
-        parts = [shares[:, k] * projection(seen[:, k * n_column : (k + 1) * n_column]) for k in range(n_term)]
-        return sum(parts[1:], start=parts[0])
+
+        def of_one(own: Float[Array, " k"]) -> Float[Array, " own"]:
+            return (shares.T * projection(own.reshape(n_term, n_column))).sum(axis=0)
+
+        return lax.map(of_one, seen, batch_size=_SPAXELS_AT_ONCE)
 
     def after(self, grid: SpaxelGrid, first: Callable[[Array], Array]) -> "Images":
         """The same for what is painted on another grid, and goes through `first` before."""

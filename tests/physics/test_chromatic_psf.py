@@ -11,7 +11,7 @@ from observing import configuration, galaxy_of
 from scipy.signal import fftconvolve
 from small import muse
 
-from rubix_like import Pipeline, make_mesh
+from rubix_like import Pipeline, load_config, make_mesh
 from rubix_like.engine.spectra.term_map import TermMap
 from rubix_like.instrument.psf import PSFParameters
 
@@ -154,3 +154,27 @@ def test_devices_agree(devices):
     found = np.asarray(Pipeline.from_config(settings, galaxy())(galaxy()).flux)
     expected = np.asarray(pipeline_of("moffat")(galaxy()).flux)
     np.testing.assert_allclose(found[:, :, : expected.shape[2]], expected, atol=1e-12 * expected.max(), rtol=0)
+
+
+@pytest.mark.slow
+def test_lines_are_seen_through_the_psf_of_their_wavelength():
+    """Coefficients of lines by terms, against method direct, which convolves the image of every bin."""
+    cubes = []
+    for method in ("basis", "direct"):
+        settings = load_config(
+            config(MOFFAT, method=method),
+            overrides={
+                "pipeline": "lines",
+                "lines": {"wavelengths": [4861, 6563, 8500], "particles": "stars", "velocity_dispersion": 150},
+                "instrument.lsf": {"fwhm": "20 Angstrom"},
+            },
+        )
+        pipeline = Pipeline.from_config(settings, galaxy(), mesh=make_mesh(1))
+        cubes.append(np.asarray(pipeline(galaxy()).flux))
+        if method == "basis":
+            painters = {
+                name: own.painter for name, own in zip(pipeline.plan.sources, pipeline.tables.paint, strict=True)
+            }
+            assert painters["lines"].by_terms
+    found, expected = cubes
+    np.testing.assert_allclose(found, expected, atol=2e-3 * expected.max())
