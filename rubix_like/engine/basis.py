@@ -18,8 +18,7 @@ from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, te
 from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
-from rubix_like.engine.seen_images import Images
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap
 from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.physics.templates import TemplateAxes

@@ -18,9 +18,8 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
-from rubix_like.engine.seen_images import Images
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.attenuation import transmission
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response

@@ -17,8 +17,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.seen_images import Images
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import Corners, TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 

@@ -11,8 +11,7 @@ from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
-from rubix_like.engine.seen_images import Images
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 

@@ -16,8 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
 from rubix_like.engine.painter import AbstractPainter, Sum, View
-from rubix_like.engine.seen_images import Images, SeenByWavelength
-from rubix_like.engine.spaxels import SpaxelGrid, field_of
+from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
 from rubix_like.forward.fields.field import Counted, sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums

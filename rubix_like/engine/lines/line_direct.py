@@ -27,9 +27,8 @@ from rubix_like.engine.direct import (
 from rubix_like.engine.lines.line_planning import lines_of
 from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
-from rubix_like.engine.seen_images import Images
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout

@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.config.sections.lines import LARGEST_DISPERSION
 from rubix_like.engine.histogram import VelocityNodes
-from rubix_like.engine.seen_images import Images
+from rubix_like.engine.spaxels import Images
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection, projected
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout

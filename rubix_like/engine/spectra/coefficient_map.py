@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.engine.seen_images import Images
+from rubix_like.engine.spaxels import Images
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
