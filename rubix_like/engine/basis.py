@@ -17,8 +17,8 @@ from rubix_like.engine.direct import DirectPartial
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
-from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.painter import AbstractPainter, Look, Sum
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap
 from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.physics.templates import TemplateAxes
@@ -73,6 +73,8 @@ class BasisPainter(AbstractPainter):
 
     Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
     rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
+    With `by_terms` a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
+    `psf_error` is the error of that, or without `by_terms` the one for which it was refused.
 
     Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers`.
     """
@@ -87,6 +89,8 @@ class BasisPainter(AbstractPainter):
     outliers: AbstractPainter | None
     capacity: int = eqx.field(static=True)
     by_rows: bool = eqx.field(static=True, default=False)
+    by_terms: bool = eqx.field(static=True, default=False)
+    psf_error: Number | None = None
     colours: DustColours | None = None
 
     @property
@@ -106,7 +110,7 @@ class BasisPainter(AbstractPainter):
 
     @property
     def n_coefficient(self) -> int:
-        """Nodes times rank; none where each device has projected its own."""
+        """Columns that the coefficient map keeps; none where each device has projected its own."""
         return 0 if self._projects_early else self.coefficient_map.n_coefficient
 
     def laid_out(self, layout: DeviceLayout) -> "BasisPainter":
@@ -114,12 +118,12 @@ class BasisPainter(AbstractPainter):
         split, n_coefficient = layout.split, self.coefficient_map.n_coefficient
         if split.is_whole:
             return self
-        early = n_coefficient > split.n_padded // layout.painted.n_shard
+        early = not self.by_terms and n_coefficient > split.n_padded // layout.painted.n_shard
         return dataclasses.replace(
             self,
             coefficient_map=self.coefficient_map.padded(split.n_padded),
             outliers=None if self.outliers is None else self.outliers.laid_out(layout),
-            by_rows=layout.scatters and not early and n_coefficient > split.n_own,
+            by_rows=layout.scatters and not (early or self.by_terms) and n_coefficient > split.n_own,
         )
 
     @property
@@ -134,15 +138,16 @@ class BasisPainter(AbstractPainter):
         """The spaxels that are seen through the detector, and the outliers' light.
 
         `spatial` commutes with that, so it acts on the coefficients, which have fewer columns, or after it where
-        each device has but a part of the bins.
+        each device has but a part of the bins. Where it depends on wavelength, it acts on the coefficients term by term
+        if `by_terms`, else on each bin's image.
         """
         moments = spatial(partial.moments)
         if self._projects_early:
-            flux = spatial(partial.painted)
+            flux = spatial.of_bins(partial.painted)
         elif self.by_rows:
-            flux = spatial(self._traded(self.coefficient_map.spectra()(partial.painted), len(partial.moments)))
+            flux = spatial.of_bins(self._traded(self.coefficient_map.spectra()(partial.painted), len(partial.moments)))
         else:
-            flux = self.coefficient_map.of_own_bins(layout).spectra()(spatial(partial.painted))
+            flux = self.coefficient_map.of_own_bins(layout).seen(partial.painted, spatial, by_terms=self.by_terms)
         if self.outliers is None or partial.outliers is None:
             return flux, moments
         light, own_moments = self.outliers.project(partial.outliers, spatial, layout)
@@ -157,12 +162,13 @@ class BasisPainter(AbstractPainter):
             "basis_velocity_step": float(self.nodes.step),
             "basis_outliers": self.capacity,
             **{f"basis_{name}": value for name, value in errors.items()},
+            **({"basis_psf_error": float(self.psf_error)} if self.by_terms and self.psf_error is not None else {}),
         }
 
     @property
     def _projects_early(self) -> bool:
         """Whether a spaxel's spectrum takes less room than its coefficients."""
-        return self.coefficient_map.n_coefficient > self.coefficient_map.n_wave
+        return not self.by_terms and self.coefficient_map.n_coefficient > self.coefficient_map.n_wave
 
     def _traded(self, flux: Float[Array, "own_spaxel bin"], n_spaxel: int) -> Float[Array, "spaxel own_bin"]:
         """All spaxels in the own bins, from the own spaxels in all bins of the part."""
@@ -181,7 +187,8 @@ class BasisPainter(AbstractPainter):
             coefficients, counters = reduced(look, particles, spaxels, at_once)
             flat = coefficients.reshape(spaxels[1], -1)
             moments = jnp.matmul(flat, moment_matrix, precision=lax.Precision.HIGHEST)
-            return (spectra(flat) if self._projects_early else flat, moments), counters
+            kept = self.coefficient_map.kept(flat)
+            return (spectra(kept) if self._projects_early else kept, moments), counters
 
         n_block = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
         (painted, moments), counters = in_blocks(sums, grid.n_spaxel, n_block)

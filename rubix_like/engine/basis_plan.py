@@ -10,10 +10,12 @@ from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.basis import Accuracy, BasisPainter
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.direct import DirectPainter
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.source_planning import OnBins, work_of
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.engine.spectra.coefficient_map import MatrixMap
 from rubix_like.engine.spectra.detector_view import Window, seen, window_of
@@ -21,10 +23,14 @@ from rubix_like.engine.spectra.dusty_basis import Views, find_dusty_basis
 from rubix_like.engine.spectra.dusty_histogram import DustColours
 from rubix_like.engine.spectra.projection import project_compiled
 from rubix_like.engine.spectra.spectral_basis import find_basis
+from rubix_like.engine.spectra.term_map import TABLES, TermMap, TermWeights, find_term_tables
 from rubix_like.engine.spectra.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
 from rubix_like.physics import bspline
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.mesh.placement import as_dtype
+
+_PSF_SHARE = 0.5
+"""Share of the tolerance, beside it, for the terms of a PSF that follows wavelength."""
 
 _N_A_V = 4
 """A(V) at which the errors between velocity nodes are measured."""
@@ -54,12 +60,12 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
     errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
     motion = plan.motion
+    matrix_map = MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)))
+    term_map, psf_error = _term_map(matrix_map, found["coefficients"], plan, setup)
     return BasisPainter(
         axes=plan.templates.axes,
         coefficients=found["coefficients"] if window.layers is None else found["own"],
-        coefficient_map=MatrixMap(
-            kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges))
-        ),
+        coefficient_map=term_map or matrix_map,
         nodes=nodes,
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=Accuracy(**{field.name: np.asarray(errors[field.name]) for field in dataclasses.fields(Accuracy)}),
@@ -67,7 +73,35 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
         outliers=DirectPainter.build(plan, setup, responds="chunk") if motion.capacity else None,
         capacity=motion.capacity,
         colours=None if window.layers is None else _colours(found, plan),
+        by_terms=term_map is not None,
+        psf_error=psf_error,
     )
+
+
+def _term_map(
+    matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], plan: SourcePlan, setup: Setup
+) -> tuple[TermMap | None, ndarray | None]:
+    """The map for a PSF that follows wavelength, and its error; None for the map where it would be less accurate than
+    the tolerance asks, and for both where there is no such PSF or where a convolution of every bin's image is cheaper.
+    """
+    terms, psf, engine = setup.psf_terms, setup.instrument.psf, setup.config.engine
+    if terms is None or psf is None or psf.nodes is None:
+        return None, None
+    shares = psf.nodes.shares(setup.instrument.bins.wavelength, np)
+    weights = TermWeights(shares @ np.asarray(terms.weights).T, np.asarray(terms.size), float(terms.error))
+    matrix, tolerance = np.asarray(matrix_map.matrix), _PSF_SHARE * engine.tolerance
+    key = key_of(matrix, templates, *weights, tolerance)
+    found = remembered("terms", key, TABLES, lambda: find_term_tables(matrix, templates, weights, tolerance))
+    sizes = tuple(int(size) for size in found["sizes"])
+    work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
+    rates, n_coefficient = rates_here(), matrix_map.n_coefficient
+    if rates.terms_seconds(work, n_coefficient, sizes) > rates.planes_seconds(work, n_coefficient):
+        return None, None
+    if found["error"] > tolerance:
+        return None, found["error"]
+    reduction, mixing, every = (found[name].astype(matrix.dtype) for name in ("reduction", "mixing", "matrix"))
+    kept = reduction if reduction.shape[1] else None
+    return TermMap(kept, mixing, every, matrix_map.moment_matrix, sizes), found["error"]
 
 
 def _moment_matrix(

@@ -1,6 +1,7 @@
 """Seconds that a run takes, by rates of the platform: to choose between ways to the same cube, not to predict."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax
@@ -19,6 +20,10 @@ class BasisSize(NamedTuple):
     n_factor: int = 0
 
 
+_TERM_SHARES = (0.5, 0.25)
+"""Columns of the first and of all other terms of a PSF that follows wavelength, over coefficients: as found for two
+libraries (fewer where there are many velocity nodes)."""
+
 _TYPICAL = BasisSize(rank=96, step=40.0)
 
 
@@ -28,7 +33,7 @@ class Work(NamedTuple):
     Particles, spaxels that each touches, painted spaxels, templates, bins; fine bins that a template falls on, the
     wavelengths that it is given at there, bins that a vector of its basis is projected on; the size of that basis;
     spaxels that are projected where the PSF acts on coefficients; a PSF that is one for all wavelengths (by two `bands`
-    or as an `image`); and whether numbers have 64 bits.
+    or as an `image`) or follows them (`terms`); and whether numbers have 64 bits.
     """
 
     n_particle: int
@@ -41,7 +46,7 @@ class Work(NamedTuple):
     n_reached: int | float
     n_seen: int
     size: BasisSize = _TYPICAL
-    psf: Literal["none", "bands", "image"] = "none"
+    psf: Literal["none", "bands", "image", "terms"] = "none"
     is_wide: bool = False
 
 
@@ -125,12 +130,32 @@ class Rates(NamedTuple):
                 self.template_seconds(4 * deposits, n_cell, work.n_template, size.rank),
                 self.coefficient_seconds(deposits, n_cell, size.rank),
             )
-        n_coefficient = n_node * size.rank
-        n_projected = work.n_spaxel if n_coefficient > work.n_wave else work.n_seen
-        projection = self.projection_seconds(n_projected, n_coefficient, work.n_reached)
-        seeing = self._as_wide(work, projection + self.psf_seconds(work, min(n_coefficient, work.n_wave)))
+        seeing = self.seeing_seconds(work, n_node * size.rank)
         outliers = self.direct_seconds(work._replace(n_particle=n_outlier)) if n_outlier else 0.0
         return painting + seeing + outliers
+
+    def seeing_seconds(self, work: Work, n_coefficient: int) -> float:
+        """The PSF and the product with the projection matrix, in the order that is cheaper."""
+        if work.psf == "terms":
+            sizes = [int(share * n_coefficient) for share in _TERM_SHARES]
+            return min(self.terms_seconds(work, n_coefficient, sizes), self.planes_seconds(work, n_coefficient))
+        n_projected = work.n_spaxel if n_coefficient > work.n_wave else work.n_seen
+        projection = self.projection_seconds(n_projected, n_coefficient, work.n_reached)
+        return self._as_wide(work, projection + self.psf_seconds(work, min(n_coefficient, work.n_wave)))
+
+    def terms_seconds(self, work: Work, n_coefficient: int, sizes: Sequence[int]) -> float:
+        """A PSF that follows wavelength by terms that need so many columns each: coefficients reduced to those of the
+        first and from these to all others, all of them convolved, the product with their matrix."""
+        kept, every = sizes[0], sum(sizes)
+        reduction = self.projection_seconds(work.n_spaxel, n_coefficient, kept) if kept < n_coefficient else 0.0
+        mixing = self.projection_seconds(work.n_spaxel, kept, every - kept)
+        projection = self.projection_seconds(work.n_seen, every, work.n_reached)
+        return self._as_wide(work, reduction + mixing + self.psf_seconds(work, every) + projection)
+
+    def planes_seconds(self, work: Work, n_coefficient: int) -> float:
+        """The same by the product for all that is painted and one convolution for each bin."""
+        projection = self.projection_seconds(work.n_spaxel, n_coefficient, work.n_reached)
+        return self._as_wide(work, projection + self.psf_seconds(work, work.n_wave))
 
     def span_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
         """What it costs to span so many velocities by nodes, the making of the projection matrix counted.
@@ -147,12 +172,14 @@ class Rates(NamedTuple):
         projection = self.projection_seconds(work.n_spaxel, n_node * rank, work.n_wave)
         matrix = n_node * rank * work.n_fine * self.matrix_value
         outliers = n_outlier * work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
+        if n_outlier and work.psf == "terms":  # their cube is convolved bin by bin
+            outliers += self._as_wide(work, self.psf_seconds(work, work.n_wave))
         return painting + projection + matrix + outliers
 
     def psf_seconds(self, work: Work, n_image: int) -> float:
-        """So many images convolved with a PSF that is one for all wavelengths; any other acts on the cube, whichever
-        method made it."""
-        value = {"none": 0.0, "bands": self.bands_value, "image": self.image_value}[work.psf]
+        """So many images convolved with a PSF; one that acts after other stages does so on the cube, whichever method
+        made it."""
+        value = {"none": 0.0, "bands": self.bands_value}.get(work.psf, self.image_value)
         return n_image * work.n_spaxel * value
 
     def tile_seconds(self, work: Work, n_node: int) -> float:

@@ -17,9 +17,9 @@ from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.counters import no_counts
-from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.attenuation import transmission
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response
@@ -155,7 +155,7 @@ class DirectPainter(AbstractPainter):
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """Line spread and detector bins, once, on the summed light, where they have not acted yet."""
         flux = self.response.apply(partial.light) if self.responds == "sum" else partial.light
-        return spatial(flux), spatial(partial.moments)
+        return spatial.of_bins(flux), spatial(partial.moments)
 
     def report(self) -> dict[str, int | float]:
         """Nothing to report: the method is exact."""

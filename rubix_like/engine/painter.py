@@ -9,7 +9,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import Corners, TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
@@ -56,20 +56,6 @@ def corners_of(
 Look = Callable[..., tuple[View, SourceCounters]]
 """Function from a chunk of a source's particles to the painter's view of them and their counters. A second argument is
 the `SpaxelGrid` that the view is on, where that is not the run's own."""
-
-
-class Images(NamedTuple):
-    """Linear function from columns over the painted `grid`, (spaxel, k), to columns over the spaxels that are seen.
-
-    `seen` does the rest once the columns are images of all layers together, (y, x, k).
-    """
-
-    grid: SpaxelGrid
-    seen: Callable[[Float[Array, "y x k"]], Float[Array, "seen k"]]
-
-    def __call__(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        """The columns of the spaxels that are seen."""
-        return self.seen(self.grid.images(columns))
 
 
 class Sum(Enum):
@@ -121,7 +107,8 @@ class AbstractPainter(eqx.Module):
         """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los.
 
         `spatial` takes what was painted per cell of the grid, as (spaxel, k), to the spaxels that are seen; it is
-        applied where that costs least. The bins are those of the device's part of `layout.split`.
+        applied where that costs least, and may depend on wavelength (`Images`). The bins are those of the device's part
+        of `layout.split`.
         """
 
     @abstractmethod

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.painter import AbstractPainter, Look, Sum
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 

@@ -15,6 +15,7 @@ from rubix_like.engine.smoothing import WidthClasses
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting
+from rubix_like.instrument.psf_terms import PSFTerms
 from rubix_like.physics.templates import LineTemplates, Templates
 from rubix_like.ssp import SSPLibrary
 
@@ -49,7 +50,8 @@ class Setup:
     `pipeline`: what its lists name; `library`: the run's SSP library, for sources and products that are made of it;
     `luminosity_distance` in Mpc; `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its
     cells; `particles`: how fast those of each kind are ("stars"; "young_stars" that ionise gas), where that is known;
-    `notes`: sentences for the user;
+    `psf_terms`: those of a PSF that follows wavelength and is the first stage of the cube; `notes`: sentences for the
+    user;
     `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 
@@ -63,6 +65,7 @@ class Setup:
     particles: Mapping[str, FastParticles]
     notes: tuple[str, ...]
     sources: Mapping[str, SourcePlan] = field(default_factory=dict)
+    psf_terms: PSFTerms | None = None
 
     @property
     def covered(self) -> Bool[ndarray, " wave"]:

@@ -116,7 +116,8 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
     instrument, painting, widths, psf = setup.instrument, setup.painting, setup.widths, setup.instrument.psf
     n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
     painted = instrument.footprint.painted(instrument.psf_reach, painting.cells).painted(beyond).n_element
-    is_one = psf is not None and psf.node_wavelength is None and setup.pipeline.has_cube_stage("psf")
+    is_one = psf is not None and psf.nodes is None and setup.pipeline.has_cube_stage("psf")
+    acts_early = is_one or setup.psf_terms is not None
     return Work(
         n_particle=0 if fast is None else fast.number,
         n_corner=CORNERS[setup.config.engine.deposit] ** 2 * n_shared,
@@ -126,8 +127,14 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
         n_fine=on_bins.n_fine,
         n_rest=on_bins.n_rest,
         n_reached=on_bins.n_reached,
-        n_seen=instrument.footprint.n_element if is_one else n_layer * painted,
-        psf="none" if psf is None or not is_one else "bands" if psf.is_separable else "image",
+        n_seen=instrument.footprint.n_element if acts_early else n_layer * painted,
+        psf="none"
+        if psf is None or not acts_early
+        else "bands"
+        if psf.is_separable
+        else "image"
+        if is_one
+        else "terms",
         is_wide=setup.config.engine.precision == "float64",
     )
 

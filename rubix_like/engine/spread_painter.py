@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.painter import AbstractInnerPainter, AbstractPainter, Images, Look, View
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.painter import AbstractInnerPainter, AbstractPainter, Look, View
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.instrument.blur import blur
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -62,10 +62,7 @@ class SpreadPainter(AbstractInnerPainter):
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """As the other painter, of images that are convolved with the kernel before they are seen."""
 
-        def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
-            return spatial.seen(self.spread(images))
-
-        return self.inner.project(partial, Images(self.wide(spatial.grid), seen), layout)
+        return self.inner.project(partial, spatial.after(self.wide(spatial.grid), self.spread), layout)
 
     def spread(self, images: Float[Array, "y x k"]) -> Float[Array, "inner_y inner_x k"]:
         """Images of the wide grid convolved with the kernel, without their margin; beyond them there is no light."""

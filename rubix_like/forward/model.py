@@ -15,15 +15,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
-from rubix_like.engine.painter import AbstractPainter, Images, Sum, View
-from rubix_like.engine.spaxels import SpaxelGrid, field_of
+from rubix_like.engine.painter import AbstractPainter, Sum, View
+from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
 from rubix_like.forward.fields.field import Counted, sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums
 from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
 from rubix_like.forward.sources.stars import star_scene
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
+from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
 from rubix_like.forward.stages.dust import screen_transmission
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
@@ -278,12 +278,7 @@ def finish(
 ) -> Observed:
     """The observed cube, or a device's part of it: the sums over all particles pass the detector and the stages."""
     early, late = leading_spatial(tables.cube, parameters)
-
-    def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
-        images = functools.reduce(lambda own, stage: stage(own), early, images)
-        return images.reshape(-1, images.shape[2])
-
-    spatial = Images(tables.grid, seen)
+    spatial = _seen(tables.grid, early)
     painters = painters_of(tables, parameters)
     lights = zip(painters, partial.light, strict=True)
     projected = [painter.project(light, spatial, layout) for painter, light in lights]
@@ -291,7 +286,7 @@ def finish(
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
     products = _product_images(plan, tables, painters, fields, partial)
     if products is not None:
-        moments = jnp.concatenate([moments, seen(products)], axis=1)
+        moments = jnp.concatenate([moments, spatial.seen(products)], axis=1)
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
     cube = PaintedCube(flux, moments, painted, fields=fields, split=layout.split)
     keys = split_keys(key, tables.cube)
@@ -345,17 +340,47 @@ def _product_images(
     return jnp.concatenate([images, *lines, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 
 
+Maps = list[Spatial | WavelengthSpatial]
+
+
 def leading_spatial(
     stages: tuple[AbstractCubeStage, ...], parameters: Parameters
-) -> tuple[list[Spatial], list[tuple[AbstractCubeStage, int]]]:
-    """The maps of images at the head of the list, which commute with projection; the other stages and their numbers."""
-    early: list[Spatial] = []
+) -> tuple[Maps, list[tuple[AbstractCubeStage, int]]]:
+    """The maps of images at the head of the list, at most one of which depends on wavelength; the other stages and
+    their numbers."""
+    early: Maps = []
     for stage in stages:
         spatial = stage.spatial(parameters)
-        if spatial is None:
+        if spatial is None or (isinstance(spatial, WavelengthSpatial) and _by_wavelength(early) is not None):
             break
         early.append(spatial)
     return early, [(stage, number) for number, stage in enumerate(stages)][len(early) :]
+
+
+def _by_wavelength(maps: Maps) -> WavelengthSpatial | None:
+    return next((own for own in maps if isinstance(own, WavelengthSpatial)), None)
+
+
+def _seen(grid: SpaxelGrid, maps: Maps) -> Images:
+    """What is seen of painted columns: through these maps, one after the other."""
+
+    def through(chosen: Callable[[WavelengthSpatial], Spatial]) -> Callable[[Array], Array]:
+        own = [chosen(one) if isinstance(one, WavelengthSpatial) else one for one in maps]
+
+        def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
+            images = functools.reduce(lambda images, one: one(images), own, images)
+            return images.reshape(-1, images.shape[2])
+
+        return seen
+
+    middle, one = through(lambda one: one.middle), _by_wavelength(maps)
+    if one is None:
+        return Images(grid, middle)
+
+    def terms(images: Float[Array, "y x k"], sizes: tuple[int, ...]) -> Float[Array, "seen k"]:
+        return through(lambda one: lambda images: one.terms(images, sizes))(images)
+
+    return Images(grid, middle, SeenByWavelength(terms, one.shares, through(lambda one: one.bins)))
 
 
 class Particles(NamedTuple):

@@ -33,6 +33,8 @@ from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import AbstractCubeStage
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
+from rubix_like.instrument.psf import PSFParameters
+from rubix_like.instrument.psf_terms import PSFTerms, find_terms
 
 
 @dataclass(frozen=True)
@@ -173,8 +175,17 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         painting=resolved.painting,
         particles={} if census is None else _motions(census),
         notes=(width_note,) if width_note else (),
+        psf_terms=_psf_terms(config, resolved),
     )
     return replace(shared, sources=_source_plans(shared))
+
+
+def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
+    """The terms of a PSF that follows wavelength, where it acts before all other stages of the cube."""
+    psf, settings, cube = resolved.instrument.psf, config.instrument.psf, resolved.pipeline.cube
+    if psf is None or psf.nodes is None or settings is None or not cube or cube[0].name != "psf":
+        return None
+    return find_terms(psf, PSFParameters(**{name: np.asarray(value) for name, value in settings.numbers().items()}))
 
 
 def _motions(census: Census) -> dict[str, FastParticles]:

@@ -6,6 +6,7 @@ from rubix_like.config import RunConfig
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
+from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
@@ -108,15 +109,24 @@ def _line_notes(setup: Setup) -> list[str]:
 
 
 def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:
-    """Says so where the error of a spectrum is more than the tolerance allows for."""
+    """Says so where the error of a spectrum, or of terms of the PSF, is more than the tolerance allows for."""
+    tolerance = config.engine.tolerance
     reports = [report for source in sources for report in source.painter.report().items()]
     errors = [error for name, error in reports if name.endswith("basis_spectrum_error")]
-    return [
-        f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {config.engine.tolerance:g}; "
-        f"use method direct where that is too much"
+    painters = [source.painter for source in sources if isinstance(source.painter, BasisPainter)]
+    refused = [own.psf_error for own in painters if own.psf_error is not None and not own.by_terms]
+    inaccurate = [
+        f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {tolerance:g}; use method "
+        f"direct where that is too much"
         for error in errors
-        if error > 1.2 * config.engine.tolerance
+        if error > 1.2 * tolerance
     ]
+    steep = [
+        f"the PSF changes too much with wavelength to act on coefficients within engine.tolerance, {tolerance:g} (it "
+        f"would err by {float(error):.1e} of its peak): every bin's image is convolved, which takes longer"
+        for error in refused
+    ]
+    return inaccurate + steep
 
 
 def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:

@@ -45,18 +45,32 @@ def blur_layers(
 def blur(
     images: Float[Array, "y x k"], psf: Float[Array, "side side"], cells: int = 1
 ) -> Float[Array, "inner_y inner_x k"]:
-    """Every image convolved with one PSF, by FFT or by shifted sums, whichever is cheaper by the sizes."""
+    """Every image convolved with one PSF."""
+    return blur_groups(images, psf[None], (images.shape[2],), cells)
+
+
+def blur_groups(
+    images: Float[Array, "y x k"], psfs: Float[Array, "group side side"], sizes: tuple[int, ...], cells: int = 1
+) -> Float[Array, "inner_y inner_x k"]:
+    """Images in groups of these sizes, one after the other, each convolved with the PSF of its group: by FFT or by
+    shifted sums, whichever is cheaper by the sizes."""
     if cells > 1:
-        parts = [blur(own, _of_phase(psf, phase, cells)) for phase, own in _phases(images, cells)]
+        parts = [blur_groups(own, _of_phase(psfs, phase, cells), sizes) for phase, own in _phases(images, cells)]
         return sum(parts[1:], start=parts[0])
     n_y, n_x, _ = images.shape
-    side = len(psf)
+    side = psfs.shape[1]
     inner = (n_y - side + 1) * (n_x - side + 1)
     if inner * side**2 <= _FFT_COST * n_y * n_x * np.log2(n_y * n_x):
-        return _by_shifts(images, psf)
-    spectrum = jnp.fft.rfft2(psf, _fft_shape(n_y, n_x))
-    stack = jnp.moveaxis(images, 2, 0)
-    return jnp.moveaxis(lax.map(lambda one: _by_fft(one, spectrum, side), stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
+        groups = jnp.split(images, np.cumsum(sizes)[:-1], axis=2)
+        return jnp.concatenate([_by_shifts(own, psf) for own, psf in zip(groups, psfs, strict=True)], axis=2)
+    spectra = jnp.fft.rfft2(psfs, _fft_shape(n_y, n_x))
+    group = jnp.asarray(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+
+    def one(own: tuple[Array, Array]) -> Array:
+        return _by_fft(own[0], spectra[own[1]], side)
+
+    stack = jnp.moveaxis(images, 2, 0), group
+    return jnp.moveaxis(lax.map(one, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
 
 
 def blur_each(

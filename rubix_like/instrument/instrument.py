@@ -14,7 +14,7 @@ from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.apertures import aperture_mask
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
-from rubix_like.instrument.psf import PSF
+from rubix_like.instrument.psf import PSF, USUAL_CHANGE
 
 
 class Instrument(AbstractGridded, eqx.Module):
@@ -37,13 +37,15 @@ class Instrument(AbstractGridded, eqx.Module):
     name: str = eqx.field(static=True)
 
     @classmethod
-    def build(cls, settings: InstrumentSettings, painting: Painting = ON_SPAXELS) -> "Instrument":
-        """The instrument that checked settings describe, its PSF for stars that are painted in some way; raises
-        ConfigError for a file that cannot be used."""
+    def build(
+        cls, settings: InstrumentSettings, painting: Painting = ON_SPAXELS, psf_change: float = USUAL_CHANGE
+    ) -> "Instrument":
+        """The instrument that checked settings describe, its PSF for stars that are painted in some way and for widths
+        that change by this fraction; raises ConfigError for a file that cannot be used."""
         bins, footprint = WavelengthBins.build(settings.wavelength), Footprint.build(settings)
         psf = None
         if settings.psf is not None:
-            psf = PSF.build(settings.psf, settings.pixel_scale, bins.wavelength, painting)
+            psf = PSF.build(settings.psf, settings.pixel_scale, bins.wavelength, painting, psf_change)
         return cls(
             footprint=footprint,
             psf=psf,

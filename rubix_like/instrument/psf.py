@@ -5,8 +5,6 @@ spaxel sees: the profile integrated over the spaxel, sharpened by what the depos
 differentiable in the widths and becomes the single spaxel where they go to 0.
 """
 
-import itertools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,11 +17,11 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
 from rubix_like.instrument.psf_image import load_psf_image, on_spaxels, sharpening
+from rubix_like.instrument.psf_nodes import WavelengthNodes
 from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
 
-_FINEST_CHANGE = 0.01
-"""Between wavelengths where the PSF is worked out, its width (and beta) changes by at most this fraction; the error of
-an image that is interpolated between is then below 1e-4 of its peak."""
+USUAL_CHANGE: float = 0.05
+"""Relative change of each width (and of beta - 1) that the PSF is planned for: enough for its gradient."""
 
 _LARGEST_REACH = 1000
 
@@ -38,9 +36,9 @@ class PSFParameters(eqx.Module):
     | fraction | (component,) | of each Gaussian; only their ratios matter |
     """
 
-    fwhm: Float[Array, "..."] | None = None
-    beta: Float[Array, "..."] | None = None
-    fraction: Float[Array, " component"] | None = None
+    fwhm: Float[Array | ndarray, "..."] | None = None
+    beta: Float[Array | ndarray, "..."] | None = None
+    fraction: Float[Array | ndarray, " component"] | None = None
 
 
 class PSF(eqx.Module):
@@ -50,20 +48,22 @@ class PSF(eqx.Module):
     |---|---|---|
     | pixel_scale | scalar | arcsec per spaxel side |
     | table_wavelength | (table,) or None | Angstrom, where the parameters' widths are given; None: at all |
-    | node_wavelength | (node,) or None | Angstrom, where images are worked out; linear between; None: one for all |
-    | image | (node or 1, side, side) or None | of a PSF that was given as an image, before it is sharpened |
+    | nodes | WavelengthNodes or None | where images are worked out, and the polynomials between; None: one for all |
+    | image | (node or 1, side, side) or None | of a PSF that is an image, before it is sharpened; linear between |
     | sharpening | scalar | variance (cells^2) of the deposit that such an image is sharpened by |
     | lost | scalar | fraction of the light beyond the image, given back within |
     | reach | static | spaxels on each side that the light is spread to |
+    | change | scalar | relative change of its widths that it is planned for |
     | painting | static | how the stars are painted that it acts on |
     """
 
     pixel_scale: Float[Array | ndarray, ""]
     table_wavelength: Float[Array | ndarray, " table"] | None
-    node_wavelength: Float[Array | ndarray, " node"] | None
+    nodes: WavelengthNodes | None
     image: Float[Array | ndarray, "node side side"] | None
     sharpening: Float[Array | ndarray, ""]
     lost: Float[Array | ndarray, ""]
+    change: Float[Array | ndarray, ""]
     kind: str = eqx.field(static=True)
     reach: int = eqx.field(static=True)
     painting: Painting = eqx.field(static=True)
@@ -75,6 +75,7 @@ class PSF(eqx.Module):
         pixel_scale: float,
         wavelength: Float[ndarray, " wave"],
         painting: Painting = ON_SPAXELS,
+        change: float = USUAL_CHANGE,
     ) -> "PSF":
         """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium)."""
         table = None if settings.wavelength is None else np.asarray(settings.wavelength)
@@ -82,10 +83,12 @@ class PSF(eqx.Module):
         if settings.kind == "image":
             planes, scale = load_psf_image(settings)
             image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, painting.cells)
-            own_sharpening, nodes = sharpening(image, painting), table
+            own_sharpening = sharpening(image, painting)
+            nodes = None if table is None else WavelengthNodes(table, degree=1)
         else:
             if table is not None:
-                nodes = _nodes(table, settings.width_table, (wavelength[0], wavelength[-1]))
+                range_ = float(wavelength[0]), float(wavelength[-1])
+                nodes = WavelengthNodes.of_table(table, settings.width_table, range_, change)
             reach, lost = _reach(settings, pixel_scale)
         if reach > _LARGEST_REACH:
             raise ConfigError(
@@ -96,19 +99,25 @@ class PSF(eqx.Module):
         return cls(
             pixel_scale=np.asarray(pixel_scale),
             table_wavelength=table,
-            node_wavelength=nodes,
+            nodes=nodes,
             image=image,
             sharpening=np.asarray(own_sharpening),
             painting=painting,
             kind=settings.kind,
             reach=reach,
             lost=np.asarray(lost),
+            change=np.asarray(change),
         )
+
+    @property
+    def node_wavelength(self) -> Float[Array | ndarray, " node"] | None:
+        """Angstrom, where images are worked out; None: one for all wavelengths."""
+        return None if self.nodes is None else self.nodes.wavelength
 
     @property
     def is_separable(self) -> bool:
         """Whether it is a sum of Gaussians, the same at all wavelengths: `axis_weights` say it all."""
-        return self.node_wavelength is None and self.kind in ("gaussian", "gaussians")
+        return self.nodes is None and self.kind in ("gaussian", "gaussians")
 
     def axis_weights(self, parameters: PSFParameters) -> tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...]:
         """(share of the light, weights of cells along one axis) of each Gaussian of a separable PSF."""
@@ -125,10 +134,11 @@ class PSF(eqx.Module):
         """
         if self.image is not None:
             return jax.vmap(self._of_file)(jnp.asarray(self.image))
-        fwhm, beta, fraction = _given(parameters.fwhm) / self.pixel_scale, parameters.beta, parameters.fraction
-        if self.node_wavelength is None:
+        fwhm = _given(parameters.fwhm) / self.pixel_scale
+        beta, fraction = _array(parameters.beta), _array(parameters.fraction)
+        if self.nodes is None:
             return self._profile(fwhm, beta, fraction)[None]
-        place = node_shares(jnp.asarray(self.node_wavelength), jnp.asarray(self.table_wavelength))
+        place = node_shares(jnp.asarray(self.nodes.wavelength), jnp.asarray(self.table_wavelength))
         at_nodes = jnp.einsum("kt,...t->k...", place, fwhm)
         if beta is None:
             return jax.vmap(lambda own: self._profile(own, None, fraction))(at_nodes)
@@ -136,10 +146,10 @@ class PSF(eqx.Module):
 
     def image_at(self, parameters: PSFParameters, wavelength: Float[Array | ndarray, ""]) -> Float[Array, "side side"]:
         """The image at one wavelength (Angstrom in the detector's medium)."""
-        if self.node_wavelength is None:
-            return self.images(parameters)[0]
-        images, nodes = self.images(parameters), jnp.asarray(self.node_wavelength)
-        return jnp.einsum("k,kyx->yx", node_shares(jnp.asarray(wavelength)[None], nodes)[0], images)
+        images = self.images(parameters)
+        if self.nodes is None:
+            return images[0]
+        return jnp.einsum("k,kyx->yx", self.nodes.shares(jnp.asarray(wavelength)[None])[0], images)
 
     def _profile(
         self, fwhm: Float[Array, "..."], beta: Float[Array, ""] | None, fraction: Float[Array, " component"] | None
@@ -167,10 +177,14 @@ def node_shares(wavelength: Float[Array, " wave"], nodes: Float[Array, " node"])
     return jax.vmap(lambda row: jnp.interp(wavelength, nodes, row), out_axes=1)(jnp.eye(len(nodes), dtype=nodes.dtype))
 
 
-def _given(value: Float[Array, "..."] | None) -> Float[Array, "..."]:
+def _given(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."]:
     if value is None:
         raise ValueError("parameters.instrument.psf.fwhm: expected the PSF's widths (arcsec), got None")
-    return value
+    return jnp.asarray(value)
+
+
+def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] | None:
+    return None if value is None else jnp.asarray(value)
 
 
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
@@ -185,17 +199,3 @@ def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     radius = alpha * np.sqrt(min((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0, 1e30))
     reach = max(2, int(np.ceil(radius)))
     return reach, moffat_lost(float(reach), widest, beta)
-
-
-def _nodes(
-    table: Float[ndarray, " table"], widths: Float[ndarray, "quantity table"], ends: tuple[float, float]
-) -> Float[ndarray, " node"]:
-    """The table's wavelengths within the detector's ends, and as many between them as their widths change."""
-    first, last = max(ends[0], table[0]), min(ends[1], table[-1])
-    corners = np.unique(np.concatenate([[min(first, table[-1])], table[(table > first) & (table < last)], [last]]))
-    nodes = [corners[:1]]
-    for low, high in itertools.pairwise(corners):
-        at = np.array([[np.interp(x, table, row) for x in (low, high)] for row in widths])
-        steps = int(np.ceil(np.abs(np.diff(np.log(at), axis=1)).max() / _FINEST_CHANGE))
-        nodes.append(np.linspace(low, high, max(steps, 1) + 1)[1:])
-    return np.concatenate(nodes)

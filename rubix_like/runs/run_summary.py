@@ -123,10 +123,11 @@ def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
             f"Accuracy: {counted(meta['basis_rank'], 'line ratio')}, {nodes}: {flux}, a line's profile to "
             f"{meta['basis_line_profile_error']:.1e} of its highest bin"
         ]
+    psf = "" if "basis_psf_error" not in meta else f", of the PSF {meta['basis_psf_error']:.1e} of its peak"
     return [
         f"Accuracy: {meta['basis_rank']} basis spectra, {nodes}: rms error of any spectrum "
         f"{meta['basis_spectrum_error']:.1e} of its mean at most (tolerance {meta['tolerance']:g}), "
-        f"{meta['basis_local_error']:.1e} in any one bin"
+        f"{meta['basis_local_error']:.1e} in any one bin{psf}"
     ]
 
 

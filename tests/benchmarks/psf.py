@@ -1,19 +1,30 @@
-"""Ways to apply a PSF, side by side: shifted sums, FFT, banded matrices; before projection and after it.
+"""Ways to apply a PSF, side by side: shifted sums, FFT, banded matrices; before projection and after it; whole cubes.
 
     python tests/benchmarks/psf.py [--repeat 5]
+    python tests/benchmarks/psf.py --tables cubes --repeat 3                 # 1e6 stars, 300 x 300 x 3721: 5 GB
+    python tests/benchmarks/psf.py --tables cubes --side 100 --size 13143 --library bc03-miles
 
-Every time is that of a compiled function whose result is waited for; the median of `--repeat` runs that take turns.
+Every time is that of a compiled function whose result is waited for; the median of `--repeat` runs that take turns. Of
+cubes it is processor time of all cores; with `--peak` each kind of PSF also runs in a process of its own for its peak
+memory. The galaxy and the instrument are those of `engine.py`; needs `rubix-like ssp get bc03-lr` or `bc03-miles`.
 """
 
 import argparse
+import copy
+import json
+import resource
 import statistics
+import subprocess
+import sys
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from engine import CONFIG, disc
 from jax import lax
 
+from rubix_like import Pipeline, load_config
 from rubix_like.instrument import blur
 from rubix_like.instrument.psf import moffat_image
 from rubix_like.physics.gaussian import gaussian_weights
@@ -93,14 +104,80 @@ def order(repeat):
         )
 
 
+PSFS = {
+    "none": None,
+    "Gaussian": {"fwhm": 0.8},
+    "Moffat": {"kind": "moffat", "fwhm": 0.8, "beta": 2.8},
+    "Moffat, chromatic": {"kind": "moffat", "beta": 2.8, "wavelength": [4750, 7000, 9350], "fwhm": [0.9, 0.8, 0.7]},
+}
+"""PSFs of the whole cubes, 0.8 arcsec (4 spaxels) wide in the middle of the range; the margin of the Moffats has 38."""
+
+
+def pipeline_of(name, galaxy, options):
+    """The pipeline of a cube with one of the PSFs."""
+    config = copy.deepcopy(CONFIG)
+    config["ssp"] = {"library": options.library}
+    config["instrument"] |= {"fov": 0.2 * options.side, "psf": PSFS[name]}
+    return Pipeline.from_config(load_config(config), galaxy)
+
+
+def peak(name, options):
+    """GB of a process that makes one cube twice."""
+    command = [sys.executable, __file__, "--tables", "cubes", "--one", name, "--library", options.library]
+    command += ["--side", str(options.side), "--size", str(options.size)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])["gb"]
+
+
+def cubes(options):
+    """Processor seconds and memory of whole cubes, with each PSF."""
+    galaxy = disc(int(options.size))
+    names = list(PSFS) if options.one is None else [options.one]
+    pipelines = {name: pipeline_of(name, galaxy, options) for name in names}
+    times = {name: [] for name in names}
+    for turn in range((options.repeat if options.one is None else 1) + 1):
+        for name, pipeline in pipelines.items():
+            start = time.process_time()
+            jax.block_until_ready(pipeline(galaxy).flux)
+            if turn:
+                times[name].append(time.process_time() - start)
+    if options.one is not None:
+        print(json.dumps({"gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}))
+        return
+    n_wave = pipelines["none"].plan.n_wave
+    print(f"\n{options.size:g} stars, {options.side} x {options.side} x {n_wave}, {options.library}, method basis\n")
+    print("| PSF | images convolved | processor s | ratio | error | peak GB |\n|---|---|---|---|---|---|")
+    for name, pipeline in pipelines.items():
+        coefficients = pipeline.tables.paint[0].painter.coefficient_map
+        n_image = 0 if name == "none" else sum(getattr(coefficients, "sizes", (coefficients.n_coefficient,)))
+        error = pipeline.frame.meta.get("basis_psf_error")
+        seconds, alone = statistics.median(times[name]), statistics.median(times["none"])
+        gb = f"{peak(name, options):.1f}" if options.peak else "-"
+        print(
+            f"| {name} | {n_image} | {seconds:.3g} | {seconds / alone:.2f} | "
+            f"{'-' if error is None else f'{error:.1e}'} | {gb} |",
+            flush=True,
+        )
+
+
 def main():
-    """Both tables."""
+    """The tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--repeat", type=int, default=5)
-    repeat = parser.parse_args().repeat
-    print(f"{jax.devices()[0].device_kind} x {jax.device_count()}, JAX {jax.__version__}, milliseconds per image\n")
-    kinds(repeat)
-    order(repeat)
+    parser.add_argument("--tables", nargs="+", default=["kinds", "order"], choices=["kinds", "order", "cubes"])
+    parser.add_argument("--library", default="bc03-lr")
+    parser.add_argument("--side", type=int, default=300)
+    parser.add_argument("--size", type=float, default=1e6)
+    parser.add_argument("--peak", action="store_true", help="also the peak memory of each cube, in its own process")
+    parser.add_argument("--one", choices=list(PSFS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is None:
+        print(f"{jax.devices()[0].device_kind} x {jax.device_count()}, JAX {jax.__version__}\n")
+    if "kinds" in options.tables:
+        kinds(options.repeat)
+    if "order" in options.tables:
+        order(options.repeat)
+    if "cubes" in options.tables:
+        cubes(options)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("ERRVEL", "basis_velocity_error", "of it, between velocity nodes"),
     ("ERRLOCAL", "basis_local_error", "largest error of a template in one bin / mean"),
     ("ERRFLUX", "basis_flux_error", "largest error of a template's whole flux"),
+    ("ERRPSF", "basis_psf_error", "of a PSF that follows wavelength / its peak"),
     ("ERRLINE", "basis_line_flux_error", "largest error of a line's flux / its own"),
     ("ERRPROF", "basis_line_profile_error", "of a line in one bin / its highest"),
     ("LOWFLUX", "basis_lowest", "lowest flux of a template in a bin / mean"),

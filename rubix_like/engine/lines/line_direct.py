@@ -26,9 +26,9 @@ from rubix_like.engine.direct import (
 )
 from rubix_like.engine.lines.line_planning import lines_of
 from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_up
-from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -159,7 +159,7 @@ class DirectLinePainter(AbstractPainter):
         layout: DeviceLayout,  # noqa: ARG002
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """The sums unchanged: they are in the detector's bins already."""
-        return spatial(partial.light), spatial(partial.moments)
+        return spatial.of_bins(partial.light), spatial(partial.moments)
 
     def report(self) -> dict[str, int | float]:
         """Nothing to report: the method is exact."""

@@ -14,7 +14,8 @@ from numpy import ndarray
 
 from rubix_like.config.sections.lines import LARGEST_DISPERSION
 from rubix_like.engine.histogram import VelocityNodes
-from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection
+from rubix_like.engine.spaxels import Images
+from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection, projected
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying
@@ -70,6 +71,10 @@ class LineMap(AbstractCoefficientMap):
         """Bins that are held."""
         return len(self.bin_number)
 
+    def kept(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel kept"]:
+        """All of them."""
+        return coefficients
+
     def spectra(self) -> Projection:
         """The projection line by line, a few spaxels at a time: no matrix of all lines in all bins is made."""
         response, loading = self._responses(), jnp.asarray(self.loading)
@@ -91,6 +96,12 @@ class LineMap(AbstractCoefficientMap):
         velocity = number.astype(light.dtype) * self.nodes.step
         both = [_product(jnp.asarray(self.prefilter), own) for own in (light, velocity[:, None] * light)]
         return jnp.stack([own.reshape(-1) for own in both], axis=1)
+
+    def seen(
+        self, kept: Float[Array, "spaxel kept"], spatial: Images, *, by_terms: bool
+    ) -> Float[Array, "seen own_bin"]:
+        """The projection, after or before the spaxels are seen."""
+        return projected(self.spectra(), kept, spatial, by_terms=by_terms)
 
     def of_own_bins(self, layout: DeviceLayout) -> "LineMap":
         """The map to these bins only."""

@@ -59,10 +59,13 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
         loading, dust_error = np.eye(loading.shape[1]), dust.error
         colours = DustColours(dust.factors, products, (coefficients.shape[1],) * len(dust.parts))
     profile_error = _profile_error(tracks, nodes, plan.narrowest)
+    line_map = _line_map(tracks, nodes, flux_factor * loading, plan.narrowest)
+    terms = setup.psf_terms
+    by_terms = terms is not None and terms.n_term * line_map.n_coefficient < line_map.n_wave
     return BasisPainter(
         axes=templates.axes,
         coefficients=coefficients,
-        coefficient_map=_line_map(tracks, nodes, flux_factor * loading, plan.narrowest),
+        coefficient_map=line_map,
         nodes=nodes,
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=LineAccuracy(np.asarray(ratios.error + dust_error), np.asarray(profile_error)),
@@ -70,6 +73,8 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
         outliers=DirectLinePainter.build(plan, setup) if motion.capacity else None,
         capacity=motion.capacity,
         colours=colours,
+        by_terms=by_terms,
+        psf_error=np.asarray(terms.error) if terms is not None and by_terms else None,
     )
 
 

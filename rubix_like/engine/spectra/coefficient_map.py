@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.engine.spaxels import Images
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
@@ -27,12 +28,16 @@ class AbstractCoefficientMap(eqx.Module):
     @property
     @abstractmethod
     def n_coefficient(self) -> int:
-        """Velocity nodes times basis spectra."""
+        """Columns that are kept for each spaxel: velocity nodes times basis spectra, or fewer."""
 
     @property
     @abstractmethod
     def n_wave(self) -> int:
         """Bins that it holds."""
+
+    @abstractmethod
+    def kept(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel kept"]:
+        """What is kept of painted coefficients: the columns that `spectra` projects, `n_coefficient` of them."""
 
     @abstractmethod
     def spectra(self) -> Projection:
@@ -43,12 +48,30 @@ class AbstractCoefficientMap(eqx.Module):
         """Each coefficient's flux on the whole detector (1e-20 erg/s/cm2), and that flux times v_los (km/s)."""
 
     @abstractmethod
+    def seen(
+        self, kept: Float[Array, "spaxel kept"], spatial: Images, *, by_terms: bool
+    ) -> Float[Array, "seen own_bin"]:
+        """The spectra of the spaxels that are seen, in the bins that it holds.
+
+        Where `spatial` depends on wavelength, it acts on what is kept if `by_terms`, else on each bin's image.
+        """
+
+    @abstractmethod
     def of_own_bins(self, layout: DeviceLayout) -> "AbstractCoefficientMap":
         """The map to the bins that this device finishes."""
 
     @abstractmethod
     def padded(self, n_padded: int) -> "AbstractCoefficientMap":
         """The map with bins appended up to `n_padded` (on the host)."""
+
+
+def projected(
+    projection: Projection, kept: Float[Array, "spaxel kept"], spatial: Images, *, by_terms: bool
+) -> Float[Array, "seen own_bin"]:
+    """`AbstractCoefficientMap.seen` by a projection of what is kept."""
+    if spatial.by_wavelength is None or by_terms:
+        return spatial.projected(kept, projection)
+    return spatial.of_bins(projection(kept))
 
 
 class MatrixMap(AbstractCoefficientMap):
@@ -67,6 +90,10 @@ class MatrixMap(AbstractCoefficientMap):
         """Columns of the matrix."""
         return self.matrix.shape[1]
 
+    def kept(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel kept"]:
+        """All of them."""
+        return coefficients
+
     def spectra(self) -> Projection:
         """The product."""
         return lambda coefficients: jnp.matmul(coefficients, self.matrix, precision=lax.Precision.HIGHEST)
@@ -74,6 +101,12 @@ class MatrixMap(AbstractCoefficientMap):
     def moments(self) -> Float[Array | ndarray, "coefficient 2"]:
         """`moment_matrix`."""
         return self.moment_matrix
+
+    def seen(
+        self, kept: Float[Array, "spaxel kept"], spatial: Images, *, by_terms: bool
+    ) -> Float[Array, "seen own_bin"]:
+        """The product, after or before the spaxels are seen."""
+        return projected(self.spectra(), kept, spatial, by_terms=by_terms)
 
     def of_own_bins(self, layout: DeviceLayout) -> "MatrixMap":
         """The map with the columns of these bins only."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,6 +42,20 @@ class PaintedCube(eqx.Module):
 
 Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]
 """A linear map of images, the same for each of them."""
+
+
+class WavelengthSpatial(NamedTuple):
+    """A linear map of images that depends on wavelength, and keeps wavelengths apart.
+
+    `bins` takes the images of the bins that the device finishes, one for each. It is approximated by the sum over
+    `terms` of `shares` (bin, term) times each term's own map; `terms` takes groups of images, of the sizes given, one
+    for each. `middle` is for images of no one wavelength.
+    """
+
+    middle: Spatial
+    bins: Spatial
+    terms: Callable[[Float[Array, "y x k"], tuple[int, ...]], Float[Array, "inner_y inner_x k"]]
+    shares: Float[Array, "own term"]
 
 
 @dataclass(frozen=True)
@@ -104,10 +118,11 @@ class AbstractCubeStage(eqx.Module):
         """The cube after this stage; `key` belongs to this stage alone."""
 
     @abstractmethod
-    def spatial(self, parameters: Parameters) -> Spatial | None:
-        """The whole stage as a map of images, where it is linear and the same at all wavelengths; None where not.
+    def spatial(self, parameters: Parameters) -> Spatial | WavelengthSpatial | None:
+        """The whole stage as a map of images, where it is linear and keeps wavelengths apart; None where not.
 
-        Such a stage at the head of the list acts on sums over particles before they are projected onto wavelengths.
+        Such a stage at the head of the list acts on sums over particles before they are projected onto wavelengths, if
+        it is the same at all of them or a sum of a few such maps (`WavelengthSpatial`, at most one in a list).
         """
 
     @abstractmethod

@@ -12,10 +12,18 @@ from numpy import ndarray
 
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, StageReport, refuse_options
-from rubix_like.instrument.blur import blur, blur_each, blur_separable
+from rubix_like.forward.stages.base import (
+    AbstractCubeStage,
+    PaintedCube,
+    Spatial,
+    StageReport,
+    WavelengthSpatial,
+    refuse_options,
+)
+from rubix_like.instrument.blur import blur, blur_each, blur_groups, blur_separable
 from rubix_like.instrument.painting import SeenWidth, seen_width
-from rubix_like.instrument.psf import PSF, PSFParameters, node_shares
+from rubix_like.instrument.psf import PSF, PSFParameters
+from rubix_like.instrument.psf_terms import PSFTerms
 from rubix_like.runtime.mesh.bin_split import per_bin
 
 
@@ -28,8 +36,9 @@ class PSFStage(AbstractCubeStage):
     """
 
     psf: PSF | None
+    terms: PSFTerms | None
     seen: SeenWidth | None
-    wavelength: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    shares: Float[Array | ndarray, "wave node"] | None = eqx.field(metadata=per_bin(0))
     middle: Float[Array | ndarray, ""]
     margin: int = eqx.field(static=True)
 
@@ -38,16 +47,37 @@ class PSFStage(AbstractCubeStage):
         """The instrument's PSF; no options."""
         refuse_options("psf", options)
         instrument = setup.instrument
-        wavelength = instrument.bins.wavelength
+        wavelength, psf = instrument.bins.wavelength, instrument.psf
         middle = np.asarray(wavelength[len(wavelength) // 2])
         seen = seen_width(setup.config.instrument, setup.painting, float(middle))
-        return cls(psf=instrument.psf, seen=seen, wavelength=wavelength, middle=middle, margin=instrument.psf_reach)
+        shares = None if psf is None or psf.nodes is None else psf.nodes.shares(wavelength, np)
+        return cls(
+            psf=psf,
+            terms=setup.psf_terms,
+            seen=seen,
+            shares=shares,
+            middle=middle,
+            margin=instrument.psf_reach,
+        )
 
-    def spatial(self, parameters: Parameters) -> Spatial | None:
-        """The convolution, where the PSF is the same at all wavelengths."""
-        if self.psf is None:
+    def spatial(self, parameters: Parameters) -> Spatial | WavelengthSpatial | None:
+        """The convolution: with one PSF, or with one that follows wavelength."""
+        psf, terms = self.psf, self.terms
+        if psf is None:
             return lambda images: images
-        return None if self.psf.node_wavelength is not None else self.broadband(parameters)
+        middle = self.broadband(parameters)
+        if self.shares is None:
+            return middle
+        if terms is None:
+            return None
+        at_nodes, shares, cells = psf.images(_widths(parameters)), jnp.asarray(self.shares), psf.painting.cells
+        of_terms = terms.images(at_nodes)
+        return WavelengthSpatial(
+            middle=middle,
+            bins=lambda images: blur_each(images, at_nodes.astype(images.dtype), shares, cells),
+            terms=lambda images, sizes: blur_groups(images, of_terms.astype(images.dtype), sizes, cells),
+            shares=terms.shares(shares),
+        )
 
     def broadband(self, parameters: Parameters) -> Spatial:
         """The convolution with the PSF in the middle of the detector's range."""
@@ -68,11 +98,10 @@ class PSFStage(AbstractCubeStage):
             return cube
         everywhere, cells = self.broadband(parameters), psf.painting.cells
         images, moments = cube.footprint.images(cube.flux), cube.footprint.images(cube.moments)
-        if psf.node_wavelength is None:
+        if self.shares is None:
             flux = everywhere(images)
         else:
-            shares = node_shares(jnp.asarray(self.wavelength), jnp.asarray(psf.node_wavelength))
-            flux = blur_each(images, psf.images(_widths(parameters)), shares, cells)
+            flux = blur_each(images, psf.images(_widths(parameters)), jnp.asarray(self.shares), cells)
         seen = cube.footprint.within(self.margin, cells)
         flux, moments = seen.elements(flux), seen.elements(everywhere(moments))
         return dataclasses.replace(cube, flux=flux, moments=moments, footprint=seen)

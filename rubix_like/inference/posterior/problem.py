@@ -52,6 +52,7 @@ from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.instrument.instrument import Instrument
+from rubix_like.instrument.psf import USUAL_CHANGE
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
@@ -67,6 +68,9 @@ _RANDOM_DRAWS = (
 
 _WIDEST = 3.0
 """Latent of the width of the PSF for which the field's margin is made, and less it that of the narrowest lines."""
+
+_LARGEST_CHANGE = 0.6
+"""Largest relative change of the PSF's width, or of its beta, within their priors that images are planned for."""
 
 _PRIOR_DRAWS = 64
 """Draws from the prior by which the fastest star is looked for."""
@@ -319,15 +323,22 @@ def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunCon
 
 def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:
     """Both with the widest PSF of its prior, where its width is free: the margin is made for it, the cells for the
-    PSF of the configuration."""
-    psf = config.instrument.psf
-    if "instrument.psf.fwhm" not in settings.free or psf is None or psf.fwhm is None:
+    PSF of the configuration. A PSF that follows wavelength is planned for all widths (and beta) of the priors."""
+    psf, change = config.instrument.psf, USUAL_CHANGE
+    if psf is None:
         return config, resolved
-    prior = read_prior("instrument.psf.fwhm", settings.free["instrument.psf.fwhm"], "arcsec")
-    widest = float(np.max(prior.value(np.asarray(_WIDEST))))
-    overrides: dict[str, Any] = {"instrument.psf.fwhm": np.full(np.shape(psf.fwhm), widest).tolist()}
-    config = load_config(config, overrides=overrides | {"engine.oversampling": resolved.painting.cells})
-    instrument = Instrument.build(config.instrument, resolved.painting)
+    for name, unit, value in (("instrument.psf.fwhm", "arcsec", psf.fwhm), ("instrument.psf.beta", "", psf.beta)):
+        if name not in settings.free or value is None:
+            continue
+        prior = read_prior(name, settings.free[name], unit)
+        low, high = (float(np.max(prior.value(np.asarray(latent)))) for latent in (-_WIDEST, _WIDEST))
+        change = max(change, min(1.0 - low / high, _LARGEST_CHANGE))
+        if name.endswith(".fwhm"):
+            overrides: dict[str, Any] = {name: np.full(np.shape(value), high).tolist()}
+            config = load_config(config, overrides=overrides | {"engine.oversampling": resolved.painting.cells})
+    if change == USUAL_CHANGE:
+        return config, resolved
+    instrument = Instrument.build(config.instrument, resolved.painting, change)
     return config, dataclasses.replace(resolved, instrument=instrument)
 
 
