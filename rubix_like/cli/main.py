@@ -122,12 +122,15 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
 """Name -> the command, or one line of help and the commands below it."""
 
 
+_HINT = "rubix_like.cli.near_misses:setting_hint"
+
+
 def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] = lambda: None) -> int:
     """Run the command line; returns the exit code: 0, 1 where a part of a catalogue failed, 2 where settings or data
     cannot be used, 70 where the program is at fault; but for 0 with one message on standard error.
 
     `imported` is called once all that the command needs has been imported, before it begins."""
-    options = make_parser().parse_args(arguments)
+    options = _parsed(arguments)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
         with orderly_termination(), explained_exhaustion():
@@ -138,6 +141,16 @@ def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] 
     except (Exception, KeyboardInterrupt) as error:
         return ended_by(error, traceback=options.traceback)
     return code
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options; ends the program where there is one that is not known, and names the setting that may be meant."""
+    parser = make_parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        hint = found_at(_HINT)(options.command, unknown) if "config" in options else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -159,5 +172,5 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add(commands, name: str, command: Command) -> None:
     parser = commands.add_parser(name, help=command.text, description=command.text)
-    parser.set_defaults(function=command.function)
+    parser.set_defaults(function=command.function, command=name)
     command.add_options(parser)

@@ -332,6 +332,11 @@ def test_traceback_on_request(command):
         (["list", "instrument"], "invalid choice: 'instrument'"),
         (["ssp"], "required: ACTION"),
         (["check", "quickstart", "--output", "x.fits"], "unrecognized arguments: --output"),
+        (["simulate", "quickstart", "--seed", "3"], "--seed 3; if a setting is meant, write --set simulate.seed=3\n"),
+        (["run", "quickstart", "--inclination", "30 deg"], "--set observation.inclination='30 deg'\n"),
+        (["run", "quickstart", "n-stars=10"], "write --set galaxy.n_stars=10\n"),
+        (["run", "quickstart", "--inclinatoin=30"], "write --set observation.inclination=30\n"),
+        (["ssp", "info", "x", "--seed", "3"], "unrecognized arguments: --seed 3\n"),
     ],
 )
 def test_wrong_usage(capsys, arguments, words):
