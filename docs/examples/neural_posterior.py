@@ -205,7 +205,7 @@ def some(examples: Examples, rows: Any) -> Examples:
 
 
 def train(
-    examples: Examples, epochs: int = 30, batch: int = 64, rate: float = 1e-3, seed: int = 1, left_out: float = 0.1
+    examples: Examples, epochs: int = 20, batch: int = 64, rate: float = 2e-3, seed: int = 1, left_out: float = 0.1
 ) -> tuple[Posterior, np.ndarray]:
     """The posterior of the epoch with the lowest loss of the share of examples that is left out, and the losses
     (epoch, 2): of the others, and of these."""
@@ -312,7 +312,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--cubes", type=int, default=5000, help="cubes to train on")
     parser.add_argument("--checks", type=int, default=500, help="fresh cubes whose ranks are tested")
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--output", help="a picture of the check (.png)")
     options = parser.parse_args()
 

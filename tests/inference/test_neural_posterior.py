@@ -63,6 +63,6 @@ def test_a_small_posterior(example):
         posterior, losses = example.train(examples, epochs=16, rate=3e-3)
         fresh, _ = example.simulate_examples(CONFIG, PRIORS, 300, 2, compression)
         found = example.check(posterior, fresh, n_draw=200)
-    print(example.table(found, list(PRIORS)), losses[:, 1])
-    assert np.all(found.p_values > 0.01), found.p_values
-    assert np.all(found.errors < [0.5, 0.5]), found.errors
+    assert losses[-1, 1] < losses[0, 1] - 0.5
+    assert np.all(found.p_values > 1e-3), found.p_values
+    assert np.all(found.errors < [0.7, 0.5]), found.errors

@@ -13,6 +13,7 @@ import pyarrow.dataset
 import pytest
 import scipy.stats
 from small import few_stars, muse
+from small_results import manifest_of, some_simulations
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, load_simulations, make_mesh, simulate
 from rubix_like.cli.main import main
@@ -20,8 +21,7 @@ from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.inference.request import read_request
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
-from rubix_like.inference.simulation.simulation_files import MANIFEST, Manifest, open_folder, shard_path, write_shard
-from rubix_like.inference.simulation.simulations import Simulations
+from rubix_like.inference.simulation.simulation_files import MANIFEST, open_folder, shard_path, write_shard
 from rubix_like.runtime.mesh.mesh import pad_on_host
 from rubix_like.runtime.progress import Progress
 
@@ -333,27 +333,6 @@ def test_draws_have_no_prior_in_words():
         "draws.x: expected a range of draws above 0; x: its range of draws, 1 to 2"
     )
     assert words_for("simulate.free", "fit.free.x: its prior") == "simulate.free.x: its prior"
-
-
-def some_simulations(start=0, n=7):
-    """With a parameter of one value and one of two, float32 cubes, and a mask."""
-    rng = np.random.default_rng(start)
-    flux = rng.normal(size=(n, 2, 3, 4)).astype(np.float32)
-    return Simulations(
-        number=np.arange(start, start + n),
-        parameters={"dust.a_v": rng.uniform(0, 1, n), "observation.offset": rng.normal(size=(n, 2))},
-        units={"dust.a_v": "mag", "observation.offset": "arcsec"},
-        galaxy=np.arange(n) % 2,
-        wavelength=np.linspace(5000, 5003, 4) / 3,
-        mask=np.arange(24, dtype=np.int32).reshape(2, 3, 4),
-        flux=flux,
-        variance=flux**2,
-    )
-
-
-def manifest_of(made, files, shard=7):
-    described = {name: {"unit": unit, "meaning": f"the {name}", "prior": None} for name, unit in made.units.items()}
-    return Manifest(len(made), shard, {"seed": "1"}, described, "galaxy: {}", files)
 
 
 @pytest.mark.parametrize("files", ["hdf5", "parquet"])
