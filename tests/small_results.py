@@ -26,6 +26,8 @@ from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.samplers import Sampled
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.simulation.simulation_files import Manifest
+from rubix_like.inference.simulation.simulations import Simulations
 
 
 def fit_result():
@@ -172,3 +174,25 @@ def snapshot(step, n_ended=0, n_start=3):
         state=(rng.normal(size=(1, 2)), np.array([True]), np.array([3], np.int32), rng.normal(size=1).astype("f4")),
         reserve=rng.normal(size=(4, 2)),
     )
+
+
+def some_simulations(start: int = 0, n: int = 7) -> Simulations:
+    """With a parameter of one value and one of two, float32 cubes, and a mask."""
+    rng = np.random.default_rng(start)
+    flux = rng.normal(size=(n, 2, 3, 4)).astype(np.float32)
+    return Simulations(
+        number=np.arange(start, start + n),
+        parameters={"dust.a_v": rng.uniform(0, 1, n), "observation.offset": rng.normal(size=(n, 2))},
+        units={"dust.a_v": "mag", "observation.offset": "arcsec"},
+        galaxy=np.arange(n) % 2,
+        wavelength=np.linspace(5000, 5003, 4) / 3,
+        mask=np.arange(24, dtype=np.int32).reshape(2, 3, 4),
+        flux=flux,
+        variance=flux**2,
+    )
+
+
+def manifest_of(made: Simulations, files: str, shard: int = 7) -> Manifest:
+    """Of a set of them in files of a format."""
+    described = {name: {"unit": unit, "meaning": f"the {name}", "prior": None} for name, unit in made.units.items()}
+    return Manifest(len(made), shard, {"seed": "1"}, described, "galaxy: {}", files)

@@ -21,6 +21,7 @@ from rubix_like.runtime.files.writers import (
     MAPS,
     NEBULAR,
     SAMPLES,
+    SIMULATION_SET,
     SIMULATIONS,
     Written,
 )
@@ -41,6 +42,7 @@ _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
 _PLANE_FACTS = "rubix_like.cube.files.stored_planes:plane_facts"
 _READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
 _RESULT_LINES = "rubix_like.inference.results.result_places:result_lines"
+_DESCRIBE_SET = "rubix_like.inference.simulation.simulation_files:describe_set"
 _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 """Imported for files of ours alone: those of galaxies do not need what cubes do."""
 
@@ -109,8 +111,18 @@ def _simulations(path: Path) -> MadeFile:
         "cubes": f"{' x '.join(map(str, made.mask.shape))} (y, x, wavelength): {', '.join(kept)}",
         "random": ", ".join(f"{name} ({unit})" if unit else name for name, unit in made.units.items()),
     }
-    folder = str(path.parent)
-    return MadeFile(facts, [f"In Python: simulations = rubix_like.load_simulations({folder!r})"])
+    return MadeFile(
+        facts, [f"The whole set: rubix-like inspect {shlex.quote(str(path.parent))}", _loading(path.parent)]
+    )
+
+
+def _simulation_folder(path: Path) -> MadeFile:
+    described = found_at(_DESCRIBE_SET)(path)
+    return MadeFile(described, [_loading(path)])
+
+
+def _loading(folder: Path) -> str:
+    return f"In Python: simulations = rubix_like.load_simulations({str(folder)!r})"
 
 
 def _foreign(path: Path) -> MadeFile:
@@ -129,6 +141,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
     FIT: ("result of a fit", partial(_result, name="FitResult")),
     SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
     SIMULATIONS: ("simulations", _simulations),
+    SIMULATION_SET: ("training set", _simulation_folder),
     LIBRARY: ("SSP library", partial(_table, command="ssp")),
     NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
 }

@@ -16,6 +16,9 @@ _KEYS_NEAR = "rubix_like.config.dotted_keys:keys_near"
 _PATH = {"output": "output.path", "library": "ssp.library", "instrument": "instrument.name", "galaxy": "galaxy.path"}
 """Words that stand for one setting of the section of that name."""
 
+_MOST = 3
+"""Settings that are named at most."""
+
 _CHOICES = re.compile(r"invalid choice: (?P<word>'[^']*'|\S+) \(choose from (?P<known>.*)\)")
 
 
@@ -35,7 +38,7 @@ def hint_for_words(words: Sequence[str], usage: str, *, takes_settings: bool) ->
     hints = []
     for word, value in _pairs(words):
         name = word.lstrip("-")
-        keys = _keys(name) if takes_settings else []
+        keys = _keys(name, usage) if takes_settings else []
         options = nearest_words(name, re.findall(r"--([a-z-]+)", usage), 1) if word.startswith("--") else []
         if options and not (keys and _likeness(name, keys[0].rpartition(".")[2]) >= _likeness(name, options[0])):
             hints.append(f"--{options[0]}")
@@ -56,9 +59,12 @@ def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _keys(word: str) -> list[str]:
-    """The settings that a word may stand for."""
-    return [_PATH[word]] if word in _PATH else found_at(_KEYS_NEAR)(word, found_at(_MODEL))
+def _keys(word: str, usage: str) -> list[str]:
+    """The settings that a word may stand for; that of the command's own section alone, where it has such a one."""
+    if word in _PATH:
+        return [_PATH[word]]
+    keys = found_at(_KEYS_NEAR)(word, found_at(_MODEL))
+    return [key for key in keys if f" {key.partition('.')[0]} [" in usage] or keys[:_MOST]
 
 
 def _likeness(word: str, other: str) -> float:

@@ -10,7 +10,6 @@ from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.sections.simulate import SimulateSettings
-from rubix_like.inference.simulation.simulation_files import shard_path
 from rubix_like.inference.simulation.simulations import Simulations
 from rubix_like.inference.simulation.training_sets import simulate
 from rubix_like.runtime.progress import terminal_progress
@@ -27,14 +26,15 @@ def run_simulations(options: argparse.Namespace) -> None:
     print(*_lines(made), sep="\n")
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
     print(f"Simulations written to {folder}")
-    print(f"Look at a file: rubix-like inspect {shlex.quote(str(shard_path(folder, 0)))}")
+    print(f"Look at them: rubix-like inspect {shlex.quote(str(folder))}")
     print(f"In Python: simulations = rubix_like.load_simulations({str(folder)!r})")
 
 
 def _lines(made: Simulations) -> list[str]:
     """How many there are, and what was random."""
     size = " x ".join(map(str, made.mask.shape))
-    lines = [f"{counted(len(made), 'simulation')}: cubes of {size} (y, x, wavelength)"]
+    kept = f" ({len(made) - made.n_kept} new, {made.n_kept} kept)" if made.n_kept else ""
+    lines = [f"{counted(len(made), 'simulation')}{kept}: cubes of {size} (y, x, wavelength)"]
     for name, values in made.parameters.items():
         unit = f" {made.units[name]}" if made.units[name] else ""
         lines.append(f"  {name:32s} {np.min(values):.4g} to {np.max(values):.4g}{unit}")

@@ -38,13 +38,13 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
     return [own for argument in get_args(annotation) for own in _sections(argument)]
 
 
-def keys_near(word: str, model: type[BaseModel], most: int = 3) -> list[str]:
+def keys_near(word: str, model: type[BaseModel]) -> list[str]:
     """The dotted keys that end in `word`, the shortest first; else those whose last part is near to it."""
     keys = sorted(set(dotted_keys(model)), key=lambda key: (key.count("."), key.startswith(_LAST), key))
     asked = word.lower().replace("-", "_")
     ends = [key for key in keys if f".{key}".endswith(f".{asked}")]
     if ends:
-        return ends[:most]
+        return ends
     last: dict[str, str] = {}
     for key in keys:
         last.setdefault(key.rpartition(".")[2], key)

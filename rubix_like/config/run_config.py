@@ -221,7 +221,7 @@ class OutputSettings(AbstractSettings):
     """The files that a run writes, and their layout."""
 
     path: Path = Path("cube.fits")
-    """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5) or Zarr (.zarr)."""
+    """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5), Zarr (.zarr) or Parquet (.parquet)."""
     layout: LayoutName = "default"
     """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
     maps: Path | None = None

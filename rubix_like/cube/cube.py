@@ -124,7 +124,9 @@ class Cube(AbstractCube, eqx.Module):
     def write(
         self, path: str | Path, layout: str = "default", compression: str = "none", quantize: int | float | None = None
     ) -> Path:
-        """Write the cube to a FITS file (HDF5 where the name ends in .h5 or .hdf5, Zarr in .zarr) and return its path.
+        """Write the cube to a FITS file and return its path.
+
+        A name that ends in .h5 or .hdf5 makes HDF5, .zarr Zarr, .parquet a table with a row per spaxel.
 
         `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM, or that of a
         plug-in. `compression`, `quantize`: as in the section `output`. Raises as `write_cube`.

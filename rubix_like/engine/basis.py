@@ -23,7 +23,7 @@ from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap
 from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, varying
 
 _PIECES = 4
 """Pieces, at most, of as many particles as a processor's cache has room for."""
@@ -54,11 +54,12 @@ class Accuracy(eqx.Module):
 
 class BasisPartial(eqx.Module):
     """Coefficients per spaxel, (velocity, rank) in one axis, or flux density where that takes less room; moments as for
-    `project`; the outliers' light."""
+    `project`; the outliers' light, and how many there are."""
 
     painted: Float[Array, "spaxel part"]
     moments: Float[Array, "spaxel 2"]
     outliers: DirectPartial | None
+    n_outlier: Float[Array, ""] | None
 
 
 class BasisPainter(AbstractPainter):
@@ -76,7 +77,8 @@ class BasisPainter(AbstractPainter):
     With `by_terms` a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
     `psf_error` is the error of that, or without `by_terms` the one for which it was refused.
 
-    Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers`.
+    Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers`. Where there
+    are none, which another view of the same galaxy may decide, their cube is neither painted nor projected.
     """
 
     axes: TemplateAxes
@@ -100,13 +102,13 @@ class BasisPainter(AbstractPainter):
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, SourceCounters]:
         """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
-        outliers, overflow = None, jnp.zeros((), jnp.result_type(self.coefficients))
-        if self.outliers is not None:
-            fast, overflow = self._outliers(look, particles)
-            outliers, _ = self.outliers.paint(look, fast, grid, chunk)  # they are in the counters already
         painted, moments, counters = self._blocks(look, particles, grid, chunk)
+        if self.outliers is None:
+            return BasisPartial(painted, moments, None, None), counters
+        light, number = self._painted_outliers(self.outliers, look, particles, grid, chunk)
+        overflow = jnp.maximum(number - self.capacity, jnp.zeros_like(number))
         counters = eqx.tree_at(lambda c: c.n_overflow, counters, counters.n_overflow + overflow)
-        return BasisPartial(painted, moments, outliers), counters
+        return BasisPartial(painted, moments, light, number), counters
 
     @property
     def n_coefficient(self) -> int:
@@ -128,9 +130,9 @@ class BasisPainter(AbstractPainter):
 
     @property
     def sums(self) -> tuple[Sum, ...]:
-        """Coefficients, or flux density bin by bin, moments, and what the outliers' painter says."""
+        """Coefficients, or flux density bin by bin, moments, what the outliers' painter says, and their number."""
         painted = Sum.BINS if self._projects_early else Sum.ROWS if self.by_rows else Sum.PARTICLES
-        return painted, Sum.PARTICLES, *(() if self.outliers is None else self.outliers.sums)
+        return painted, Sum.PARTICLES, *(() if self.outliers is None else (*self.outliers.sums, Sum.PARTICLES))
 
     def project(
         self, partial: BasisPartial, spatial: Images, layout: DeviceLayout
@@ -148,10 +150,15 @@ class BasisPainter(AbstractPainter):
             flux = spatial.of_bins(self._traded(self.coefficient_map.spectra()(partial.painted), len(partial.moments)))
         else:
             flux = self.coefficient_map.of_own_bins(layout).seen(partial.painted, spatial, by_terms=self.by_terms)
-        if self.outliers is None or partial.outliers is None:
+        if self.outliers is None or partial.n_outlier is None:
             return flux, moments
-        light, own_moments = self.outliers.project(partial.outliers, spatial, layout)
-        return flux + light, moments + own_moments
+        outliers, light = self.outliers, partial.outliers
+
+        def with_outliers(flux: Array, moments: Array) -> tuple[Array, Array]:
+            own_flux, own_moments = outliers.project(light, spatial, layout)
+            return flux + own_flux, moments + own_moments
+
+        return lax.cond(partial.n_outlier > 0, with_outliers, lambda *without: without, flux, moments)
 
     def report(self) -> dict[str, int | float]:
         """Sizes and errors (relative to a spectrum's mean)."""
@@ -251,8 +258,23 @@ class BasisPainter(AbstractPainter):
         coefficients = jnp.asarray(self.coefficients)
         return dusty_histogram(look, particles, self.axes, self.nodes, spaxels, coefficients, colours)
 
+    def _painted_outliers(
+        self, painter: AbstractPainter, look: Look, particles: Any, grid: SpaxelGrid, chunk: int
+    ) -> tuple[Any, Float[Array, ""]]:
+        """The light of the particles beyond the nodes, of `capacity` of them at most, and how many there are."""
+        chosen, number = self._outliers(look, particles)
+
+        def paint(chosen: Any) -> Any:
+            return painter.paint(look, chosen, grid, chunk)[0]  # they are in the counters already
+
+        def nothing(chosen: Any) -> Any:
+            dark = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(paint, chosen))
+            return varying(dark, chosen, painter)
+
+        return lax.cond(number > 0, paint, nothing, chosen), number
+
     def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
-        """The particles beyond the nodes, in `capacity` places, and how many there is no place for."""
+        """The particles beyond the nodes, in `capacity` places, and how many there are."""
         view, _ = look(particles)
         shining = lax.stop_gradient(particles.weight) > 0
         fast = shining & (jnp.abs(lax.stop_gradient(view.v_los)) > self.nodes.limit)
@@ -261,4 +283,4 @@ class BasisPainter(AbstractPainter):
         used = (jnp.arange(self.capacity, dtype=jnp.int32) < number).astype(view.amount.dtype)
         chosen = jax.tree.map(lambda leaf: leaf[place], particles)
         chosen = eqx.tree_at(lambda p: p.weight, chosen, lax.stop_gradient(chosen.weight) * used)
-        return chosen, jnp.maximum(number - self.capacity, 0).astype(view.amount.dtype)
+        return chosen, number.astype(view.amount.dtype)

@@ -1,5 +1,6 @@
 """Training sets: cube i is the same whatever is computed with it, and that of a pipeline with these parameters."""
 
+import dataclasses
 import json
 
 import equinox as eqx
@@ -7,17 +8,21 @@ import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas
+import pyarrow.dataset
 import pytest
 import scipy.stats
 from small import few_stars, muse
+from small_results import manifest_of, some_simulations
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, load_simulations, make_mesh, simulate
 from rubix_like.cli.main import main
 from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.inference.request import read_request
 from rubix_like.inference.simulation import training_sets as module
-from rubix_like.inference.simulation.parameter_draws import PriorDraws
-from rubix_like.inference.simulation.simulation_files import MANIFEST, shard_path
+from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
+from rubix_like.inference.simulation.simulation_files import MANIFEST, open_folder, shard_path, write_shard
+from rubix_like.runtime.mesh.mesh import pad_on_host
 from rubix_like.runtime.progress import Progress
 
 PRIORS = {
@@ -164,17 +169,21 @@ def test_galaxies_in_turn():
         np.testing.assert_allclose(found.flux[number], expected, rtol=0, atol=1e-10 * expected.max())
 
 
-@pytest.mark.slow(2)
-def test_vmap_over_galaxies_on_any_mesh():
-    """Eager and compiled, on two devices and a number of galaxies that does not divide."""
-    first = few_stars(30, 0.4)
-    several = [
-        eqx.tree_at(lambda g: g.stars.position, first, scale * first.stars.position) for scale in (0.7, 1.0, 1.3)
-    ]
-    built = Pipeline.from_config(settings(noise=None), first, mesh=make_mesh(2))
-    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-    expected = np.stack([np.asarray(built(galaxy).flux) for galaxy in several])
-    found = jax.vmap(lambda galaxy: built(galaxy).flux)(stack)
+@pytest.mark.parametrize(
+    ("devices", "wave"),
+    [
+        pytest.param(2, 1, marks=pytest.mark.slow(2)),
+        pytest.param(8, 1, marks=pytest.mark.slow(3)),
+        pytest.param(4, 2, marks=pytest.mark.slow(3)),
+    ],
+)
+def test_vmap_over_galaxies_on_any_mesh(devices, wave):
+    """Three galaxies of 30, 37 and 33 stars, padded to one size: each as it is alone."""
+    built = Pipeline.from_config(settings(noise=None), galaxies()[1], mesh=make_mesh(devices, wave=wave))
+    padded = [eqx.tree_at(lambda galaxy: galaxy.stars, own, pad_on_host(own.stars, 40)) for own in galaxies()]
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *padded)
+    expected = np.stack([np.asarray(built(galaxy).flux) for galaxy in galaxies()])
+    found = jax.jit(jax.vmap(lambda galaxy: built(galaxy).flux))(stack)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * expected.max())
 
 
@@ -184,9 +193,10 @@ def test_files_go_on_where_they_were_stopped(tmp_path, made):
     folder, keys = tmp_path / "set", {"priors": PRIORS, "seed": 4, "shard": 4, "batch": 7}
     found = simulate(settings(), n=7, output=folder, **keys)
     assert found.flux is None
+    assert found.n_kept == 0
     kept = shard_path(folder, 0).stat().st_mtime_ns
     shard_path(folder, 1).write_bytes(b"half of it")
-    simulate(settings(), n=9, output=folder, **keys)
+    assert simulate(settings(), n=9, output=folder, **keys).n_kept == 4
     assert shard_path(folder, 0).stat().st_mtime_ns == kept
     again = load_simulations(folder)
     np.testing.assert_array_equal(again.flux, made.flux)
@@ -240,7 +250,14 @@ def test_files_of_another_set_are_not_replaced(tmp_path):
         ({"priors": PRIORS, "draws": {"dust.a_v": [1.0]}}, "draws or priors, got both"),
         ({"draws": {"dust.a_v": [1.0, 2.0]}, "n": 3}, "n: expected the number of draws, 2, got 3"),
         ({"draws": {"dust.a_v": [1.0], "observation.inclination": [1.0, 2.0]}}, "draws.observation.inclination: .* 1"),
-        ({"draws": {"dust.a_v": [1.0, -2.0]}}, "draws.dust.a_v: expected a prior within"),
+        (
+            {"draws": {"dust.a_v": [1.0, -2.0]}},
+            r"draws.dust.a_v: expected values within .* limits, got -2 mag: expected",
+        ),
+        (
+            {"draws": {"observation.position_angle": [0.0, 400.0]}},
+            "angles within 360 deg of each other, got 0 to 400 deg",
+        ),
         ({"draws": {"dust.a_v": [1.0, np.nan]}}, "draws.dust.a_v: expected a finite"),
         ({"priors": PRIORS, "sink": print, "output": "x"}, "sink or output, got both"),
         ({"priors": PRIORS, "galaxies": []}, "galaxies: expected at least one"),
@@ -303,8 +320,89 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert len(load_simulations("set")) == 2
     assert main(["inspect", "set/simulations_00000.h5"]) == 0
     assert "0 to 1 of their set" in capsys.readouterr().out
+    assert main(["simulate", "run.yaml", "--n", "2"]) == 0
+    assert capsys.readouterr().out.startswith("2 simulations (0 new, 2 kept): cubes of 5 x 5 x 31")
+    assert main(["simulate", "run.yaml", "--set", "simulate.files=parquet"]) == 2
+    assert "differs in: format of the files (simulate.files: hdf5)" in capsys.readouterr().err
     assert main(["simulate", "run.yaml", "--set", "simulate.seed=8"]) == 2
     assert "differs in: seed" in capsys.readouterr().err
+
+
+def test_draws_have_no_prior_in_words():
+    assert words_for("draws", "fit.free.x: expected a prior above 0; x: its prior, 1 to 2") == (
+        "draws.x: expected a range of draws above 0; x: its range of draws, 1 to 2"
+    )
+    assert words_for("simulate.free", "fit.free.x: its prior") == "simulate.free.x: its prior"
+
+
+@pytest.mark.parametrize("files", ["hdf5", "parquet"])
+def test_files_of_each_format_bring_everything_back(tmp_path, files):
+    """Whole, a part of it, without cubes; what is damaged is refused, and made again."""
+    made = some_simulations()
+    manifest = manifest_of(made, files)
+    manifest.write(tmp_path)
+    write_shard(made, manifest, tmp_path, 0)
+    assert open_folder(tmp_path, manifest, 100, resume=True) == []
+    for start, stop in ((0, 7), (2, 5), (6, 7)):
+        found, cut = load_simulations(tmp_path, start, stop), slice(start, stop)
+        for name in ("number", "galaxy", "flux", "variance"):
+            own = getattr(found, name)
+            np.testing.assert_array_equal(own, getattr(made, name)[cut], strict=name in ("flux", "variance"))
+        for name in ("wavelength", "mask"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(made, name))
+        for name, values in made.parameters.items():
+            np.testing.assert_array_equal(found.parameters[name], values[cut])
+        assert (found.units, found.truth) == (made.units, None)
+    assert load_simulations(tmp_path, cubes=False).flux is None
+    path = shard_path(tmp_path, 0, files)
+    content = bytearray(path.read_bytes())
+    place = content.find(np.asarray(made.flux[3]).tobytes()[:16])
+    assert place > 0
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is not a complete file of simulations"):
+        load_simulations(tmp_path)
+    path.write_bytes(content[:200])
+    assert open_folder(tmp_path, manifest, 100, resume=True) == [0]
+
+
+def test_others_read_the_tables(tmp_path):
+    """pyarrow as a data set of all files, pandas the parameters; the flux has its shape."""
+    made = some_simulations()
+    manifest = manifest_of(made, "parquet")
+    manifest.write(tmp_path)
+    for number in range(2):
+        write_shard(dataclasses.replace(made, number=made.number + 7 * number), manifest, tmp_path, number)
+    table = pyarrow.dataset.dataset(sorted(tmp_path.glob("*.parquet"))).to_table()
+    assert table["number"].to_pylist() == list(range(14))
+    flux = table["flux"].combine_chunks()
+    assert flux.type.shape == [2, 3, 4]
+    np.testing.assert_array_equal(flux.to_numpy_ndarray()[7:], made.flux)
+    assert table.schema.field("dust.a_v").metadata[b"unit"] == b"mag"
+    assert json.loads(table.schema.metadata[b"wavelength"]) == made.wavelength.tolist()
+    frame = pandas.read_parquet(shard_path(tmp_path, 0, "parquet"), columns=["number", "dust.a_v"])
+    np.testing.assert_array_equal(frame["dust.a_v"], made.parameters["dust.a_v"])
+
+
+def test_a_folder_says_what_is_in_it(tmp_path, capsys):
+    """Also where files are missing, and as JSON."""
+    made = some_simulations()
+    manifest = dataclasses.replace(manifest_of(made, "parquet"), n=21)
+    manifest.write(tmp_path)
+    for number in (0, 2):
+        write_shard(dataclasses.replace(made, number=made.number + 7 * number), manifest, tmp_path, number)
+    assert main(["inspect", str(tmp_path), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)["facts"]
+    assert facts["kind"] == "training set"
+    assert facts["simulations"] == "14 of 21; the same command makes the others"
+    assert facts["cubes"] == "2 x 3 x 4 (y, x, wavelength): flux, variance"
+    assert facts["wavelengths"] == "1666.67 to 1667.67 Angstrom"
+    values = made.parameters["dust.a_v"]
+    assert facts["dust.a_v"] == f"{values.min():.4g} to {values.max():.4g} mag (given draws)"
+    assert facts["galaxies"] == "2, in turn"
+    assert facts["files"].startswith("2 (parquet), ")
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert f"rubix_like.load_simulations({str(tmp_path)!r})" in capsys.readouterr().out
 
 
 def test_a_fit_has_no_noise_to_free():

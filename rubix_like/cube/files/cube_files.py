@@ -16,8 +16,10 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
 from rubix_like.cube.files.fits_reading import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5
+from rubix_like.cube.files.parquet_cube import read_parquet
 from rubix_like.cube.files.zarr_cube import read_zarr
 from rubix_like.runtime.files.outputs import is_store
+from rubix_like.runtime.files.parquet_files import is_parquet
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
@@ -52,7 +54,7 @@ def write_cube(
 
 
 def read_cube(path: str | Path) -> Cube:
-    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5 or Zarr.
+    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5, Zarr or Parquet.
 
     FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. Raises
     FileNotFoundError, or ValueError if the file is not a complete cube of this package in that layout.
@@ -62,6 +64,8 @@ def read_cube(path: str | Path) -> Cube:
         return read_zarr(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such cube: {path}; check the path (a run writes to its output.path)")
+    if is_parquet(path):
+        return read_parquet(path)
     return read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)
 
 

@@ -5,6 +5,7 @@ YAML under `meta/config`), counters in the groups `counters` (stars) and `source
 spaxels' side are attributes.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,8 +18,11 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
+from rubix_like.cube.files.default import run_rows
+from rubix_like.cube.files.fits_reading import read_run_rows
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, MetaValue, flat_counters, source_counters
+from rubix_like.cube.wcs import header_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.writers import CREATOR, CUBE
@@ -96,6 +100,37 @@ def cube_attributes(cube: ShardedCube) -> dict[str, Any]:
         "description": "mock observation of a simulated galaxy; where the field is not turned (meta/field_angle) "
         "row y = 0 is South, column x = 0 is East",
     }
+
+
+def flat_attributes(cube: ShardedCube) -> dict[str, Any]:
+    """All that is known of a cube beside its arrays, for files without groups: `cube_attributes`, the YAML of the run,
+    FITS cards of the world coordinates, and `cube.meta` and counters as rows of the CONFIG table."""
+    cards = header_of(cube.wcs_cards).tostring(sep="\n", endcard=False, padding=False)
+    rows = [list(row) for row in run_rows(cube, cube.source_counters)]
+    return {**cube_attributes(cube), "config": str(cube.meta.get("config", "")), "header": cards, "rows": rows}
+
+
+def cube_of(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> Cube:
+    """The cube of arrays as in `ARRAYS` and of `flat_attributes`; raises ValueError for values that cannot be."""
+    medium, sampling = (
+        checked_word(name, attributes[name], own) for name, own in (("medium", Medium), ("sampling", Sampling))
+    )
+    meta, counters, others = read_run_rows([(str(key), str(line)) for key, line in attributes["rows"]])
+    on_devices: dict[str, Any] = {
+        name: jnp.asarray(arrays[name])
+        for name in ("flux", "mask", "variance", "truth", "mean_v_los")
+        if name in arrays
+    }
+    cube = Cube(
+        **on_devices,
+        bins=WavelengthBins.through(arrays["wavelength"], arrays["wave_edges"], sampling, medium),
+        footprint=Footprint.of(arrays["flux"].shape, float(attributes["pixel_scale"])),
+        lsf_fwhm=arrays.get("lsf_fwhm"),
+        counters=counters,
+        meta=meta,
+        source_counters=others,
+    )
+    return checked_values(cube)
 
 
 def write_group(cube: ShardedCube, file: Any, packing: Packing = UNPACKED) -> None:

@@ -10,19 +10,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from rubix_like.config.file_layouts import UNPACKED, Packing
-from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
-from rubix_like.cube.cube_values import checked_values
-from rubix_like.cube.files.default import run_rows
-from rubix_like.cube.files.fits_reading import read_run_rows
-from rubix_like.cube.files.hdf5_cube import ARRAYS, checked_word, chunks_of, cube_attributes, voxel_dtypes
-from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.wcs import header_of
+from rubix_like.cube.files.hdf5_cube import ARRAYS, chunks_of, cube_of, flat_attributes, voxel_dtypes
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.writers import CUBE
 from rubix_like.runtime.optional_packages import import_optional
@@ -46,7 +39,7 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     zarr = import_zarr()
     check_complete(cube.ranges, cube.shape[2])
     path.unlink(missing_ok=True)  # an empty file that keeps the name
-    group = zarr.create_group(path, zarr_format=3, attributes=_attributes(cube))
+    group = zarr.create_group(path, zarr_format=3, attributes=flat_attributes(cube))
     codecs = _codecs(zarr, packing)
     for name, (axes, unit, meaning) in _described(cube).items():
         shape = tuple(_sizes(cube)[axis] for axis in axes)
@@ -79,12 +72,6 @@ def import_zarr() -> Any:
 def _codecs(zarr: Any, packing: Packing) -> tuple[Any, ...]:
     packed = () if packing.is_none else (zarr.codecs.GzipCodec(level=_GZIP_LEVEL),)
     return *packed, zarr.codecs.Crc32cCodec()
-
-
-def _attributes(cube: ShardedCube) -> dict[str, Any]:
-    cards = header_of(cube.wcs_cards).tostring(sep="\n", endcard=False, padding=False)
-    rows = [list(row) for row in run_rows(cube, cube.source_counters)]
-    return {**cube_attributes(cube), "config": str(cube.meta.get("config", "")), "header": cards, "rows": rows}
 
 
 def _sizes(cube: ShardedCube) -> dict[str, int]:
@@ -122,31 +109,10 @@ def read_zarr(path: Path) -> Cube:
         group = zarr.open_group(path, mode="r")
         if group.attrs.get("format") != CUBE:
             raise ValueError(f"its attribute 'format' is {group.attrs.get('format')!r}, not {CUBE!r}")
-        return checked_values(_cube_of(group))
+        values = {name: np.asarray(group[name][...]) for name in group.array_keys()}
+        return cube_of(values | {"wavelength": values[WAVE]}, group.attrs)
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected a Zarr store written by "
             f"Cube.write; open others with xarray or zarr"
         ) from error
-
-
-def _cube_of(group: Any) -> Cube:
-    values = {name: np.asarray(group[name][...]) for name in group.array_keys()}
-    medium, sampling = (
-        checked_word(name, group.attrs[name], own) for name, own in (("medium", Medium), ("sampling", Sampling))
-    )
-    meta, counters, others = read_run_rows([(str(key), str(line)) for key, line in group.attrs["rows"]])
-    arrays: dict[str, Any] = {
-        name: jnp.asarray(values[name])
-        for name in ("flux", "mask", "variance", "truth", "mean_v_los")
-        if name in values
-    }
-    return Cube(
-        **arrays,
-        bins=WavelengthBins.through(values[WAVE], values["wave_edges"], sampling, medium),
-        footprint=Footprint.of(values["flux"].shape, float(group.attrs["pixel_scale"])),
-        lsf_fwhm=values.get("lsf_fwhm"),
-        counters=counters,
-        meta=meta,
-        source_counters=others,
-    )

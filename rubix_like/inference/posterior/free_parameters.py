@@ -253,7 +253,7 @@ def _check_range(declared: Declaration, prior: AbstractPrior, shape: tuple[int, 
             f"fit.free.{name}: expected velocities below that of light, got a prior from {np.min(low):.4g} to "
             f"{np.max(high):.4g} km/s; check its unit"
         )
-    for value in (*_settings(name, low), *_settings(name, high)):
+    for value in (*settings_of(name, low), *settings_of(name, high)):
         fault = declared.fault(value.tolist())
         if fault is not None:
             raise ConfigError(
@@ -274,7 +274,7 @@ def _reach(prior: AbstractPrior, shape: tuple[int, ...]) -> tuple[ndarray, ndarr
     return low, high
 
 
-def _settings(name: str, values: Float[ndarray, "..."]) -> Iterable[Any]:
+def settings_of(name: str, values: Float[ndarray, "..."]) -> Iterable[Any]:
     """Values as the setting of a parameter has them, one after the other; of all stars the smallest and the largest."""
     if name.startswith(STARS):
         return values.min(), values.max()

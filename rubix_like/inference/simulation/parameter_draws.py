@@ -1,5 +1,6 @@
 """The parameters of every simulation: drawn from priors by the simulation's own number, or given."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -14,12 +15,17 @@ from numpy import ndarray
 from rubix_like.config.parameters import Declaration
 from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.free import Free, many_values, read_values
-from rubix_like.inference.posterior.free_parameters import find_parameter
+from rubix_like.inference.posterior.free_parameters import find_parameter, settings_of
 from rubix_like.runtime.arrays_on_disk import key_of
+
+DRAWS: str = "draws"
+"""Where parameters are named whose values are given."""
 
 _BLOCK = 64
 """Draws whose values are computed by one call. Blocks begin at multiples of it whatever is asked for, so that the bits
 of a draw do not depend on its neighbours."""
+
+_TURN = 360.0
 
 _ROOM = 1e-6
 """Relative width of the range that stands for equal draws."""
@@ -87,7 +93,7 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
     """
     if not draws:
         raise ConfigError("draws: expected at least one parameter with its values, got none")
-    with named_in("draws"):
+    with named_in(DRAWS):
         found = {
             name: np.asarray(read_values(f"draws.{name}", _plain(values), find_parameter(name).unit), np.float64)
             for name, values in draws.items()
@@ -102,7 +108,26 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
             )
         if not np.isfinite(values).all():
             raise ConfigError(f"draws.{name}: expected finite numbers, got others; leave these draws out")
+        _check_limits(find_parameter(name), values)
     return found
+
+
+def _check_limits(declared: Declaration, values: ndarray) -> None:
+    """Raise ConfigError for values that a parameter cannot have."""
+    unit = f" {declared.unit}" if declared.unit else ""
+    for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
+        for own in settings_of(declared.name, extreme):
+            fault = declared.fault(own.tolist())
+            if fault is not None:
+                raise ConfigError(
+                    f"draws.{declared.name}: expected values within the parameter's limits, got {own.flat[0]:.4g}"
+                    f"{unit}: {fault}; leave it out, or check its unit"
+                )
+    if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
+        raise ConfigError(
+            f"draws.{declared.name}: expected angles within {_TURN:g} deg of each other, got {values.min():.4g} to "
+            f"{values.max():.4g} deg; take them modulo {_TURN:g} deg"
+        )
 
 
 def spanned_priors(draws: Values) -> dict[str, Any]:
@@ -134,4 +159,10 @@ def named_in(place: str):
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(str(error).replace("fit.free", place)) from error
+        raise ConfigError(words_for(place, str(error))) from error
+
+
+def words_for(place: str, text: str) -> str:
+    """An error or a note on parameters under `fit.free` for those under `place`: given draws have no prior."""
+    text = text.replace("fit.free", place)
+    return re.sub(r"\b(a|its|the) prior\b", r"\1 range of draws", text) if place == DRAWS else text

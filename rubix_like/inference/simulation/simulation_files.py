@@ -1,4 +1,4 @@
-"""A training set on the disk: a folder of HDF5 files of equal numbers of simulations, and what they were made from."""
+"""A training set on the disk: a folder of files of equal numbers of simulations, and what they were made from."""
 
 import json
 from collections.abc import Mapping
@@ -6,43 +6,41 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-from numpy import ndarray
 
 from rubix_like.errors import ConfigError
-from rubix_like.inference.described_trees import add_dataset, numbers_of
+from rubix_like.inference.simulation.hdf5_shards import HDF5
+from rubix_like.inference.simulation.parquet_shards import PARQUET
+from rubix_like.inference.simulation.shards import (
+    LAYOUT,
+    SetDescription,
+    ShardFormat,
+    checked_simulations,
+    kept_cubes,
+)
 from rubix_like.inference.simulation.simulations import Simulations, join_simulations
+from rubix_like.inference.simulation.zarr_shards import ZARR
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.files.outputs import check_writable, replacing
-from rubix_like.runtime.files.writers import CREATOR, SIMULATIONS
+from rubix_like.runtime.files.outputs import check_writable, output_bytes, remove_output, replacing
+from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS
 from rubix_like.runtime.files.writing_date import date_words
-from rubix_like.runtime.words import counted, reason_of
+from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.words import counted, format_bytes, reason_of
 
-MANIFEST: str = "simulations.json"
+MANIFEST: str = SET_FILE
 
-_LAYOUT = 1
 _LARGEST_MANIFEST = 10**7
 
-_FLUX = "1e-20 erg s-1 cm-2 Angstrom-1"
-_ARRAYS: Mapping[str, tuple[str, str]] = {
-    "flux": (_FLUX, "flux of each spaxel per Angstrom: simulation, y, x, wave"),
-    "variance": ("1e-40 erg2 s-2 cm-4 Angstrom-2", "variance of the flux: simulation, y, x, wave"),
-    "truth": (_FLUX, "flux without its noise: simulation, y, x, wave"),
-}
-_SHARED: Mapping[str, tuple[str, str]] = {
-    "wavelength": ("Angstrom", "centres of the bins"),
-    "mask": ("", "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector"),
-}
-"""Name of an array -> its unit and meaning."""
+FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR, "parquet": PARQUET}
+"""What `simulate.files` can be."""
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What a folder of simulations holds: `n` of them, `shard` in a file, made from what has this `fingerprint`.
 
-    `parameters`: name -> unit, meaning and prior (None: given draws) of each; `config`: the run's YAML.
+    `parameters`: name -> unit, meaning and prior (None: given draws) of each; `config`: the run's YAML; `files`: the
+    format of its files.
     """
 
     n: int
@@ -50,6 +48,7 @@ class Manifest:
     fingerprint: Mapping[str, str]
     parameters: Mapping[str, Mapping[str, Any]]
     config: str
+    files: str = "hdf5"
 
     @property
     def n_file(self) -> int:
@@ -62,7 +61,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write it into its folder, whole or not at all."""
-        known = {"format": SIMULATIONS, "layout": _LAYOUT, "creator": CREATOR, "date": date_words()}
+        known = {"format": SIMULATIONS, "layout": LAYOUT, "creator": CREATOR, "date": date_words()}
         with replacing(folder / MANIFEST) as temporary:
             temporary.write_text(json.dumps(known | vars(self), indent=1), encoding="utf-8")
 
@@ -78,9 +77,12 @@ class Manifest:
             if path.stat().st_size > _LARGEST_MANIFEST:
                 raise ValueError("it is larger than any that is written")
             found = json.loads(path.read_text(encoding="utf-8"))
-            if found["format"] != SIMULATIONS or found["layout"] != _LAYOUT:
+            if found["format"] != SIMULATIONS or found["layout"] != LAYOUT:
                 raise ValueError(f"its layout is {found['layout']!r} of {found['format']!r}, that of another version")
-            manifest = Manifest(*(found[name] for name in Manifest.__annotations__))
+            named = {name: found[name] for name in Manifest.__annotations__ if name != "files" or name in found}
+            manifest = Manifest(**named)
+            if manifest.files not in FORMATS:
+                raise ValueError(f"its files are {manifest.files!r}, a format of another version")
             if not (type(manifest.n) is type(manifest.shard) is int and manifest.n > 0 < manifest.shard):
                 raise ValueError("n and shard are no numbers above 0")
             units = [own["unit"] for own in manifest.parameters.values()]
@@ -94,9 +96,9 @@ class Manifest:
         return manifest
 
 
-def shard_path(folder: Path, number: int) -> Path:
+def shard_path(folder: Path, number: int, files: str = "hdf5") -> Path:
     """The file of a number."""
-    return folder / f"simulations_{number:05d}.h5"
+    return folder / f"simulations_{number:05d}{FORMATS[files].suffix}"
 
 
 def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool) -> list[int]:
@@ -105,6 +107,9 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
     What is there is kept if it was made from the same, of the same seed; more simulations may be asked for. Raises
     ConfigError for a folder of others, OSError where `n_bytes` for each simulation cannot be written.
     """
+    package = FORMATS[manifest.files].package
+    if package is not None:
+        import_optional(package, f"simulate.files: {manifest.files}")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"simulate.output: expected a folder, got the file '{folder}'; choose another (--output)")
     if not folder.is_dir():
@@ -116,7 +121,7 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
     open_numbers = [number for number in range(manifest.n_file) if not _is_done(folder, manifest, number)]
     if open_numbers:
         left = sum(stop - start for start, stop in map(manifest.ranges, open_numbers))
-        check_writable(shard_path(folder, 0), left * n_bytes)
+        check_writable(shard_path(folder, 0, manifest.files), left * n_bytes)
     if found is None or found.n != manifest.n:
         manifest.write(folder)
     return open_numbers
@@ -124,8 +129,10 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
 
 def _clear(folder: Path) -> None:
     """Remove the simulations of a folder, the manifest first."""
-    for path in (folder / MANIFEST, *folder.glob("simulations_*.h5")):
-        path.unlink(missing_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for own in FORMATS.values():
+        for path in folder.glob(f"simulations_*{own.suffix}"):
+            remove_output(path)
 
 
 def _made_before(folder: Path, manifest: Manifest) -> Manifest | None:
@@ -143,6 +150,8 @@ def _made_before(folder: Path, manifest: Manifest) -> Manifest | None:
     found = Manifest.read(folder)
     old, new = found.fingerprint, manifest.fingerprint
     other = [what for what in {**old, **new} if old.get(what) != new.get(what)]
+    if found.files != manifest.files:
+        other.append(f"format of the files (simulate.files: {found.files})")
     if found.shard != manifest.shard:
         other.append(f"simulations in a file (simulate.shard: {found.shard})")
     if other:
@@ -157,93 +166,42 @@ def _made_before(folder: Path, manifest: Manifest) -> Manifest | None:
 
 def _is_done(folder: Path, manifest: Manifest, number: int) -> bool:
     """Whether a file is there with all its simulations; one that is damaged is made again."""
-    path, (start, stop) = shard_path(folder, number), manifest.ranges(number)
-    if not path.is_file():
+    path, (start, stop) = shard_path(folder, number, manifest.files), manifest.ranges(number)
+    if not path.exists():
         return False
     try:
-        with opened_hdf5(path, whole=False) as file:
-            return np.array_equal(numbers_of(file["number"]), np.arange(start, stop))
-    except (*UNREADABLE, KeyError):
+        return np.array_equal(FORMATS[manifest.files].numbers(path), np.arange(start, stop))
+    except UNREADABLE:
         return False
 
 
-def write_shard(made: Simulations, manifest: Manifest, path: Path) -> None:
-    """Write simulations, whole or not at all; OSError with the remedy where they cannot be written."""
-    with replacing(path) as temporary:
-        try:
-            with h5py.File(temporary, "w", rdcc_nbytes=0) as file:
-                known = {"format": SIMULATIONS, "layout": _LAYOUT, "creator": CREATOR, "date": date_words()}
-                file.attrs.update({**known, "description": "simulated cubes and their random parameters"})
-                _fill(made, manifest, file)
-        except RuntimeError as error:  # from closing a file that could not be written, the OSError its context
-            raise OSError(f"HDF5: {error}") from error
+def write_shard(made: Simulations, manifest: Manifest, folder: Path, number: int) -> None:
+    """Write the simulations of a file, whole or not at all; OSError with the remedy where they cannot be written."""
+    of_set = SetDescription(manifest.parameters, manifest.config)
+    with replacing(shard_path(folder, number, manifest.files)) as temporary:
+        FORMATS[manifest.files].write(made, of_set, temporary)
 
 
-def _fill(made: Simulations, manifest: Manifest, file: Any) -> None:
-    add_dataset(file, "number", made.number, "number of each simulation in the set, from 0")
-    add_dataset(file, "galaxy", made.galaxy, "which of several galaxies each shows")
-    parameters = file.create_group("parameters", track_order=True)
-    for name, values in made.parameters.items():
-        own = manifest.parameters[name]
-        add_dataset(parameters, name, values, own["meaning"], own["unit"])
-    for name, (unit, meaning) in _SHARED.items():
-        add_dataset(file, name, getattr(made, name), meaning, unit)
-    for name, (unit, meaning) in _ARRAYS.items():
-        values = getattr(made, name)
-        if values is not None:
-            values = np.asarray(values)
-            add_dataset(file, name, values, meaning, unit, chunks=(1, *values.shape[1:]), fletcher32=True)
-    file["config"] = manifest.config
+def read_shard(path: Path, start: int = 0, stop: int | None = None, *, cubes: bool = True) -> Simulations:
+    """Some of the simulations of a file, by their places in it, or (`cubes` False) their parameters alone.
 
-
-def read_shard(path: Path, start: int = 0, stop: int | None = None) -> Simulations:
-    """Some of the simulations of a file, by their places in it; ValueError for a file that is none of them."""
-    if not path.is_file():
+    Raises ValueError for a file that is none of simulations.
+    """
+    if not path.exists():
         raise FileNotFoundError(f"no such simulations: {path}; check the path (simulate.output)")
+    chosen = next((own for own in FORMATS.values() if path.name.endswith(own.suffix)), FORMATS["hdf5"])
     try:
-        with opened_hdf5(path) as file:
-            if file.attrs.get("format") != SIMULATIONS or file.attrs.get("layout") != _LAYOUT:
-                raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {SIMULATIONS!r}")
-            return _checked(_parsed(file, slice(start, stop)))
+        return checked_simulations(chosen.read(path, slice(start, stop), cubes))
     except UNREADABLE as error:
         raise ValueError(
-            f"{path} is not a complete file of simulations ({reason_of(error)}); expected an HDF5 file written by "
+            f"{path} is not a complete file of simulations ({reason_of(error)}); expected one written by "
             f"rubix_like.simulate or `rubix-like simulate`, which makes it again once it is removed"
         ) from error
 
 
-def _parsed(file: Any, chosen: slice) -> Simulations:
-    parameters = file["parameters"]
-    return Simulations(
-        number=numbers_of(file["number"])[chosen],
-        galaxy=numbers_of(file["galaxy"])[chosen],
-        parameters={name: numbers_of(own, finite=True)[chosen] for name, own in parameters.items()},
-        units={name: str(own.attrs["unit"]) for name, own in parameters.items()},
-        **{name: numbers_of(file[name]) for name in _SHARED},
-        **{name: _part(file[name], chosen) for name in _ARRAYS if name in file},
-    )
-
-
-def _part(dataset: Any, chosen: slice) -> ndarray:
-    if dataset.dtype.kind != "f":
-        raise ValueError(f"{dataset.name}: expected numbers, got {dataset.dtype}")
-    return dataset[chosen]
-
-
-def _checked(made: Simulations) -> Simulations:
-    """Raise ValueError where the arrays are not of the same simulations."""
-    count = len(made.number)
-    shape = (count, *made.mask.shape)
-    for name, own in made.parameters.items():
-        if own.shape[:1] != (count,):
-            raise ValueError(f"parameters/{name}: expected {count} values, got shape {own.shape}")
-    for name in _ARRAYS:
-        own = getattr(made, name)
-        if own is not None and own.shape != shape:
-            raise ValueError(f"{name}: expected shape {shape}, got {own.shape}")
-    if made.galaxy.shape != (count,) or made.wavelength.shape != made.mask.shape[2:]:
-        raise ValueError("galaxy, wavelength: expected as many as there are simulations and bins, got others")
-    return made
+def missing_files(folder: Path, manifest: Manifest) -> list[int]:
+    """The numbers of the files of a set that are not there; of those that are, nothing is read."""
+    return [own for own in range(manifest.n_file) if not shard_path(folder, own, manifest.files).exists()]
 
 
 def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None, *, cubes: bool = True) -> Simulations:
@@ -258,7 +216,7 @@ def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None
     if not 0 <= start < last <= manifest.n:
         raise ValueError(f"{folder}: expected 0 <= start < stop <= {manifest.n}, got {start} and {last}")
     first_file, last_file = start // manifest.shard, (last - 1) // manifest.shard
-    missing = [own for own in range(first_file, last_file + 1) if not shard_path(folder, own).is_file()]
+    missing = [own for own in missing_files(folder, manifest) if first_file <= own <= last_file]
     if missing:
         raise ValueError(
             f"{folder}: expected all of {counted(manifest.n_file, 'file')}, got none for number {missing[0]} and "
@@ -267,9 +225,44 @@ def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None
     parts = []
     for number in range(first_file, last_file + 1):
         begin_at, end_at = manifest.ranges(number)
-        part = read_shard(shard_path(folder, number), max(start - begin_at, 0), min(last, end_at) - begin_at)
-        parts.append(part if cubes else part.without_cubes())
+        path = shard_path(folder, number, manifest.files)
+        parts.append(read_shard(path, max(start - begin_at, 0), min(last, end_at) - begin_at, cubes=cubes))
     made = join_simulations(parts)
     if not np.array_equal(made.number, np.arange(start, last)):
         raise ValueError(f"{folder}: expected simulations {start} to {last - 1}, got others; make them again")
     return replace(made, parameters={name: made.parameters[name] for name in manifest.parameters})
+
+
+def describe_set(folder: Path) -> dict[str, str]:
+    """What a folder holds, by name and in words: how many simulations, of what shape, their parameters with ranges and
+    priors, its files. Raises ValueError for a damaged one."""
+    manifest = Manifest.read(folder)
+    missing = set(missing_files(folder, manifest))
+    made = [own for own in range(manifest.n_file) if own not in missing]
+    paths = [shard_path(folder, own, manifest.files) for own in made]
+    n_made = sum(stop - start for start, stop in map(manifest.ranges, made))
+    left = f" of {manifest.n}; the same command makes the others" if missing else ""
+    size = format_bytes(sum(output_bytes(path) or 0 for path in paths))
+    found = {"simulations": f"{n_made}{left}", "seed": manifest.fingerprint.get("seed", "")}
+    if made:
+        found |= _cube_words(read_shard(paths[0], 0, 1))
+    drawn = join_simulations([read_shard(path, cubes=False) for path in paths]) if made else None
+    for name, own in manifest.parameters.items():
+        prior = (
+            "given draws" if own["prior"] is None else " ".join(f"{kind} {ends}" for kind, ends in own["prior"].items())
+        )
+        unit = f" {own['unit']}" if own["unit"] else ""
+        ends = "" if drawn is None else f"{np.min(drawn.parameters[name]):.4g} to {np.max(drawn.parameters[name]):.4g}"
+        found[name] = f"{ends}{unit} ({prior})"
+    if drawn is not None and drawn.galaxy.any():
+        found["galaxies"] = f"{drawn.galaxy.max() + 1}, in turn"
+    found["files"] = f"{len(paths)} ({manifest.files}), {size}, {manifest.shard} simulations in each"
+    found["configuration"] = f"in {folder / MANIFEST}, as config"
+    return found
+
+
+def _cube_words(first: Simulations) -> dict[str, str]:
+    """Shape and wavelengths of the cubes, and what is kept of them."""
+    kept = ", ".join(kept_cubes(first))
+    ends = f"{first.wavelength[0]:.6g} to {first.wavelength[-1]:.6g} Angstrom"
+    return {"cubes": f"{' x '.join(map(str, first.mask.shape))} (y, x, wavelength): {kept}", "wavelengths": ends}

@@ -28,7 +28,8 @@ class Simulations:
     | wavelength | (wave,) | Angstrom, centres of the bins, in the instrument's medium |
     | mask | (y, x, wave) | the same for all; bits as in `Cube.mask` |
 
-    `flux` is None where the cubes went to a sink or into files. What a sink gets are arrays on the devices.
+    `flux` is None where the cubes went to a sink or into files. What a sink gets are arrays on the devices. `n_kept`:
+    how many of them were in the files already, before the call.
     """
 
     number: Int[ndarray, " simulation"]
@@ -40,6 +41,7 @@ class Simulations:
     flux: Cubes | None = None
     variance: Cubes | None = None
     truth: Cubes | None = None
+    n_kept: int = 0
 
     def __len__(self) -> int:
         """How many simulations there are."""

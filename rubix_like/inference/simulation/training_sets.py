@@ -21,14 +21,16 @@ from rubix_like.inference.posterior.free_parameters import check_free
 from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
+    DRAWS,
     AbstractDraws,
     GivenDraws,
     PriorDraws,
     named_in,
     read_draws,
     spanned_priors,
+    words_for,
 )
-from rubix_like.inference.simulation.simulation_files import Manifest, open_folder, shard_path, write_shard
+from rubix_like.inference.simulation.simulation_files import Manifest, open_folder, write_shard
 from rubix_like.inference.simulation.simulation_model import SimulationModel, plan_simulations
 from rubix_like.inference.simulation.simulations import Simulations, join_simulations
 from rubix_like.inference.simulation.simulator import GalaxiesInTurn, Program, Simulated, Simulator, Sizes
@@ -106,11 +108,10 @@ class PlannedSimulations:
             mask=np.asarray(frame.mask()),
         )
 
-    @property
-    def words(self) -> str:
+    def words(self, n_new: int, n_kept: int = 0) -> str:
         """What is done, for the screen."""
-        n, mesh = self.request.settings.n, self.model.pipeline.mesh
-        return f"simulating {counted(n, 'cube')} on {counted(mesh.size, 'device')}"
+        kept = f" ({n_kept} are there already)" if n_kept else ""
+        return f"simulating {counted(n_new, 'cube')} on {counted(self.model.pipeline.mesh.size, 'device')}{kept}"
 
 
 def simulate(
@@ -173,7 +174,7 @@ def read_simulation_request(
         keys["free"] = {name: as_section(prior) for name, prior in chosen.items()}
     config = load_config(config, overrides={f"simulate.{name}": value for name, value in keys.items()})
     settings = config.simulate or SimulateSettings()
-    place = "draws" if own is not None else "fit.free" if settings.free is None else "simulate.free"
+    place = DRAWS if own is not None else "fit.free" if settings.free is None else "simulate.free"
     free = settings.free if settings.free is not None else (config.fit or FitSettings()).free
     if not free:
         raise ConfigError(
@@ -200,7 +201,7 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
     with progress.step("plan", "planning the simulations") as report, named_in(request.place):
         model = plan_simulations(request.config, request.galaxies, report)
     for note in model.notes:
-        logging.getLogger("rubix_like").warning(note)
+        logging.getLogger("rubix_like").warning(words_for(request.place, note))
     draws = GivenDraws(request.draws) if request.draws is not None else PriorDraws(model.free, settings.seed)
     n_bytes = _bytes_of_one(model, request)
     return PlannedSimulations(
@@ -226,7 +227,7 @@ def _sizes(settings: SimulateSettings, n_bytes: int, n_row: int) -> Sizes:
 def _handed_on(work: PlannedSimulations, sink: Sink, progress: Progress) -> Simulations:
     """Every batch to the sink."""
     parts, n, program = [], work.request.settings.n, work.program(progress)
-    with progress.step("run", work.words) as report:
+    with progress.step("run", work.words(n)) as report:
         for made in work.batches(program, 0, n):
             sink(made)
             parts.append(made.without_cubes())
@@ -244,7 +245,7 @@ def _collected(work: PlannedSimulations, progress: Progress) -> Simulations:
             f"{format_bytes(needed)}; give output=FOLDER or sink=FUNCTION, or make fewer"
         )
     parts, program = [], work.program(progress)
-    with progress.step("run", work.words) as report:
+    with progress.step("run", work.words(n)) as report:
         for made in work.batches(program, 0, n):
             parts.append(_fetched(made))
             _tell(report, made, n)
@@ -261,13 +262,14 @@ def _written(work: PlannedSimulations, folder: Path, progress: Progress, *, resu
     """All simulations into files; those that are there already are kept."""
     manifest = _manifest(work)
     missing = open_folder(folder, manifest, work.n_bytes, resume=resume)
+    n_new = sum(stop - start for start, stop in map(manifest.ranges, missing))
     if missing:
         program = work.program(progress)
-        with progress.step("run", work.words) as report:
+        with progress.step("run", work.words(n_new, manifest.n - n_new)) as report:
             for number in missing:
                 made = _of_file(work, program, manifest, number, report)
-                write_shard(made, manifest, shard_path(folder, number))
-    return work.described(0, manifest.n)
+                write_shard(made, manifest, folder, number)
+    return replace(work.described(0, manifest.n), n_kept=manifest.n - n_new)
 
 
 def _of_file(
@@ -304,7 +306,8 @@ def _manifest(work: PlannedSimulations) -> Manifest:
         own.name: {"unit": own.unit, "meaning": own.meaning, "prior": None if given else section_of(own.prior)}
         for own in model.free.parameters
     }
-    return Manifest(settings.n, work.sizes.shard, fingerprint, parameters, work.request.config.to_yaml())
+    config = work.request.config.to_yaml()
+    return Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)
 
 
 def _leaves(tree: Any) -> list[ndarray]:

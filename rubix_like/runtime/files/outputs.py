@@ -110,8 +110,8 @@ def put_in_place(temporary: Path, path: Path) -> None:
             raise
 
 
-def _remove(path: Path) -> None:
-    """A file, or a folder with what is in it."""
+def remove_output(path: Path) -> None:
+    """Remove a file, or a folder with what is in it; nothing where there is none."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -131,7 +131,7 @@ def temporary_file(path: Path) -> Iterator[Path]:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield temporary
     finally:
-        _remove(temporary)
+        remove_output(temporary)
 
 
 def own_name(path: Path, purpose: str) -> Path:
@@ -152,7 +152,7 @@ def remove_stale(paths: Iterable[Path]) -> int:
         if (found := _TEMPORARY.fullmatch(own.name)) and (folder, found["name"]) in wanted
     ]
     for own in stale:
-        _remove(own)
+        remove_output(own)
     return len(stale)
 
 

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import h5py
 
+from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import FOLDER_HEAD, is_store
+from rubix_like.runtime.files.parquet_files import is_parquet, opened_parquet, table_metadata
 from rubix_like.version import __version__
 
 ORIGIN: str = "rubix_like"
@@ -26,6 +28,12 @@ SIMULATIONS: str = "rubix_like simulations"
 LIBRARY: str = "rubix_like ssp"
 NEBULAR: str = "rubix_like nebular"
 """The attribute `format` of HDF5 files; a cube in FITS is of the same kind."""
+
+SIMULATION_SET: str = "rubix_like simulations in a folder"
+"""The kind of a folder of simulations."""
+
+SET_FILE: str = "simulations.json"
+"""The file by which such a folder is known."""
 
 FOREIGN: str = "rubix_like cube for other programs"
 MAPS: str = "rubix_like maps"
@@ -63,17 +71,29 @@ class Written(NamedTuple):
 
 
 def written_by_us(path: Path) -> Written | None:
-    """What a file of ours says of itself, whole or not; None for any other file, and where there is none."""
+    """What a file of ours, or a folder, says of itself, whole or not; None for any other, and where there is none."""
     if is_store(path):
         return _written_store(path)
+    if path.is_dir():
+        return _written_set(path)
     if not path.is_file():
         return None
-    if not h5py.is_hdf5(path):
-        header = first_header(path)
-        kind = MAPS if MAPS_CARD in header else FOREIGN if LAYOUT_CARD in header else CUBE
-        if header.get("ORIGIN") != ORIGIN:
-            return None
-        return Written(kind, header.get("CREATOR"), header.get("DATE"), _text(header.get(CONFIGURATION_CARD)))
+    if is_parquet(path):
+        return _written_table(path)
+    return _written_hdf5(path) if h5py.is_hdf5(path) else _written_fits(path)
+
+
+def _written_fits(path: Path) -> Written | None:
+    """What a FITS file of ours says of itself."""
+    header = first_header(path)
+    kind = MAPS if MAPS_CARD in header else FOREIGN if LAYOUT_CARD in header else CUBE
+    if header.get("ORIGIN") != ORIGIN:
+        return None
+    return Written(kind, header.get("CREATOR"), header.get("DATE"), _text(header.get(CONFIGURATION_CARD)))
+
+
+def _written_hdf5(path: Path) -> Written | None:
+    """What an HDF5 file of ours says of itself."""
     try:
         with opened_hdf5(path, whole=False) as file:
             stated = _stated(file.attrs)
@@ -100,4 +120,25 @@ def _written_store(path: Path) -> Written | None:
         stated = _stated(attributes)
     except UNREADABLE:
         return None
-    return stated if stated.kind == CUBE else None
+    return stated if stated.kind in (CUBE, SIMULATIONS) else None
+
+
+def _written_set(folder: Path) -> Written | None:
+    """What a folder of simulations says of itself."""
+    try:
+        known = json.loads((folder / SET_FILE).read_bytes())
+        is_ours = known["format"] == SIMULATIONS
+        return Written(SIMULATION_SET, known["creator"], known["date"]) if is_ours else None
+    except UNREADABLE:
+        return None
+
+
+def _written_table(path: Path) -> Written | None:
+    """What a table of ours in Parquet says of itself; None where pyarrow is not installed, too."""
+    try:
+        with opened_parquet(path, "a table in Parquet") as file:
+            known = table_metadata(file.schema_arrow)
+        stated = _stated(known)
+    except (ConfigError, *UNREADABLE):
+        return None
+    return stated if stated.kind in (CUBE, SIMULATIONS) else None
