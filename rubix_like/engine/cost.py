@@ -20,7 +20,7 @@ class BasisSize(NamedTuple):
     n_factor: int = 0
 
 
-_TERM_SHARES = (0.5, 0.25)
+_TERM_SHARES = (0.5, 0.35)
 """Columns of the first and of all other terms of a PSF that follows wavelength, over coefficients: as found for two
 libraries (fewer where there are many velocity nodes)."""
 

@@ -82,7 +82,8 @@ def _found(psf: PSF, parameters: PSFParameters) -> dict[str, ndarray]:
     differences = np.concatenate([flat[:1], _LIGHTER * (flat[1:] - flat[:1])])
     differences -= differences.mean(axis=1, keepdims=True)
     stacked = np.moveaxis(differences, 1, 0).reshape(n_node, -1)
-    vectors = np.linalg.eigh(stacked @ stacked.T)[1][:, ::-1].T  # the last is the constant
+    vectors = np.linalg.eigh(stacked @ stacked.T)[1][:, :0:-1]  # without the constant
+    vectors = np.linalg.qr(vectors - vectors.mean(axis=0))[0].T
     errors = np.array([_errors(flat, vectors[:number]) for number in range(n_node)])
     enough = (errors[:, 0] <= _LEFT_OUT) & (errors.max(axis=1) <= 10 * _LEFT_OUT)
     number = int(np.argmax(enough)) if enough.any() else n_node - 1

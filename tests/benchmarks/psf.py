@@ -110,7 +110,7 @@ PSFS = {
     "Moffat": {"kind": "moffat", "fwhm": 0.8, "beta": 2.8},
     "Moffat, chromatic": {"kind": "moffat", "beta": 2.8, "wavelength": [4750, 7000, 9350], "fwhm": [0.9, 0.8, 0.7]},
 }
-"""PSFs of the whole cubes, 0.8 arcsec (4 spaxels) wide in the middle of the range; the margin of the Moffats has 38."""
+"""PSFs of the whole cubes, 0.8 arcsec (4 spaxels) wide in the middle of the range."""
 
 
 def pipeline_of(name, galaxy, options):

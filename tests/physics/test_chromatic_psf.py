@@ -119,6 +119,7 @@ def test_planes_are_those_of_the_formula():
         np.testing.assert_allclose(found[:, :, k], expected, atol=1e-3 * expected.max())
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_convolution():
     """With each width and each beta, against differences of scipy's convolutions: to 1 % of the largest one."""
     pipeline = pipeline_of("moffat")
@@ -142,8 +143,8 @@ def test_derivatives_are_those_of_the_convolution():
 
 
 LAYOUTS = [
-    {"data": 8, "output": "sharded"},
-    pytest.param({"data": 4, "wave": 2, "output": "sharded"}, marks=pytest.mark.slow),
+    pytest.param({"data": 8, "output": "sharded"}, marks=pytest.mark.slow),
+    pytest.param({"data": 4, "wave": 2, "output": "sharded"}, marks=pytest.mark.long),
     pytest.param({"data": 1, "wave": 8}, marks=pytest.mark.long),
 ]
 
