@@ -2,7 +2,7 @@
 
 A block of Python is a cell. What it printed follows as a block of the language `output`, each of its figures as a
 picture of the folder `pictures`. A comment before a block says more: `<!-- parameters -->` (values that a test replaces
-by smaller ones) or `<!-- needs: MODULE -->` (skipped where it is not installed).
+by smaller ones), `<!-- needs: MODULE -->` (skipped where it is not installed) or `<!-- long -->` (takes minutes).
 """
 
 import base64
@@ -36,6 +36,11 @@ class Cell:
     def needs(self) -> str | None:
         """The module without which the cell is skipped."""
         return self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the cell takes minutes, or needs one that does."""
+        return self.mark == "long"
 
 
 def cells(text: str) -> Iterator[tuple[re.Match[str], Cell]]:

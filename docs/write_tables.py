@@ -16,6 +16,7 @@ from gallery_page import gallery
 from simulations_page import markdown_table
 from validation_page import validation, validation_summary
 
+import rubix_like
 from rubix_like import _PLACES
 from rubix_like.cli.listing import COLUMNS, instrument_table
 from rubix_like.config.parameters import metadata_of
@@ -109,12 +110,17 @@ def line_table() -> str:
     return markdown_table(("extension", "BUNIT", "what it is"), [*rows, (f"`{field.upper()}`", unit, text)])
 
 
+def place_of(name: str) -> str:
+    """The dotted place at which a public name is defined."""
+    return _PLACES[name].replace(":", ".") if name in _PLACES else f"{getattr(rubix_like, name).__module__}.{name}"
+
+
 def docstrings() -> str:
     """Every public name by its group on the API page, as directives from which the site makes its docstring."""
     parts = []
     for group in re.split(r"^## ", (_ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M)[1:]:
         names = dict.fromkeys(name.partition(".")[0] for name in re.findall(r"^### `([\w.]+)", group, re.M))
-        places = [_PLACES[name].replace(":", ".") for name in names if name in _PLACES]
+        places = [place_of(name) for name in names if name != "__version__"]
         parts.append("\n".join([f"## {group.splitlines()[0]}\n", *(f"::: {place}" for place in places), ""]))
     return "\n".join(parts)
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shlex
@@ -319,12 +320,26 @@ def test_every_public_name_has_its_docstring_on_the_page_of_docstrings() -> None
 def test_every_key_is_on_the_page_of_configuration() -> None:
     """Those of pydantic's own schema, which the page is not made of."""
     text = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
-    listed = {key.rpartition(".")[2] for key in re.findall(r"^\| `([\w.]+)` \|", text, re.M)}
+    listed = {part for key in re.findall(r"^\| `([\w.]+)` \|", text, re.M) for part in key.split(".")}
     schema = RunConfig.model_json_schema()
     models = [schema, *(own for own in schema["$defs"].values() if isinstance(own, dict))]
     keys = {key for model in models for key in model.get("properties", {})}
     assert len(keys) > 150
     assert keys - listed <= set(RunConfig.model_fields)
+
+
+def test_every_test_of_physics_is_on_the_page_of_validation() -> None:
+    """And no test that is no more: `python docs/validate.py FILE` measures those of a file again."""
+    record = json.loads((REPOSITORY / "docs" / "validation.json").read_text(encoding="utf-8"))
+    files = sorted((REPOSITORY / "tests" / "physics").glob("test_*.py"))
+    assert {path.stem for path in files} == set(load_script("validation_page").SUBJECTS)
+    known = {
+        f"tests/physics/{path.name}::{name}"
+        for path in files
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
+    }
+    assert not set(record) - known, "measured, but no more there"
+    assert len(record) > 30
 
 
 def test_every_public_function_has_its_signature_on_the_api_page() -> None:
@@ -356,3 +371,5 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert pages["physics"].count("<math ") > 3
     assert "\\frac" not in pages["physics"]
     assert 'id="rubix_like.cube.cube.Cube"' in pages["reference"]
+    notebook = json.loads((tmp_path / "site" / "notebooks" / "1-first-cube.ipynb").read_text(encoding="utf-8"))
+    assert notebook["nbformat"] == 4
