@@ -10,11 +10,15 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic.fields import FieldInfo
+from configuration_page import configuration_reference, default, limits, meaning
+from gallery_page import gallery
 from simulations_page import markdown_table
+from validation_page import validation, validation_summary
 
+import rubix_like
+from rubix_like import _PLACES
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.quantities import InUnit
 from rubix_like.config.readers.ages import AgeRecipe
@@ -43,15 +47,10 @@ _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.S
 
 _ROOT = Path(__file__).resolve().parents[1]
 
-_LONG = 1e5
-"""Numbers beyond it are written with an exponent."""
-
-_SIGNS = {"gt": ">", "above": ">", "ge": "≥", "lt": "<", "le": "≤"}
-
 
 def parameter_table() -> str:
     """Every parameter that can be free."""
-    rows = [(f"`{own.name}`", own.unit, _limits(own.form), own.meaning) for own in known_parameters().values()]
+    rows = [(f"`{own.name}`", own.unit, limits(own.form), own.meaning) for own in known_parameters().values()]
     return markdown_table(("parameter", "unit", "limits", "meaning"), rows)
 
 
@@ -61,7 +60,7 @@ def synthetic_table() -> str:
     for key, field in SyntheticReader.model_fields.items():
         form = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         unit = next((own.unit for own in metadata_of(form) if isinstance(own, InUnit)), "")
-        rows.append((f"`{key}`", unit, _limits(form), _default(field), _meaning(field)))
+        rows.append((f"`{key}`", unit, limits(form), default(field), meaning(field)))
     return markdown_table(("key", "unit", "limits", "default", "meaning"), rows[1:])
 
 
@@ -140,10 +139,30 @@ def line_table() -> str:
     return markdown_table(("extension", "BUNIT", "what it is"), [*rows, (f"`{field.upper()}`", unit, text)])
 
 
+def place_of(name: str) -> str:
+    """The dotted place at which a public name is defined."""
+    return _PLACES[name].replace(":", ".") if name in _PLACES else f"{getattr(rubix_like, name).__module__}.{name}"
+
+
+def docstrings() -> str:
+    """Every public name by its group on the API page, as directives from which the site makes its docstring."""
+    parts = []
+    for group in re.split(r"^## ", (_ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M)[1:]:
+        names = dict.fromkeys(name.partition(".")[0] for name in re.findall(r"^### `([\w.]+)", group, re.M))
+        places = [place_of(name) for name in names if name != "__version__"]
+        parts.append("\n".join([f"## {group.splitlines()[0]}\n", *(f"::: {place}" for place in places), ""]))
+    return "\n".join(parts)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "parameters": parameter_table,
     "synthetic": synthetic_table,
     "sampling": sampling_table,
+    "configuration": configuration_reference,
+    "docstrings": docstrings,
+    "gallery": gallery,
+    "validation": validation,
+    "validation_summary": validation_summary,
     "simulate": lambda: _key_table({"": SimulateSettings}),
     "products": product_table,
     "dust": lambda: _key_table({"": DustSettings}),
@@ -189,42 +208,12 @@ def _extension_table(extensions: Iterable[tuple[str, str, str]]) -> str:
 def _key_table(kinds: Mapping[str, type[AbstractSettings]]) -> str:
     """The keys of sections, by their prefix, with defaults and meanings."""
     fields = [(prefix + key, field) for prefix, kind in kinds.items() for key, field in kind.model_fields.items()]
-    rows = [(f"`{key}`", _default(field), _meaning(field)) for key, field in fields]
+    rows = [(f"`{key}`", default(field), meaning(field)) for key, field in fields]
     return markdown_table(("key", "default", "meaning"), rows)
-
-
-def _meaning(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split())
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "(required)"
-    if field.default is None:
-        return "null"
-    if field.default == ():
-        return "none"
-    if isinstance(field.default, AbstractSettings):
-        return _default_section(field.default)
-    is_long = isinstance(field.default, float) and abs(field.default) > _LONG
-    return f"{field.default:g}" if is_long else str(field.default).replace("False", "false").replace("True", "true")
-
-
-def _default_section(section: AbstractSettings) -> str:
-    """A section that is there by default, as YAML."""
-    return f"{{{', '.join(f'{key}: {_default(field)}' for key, field in type(section).model_fields.items())}}}"
 
 
 def _first_line(module: Path) -> str:
     return (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").splitlines()[0]
-
-
-def _limits(form: Any) -> str:
-    own = [
-        mark for found in metadata_of(form) for mark in (found.metadata if isinstance(found, FieldInfo) else [found])
-    ]
-    found = [(sign, getattr(mark, word, None)) for mark in own for word, sign in _SIGNS.items()]
-    return ", ".join(f"{sign} {limit:.6g}" for sign, limit in found if limit is not None)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shlex
@@ -28,6 +29,9 @@ from rubix_like.runtime.resources import resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = tuple(sorted(["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in REPOSITORY.glob("docs/*.md"))]))
+NOTEBOOKS = tuple(sorted(f"docs/notebooks/{path.name}" for path in REPOSITORY.glob("docs/notebooks/*.md")))
+"""Their examples are run by tests/test_notebooks.py."""
+
 
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
@@ -207,7 +211,7 @@ def test_the_configurations_load(page: str, desk: Path) -> None:
         check_yaml(block, desk)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+@pytest.mark.parametrize("page", [page for page in (*PAGES, *NOTEBOOKS) if commands(page)])
 def test_the_commands_parse(page: str, desk: Path) -> None:
     for _, words in commands(page):
         options = make_parser().parse_args(words)
@@ -262,7 +266,7 @@ def slug(heading: str) -> str:
     return re.sub(r"[\s]+", "-", words)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS, "CHANGELOG.md"])
 def test_the_links_resolve(page: str) -> None:
     path = REPOSITORY / page
     text = _BLOCK.sub("", path.read_text(encoding="utf-8"))
@@ -307,6 +311,37 @@ def test_the_signatures_of_the_api_page_are_true(name: str, signature: str) -> N
     assert signature == bare_signature(target)
 
 
+def test_every_public_name_has_its_docstring_on_the_page_of_docstrings() -> None:
+    text = (REPOSITORY / "docs" / "reference.md").read_text(encoding="utf-8")
+    found = [place.rpartition(".")[2] for place in re.findall(r"^::: (rubix_like\.\S+)$", text, re.M)]
+    assert sorted(found) == sorted({*rubix_like.__all__, "extend"} - {"__version__"})
+
+
+def test_every_key_is_on_the_page_of_configuration() -> None:
+    """Those of pydantic's own schema, which the page is not made of."""
+    text = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
+    listed = {part for key in re.findall(r"^\| `([\w.]+)` \|", text, re.M) for part in key.split(".")}
+    schema = RunConfig.model_json_schema()
+    models = [schema, *(own for own in schema["$defs"].values() if isinstance(own, dict))]
+    keys = {key for model in models for key in model.get("properties", {})}
+    assert len(keys) > 150
+    assert keys - listed <= set(RunConfig.model_fields)
+
+
+def test_every_test_of_physics_is_on_the_page_of_validation() -> None:
+    """And no test that is no more: `python docs/validate.py FILE` measures those of a file again."""
+    record = json.loads((REPOSITORY / "docs" / "validation.json").read_text(encoding="utf-8"))
+    files = sorted((REPOSITORY / "tests" / "physics").glob("test_*.py"))
+    assert {path.stem for path in files} == set(load_script("validation_page").SUBJECTS)
+    known = {
+        f"tests/physics/{path.name}::{name}"
+        for path in files
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M)
+    }
+    assert not set(record) - known, "measured, but no more there"
+    assert len(record) > 30
+
+
 def test_every_public_function_has_its_signature_on_the_api_page() -> None:
     functions = {name for name in rubix_like.__all__ if inspect.isfunction(getattr(rubix_like, name))}
     assert functions <= {name for name, signature in api_headings().items() if signature}
@@ -332,4 +367,9 @@ def test_the_site_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "site" / "how-to-extend" / "index.html").is_file()
+    pages = {name: (tmp_path / "site" / name / "index.html").read_text("utf-8") for name in ("physics", "reference")}
+    assert pages["physics"].count("<math ") > 3
+    assert "\\frac" not in pages["physics"]
+    assert 'id="rubix_like.cube.cube.Cube"' in pages["reference"]
+    notebook = json.loads((tmp_path / "site" / "notebooks" / "1-first-cube.ipynb").read_text(encoding="utf-8"))
+    assert notebook["nbformat"] == 4

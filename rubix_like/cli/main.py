@@ -137,8 +137,6 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
 """Name -> the command, or one line of help and the commands below it."""
 
 
-
-
 def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] = lambda: None) -> int:
     """Run the command line; returns the exit code: 0, 1 where a part of a catalogue failed, 2 where settings or data
     cannot be used, 70 where the program is at fault; but for 0 with one message on standard error.

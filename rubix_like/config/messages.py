@@ -160,7 +160,7 @@ def _elsewhere(key: str, model: type[BaseModel]) -> str:
     found = keys_near(key, model)
     if not found or not isinstance(model, Extended):
         return ""
-    return f"; did you mean {' or '.join(map(repr, found))}?"
+    return f"; did you mean {' or '.join(map(repr, found[:3]))}?"
 
 
 def _wanted(key: str, section: type[BaseModel] | None) -> str:
