@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from rubix_like.cli import options as of
-from rubix_like.cli.near_misses import hint_for_choice, hint_for_words
+from rubix_like.cli.guidance.near_misses import hint_for_choice, hint_for_words
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.signals import orderly_termination
 from rubix_like.version import __version__
 
-_COMPLETE = "rubix_like.cli.completion:complete"
+_COMPLETE = "rubix_like.cli.guidance.shell_completion:complete"
 """What answers a shell that completes a line, and ends the process."""
 
 
@@ -115,7 +115,7 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
     "new": Command(
         "write a configuration with comments: asks for instrument and galaxy, or takes options",
         of.add_new_options,
-        "rubix_like.cli.new_command:write_configuration",
+        "rubix_like.cli.guidance.new_command:write_configuration",
     ),
     "list": Command(
         "list what can be named in a configuration", of.add_list_options, "rubix_like.cli.listing:print_list"
@@ -128,7 +128,7 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
     "completion": Command(
         "print what makes a shell complete commands, options and settings",
         of.add_completion_options,
-        "rubix_like.cli.completion:print_shell_code",
+        "rubix_like.cli.guidance.shell_completion:print_shell_code",
     ),
     "ssp": ("libraries of simple stellar populations: list, info, get, import, compare", _SSP),
     "nebular": ("tables of the lines of ionised gas: list, info, get, import", _NEBULAR),

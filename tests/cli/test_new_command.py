@@ -7,7 +7,7 @@ import pytest
 from small_snapshots import write_small
 
 from rubix_like import load_config
-from rubix_like.cli import new_command
+from rubix_like.cli.guidance import new_command
 from rubix_like.cli.main import main
 from rubix_like.runtime.resources import resource_names
 

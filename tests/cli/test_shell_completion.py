@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rubix_like.cli.completion import settings
+from rubix_like.cli.guidance.shell_completion import settings
 from rubix_like.cli.main import main
 from rubix_like.config import RunConfig
 from rubix_like.config.dotted_keys import dotted_keys

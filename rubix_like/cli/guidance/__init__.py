@@ -1,0 +1,1 @@
+"""What helps with the command line: near misses of its words, completion by shells, new configurations."""
