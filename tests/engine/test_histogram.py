@@ -81,7 +81,7 @@ def look_through(grid):
 
 @functools.partial(jax.jit, static_argnames=("deposit", "size", "chunk", "ranked", "n_devices"))
 def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=False, n_devices=1):
-    """(histogram, counters), added up over devices."""
+    """(histogram, counters), added up over devices (0: without a mesh)."""
     dtype = particles.mass.dtype
     look = look_through(SpaxelGrid(Footprint(N_Y, N_X, jnp.asarray(SCALE, dtype)), deposit))
     nodes, axes = VelocityNodes(jnp.asarray(STEP, dtype), N_NODE), jax.tree.map(lambda x: jnp.asarray(x, dtype), AXES)
@@ -90,12 +90,18 @@ def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=Fa
         arguments = (look, own, axes, nodes, (first, size), AtOnce(chunk, -(-chunk // 4)), build_kernel("auto"))
         if ranked:
             histogram = coefficients_and_slopes if ranked == BOTH else coefficient_histogram
-            return lax.psum(histogram(*arguments, jnp.asarray(COEFFICIENTS, dtype)), DATA_AXIS)
-        return lax.psum(template_histogram(*arguments), DATA_AXIS)
+            return histogram(*arguments, jnp.asarray(COEFFICIENTS, dtype))
+        return template_histogram(*arguments)
+
+    def added(own, first):
+        return lax.psum(own_sums(own, first), DATA_AXIS)
+
+    if not n_devices:
+        return own_sums(particles, first)
 
     split, whole = PartitionSpec(DATA_AXIS), PartitionSpec()
     mesh, first = make_mesh(n_devices), jnp.asarray(first, jnp.int32)
-    return jax.shard_map(own_sums, mesh=mesh, in_specs=(split, whole), out_specs=whole)(particles, first)
+    return jax.shard_map(added, mesh=mesh, in_specs=(split, whole), out_specs=whole)(particles, first)
 
 
 def template_shares(value, nodes):
@@ -302,7 +308,7 @@ def test_slopes_by_template_forwards_backwards_at_once_and_on_devices():
         def along(own):
             return jax.jvp(lambda own: (summed(own, ranked=ranked)[0] ** 2 * weight).sum(), (own,), (particles,))[1]
 
-        return along(particles), jax.grad(along)(particles), jax.vmap(lambda own: slopes(own, weight, ranked))(two)
+        return along(particles), jax.grad(along)(particles), jax.vmap(lambda own: slopes(own, weight, ranked, 0))(two)
 
     for one, other in zip(*(jax.tree.leaves(found(particles, two, ranked)) for ranked in (BOTH, True)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-11 * np.abs(other).max())
