@@ -185,10 +185,12 @@ class Rates(NamedTuple):
         return rank * (n_deposit * self.coefficient + n_cell * self.histogram_value)
 
     def template_slope_seconds(self, n_deposit: int, n_cell: int, n_template: int, rank: int) -> float:
-        """Derivatives of the sums per template: what `template_seconds` counts, each number of the histogram once."""
-        return n_deposit * self.deposit_slope + n_cell * n_template * (
-            0.5 * self.histogram_value + 2 * rank * self.flop
-        )
+        """Derivatives of the sums per template, and of a histogram of them, which forward mode makes each time.
+
+        That is why its numbers count twice: fits go forwards with respect to a few parameters, where it must not take
+        longer than derivatives of coefficients; gradients go backwards, and only look the histogram up.
+        """
+        return n_deposit * self.deposit_slope + n_cell * n_template * (2 * self.histogram_value + 2 * rank * self.flop)
 
     def coefficient_slope_seconds(self, n_deposit: int, rank: int) -> float:
         """Derivatives of the sums of coefficients."""
@@ -271,6 +273,7 @@ to the next, while a busy machine would measure others from run to run and take 
 | cpu | measured on two cores by `tests/benchmarks/engine.py` and `methods.py` (docs/benchmarks.md) |
 | gpu | measured on an NVIDIA H100 (docs/benchmarks.md) |
 
+Derivatives are never those of sums per template on "gpu" (`coefficient_slope` is 0): no GPU was at hand to measure it.
 Assumed, not measured, for "gpu": the link, which moves 4 bytes for each voxel at 35 GB/s in 12 hops of 10 us;
 the projection matrix, mostly the host's work, which takes as long as for "cpu";
 `rest_value`, `dimmed_value`, and those of tiles, PSFs and 64 bits; `voxel` and `direct_voxel` are bytes over the
