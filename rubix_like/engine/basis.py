@@ -14,7 +14,13 @@ from numpy import ndarray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.direct import DirectPartial
-from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.engine.histogram import (
+    VelocityNodes,
+    coefficient_histogram,
+    coefficients_and_slopes,
+    ranked,
+    template_histogram,
+)
 from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
@@ -183,11 +189,14 @@ class BasisPainter(AbstractPainter):
 
     def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, SourceCounters]:
         """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
-        by_template = self.colours is None and self._by_template(len(particles.weight), grid)
+        number = len(particles.weight)
+        by_template = self.colours is None and self._by_template(number, grid)
         at_once = self._at_once(grid, chunk, by_template)
         reduced = self._of_templates if by_template else self._of_coefficients
         if self.colours is not None:
             reduced = functools.partial(self._behind_dust, self.colours)
+        elif not by_template and self._slopes_by_template(number, grid):
+            reduced = self._of_both
         spectra, moment_matrix = self.coefficient_map.spectra(), self.coefficient_map.moments()
 
         def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:
@@ -225,6 +234,14 @@ class BasisPainter(AbstractPainter):
         by_template = rates.template_seconds(deposits, n_cell, n_template, self.rank)
         return by_template < rates.coefficient_seconds(rows, n_cell, self.rank)
 
+    def _slopes_by_template(self, n_particle: int, grid: SpaxelGrid) -> bool:
+        """Whether derivatives are cheaper by sums per template where values are not, and those have room."""
+        n_cell, n_template, shares = grid.n_spaxel * self.nodes.n_node, self.axes.n_template, n_particle * grid.n_corner
+        rates = rates_here()
+        by_template = rates.template_slope_seconds(shares * self.axes.n_corner, n_cell, n_template, self.rank)
+        cheaper = by_template < rates.coefficient_slope_seconds(shares, self.rank)
+        return cheaper and self._n_blocks(n_template, grid) == 1
+
     def _n_blocks(self, columns: int, grid: SpaxelGrid) -> int:
         """Blocks of spaxels such that a histogram of so many columns has room, and 32 bits for its cells."""
         room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.coefficient_map.n_wave), 8 * (2**31 - 1))
@@ -234,16 +251,22 @@ class BasisPainter(AbstractPainter):
         self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel)
-        n_template, n_spaxel, n_node = amounts.shape
-        coefficients, exact = jnp.asarray(self.coefficients), lax.Precision.HIGHEST
-        ranked = jnp.matmul(coefficients.T, amounts.reshape(n_template, -1), precision=exact)
-        return jnp.moveaxis(ranked.reshape(self.rank, n_spaxel, n_node), 0, 2), counters
+        return ranked(amounts, jnp.asarray(self.coefficients)), counters
 
     def _of_coefficients(
         self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         coefficients = jnp.asarray(self.coefficients)
         return coefficient_histogram(
+            look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel, coefficients
+        )
+
+    def _of_both(
+        self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
+    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
+        """As `_of_coefficients`, with derivatives by sums per template."""
+        coefficients = jnp.asarray(self.coefficients)
+        return coefficients_and_slopes(
             look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel, coefficients
         )
 

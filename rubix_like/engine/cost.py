@@ -59,6 +59,10 @@ class Rates(NamedTuple):
     """Per particle, spaxel and template: the amounts at four velocity nodes, added at random places."""
     coefficient: float
     """Per particle, spaxel and basis spectrum: the same in rows."""
+    deposit_slope: float
+    """Per particle, spaxel and template: the derivatives of `deposit`, looked up at random places."""
+    coefficient_slope: float
+    """Per particle, spaxel and basis spectrum: those of `coefficient`."""
     histogram_value: float
     """Per number of a histogram, whatever was added to it."""
     flop: float
@@ -207,6 +211,18 @@ class Rates(NamedTuple):
         """Sums of `rank` coefficients of each particle in each of its spaxels."""
         return rank * (n_deposit * self.coefficient + n_cell * self.histogram_value)
 
+    def template_slope_seconds(self, n_deposit: int, n_cell: int, n_template: int, rank: int) -> float:
+        """Derivatives of the sums per template, and of a histogram of them, which forward mode makes each time.
+
+        That is why its numbers count twice: fits go forwards with respect to a few parameters, where it must not take
+        longer than derivatives of coefficients; gradients go backwards, and only look the histogram up.
+        """
+        return n_deposit * self.deposit_slope + n_cell * n_template * (2 * self.histogram_value + 2 * rank * self.flop)
+
+    def coefficient_slope_seconds(self, n_deposit: int, rank: int) -> float:
+        """Derivatives of the sums of coefficients."""
+        return rank * n_deposit * self.coefficient_slope
+
     def projection_seconds(self, n_spaxel: int, n_coefficient: int, n_wave: int | float) -> float:
         """The product that takes the coefficients of every spaxel to the detector's bins."""
         return 2 * n_spaxel * n_coefficient * n_wave * self.flop
@@ -220,6 +236,8 @@ _CPU = Rates(
     kernel="scatter",
     deposit=70e-9,
     coefficient=5e-9,
+    deposit_slope=50e-9,
+    coefficient_slope=20e-9,
     histogram_value=10e-9,
     flop=1 / 150e9,
     direct_value=18e-9,
@@ -248,6 +266,8 @@ RATES: dict[str, Rates] = {
         kernel="scatter",
         deposit=0.3e-9,
         coefficient=0.5e-9,
+        deposit_slope=1e-9,
+        coefficient_slope=0.0,
         histogram_value=16 / 2.3e12,
         flop=1 / 50e12,
         direct_value=0.4e-9,
@@ -280,6 +300,7 @@ to the next, while a busy machine would measure others from run to run and take 
 | cpu | measured on two cores by `tests/benchmarks/engine.py` and `methods.py` (docs/benchmarks.md) |
 | gpu | measured on an NVIDIA H100 (docs/benchmarks.md) |
 
+Derivatives are never those of sums per template on "gpu" (`coefficient_slope` is 0): no GPU was at hand to measure it.
 Assumed, not measured, for "gpu": the link, which moves 4 bytes for each voxel at 35 GB/s in 12 hops of 10 us;
 the projection matrix, mostly the host's work, which takes as long as for "cpu";
 `rest_value`, `dimmed_value`, and those of tiles, PSFs and 64 bits; `voxel` and `direct_voxel` are bytes over the

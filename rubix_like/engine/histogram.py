@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
@@ -16,6 +18,11 @@ from rubix_like.engine.kernels.pieces import Pieces
 from rubix_like.engine.painter import Look, View
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
+from rubix_like.runtime.mesh.accumulate import accumulate
+from rubix_like.runtime.mesh.mesh import varying
+
+_ONE_LEVEL = 1 << 21
+"""Particles, at most, whose derivatives are summed in one level: a cell gets about one of them."""
 
 
 class VelocityNodes(eqx.Module):
@@ -65,6 +72,41 @@ def template_histogram(
     return cells.reshape(axes.n_template, spaxels[1], nodes.n_node), counters
 
 
+def template_slopes(
+    look: Look,
+    particles: Any,
+    axes: TemplateAxes,
+    nodes: VelocityNodes,
+    spaxels: Spaxels,
+    at_once: AtOnce,
+) -> Float[Array, "template spaxel velocity"]:
+    """`template_histogram` for its derivatives with respect to the particles, in the particles' precision.
+
+    The backward pass looks up 4 numbers for each particle, spaxel and template around it, and is all of vectors over
+    particles. Sums of derivatives in forward mode are kept in two levels (`accumulate`) where there are many.
+    """
+    n_row, see = spaxels[1] * nodes.n_node, _seen_by(look, nodes, spaxels, at_once.added)
+
+    def terms(view: View) -> tuple[Int[Array, "number share"], Float[Array, "number share"]]:
+        row, share, node_weights = _share_rows(view, nodes, spaxels)
+        cells, amounts = [], []
+        for template, weight in view.each_corner(axes):
+            first, own = row + n_row * template[:, None], share * weight[:, None]
+            for number, node_weight in enumerate(node_weights):
+                cells.append((first + jnp.int32(number)).reshape(-1))
+                amounts.append((own * node_weight[:, None]).reshape(-1))
+        return jnp.stack(cells), jnp.stack(amounts)
+
+    def add(total: Float[Array, " cell"], pieces: Pieces) -> Float[Array, " cell"]:
+        cells, amounts = pieces.each(terms)
+        return total.at[cells].add(amounts, mode="promise_in_bounds", wrap_negative_indices=False)
+
+    empty = varying(jnp.zeros(axes.n_template * n_row, jnp.result_type(nodes.step)), particles)
+    two_levels = len(particles.weight) > _ONE_LEVEL
+    cells = accumulate(lambda own: see(own)[0], add, empty, particles, at_once.looked, two_levels)
+    return cells.reshape(axes.n_template, spaxels[1], nodes.n_node)
+
+
 def coefficient_histogram(
     look: Look,
     particles: Any,
@@ -94,6 +136,49 @@ def coefficient_histogram(
     return rows.reshape(spaxels[1], nodes.n_node, -1), counters
 
 
+def coefficients_and_slopes(
+    look: Look,
+    particles: Any,
+    axes: TemplateAxes,
+    nodes: VelocityNodes,
+    spaxels: Spaxels,
+    at_once: AtOnce,
+    kernel: AbstractDepositKernel,
+    coefficients: Float[Array, "template rank"],
+) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
+    """`coefficient_histogram` with the derivatives of `template_slopes`: for gradients with respect to many particles.
+
+    Its own backward pass goes through all coefficients of each particle again, at each of its nodes.
+    """
+
+    def held(own: Any) -> tuple[View, SourceCounters]:
+        return lax.stop_gradient(look(own))
+
+    values, counters = coefficient_histogram(held, particles, axes, nodes, spaxels, at_once, kernel, coefficients)
+    slopes = template_slopes(look, particles, axes, nodes, spaxels, at_once)
+    return values + _only_slopes(ranked(slopes, coefficients)), counters
+
+
+def ranked(
+    amounts: Float[Array, "template spaxel velocity"], coefficients: Float[Array, "template rank"]
+) -> Float[Array, "spaxel velocity rank"]:
+    """The coefficients of so much of each template."""
+    n_template, n_spaxel, n_node = amounts.shape
+    summed = jnp.matmul(coefficients.T, amounts.reshape(n_template, -1), precision=lax.Precision.HIGHEST)
+    return jnp.moveaxis(summed.reshape(-1, n_spaxel, n_node), 0, 2)
+
+
+@jax.custom_jvp
+def _only_slopes(value: Array) -> Array:
+    """0, with the derivatives of `value`, which is not computed where these are not asked for."""
+    return jnp.zeros_like(value)
+
+
+@_only_slopes.defjvp
+def _slopes(value: tuple[Array], slope: tuple[Array]) -> tuple[Array, Array]:
+    return _only_slopes(*value), *slope
+
+
 def _seen_by(
     look: Look, nodes: VelocityNodes, spaxels: Spaxels, piece: int
 ) -> Callable[[Any], tuple[Pieces, SourceCounters]]:
@@ -120,9 +205,17 @@ def _rows(
 
     The amount is 0 where the share is outside, or the particle too fast (or not finite).
     """
+    row, share, node_weights = _share_rows(view, nodes, spaxels)
+    return row, share, jnp.stack(node_weights, axis=1)
+
+
+def _share_rows(
+    view: View, nodes: VelocityNodes, spaxels: Spaxels
+) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"], tuple[Float[Array, " particle"], ...]]:
+    """The same, with an array for the weights of each node."""
     seen, slow = _seen(view, nodes, spaxels), jnp.abs(view.v_los) <= nodes.limit
     v_los = jnp.where(slow, view.v_los, jnp.zeros_like(view.v_los))
-    node, node_weight = bspline.deposit(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)
+    node, node_weights = bspline.shares(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)
     row = jnp.where(seen, view.spaxel - spaxels[0], jnp.zeros_like(view.spaxel)) * nodes.n_node + node[:, None]
     share = jnp.where(seen, view.share * view.amount[:, None], jnp.zeros_like(view.share))
-    return row, share, node_weight
+    return row, share, node_weights

@@ -43,6 +43,12 @@ class View(eqx.Module):
         """The templates around each particle: the only one where there are no axes."""
         return corners_of(axes, self.amount, self.coordinates)
 
+    def each_corner(self, axes: TemplateAxes) -> list[tuple[Int[Array, " particle"], Float[Array, " particle"]]]:
+        """The same, with arrays (index, weight) for each of the templates around."""
+        if axes.names:
+            return axes.each_corner(self.coordinates)
+        return [(jnp.zeros(len(self.amount), jnp.int32), jnp.ones_like(self.amount))]
+
 
 def corners_of(
     axes: TemplateAxes, amount: Float[Array, " particle"], coordinates: tuple[Float[Array, " particle"], ...]

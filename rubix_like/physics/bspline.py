@@ -22,12 +22,19 @@ def deposit(
     The weights keep the first moment: sum_j j w_j = coordinate. Positions are limited to 1 ... n_node - 2; the nodes
     exist whatever the position is, so also where it is not finite (its weights are not, either).
     """
+    first, weights = shares(coordinate, n_node)
+    return first, jnp.stack(weights, axis=1)
+
+
+def shares(
+    coordinate: Float[Array, " particle"], n_node: int
+) -> tuple[Int[Array, " particle"], tuple[Float[Array, " particle"], ...]]:
+    """The same, with an array for the weights of each node."""
     limited = jnp.clip(coordinate, 1.0, n_node - 2.0)
     first = jnp.clip(jnp.floor(limited).astype(jnp.int32), 1, n_node - 3)
     t = limited - first.astype(limited.dtype)
     s = 1 - t
-    weights = (s**3, 3 * t**3 - 6 * t**2 + 4, 3 * s**3 - 6 * s**2 + 4, t**3)
-    return first - 1, jnp.stack(weights, axis=1) / 6
+    return first - 1, (s**3 / 6, (3 * t**3 - 6 * t**2 + 4) / 6, (3 * s**3 - 6 * s**2 + 4) / 6, t**3 / 6)
 
 
 def prefilter(n_node: int) -> Float[ndarray, "node node"]:

@@ -17,6 +17,9 @@ from numpy import ndarray
 _SLACK = 1e-6
 """How far beyond the last node (in the axis's unit, dex for stars) a coordinate is still taken for the node."""
 
+_COMPARED = 4
+"""Up to 2 to this power nodes each value is compared with all of them."""
+
 Curve = Callable[[Float[ndarray, " wave"]], Float[ndarray, " wave"]]
 """A(lambda) / A(V) by wavelength (vacuum Angstrom)."""
 
@@ -78,14 +81,21 @@ class TemplateAxes(eqx.Module):
 
     def corners(self, coordinates: tuple[Float[Array, " particle"], ...]) -> Corners:
         """Multilinear position on the axes, limited to their edges (zero gradient beyond them)."""
+        index, weight = zip(*self.each_corner(coordinates), strict=True)
+        return Corners(index=jnp.stack(index, axis=1), weight=jnp.stack(weight, axis=1))
+
+    def each_corner(
+        self, coordinates: tuple[Float[Array, " particle"], ...]
+    ) -> list[tuple[Int[Array, " particle"], Float[Array, " particle"]]]:
+        """The same, with arrays (index, weight) for each corner."""
         own = coordinates[: len(self.names)]
         sides = [self._sides(axis, coordinate) for axis, coordinate in enumerate(own)]
-        index, weight = [], []
+        found = []
         for corner in itertools.product((0, 1), repeat=len(sides)):
             chosen = [(indices[side], weights[side]) for side, (indices, weights) in zip(corner, sides, strict=True)]
-            index.append(functools.reduce(operator.add, [own for own, _ in chosen]))
-            weight.append(functools.reduce(operator.mul, [own for _, own in chosen]))
-        return Corners(index=jnp.stack(index, axis=1), weight=jnp.stack(weight, axis=1))
+            index = functools.reduce(operator.add, [own for own, _ in chosen])
+            found.append((index, functools.reduce(operator.mul, [own for _, own in chosen])))
+        return found
 
     def outside(self, name: str, coordinates: tuple[Float[Array, " particle"], ...]) -> Bool[Array, " particle"]:
         """Which particles lie beyond the axis `name` (by more than rounding) and are taken at its edge."""
@@ -229,7 +239,29 @@ def bracket(
     if len(nodes) == 1:
         return jnp.zeros(value.shape, jnp.int32), jnp.zeros_like(value)
     limited = jnp.where(value < nodes[0], nodes[0], jnp.where(value > nodes[-1], nodes[-1], value))
-    index = jnp.searchsorted(nodes, lax.stop_gradient(limited), side="right").astype(jnp.int32) - 1
-    index = jnp.clip(index, 0, len(nodes) - 2)
-    low = nodes[index]
-    return index, (limited - low) / (nodes[index + 1] - low)
+    index = _last_not_above(lax.stop_gradient(limited), nodes[:-1])
+    low = _at(nodes, index)
+    return index, (limited - low) / (_at(nodes, index + 1) - low)
+
+
+def _last_not_above(value: Float[Array, " particle"], nodes: Float[Array, " node"]) -> Int[Array, " particle"]:
+    """The last of the increasing nodes that is not above each value; the first where all are, or where it is NaN.
+
+    By comparison with a few of them, then by halving, as sums: on a processor in a third of the time of
+    `jnp.searchsorted`, whose choices between two numbers are jumps that it cannot predict.
+    """
+    n_bit = (len(nodes) - 1).bit_length()
+    stride = 1 if n_bit <= _COMPARED else 2 ** (n_bit // 2)
+    index = jnp.zeros(value.shape, jnp.int32)
+    for node in range(stride, len(nodes), stride):
+        index = index + jnp.int32(stride) * (value >= nodes[node]).astype(jnp.int32)
+    padded = jnp.concatenate([nodes, jnp.full(-len(nodes) % stride, jnp.inf, nodes.dtype)])
+    for power in reversed(range(stride.bit_length() - 1)):
+        reached = _at(padded, index + jnp.int32(2**power)) <= value
+        index = index + jnp.int32(2**power) * reached.astype(jnp.int32)
+    return index
+
+
+def _at(nodes: Float[Array, " node"], index: Int[Array, " particle"]) -> Float[Array, " particle"]:
+    """The nodes of these indices, all of which exist."""
+    return nodes.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)

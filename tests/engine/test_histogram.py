@@ -16,7 +16,12 @@ from scipy.interpolate import BSpline
 from rubix_like import make_mesh
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.counters import no_counts
-from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.engine.histogram import (
+    VelocityNodes,
+    coefficient_histogram,
+    coefficients_and_slopes,
+    template_histogram,
+)
 from rubix_like.engine.kernels.deposits import AtOnce
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.painter import View
@@ -29,6 +34,7 @@ N_Y, N_X, SCALE, STEP, N_NODE = 3, 5, 0.4, 50.0, 9
 N_SPAXEL, LIMIT, N_POINT = N_Y * N_X, 150.0, 300
 COEFFICIENTS = np.random.default_rng(1).normal(size=(AXES.n_template, 3))
 FIELDS = ("x", "y", "velocity", "mass", "log_z", "log_age")
+BOTH = "values by coefficients, slopes by template"
 EITHER = [False, pytest.param(True, marks=pytest.mark.slow)]
 _ELEMENT = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
 
@@ -75,7 +81,7 @@ def look_through(grid):
 
 @functools.partial(jax.jit, static_argnames=("deposit", "size", "chunk", "ranked", "n_devices"))
 def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=False, n_devices=1):
-    """(histogram, counters), added up over devices."""
+    """(histogram, counters), added up over devices (0: without a mesh)."""
     dtype = particles.mass.dtype
     look = look_through(SpaxelGrid(Footprint(N_Y, N_X, jnp.asarray(SCALE, dtype)), deposit))
     nodes, axes = VelocityNodes(jnp.asarray(STEP, dtype), N_NODE), jax.tree.map(lambda x: jnp.asarray(x, dtype), AXES)
@@ -83,12 +89,19 @@ def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=Fa
     def own_sums(own, first):
         arguments = (look, own, axes, nodes, (first, size), AtOnce(chunk, -(-chunk // 4)), build_kernel("auto"))
         if ranked:
-            return lax.psum(coefficient_histogram(*arguments, jnp.asarray(COEFFICIENTS, dtype)), DATA_AXIS)
-        return lax.psum(template_histogram(*arguments), DATA_AXIS)
+            histogram = coefficients_and_slopes if ranked == BOTH else coefficient_histogram
+            return histogram(*arguments, jnp.asarray(COEFFICIENTS, dtype))
+        return template_histogram(*arguments)
+
+    def added(own, first):
+        return lax.psum(own_sums(own, first), DATA_AXIS)
+
+    if not n_devices:
+        return own_sums(particles, first)
 
     split, whole = PartitionSpec(DATA_AXIS), PartitionSpec()
     mesh, first = make_mesh(n_devices), jnp.asarray(first, jnp.int32)
-    return jax.shard_map(own_sums, mesh=mesh, in_specs=(split, whole), out_specs=whole)(particles, first)
+    return jax.shard_map(added, mesh=mesh, in_specs=(split, whole), out_specs=whole)(particles, first)
 
 
 def template_shares(value, nodes):
@@ -237,17 +250,17 @@ def test_equal_masses_in_one_cell_lose_nothing_in_float32(ranked, x64):
     assert abs(running / expected - 1) > 1e-5
 
 
-@functools.partial(jax.jit, static_argnames="ranked")
+@functools.partial(jax.jit, static_argnames=("ranked", "n_devices"))
 @functools.partial(jax.grad, argnums=0)
-def slopes(particles, weight, ranked):
-    return (summed(particles, ranked=ranked)[0] * weight).sum()
+def slopes(particles, weight, ranked, n_devices=1):
+    return (summed(particles, ranked=ranked, n_devices=n_devices)[0] * weight).sum()
 
 
 def random_weight(ranked):
     return np.random.default_rng(8).normal(size=(N_SPAXEL, N_NODE, 3) if ranked else (12, N_SPAXEL, N_NODE))
 
 
-@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("ranked", [False, True, BOTH])
 def test_gradients_are_those_of_the_loop(ranked):
     """Central differences of the numpy loop, one particle and one number at a time."""
     particles, weight, n = points(seed=7), random_weight(ranked), 30
@@ -267,7 +280,7 @@ def test_gradients_are_those_of_the_loop(ranked):
         np.testing.assert_allclose(np.asarray(getattr(found, name))[:n], expected, atol=1e-7 * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("ranked", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("ranked", [pytest.param(False, marks=pytest.mark.slow), True, BOTH])
 def test_gradient_with_64_bit_numbers_off(ranked):
     """float32 in and out, close to that of float64, and zero for what is left out."""
     particles, weight = points(seed=9), random_weight(ranked)
@@ -282,3 +295,23 @@ def test_gradient_with_64_bit_numbers_off(ranked):
         assert one.dtype == np.float32
         np.testing.assert_allclose(one, other, atol=1e-4 * np.abs(other).max(), err_msg=name)
         np.testing.assert_array_equal(one[gone], 0.0)
+
+
+def test_slopes_by_template_forwards_backwards_at_once_and_on_devices():
+    """Slopes along a direction, of two galaxies at once, on four devices, and the slope of a slope, are those of the
+    sums of coefficients."""
+    particles, weight = as_device_arrays(points(120, seed=10)), jnp.asarray(random_weight(True))
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[::-1]]), particles)
+
+    @functools.partial(jax.jit, static_argnames="ranked")
+    def found(particles, two, ranked):
+        def along(own):
+            return jax.jvp(lambda own: (summed(own, ranked=ranked)[0] ** 2 * weight).sum(), (own,), (particles,))[1]
+
+        return along(particles), jax.grad(along)(particles), jax.vmap(lambda own: slopes(own, weight, ranked, 0))(two)
+
+    for one, other in zip(*(jax.tree.leaves(found(particles, two, ranked)) for ranked in (BOTH, True)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-11 * np.abs(other).max())
+    alone, shared = (jax.tree.leaves(slopes(particles, weight, BOTH, n_devices=n)) for n in (1, 4))
+    for one, other in zip(shared, alone, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())

@@ -282,7 +282,7 @@ FIELDS = ("position", "velocity", "initial_mass", "log_age", "metallicity")
 
 
 @functools.cache
-def gradient_by(method, tolerance=1e-3):
+def gradient_by(method, tolerance=1e-3, n_devices=1):
     """Of a score of the cube (relative flux squared, as a fit has) with respect to stars and parameters."""
     galaxy = crowd(40)
     config = configuration(
@@ -290,7 +290,7 @@ def gradient_by(method, tolerance=1e-3):
         instrument={"wavelength": {**NARROW, "step": 5.0}, "psf": {"fwhm": 0.4}, "lsf": {"fwhm": 12.0}, "fov": 2.0},
         engine={"method": method, "deposit": "tsc", "tolerance": tolerance, "velocity_range": 800.0},
     )
-    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))
 
     def score(galaxy, parameters):
         flux = pipeline(galaxy, parameters).flux
@@ -298,6 +298,20 @@ def gradient_by(method, tolerance=1e-3):
         return jnp.sum(weights * (flux / 1e3) ** 2)
 
     return pipeline, galaxy, score, jax.jit(jax.grad(score, argnums=(0, 1)))(galaxy, pipeline.parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_devices", [1, 8])
+def test_gradients_by_lookup_are_those_of_the_sums_of_coefficients(n_devices, monkeypatch):
+    """Of stars and parameters, on one device and on many."""
+    expected = gradient_by("basis")[3]
+    monkeypatch.setattr(basis_module.BasisPainter, "_slopes_by_template", lambda *_: True)
+    monkeypatch.setattr(basis_module.BasisPainter, "_by_template", lambda *_: False)
+    compiled_observe.cache_clear()
+    found = gradient_by.__wrapped__("basis", n_devices=n_devices)[3]
+    compiled_observe.cache_clear()
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11 * np.abs(other).max())
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
+from rubix_like.runtime.mesh.mesh import varying
+
 _BLOCK = 64
 
 
@@ -47,6 +49,22 @@ class Pieces(eqx.Module):
             return lax.cond(filled, add, lambda total, _: total, total, own), None
 
         return lax.scan(step, total, (self.particles, self.filled))[0]
+
+    def each(self, terms: Callable[[Any], Any]) -> Any:
+        """`terms` of each piece, along a first axis; zeros for pieces without a wanted particle."""
+        if self.filled is None:
+            return jax.tree.map(lambda leaf: leaf[None], terms(self.particles))
+
+        def zeros(own: Any) -> Any:
+            shapes = jax.eval_shape(terms, own)
+            return varying(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), own)
+
+        @jax.checkpoint
+        def step(_: None, one: tuple[Any, Any]) -> tuple[None, Any]:
+            own, filled = one
+            return None, lax.cond(filled, terms, zeros, own)
+
+        return lax.scan(step, None, (self.particles, self.filled))[1]
 
 
 def _places(wanted: Bool[Array, " particle"], size: int) -> tuple[Int[Array, " place"], Int[Array, ""]]:
