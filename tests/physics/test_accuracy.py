@@ -1,5 +1,6 @@
 """Method `basis` against sums over particles in float64: the stated accuracy, at its limits and beyond them."""
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -189,6 +190,25 @@ def test_outliers_are_painted_one_by_one(n_devices):
     np.testing.assert_allclose(pipeline(only_fast).flux, exact.flux, rtol=1e-9, atol=1e-9 * exact.flux.max())
     with pytest.raises(ValueError, match=r"velocity_range|galaxy"):
         pipeline(with_fast_stars(galaxy, 1990.0, 600))
+
+
+@pytest.mark.slow(4)
+def test_without_outliers_nothing_is_painted_apart():
+    """Another view, or galaxy, may have none: their tables are not even read. Beside one that has some, under vmap,
+    each is as it is alone."""
+    galaxy = with_fast_stars(crowd(4000), 1990.0, 5)
+    calm = eqx.tree_at(lambda g: g.stars.velocity, galaxy, 0.2 * crowd(4000).stars.velocity)
+    settings = {"instrument": {"wavelength": NARROW}}
+    pipeline = Pipeline.from_config(configuration(engine={"method": "basis"}, **settings), galaxy, mesh=make_mesh(1))
+    expected = [np.asarray(pipeline(own).flux) for own in (galaxy, calm)]
+    factor = lambda tables: tables.paint[0].painter.outliers.flux_factor  # noqa: E731
+    broken = dataclasses.replace(pipeline, tables=eqx.tree_at(factor, pipeline.tables, np.asarray(np.nan)))
+    np.testing.assert_array_equal(broken(calm).flux, expected[1])
+    assert np.isnan(np.asarray(broken(galaxy).flux)).any()
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), galaxy, calm)
+    both = jax.jit(jax.vmap(lambda own: pipeline(own).flux))(stack)
+    for found, own in zip(both, expected, strict=True):
+        np.testing.assert_allclose(found, own, rtol=0, atol=1e-12 * own.max())
 
 
 def test_velocities_beyond_the_grid_are_refused():
