@@ -1,6 +1,7 @@
 """A PSF that follows wavelength as a short sum of fixed images times smooth functions of wavelength."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -122,12 +123,12 @@ def _samples(psf: PSF, parameters: PSFParameters) -> Float[ndarray, "sample node
         for (name, value), own in zip(numbers.items(), np.split(factors, cuts, axis=1), strict=True):
             least = 1.0 if name == "beta" else 0.0
             changed[name] = least + (value - least) * own.reshape(-1, *value.shape)
-        return np.asarray(_images_of_all(smaller, PSFParameters(**changed)))
+        return np.asarray(_images_of_all(smaller, changed))
 
 
 _images = eqx.filter_jit(PSF.images)
 
 
 @eqx.filter_jit
-def _images_of_all(psf: PSF, parameters: PSFParameters) -> Float[Array, "sample node side side"]:
-    return lax.map(psf.images, parameters)
+def _images_of_all(psf: PSF, parameters: dict[str, Any]) -> Float[Array, "sample node side side"]:
+    return lax.map(lambda own: psf.images(PSFParameters(**own)), parameters)

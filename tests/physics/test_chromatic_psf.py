@@ -59,7 +59,7 @@ def painted(reach):
 
 @eqx.filter_jit
 def images_of(psf, widths):
-    return jax.lax.map(lambda own: psf.images(own)[0], widths, batch_size=32)
+    return jax.lax.map(lambda own: psf.images(PSFParameters(**own))[0], widths, batch_size=32)
 
 
 def along(wavelength, values):
@@ -78,7 +78,7 @@ def exact(pipeline, **widths):
     if "fraction" in given:
         own["fraction"] = np.tile(given["fraction"], (len(wavelength), 1))
     one = dataclasses.replace(psf, nodes=None, table_wavelength=None)
-    images, cube = np.asarray(images_of(one, PSFParameters(**own))), painted(psf.reach)
+    images, cube = np.asarray(images_of(one, own)), painted(psf.reach)
     return np.stack([fftconvolve(cube[:, :, k], own, mode="valid") for k, own in enumerate(images)], axis=2)
 
 

@@ -20,8 +20,9 @@ _WORTH = 0.7
 
 _HALVINGS = 24
 
-_LEAST = 0.03
-"""Spectra that add less than this share of the tolerance to the rms of all templates are never needed."""
+_LEAST = (0.03, 0.004, 0.0005)
+"""Spectra that add less than this share of the tolerance to the rms over all templates are left out from the start: the
+first share that suffices for the worst template."""
 
 _AT_ONCE = 4
 """Sets of spectra that are reduced together."""
@@ -117,11 +118,21 @@ def find_term_tables(
     any spaxel to the PSF's peak: the sum over terms of `size` times the error of U_k V_k, and what the terms leave out.
     It is within the tolerance unless that alone is larger.
     """
-    seen = _Seen.of(matrix, templates, tolerance)
+    found: dict[str, ndarray] = {}
+    for share in _LEAST:
+        found = _tables(_Seen.of(matrix, templates, share * tolerance), terms, tolerance)
+        if found["error"] <= tolerance:
+            break
+    return found
+
+
+def _tables(seen: "_Seen", terms: TermWeights, tolerance: float) -> dict[str, ndarray]:
+    """`find_term_tables`, by what is known of the matrix."""
+    matrix = seen.matrix
     left_out = terms.error * seen.steepest
     within = max(tolerance - left_out, 0.0)
     own = list(zip(terms.weights.T, terms.size, strict=True))
-    first, *others = (seen.reduced(weights, size, tolerance) for weights, size in own)
+    first, *others = (seen.reduced(weights, size) for weights, size in own)
     sizes = _fewest([first, *others], within)
     kept, reduction, every = (
         first.spectra[:, : sizes[0]].T,
@@ -154,16 +165,17 @@ class _Reduced(NamedTuple):
 
 class _Seen(NamedTuple):
     """The matrix, the templates' coefficients over their means, a few spectra that have the second moments of all
-    templates at all nodes (rms over templates), and the largest rms of a template over its mean."""
+    templates at all nodes (rms over templates, down to `least`), and the largest rms of a template over its mean."""
 
     matrix: Float[ndarray, "coefficient wave"]
     templates: Float[ndarray, "template rank"]
     moments: Float[ndarray, "few wave"]
     steepest: float
+    least: float
 
     @staticmethod
     def of(
-        matrix: Float[ndarray, "coefficient wave"], templates: Float[ndarray, "template rank"], tolerance: float
+        matrix: Float[ndarray, "coefficient wave"], templates: Float[ndarray, "template rank"], least: float
     ) -> "_Seen":
         matrix, rank = matrix.astype(np.float64), templates.shape[1]
         at_nodes = matrix.reshape(-1, rank, matrix.shape[1])
@@ -176,14 +188,14 @@ class _Seen(NamedTuple):
         sets = [size @ own for own in at_nodes]
         while True:
             groups = [sets[start : start + _AT_ONCE] for start in range(0, len(sets), _AT_ONCE)]
-            sets = [_moments(np.concatenate(group), _LEAST * tolerance) for group in groups]
+            sets = [_moments(np.concatenate(group), least) for group in groups]
             if len(sets) == 1:
-                return _Seen(matrix, relative, sets[0], float(steepest.max(initial=1.0)))
+                return _Seen(matrix, relative, sets[0], float(steepest.max(initial=1.0)), least)
 
-    def reduced(self, weights: Float[ndarray, " wave"], size: float, tolerance: float) -> _Reduced:
+    def reduced(self, weights: Float[ndarray, " wave"], size: float) -> _Reduced:
         """The spectra that the product with these weights needs at most, for a term of this size."""
         n_wave, rank = self.matrix.shape[1], self.templates.shape[1]
-        useful = _moments(self.moments * weights, _LEAST * tolerance / size)
+        useful = _moments(self.moments * weights, self.least / size)
         amount = size * np.sqrt((useful**2).mean(axis=1))
         spectra = np.linalg.qr(useful.T)[0]
         at_nodes = (self.matrix * weights).reshape(-1, rank, n_wave)
