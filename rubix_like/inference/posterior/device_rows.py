@@ -42,12 +42,14 @@ def over_samples(kernel: Kernel, mesh: Mesh, model: Any, samples: Placed, *share
     """
 
     def on_each_device(model: Any, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
+        once = jax.jit(kernel, inline=True)  # traced for its shapes, and not again for what it makes
+
         def one(item: tuple[Any, Any]) -> Any:
             """What only fills a row up is not computed."""
             is_real, sample = item
-            made = jax.eval_shape(lambda: kernel(model, sample, *shared))
+            made = jax.eval_shape(once, model, sample, *shared)
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)
-            return lax.cond(is_real, lambda: kernel(model, sample, *shared), lambda: nothing)
+            return lax.cond(is_real, lambda: once(model, sample, *shared), lambda: nothing)
 
         if at_once > 1:
             return lax.map(one, (real, own), batch_size=min(at_once, len(real)))

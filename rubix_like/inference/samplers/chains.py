@@ -24,7 +24,8 @@ from numpy import ndarray
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
-from rubix_like.inference.posterior.posterior import SquaredLoss
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.samplers.known_loss import KnownLoss, known_losses
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, describe_statistics
 from rubix_like.inference.samplers.whitening import White, Whitening, normal_starts
 from rubix_like.runtime.words import counted
@@ -43,6 +44,9 @@ _TRIES = 40
 
 _HIGHER = 4
 """Times what is expected of a normal posterior (and 10 more) a start may be above the best fit's loss."""
+
+_FEW = 16
+"""Most latents for whose slopes a chain's start takes no longer than a program for its gradient takes to compile."""
 
 _STATE, _STEP = "state_", "kept_"
 
@@ -80,7 +84,13 @@ class ChainState(eqx.Module):
 
 
 class AbstractKernel(eqx.Module):
-    """How a chain makes one step. Its numbers are arrays; both methods are traced by JAX, and keep shapes and types."""
+    """How a chain makes one step. Its numbers are arrays; both methods are traced by JAX, and keep shapes and types.
+
+    `begins_on_lattice`: `begin` asks for the density, or its gradient, at the nearest point of the lattice alone. For
+    few latents no program of the whole model is then compiled to begin with.
+    """
+
+    begins_on_lattice: ClassVar[bool] = False
 
     @abstractmethod
     def begin(self, density: LogDensity, white: White) -> ChainState:
@@ -290,7 +300,7 @@ def run_chains(
     columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
     if resume is None:
         start = normal_starts(_keys(sampler.settings), len(whitening.centre), _SPREAD)
-        state = _started(kernel, density, mesh, start)
+        state = _started(kernel, density, posterior, mesh, start)
         chains = _begun(sampler, whitening, state)
     else:
         state, chains = jax.eval_shape(kernel.begin, density, whitening.centre), resume
@@ -341,16 +351,21 @@ def _dtype(kind: type, real: Any) -> Any:
 
 
 def _started(
-    kernel: AbstractKernel, density: LogDensity, mesh: Mesh, start: Float[ndarray, "chain latent"]
+    kernel: AbstractKernel,
+    density: LogDensity,
+    posterior: SquaredLoss,
+    mesh: Mesh,
+    start: Float[ndarray, "chain latent"],
 ) -> ChainState:
     """Chains at their starts, or nearer to the best fit where the model is not defined, or the posterior far lower,
-    there: without an approximation nothing else is known of its width."""
+    there: without an approximation nothing else is known of its width. `posterior`: that of the density, where a fit
+    has it."""
     n_chain, n_latent = start.shape
-    best = fetched(_begin(kernel, density, placed(0 * start[:1], mesh, n_chain), mesh=mesh), 1)
+    best = _states(kernel, density, posterior, mesh, 0 * start[:1], n_chain)
     least = best.log_density - (_HIGHER * _SPREAD**2 * n_latent / 2 + 10)
     lost = np.ones(n_chain, bool)
     for _ in range(_TRIES):
-        state = fetched(_begin(kernel, density, placed(start, mesh), mesh=mesh), n_chain)
+        state = _states(kernel, density, posterior, mesh, start, n_chain)
         lost = ~((state.log_density >= least) & _is_finite(state))
         if not lost.any():
             return state
@@ -359,6 +374,30 @@ def _started(
         f"fit.sampling: expected a posterior with derivatives about the best fit, but {np.count_nonzero(lost)} of "
         f"{n_chain} chains found no place to begin; narrow the priors of fit.free to where the model is defined"
     )
+
+
+def _states(
+    kernel: AbstractKernel,
+    density: LogDensity,
+    posterior: SquaredLoss,
+    mesh: Mesh,
+    start: Float[ndarray, "chain latent"],
+    room: int,
+) -> ChainState:
+    """Chains at these places, host arrays; `room`: as many at least share one program."""
+    whitening = density.whitening
+    if not (kernel.begins_on_lattice and isinstance(posterior, Posterior) and start.shape[1] <= _FEW):
+        return fetched(_begin(kernel, density, placed(start, mesh, room), mesh=mesh), len(start))
+    spacing = np.asarray(whitening.spacing)
+    white = np.round(start / spacing) * spacing
+    known = known_losses(posterior, _latents(whitening, white))
+    return fetched(_begin_known(kernel, whitening, placed((white, known), mesh, room), mesh=mesh), len(start))
+
+
+def _latents(whitening: Whitening, white: Float[ndarray, "chain latent"]) -> Float[ndarray, "chain latent"]:
+    """The latents of coordinates on the host."""
+    centre = np.asarray(whitening.centre)
+    return centre + (white if whitening.half is None else white @ np.asarray(whitening.half).T)
 
 
 def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:
@@ -385,6 +424,15 @@ def _begin(kernel: AbstractKernel, density: LogDensity, start: Placed, *, mesh: 
         return kernel.begin(LogDensity(posterior, whitening), white)
 
     return over_samples(begun, mesh, density.posterior, start, kernel, density.whitening)
+
+
+@functools.partial(jax.jit, static_argnames="mesh")
+def _begin_known(kernel: AbstractKernel, whitening: Whitening, start: Placed, *, mesh: Mesh) -> ChainState:
+    def begun(whitening: Whitening, own: tuple[White, KnownLoss], kernel: AbstractKernel) -> ChainState:
+        white, known = own
+        return kernel.begin(LogDensity(known, whitening), white)
+
+    return over_samples(begun, mesh, whitening, start, kernel)
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "at_once", "columns"))

@@ -106,6 +106,8 @@ class Nuts(AbstractKernel):
     matrix, which starts as the identity.
     """
 
+    begins_on_lattice: ClassVar[bool] = True
+
     stages: Int[Array | ndarray, " step"]
     target: Float[Array | ndarray, ""]
     tree_depth: int = eqx.field(static=True)
