@@ -21,7 +21,7 @@ def compile_quickly() -> None:
     """
     jax.config.update("jax_disable_most_optimizations", True)
     given = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{given or ''} {FLAGS}"
+    os.environ["XLA_FLAGS"] = f"{given or ''} {FLAGS}".strip()  # XLA takes a blank for the name of a file
     jax.devices()
     del os.environ["XLA_FLAGS"]
     if given is not None:
@@ -32,7 +32,7 @@ def quick_environment() -> dict[str, str]:
     """For processes that are to compile as this one does."""
     if not jax.config.read("jax_disable_most_optimizations"):
         return {}
-    return {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"}
+    return {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()}
 
 
 @contextlib.contextmanager
