@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import BaseModel
 
 from rubix_like.config import RunConfig
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.settings import sections_in
 from rubix_like.errors import nearest
 
@@ -22,7 +23,7 @@ def setting_hint(command: str, unknown: Sequence[str]) -> str:
     word, value = _asked(unknown)
     if not word:
         return ""
-    keys = list(dict.fromkeys(_keys(RunConfig)))
+    keys = list(dict.fromkeys((*_keys(RunConfig), *_keys(SyntheticReader, "galaxy."))))
     last = [key.rpartition(".")[2] for key in keys]
     found = [key for key in keys if key == word or key.endswith(f".{word}")]
     if not found:
