@@ -199,7 +199,7 @@ def test_without_outliers_nothing_is_painted_apart():
     galaxy = with_fast_stars(crowd(4000), 1990.0, 5)
     calm = eqx.tree_at(lambda g: g.stars.velocity, galaxy, 0.2 * crowd(4000).stars.velocity)
     settings = {"instrument": {"wavelength": NARROW}}
-    pipeline = Pipeline.from_config(configuration(engine={"method": "basis"}, **settings), galaxy, mesh=make_mesh(1))
+    pipeline = Pipeline.from_config(configuration(engine={"method": "basis"}, **settings), galaxy, mesh=make_mesh(3))
     expected = [np.asarray(pipeline(own).flux) for own in (galaxy, calm)]
     factor = lambda tables: tables.paint[0].painter.outliers.flux_factor  # noqa: E731
     broken = dataclasses.replace(pipeline, tables=eqx.tree_at(factor, pipeline.tables, np.asarray(np.nan)))

@@ -47,14 +47,19 @@ def _fill(made: Simulations, of_set: SetDescription, file: Any) -> None:
 def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
     with opened_hdf5(path) as file:
         check_stated(file.attrs)
-        parameters = file["parameters"]
-        return Simulations(
-            **{name: numbers_of(file[name])[rows] for name in NUMBERS},
-            parameters={name: numbers_of(own)[rows] for name, own in parameters.items()},
-            units={name: str(own.attrs["unit"]) for name, own in parameters.items()},
-            **{name: numbers_of(file[name]) for name in SHARED},
-            **{name: np.asarray(file[name][rows]) for name in CUBES if cubes and name in file},
-        )
+        return _parsed(file, rows, cubes)
+
+
+def _parsed(file: Any, rows: slice, cubes: bool) -> Simulations:
+    parameters = file["parameters"]
+    arrays: dict[str, Any] = {name: numbers_of(file[name])[rows] for name in NUMBERS}
+    arrays |= {name: numbers_of(file[name]) for name in SHARED}
+    arrays |= {name: np.asarray(file[name][rows]) for name in CUBES if cubes and name in file}
+    return Simulations(
+        **arrays,
+        parameters={name: numbers_of(own)[rows] for name, own in parameters.items()},
+        units={name: str(own.attrs["unit"]) for name, own in parameters.items()},
+    )
 
 
 def _numbers(path: Path) -> ndarray:

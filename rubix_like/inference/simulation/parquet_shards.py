@@ -74,13 +74,14 @@ def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
     start, stop, _ = rows.indices(file.metadata.num_rows)
     table = table.slice(start - first, stop - start)
     names = [str(name) for name in known["parameters"]]
+    kept = [name for name in CUBES if name in table.column_names]
+    arrays: dict[str, Any] = {name: _values(table[name]) for name in (*NUMBERS, *kept)}
     return Simulations(
-        **{name: _values(table[name]) for name in NUMBERS},
+        **arrays,
         parameters={name: _values(table[name]) for name in names},
         units={name: schema.field(name).metadata[b"unit"].decode() for name in names},
         wavelength=np.asarray(known["wavelength"], np.float64),
         mask=np.load(io.BytesIO(zlib.decompress(base64.b64decode(known["mask"]))), allow_pickle=False),
-        **{name: _values(table[name]) for name in CUBES if name in table.column_names},
     )
 
 

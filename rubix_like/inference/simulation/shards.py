@@ -16,16 +16,16 @@ LAYOUT: int = 1
 """Version of what is in the files."""
 
 _FLUX = "1e-20 erg s-1 cm-2 Angstrom-1"
-CUBES: Mapping[str, tuple[str, str]] = {
+CUBES: dict[str, tuple[str, str]] = {
     "flux": (_FLUX, "flux of each spaxel per Angstrom: simulation, y, x, wave"),
     "variance": ("1e-40 erg2 s-2 cm-4 Angstrom-2", "variance of the flux: simulation, y, x, wave"),
     "truth": (_FLUX, "flux without its noise: simulation, y, x, wave"),
 }
-SHARED: Mapping[str, tuple[str, str]] = {
+SHARED: dict[str, tuple[str, str]] = {
     "wavelength": ("Angstrom", "centres of the bins"),
     "mask": ("", "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector"),
 }
-NUMBERS: Mapping[str, tuple[str, str]] = {
+NUMBERS: dict[str, tuple[str, str]] = {
     "number": ("", "number of each simulation in the set, from 0"),
     "galaxy": ("", "which of several galaxies each shows"),
 }

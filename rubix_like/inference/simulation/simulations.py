@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -81,6 +82,7 @@ def join_simulations(parts: Sequence[Simulations]) -> Simulations:
         return None if arrays[0] is None else np.concatenate([np.asarray(own) for own in arrays])
 
     first = parts[0]
+    cubes: dict[str, Any] = {name: together(name) for name in ("flux", "variance", "truth")}
     return Simulations(
         number=np.concatenate([part.number for part in parts]),
         parameters={name: np.concatenate([part.parameters[name] for part in parts]) for name in first.parameters},
@@ -88,5 +90,5 @@ def join_simulations(parts: Sequence[Simulations]) -> Simulations:
         galaxy=np.concatenate([part.galaxy for part in parts]),
         wavelength=first.wavelength,
         mask=first.mask,
-        **{name: together(name) for name in ("flux", "variance", "truth")},
+        **cubes,
     )

@@ -72,13 +72,14 @@ def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
     group = _import_zarr().open_group(path, mode="r")
     check_stated(group.attrs)
     names = [str(name) for name in group.attrs["parameters"]]
+    kept = [name for name in CUBES if cubes and name in group]
+    arrays: dict[str, Any] = {name: np.asarray(group[name][rows]) for name in (*NUMBERS, *kept)}
     return Simulations(
-        **{name: np.asarray(group[name][rows]) for name in NUMBERS},
+        **arrays,
         parameters={name: np.asarray(group[name][rows]) for name in names},
         units={name: str(group[name].attrs["units"]) for name in names},
         wavelength=np.asarray(group[_WAVE][...]),
         mask=np.asarray(group["mask"][...]),
-        **{name: np.asarray(group[name][rows]) for name in CUBES if cubes and name in group},
     )
 
 
