@@ -24,8 +24,14 @@ from small_cutout import write_cutout
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "2-cutout-to-ppxf": {"cutout": "cutout.hdf5", "library": "popstar", "field": "6 arcsec", "stop": 5200},
-    "3-emission-lines": {"cutout": "cutout.hdf5", "library": "popstar", "field": "6 arcsec", "scale": "2 arcsec"},
-    "4-dust": {"cutout": "cutout.hdf5", "field": "4 arcsec", "step": "100 Angstrom", "cells": 16},
+    "3-emission-lines": {
+        "cutout": "cutout.hdf5",
+        "library": "popstar",
+        "field": "6 arcsec",
+        "scale": "2 arcsec",
+        "diffuse": None,
+    },
+    "4-dust": {"cutout": "cutout.hdf5", "field": "4 arcsec", "step": "100 Angstrom", "cells": 16, "deposit": "nearest"},
     "5-fit-and-posterior": {"n_stars": 512, "scale": "2 arcsec", "draws": 20, "warmup": 20},
     "7-training-sets": {"n": 12},
 }

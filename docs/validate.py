@@ -33,8 +33,8 @@ class Recorder:
 
     def pytest_runtest_call(self, item: Any) -> None:
         """Remember which test runs."""
-        self.current = item.nodeid.partition("[")[0]
-        own = self.found.setdefault(self.current, {"cases": 0, "comparisons": 0, "deviation": None, "bound": None})
+        name = self.current = item.nodeid.partition("[")[0]
+        own = self.found.setdefault(name, {"cases": 0, "comparisons": 0, "deviation": None, "bound": None})
         own["cases"] += 1
 
     def pytest_runtest_logreport(self, report: Any) -> None:
