@@ -28,6 +28,10 @@ SUBJECTS: Mapping[str, tuple[str, str]] = {
     ),
     "test_rebin": ("Integrals over bins", "numpy's trapezoids over merged nodes and edges, exact for such spectra"),
     "test_spatial": ("PSF, aperture, deposit", "Gaussians and Moffat profiles integrated over spaxels (scipy)"),
+    "test_chromatic_psf": (
+        "PSF that follows wavelength",
+        "scipy's convolution of every bin's image; a Moffat integrated over spaxels in numpy",
+    ),
     "test_gaussian": ("Gaussians on a grid", "scipy's normal distribution"),
     "test_bspline": ("B-splines", "scipy's BSpline, CubicSpline and make_interp_spline"),
     "test_templates": ("Look-up between templates", "scipy's RegularGridInterpolator"),

@@ -12,7 +12,7 @@ from rubix_like.version import __version__
 if TYPE_CHECKING:
     from rubix_like.config import RunConfig, load_config
     from rubix_like.cube.cube import Cube
-    from rubix_like.cube.files.cube_files import read_cube as load_cube
+    from rubix_like.cube.files.cube_files import load_cube
     from rubix_like.cube.line_table import lines
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.meta import Counters
@@ -91,7 +91,7 @@ _PLACES: dict[str, str] = {
     "list_samplers": "rubix_like.runs.known_names:list_samplers",
     "list_stages": "rubix_like.runs.known_names:list_stages",
     "load_config": "rubix_like.config.loading:load_config",
-    "load_cube": "rubix_like.cube.files.cube_files:read_cube",
+    "load_cube": "rubix_like.cube.files.cube_files:load_cube",
     "load_galaxy": "rubix_like.readers.galaxy_loading:load_galaxy",
     "load_galaxy_info": "rubix_like.readers.galaxy_loading:load_galaxy_info",
     "load_instrument": "rubix_like.instrument.instrument:load_instrument",

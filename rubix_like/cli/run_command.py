@@ -83,7 +83,7 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     read = tuple(given_files({"CONFIG": options.config}))
     if not options.overwrite:
-        team.in_first(lambda: check_replaced(config, path, *_REMEDIES))
+        team.in_first(lambda: check_replaced(config, path, *_REMEDIES, read))
     if picture is not None:
         team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
     progress = _progress(team)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _OUTPUTS: dict[str, str] = {
     "write": "rubix_like.cube.files.cube_files:write_cube",
-    "read": "rubix_like.cube.files.cube_files:read_cube",
-    "to_specutils": "rubix_like.cube.files.specutils_spectrum:to_specutils",
+    "read": "rubix_like.cube.files.cube_files:load_cube",
+    "to_specutils": "rubix_like.cube.views.specutils_spectrum:to_specutils",
     "to_xarray": "rubix_like.cube.views.xarray_dataset:to_xarray",
     "spectrum": "rubix_like.cube.views.extraction:extract_spectrum",
     "image": "rubix_like.cube.views.imaging:image_of",
@@ -135,7 +135,7 @@ class Cube(AbstractCube, eqx.Module):
 
     @classmethod
     def read(cls, path: str | Path) -> "Cube":
-        """Read a cube written by `write` in the layout "default"; raises as `read_cube`."""
+        """Read a cube written by `write` in the layout "default"; raises as `load_cube`."""
         return found_at(_OUTPUTS["read"])(path)
 
     def to_specutils(self) -> "Spectrum":

@@ -123,7 +123,8 @@ def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> l
     ]
     steep = [
         f"the PSF changes too much with wavelength to act on coefficients within engine.tolerance, {tolerance:g} (it "
-        f"would err by {float(error):.1e} of its peak): every bin's image is convolved, which takes longer"
+        f"would err by {float(error):.1e} of its peak): every bin's image is convolved, which takes longer; a "
+        f"larger engine.tolerance avoids it"
         for error in refused
     ]
     return inaccurate + steep

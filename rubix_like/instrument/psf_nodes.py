@@ -52,8 +52,9 @@ class WavelengthNodes(eqx.Module):
         """The nodes in Angstrom, increasing."""
         if len(self.ends) == 1:
             return self.ends
-        inner = self.ends[:-1, None] + (self.ends[1:] - self.ends[:-1])[:, None] * _lobatto(self.degree)[None, :-1]
         namespace = np if isinstance(self.ends, np.ndarray) else jnp
+        within = namespace.asarray(_lobatto(self.degree)[None, :-1], self.ends.dtype)
+        inner = self.ends[:-1, None] + (self.ends[1:] - self.ends[:-1])[:, None] * within
         return namespace.concatenate([inner.reshape(-1), self.ends[-1:]])
 
     def shares(self, wavelength: Float[Any, " wave"], namespace: Any = jnp) -> Float[Any, "wave node"]:

@@ -1,7 +1,7 @@
 """The files of a run: those that it reads, and names and sizes of those that it writes, known before it computes."""
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
         package = find_format(file.path, file.layout).package
         if package is not None:
             import_optional(package, f"output.path: '{file.path.name}'")
-    every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
+    every = _written(files)
     check_separate(every, (*named_files(config), *read), "output")
     for own in every:
         if every.count(own) > 1:
@@ -130,20 +130,27 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
         check_writable(own, sum(file.n_bytes + file.truth_bytes for file in files))
 
 
-def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: str) -> None:
+def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: str, read: Sequence[Named] = ()) -> None:
     """Raise ConfigError where the run would replace a file that another configuration made, or that is none of ours.
 
     Configurations are told apart by the name of their file (`output.configuration`); those without one, given in
-    Python, count as one. `permission`, `elsewhere`: how to ask for it, or for another path, in words.
+    Python, count as one. `permission`, `elsewhere`: how to ask for it, or for another path, in words; `read`: files
+    beside those that the settings name which no permission allows to be replaced.
     """
-    for file in output_files(config, path):
-        for own in (file.path, *(other for _, other in file.others)):
-            maker = _maker(own)
-            if maker is not None and maker != _made_by(config.output.configuration):
-                raise ConfigError(
-                    f"output: '{own}' {maker}, and this is a run of {_named(config.output.configuration)}; to replace "
-                    f"it give {permission}, to keep it {elsewhere}"
-                )
+    files = output_files(config, path)
+    check_separate(_written(files), (*named_files(config), *read), "output")
+    for own in _written(files):
+        maker = _maker(own)
+        if maker is not None and maker != _made_by(config.output.configuration):
+            raise ConfigError(
+                f"output: '{own}' {maker}, and this is a run of {_named(config.output.configuration)}; to replace "
+                f"it give {permission}, to keep it {elsewhere}"
+            )
+
+
+def _written(files: Iterable[OutputFile]) -> list[Path]:
+    """Every file that a run writes."""
+    return [own for file in files for own in (file.path, *(other for _, other in file.others))]
 
 
 def _maker(path: Path) -> str | None:

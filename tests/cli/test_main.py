@@ -317,7 +317,7 @@ def test_disk_that_fills_up_during_the_write_leaves_the_older_cube(command, tmp_
     limit = (tmp_path / "first.fits").stat().st_size // 2
     limits.setrlimit(limits.RLIMIT_FSIZE, (limit, hard))
     try:
-        outcome = command("run", "quickstart", *settings)
+        outcome = command("run", "quickstart", "--overwrite", *settings)
     finally:
         limits.setrlimit(limits.RLIMIT_FSIZE, (soft, hard))
     assert_refused(outcome, "cannot write cube.fits", "disk or the quota is full", "free some space")
@@ -727,7 +727,7 @@ def interruptible():
 def test_interruption_while_the_cube_is_written(cache, tmp_path, number, code, said):
     (tmp_path / "cube.fits.gz").write_text("older")
     wide = ("--set", INSTRUMENT, "instrument.fov=12 arcsec", "instrument.wavelength.stop=5500", "galaxy.n_stars=100")
-    process = start(cache, "run", "quickstart", "--output", tmp_path / "cube.fits.gz", *wide)
+    process = start(cache, "run", "quickstart", "--overwrite", "--output", tmp_path / "cube.fits.gz", *wide)
     try:
         deadline = time.monotonic() + 300
         while len(files(tmp_path)) == 1 and time.monotonic() < deadline and process.poll() is None:

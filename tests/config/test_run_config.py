@@ -149,7 +149,11 @@ def test_numeric_text_is_a_number():
             ["engine.method: expected one of auto, basis, direct, got 'bases'; did you mean 'basis'?"],
         ),
         ({"engine.kernel": "scater"}, ["engine.kernel: expected one of auto, scatter, got 'scater'; did you mean"]),
-        ({"fog.depth": 1}, ["unknown key 'fog'; known: devices, dust", "if it is a section of a plug-in, install"]),
+        ({"fog.depth": 1}, ["unknown key 'fog'; did you mean 'instrument.fov'?"]),
+        (
+            {"zodiac.depth": 1},
+            ["unknown key 'zodiac'; known: devices, dust", "if it is a section of a plug-in, install"],
+        ),
         ({"fit.sampling.nutts": {}}, ["unknown key 'fit.sampling.nutts'; did you mean 'nuts'?"]),
         ({"fit.sampling.method": "nutts"}, ["fit.sampling.method: expected one of nuts", "did you mean 'nuts'?"]),
         ({"engine.deposit": "csi"}, ["expected one of nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"]),
@@ -192,7 +196,7 @@ def test_numeric_text_is_a_number():
         (
             {"output.path": "cube.txt"},
             [
-                "output.path: expected a path that ends in .fits, .fits.gz, .h5, .hdf5 or .zarr (layout 'default')",
+                "output.path: expected a path that ends in .fits, .fits.gz, .h5, .hdf5, .zarr or .parquet (layout",
                 "'cube.txt'",
             ],
         ),

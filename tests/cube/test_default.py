@@ -17,7 +17,7 @@ from small import full_cube, make_cube
 from rubix_like.config import load_config
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.files.cube_files import read_cube, write_cube
+from rubix_like.cube.files.cube_files import load_cube, write_cube
 from rubix_like.cube.meta import Counters
 from rubix_like.cube.meta_table import join_rows, split_rows
 from rubix_like.cube.observed.reading_observed import read_observed
@@ -265,14 +265,14 @@ def test_file_size_is_an_upper_bound_of_the_right_order(tmp_path):
 
 def test_reading_what_is_not_ours(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.fits"):
-        read_cube(tmp_path / "none.fits")
+        load_cube(tmp_path / "none.fits")
     text = tmp_path / "text.fits"
     text.write_text("not a cube")
     with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
-        read_cube(text)
+        load_cube(text)
     fits.PrimaryHDU(np.zeros((2, 2))).writeto(tmp_path / "other.fits")
     with pytest.raises(ValueError, match="ORIGIN is None"):
-        read_cube(tmp_path / "other.fits")
+        load_cube(tmp_path / "other.fits")
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])
@@ -282,7 +282,7 @@ def test_reading_a_truncated_file(tmp_path, keep, name):
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
     with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
-        read_cube(path)
+        load_cube(path)
 
 
 def test_unknown_suffix(tmp_path):

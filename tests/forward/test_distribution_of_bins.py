@@ -30,7 +30,7 @@ from test_distribution import (
 
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, make_mesh, run
 from rubix_like.config.run_config import DevicesSettings
-from rubix_like.cube.files.cube_files import read_cube
+from rubix_like.cube.files.cube_files import load_cube
 from rubix_like.forward.model import lay_out, table_specs
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.runtime.mesh.bin_split import BinSplit
@@ -209,7 +209,7 @@ def test_a_run_writes_the_parts(tmp_path):
         path = tmp_path / f"{name}.fits"
         galaxy = {"galaxy.reader": "synthetic", "galaxy.n_stars": 77, "devices": devices}
         found.append(run(load_config(config(), overrides=galaxy), path))
-        files.append(read_cube(path))
+        files.append(load_cube(path))
     for one, other in (found, files, (found[0], files[1])):
         assert relative_difference(one.flux, other.flux) < 1e-6
         np.testing.assert_array_equal(one.mask, other.mask)

@@ -277,7 +277,9 @@ def test_pointings_that_cannot_be_used(pointings, words):
 
 
 def test_settings_survive_yaml(tmp_path):
-    config = load_config(settings(pointings=FIELDS, field_angle="0.5 rad", mosaic=False))
+    config = load_config(
+        settings(pointings=FIELDS, field_angle="0.5 rad", mosaic=False), overrides={"output.configuration": "again"}
+    )
     (tmp_path / "again.yaml").write_text(config.to_yaml())
     assert load_config(tmp_path / "again.yaml") == config
 

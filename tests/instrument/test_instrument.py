@@ -299,7 +299,7 @@ def test_a_section_with_a_name_of_its_own(tmp_path):
 def test_a_record_needs_no_file(tmp_path):
     path = write(tmp_path, "mine.yaml", "based_on: muse_nfm\nfov: 1 arcsec\n")
     source = {"observation": {"redshift": 0.1}, "instrument": {"name": path}}
-    config = load_config(source)
+    config = load_config(source, overrides={"output.configuration": "record"})
     Path(path).unlink()
     again = write(tmp_path, "record.yaml", config.to_yaml())
     assert load_config(again) == config

@@ -329,7 +329,7 @@ def test_ctrl_c_while_packages_are_imported_ends_in_one_line(seconds):
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     script += "import rubix_like_command as own; print('begun', flush=True); raise SystemExit(own.main())"
     process = subprocess.Popen(
-        [sys.executable, "-c", script, "list", "instruments"],
+        [sys.executable, "-c", script, "check", "quickstart"],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """The command `rubix-like new`: a configuration with comments, for an instrument and a galaxy."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -104,9 +105,9 @@ def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
         instrument=instrument,
         telescope=preset.telescope or "preset",
         field=_field_line(preset),
-        cube=f"{path.stem}.fits",
+        cube=json.dumps(f"{path.stem}.fits"),
     )
-    return head + _GALAXIES[is_synthetic].format(path=galaxy, found=found) + rest
+    return head + _GALAXIES[is_synthetic].format(path=json.dumps(galaxy), found=found) + rest
 
 
 def _field_line(preset: InstrumentSettings) -> str:

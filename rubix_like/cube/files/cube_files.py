@@ -53,7 +53,7 @@ def write_cube(
     return path
 
 
-def read_cube(path: str | Path) -> Cube:
+def load_cube(path: str | Path) -> Cube:
     """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5, Zarr or Parquet.
 
     FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. Raises

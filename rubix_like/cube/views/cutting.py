@@ -29,7 +29,7 @@ def cut_cube(
     if size is None and (at is not None or offset is not None):
         raise ValueError("cut: expected the size of the box beside its place, got none; e.g. size='2 arcsec'")
     if wavelength is not None:
-        cube = _cut_bins(cube, np.flatnonzero(bins_within(cube, wavelength)))
+        cube = _cut_bins(cube, np.flatnonzero(bins_within(cube, wavelength, "wavelength")))
     return cube if size is None else _cut_spaxels(cube, *_box(cube, at, offset, size))
 
 

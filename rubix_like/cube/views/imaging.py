@@ -55,19 +55,20 @@ def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
     return Quantity(np.where(count > 0, total / np.maximum(count, 1), np.nan), CUBE_FLUX_UNIT / units.AA)
 
 
-def bins_within(cube: Cube, band: Sequence[Any]) -> Bool[ndarray, " wave"]:
-    """The bins whose centres lie in (lowest, highest), each with a unit or in Angstrom; raises ValueError for none."""
+def bins_within(cube: Cube, band: Sequence[Any], name: str = "band") -> Bool[ndarray, " wave"]:
+    """The bins whose centres lie in (lowest, highest), each with a unit or in Angstrom; raises ValueError, which calls
+    them `name`, for none."""
     if len(band) != 2:
-        raise ValueError(f"band: expected (lowest, highest), each with a unit or in Angstrom, got {band!r}")
+        raise ValueError(f"{name}: expected (lowest, highest), each with a unit or in Angstrom, got {band!r}")
     try:
         low, high = (parse_quantity(end, "Angstrom") for end in band)
     except ValueError as error:
-        raise ValueError(f"band: {error}") from error
+        raise ValueError(f"{name}: {error}") from error
     inside = (cube.wavelength >= low) & (cube.wavelength <= high)
     if not inside.any():
         edges = cube.wave_edges
         raise ValueError(
-            f"band: expected one with the centre of a bin, from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom "
+            f"{name}: expected one with the centre of a bin, from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom "
             f"({cube.medium}) in bins of {np.diff(edges).max():.3g}, got {low:g} to {high:g}"
         )
     return inside

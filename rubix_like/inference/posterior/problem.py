@@ -324,7 +324,7 @@ def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunCon
 def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:
     """Both with the widest PSF of its prior, where its width is free: the margin is made for it, the cells for the
     PSF of the configuration. A PSF that follows wavelength is planned for all widths (and beta) of the priors."""
-    psf, change = config.instrument.psf, USUAL_CHANGE
+    given, psf, change = config, config.instrument.psf, USUAL_CHANGE
     if psf is None:
         return config, resolved
     for name, unit, value in (("instrument.psf.fwhm", "arcsec", psf.fwhm), ("instrument.psf.beta", "", psf.beta)):
@@ -332,11 +332,12 @@ def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings)
             continue
         prior = read_prior(name, settings.free[name], unit)
         low, high = (float(np.max(prior.value(np.asarray(latent)))) for latent in (-_WIDEST, _WIDEST))
-        change = max(change, min(1.0 - low / high, _LARGEST_CHANGE))
+        from_one = float(name.endswith(".beta"))  # a Moffat's wings follow beta - 1
+        change = max(change, min(1.0 - (low - from_one) / (high - from_one), _LARGEST_CHANGE))
         if name.endswith(".fwhm"):
             overrides: dict[str, Any] = {name: np.full(np.shape(value), high).tolist()}
             config = load_config(config, overrides=overrides | {"engine.oversampling": resolved.painting.cells})
-    if change == USUAL_CHANGE:
+    if config is given and change == USUAL_CHANGE:
         return config, resolved
     instrument = Instrument.build(config.instrument, resolved.painting, change)
     return config, dataclasses.replace(resolved, instrument=instrument)

@@ -69,8 +69,10 @@ def stated() -> dict[str, Any]:
 
 def check_stated(known: Mapping[str, Any]) -> None:
     """Raise ValueError for files that are no simulations, or another version's."""
-    if known.get("format") != SIMULATIONS or known.get("layout") != LAYOUT:
+    if known.get("format") != SIMULATIONS:
         raise ValueError(f"its 'format' is {known.get('format')!r}, not {SIMULATIONS!r}")
+    if known.get("layout") != LAYOUT:
+        raise ValueError(f"its layout is {known.get('layout')!r}, that of another version, not {LAYOUT!r}")
 
 
 def kept_cubes(made: Simulations) -> dict[str, ndarray]:

@@ -40,7 +40,7 @@ MAPS: str = "rubix_like maps"
 """Kinds that are in FITS only: cubes in other layouts, and maps."""
 
 CONFIGURATION_CARD: str = "CONFNAME"
-"""The name of the configuration of a run, in HDF5 and Zarr the attribute `configuration`."""
+"""The name of the configuration of a run, in HDF5, Zarr and Parquet the attribute `configuration`."""
 
 LAYOUT_CARD: str = "LAYOUT"
 MAPS_CARD: str = "NFILTER"
@@ -54,6 +54,7 @@ OPENED_BY: Mapping[str, tuple[str, str]] = {
     FIT: ("the result of a fit", "rl.FitResult.read({path!r})"),
     SAMPLES: ("the result of a sampling", "rl.SampleResult.read({path!r})"),
     SIMULATIONS: ("a file of simulations", "rl.load_simulations of its folder"),
+    SIMULATION_SET: ("a training set", "rl.load_simulations({path!r})"),
     LIBRARY: ("an SSP library", "rl.load_ssp({path!r}), or ssp.library"),
     NEBULAR: ("a table of nebular lines", "rl.load_nebular({path!r}), or nebular.table"),
 }
