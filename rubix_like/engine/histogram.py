@@ -55,6 +55,7 @@ def template_histogram(
     around it; the shares are >= 0 and sum to its amount. Velocities beyond `nodes.limit` are left out.
     """
     n_row = spaxels[1] * nodes.n_node
+    axes, nodes, spaxels = _beside((axes, nodes, spaxels), particles)
 
     def factors_of(view: View) -> Factors:
         row, share, node_weight = _rows(view, nodes, spaxels)
@@ -85,6 +86,7 @@ def template_slopes(
     The backward pass looks up 4 numbers for each particle, spaxel and template around it, and is all of vectors over
     particles. Sums of derivatives in forward mode are kept in two levels (`accumulate`) where there are many.
     """
+    axes, nodes, spaxels = _beside((axes, nodes, spaxels), particles)
     n_row, see = spaxels[1] * nodes.n_node, _seen_by(look, nodes, spaxels, at_once.added)
 
     def terms(view: View) -> tuple[Int[Array, "number share"], Float[Array, "number share"]]:
@@ -122,6 +124,8 @@ def coefficient_histogram(
     The same as the product of `template_histogram` with them, without an array that holds every template for every
     spaxel: for few particles, or many spaxels.
     """
+
+    axes, nodes, spaxels, coefficients = _beside((axes, nodes, spaxels, coefficients), particles)
 
     def factors_of(view: View) -> Factors:
         row, *weights = _rows(view, nodes, spaxels)
@@ -177,6 +181,15 @@ def _only_slopes(value: Array) -> Array:
 @_only_slopes.defjvp
 def _slopes(value: tuple[Array], slope: tuple[Array]) -> tuple[Array, Array]:
     return _only_slopes(*value), *slope
+
+
+def _beside(tables: Any, particles: Any) -> Any:
+    """What is the same on all devices, marked as if it differed as the particles do.
+
+    `jax.vmap` turns the choice whether a piece is added into one of numbers, and these then differ from device to device.
+    """
+    arrays, others = eqx.partition(tables, eqx.is_array)
+    return eqx.combine(varying(arrays, particles), others)
 
 
 def _seen_by(

@@ -76,7 +76,7 @@ def make_figure(cube: Cube, spaxels: tuple[Spaxel, ...] = (), band: Band | None 
 
 
 def _main_maps(cube: Cube) -> tuple[SkyImage, ...]:
-    """The maps with short names, as far as the run made them."""
+    """The maps with short names."""
     found = [(name, map_of(cube, name)) for name in SHORT_NAMES]
     kinds: Mapping[str, Any] = {"velocity": "velocity"}
     return tuple(

@@ -316,3 +316,15 @@ def test_slopes_by_template_forwards_backwards_at_once_and_on_devices():
     alone, shared = (jax.tree.leaves(slopes(particles, weight, BOTH, n_devices=n)) for n in (1, 4))
     for one, other in zip(shared, alone, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("ranked", [False, True, BOTH])
+def test_two_galaxies_at_once_in_pieces_on_two_devices(ranked):
+    """Under `jax.vmap` pieces are chosen from, not passed over: the sums of each galaxy are those of it alone."""
+    one, other = (as_device_arrays(points(60, seed=seed)) for seed in (11, 12))
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), one, other)
+    found, _ = jax.jit(jax.vmap(lambda own: summed(own, chunk=16, ranked=ranked, n_devices=2)))(both)
+    for own, galaxy in zip(found, (one, other), strict=True):
+        expected, _ = summed(galaxy, chunk=16, ranked=ranked, n_devices=2)
+        np.testing.assert_allclose(own, expected, rtol=0, atol=1e-12 * np.abs(np.asarray(expected)).max())
