@@ -186,7 +186,7 @@ def _slopes(value: tuple[Array], slope: tuple[Array]) -> tuple[Array, Array]:
 def _beside(tables: Any, particles: Any) -> Any:
     """What is the same on all devices, marked as if it differed as the particles do.
 
-    `jax.vmap` turns the choice whether a piece is added into one of numbers, and these then differ from device to device.
+    `jax.vmap` turns the choice whether a piece is added into one of numbers, which then differ from device to device.
     """
     arrays, others = eqx.partition(tables, eqx.is_array)
     return eqx.combine(varying(arrays, particles), others)
