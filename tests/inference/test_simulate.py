@@ -410,15 +410,37 @@ def test_a_fit_has_no_noise_to_free():
         read_request(settings(), "cube.fits", {"noise.signal_to_noise": {"uniform": [1, 2]}}, None, {})
 
 
-@pytest.mark.slow(3)
-def test_dust_of_the_particles_and_no_scale_of_the_noise():
-    """As a pipeline with dust in the gas; the noise of a fit has a scale, that of a simulation its own level."""
-    dusty = settings(
+def dusty_settings(**sections):
+    """With dust in the gas, without noise."""
+    return settings(
         galaxy={"reader": "synthetic", "n_stars": 40, "n_gas": 30},
         dust={"kind": "particles", "cells": 16, "cold": None},
         noise=None,
-        fit={"noise_scale": {"log_normal": [1, 0.3]}},
+        **sections,
     )
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("devices", [1, 2])
+def test_vmap_over_galaxies_with_dust(devices):
+    config = load_config(dusty_settings())
+    galaxy = load_galaxy(config)
+    built = Pipeline.from_config(config, galaxy, mesh=make_mesh(devices))
+    dimmer = jnp.asarray([1.0, 0.5])
+    stack = jax.vmap(lambda factor: jax.tree.map(lambda leaf: leaf * factor.astype(leaf.dtype), galaxy.gas))(dimmer)
+    found = jax.jit(jax.vmap(lambda gas: built(eqx.tree_at(lambda own: own.gas, galaxy, gas)).flux))(stack)
+    expected = np.stack([built(eqx.tree_at(lambda own: own.gas, galaxy, own)).flux for own in _each(stack)])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * expected.max())
+
+
+def _each(stack):
+    return [jax.tree.map(lambda leaf, number=number: leaf[number], stack) for number in range(2)]
+
+
+@pytest.mark.slow(3)
+def test_dust_of_the_particles_and_no_scale_of_the_noise():
+    """As a pipeline with dust in the gas; the noise of a fit has a scale, that of a simulation its own level."""
+    dusty = dusty_settings(fit={"noise_scale": {"log_normal": [1, 0.3]}})
     found = simulate(dusty, priors={"dust.opacity": {"uniform": [2, 8]}}, n=2, seed=4, particles="same")
     assert list(found.parameters) == ["dust.opacity"]
     for number in range(2):

@@ -91,6 +91,15 @@ def varying(tree: Any, *like: Any) -> Any:
     return jax.tree.map(mark, tree)
 
 
+def varying_arrays(tables: Any, *like: Any) -> Any:
+    """The same for a tree that holds more than arrays: what a `lax.cond` over parts of `like` reads.
+
+    `jax.vmap` turns such a choice into one of numbers, which then differ from device to device.
+    """
+    arrays, others = eqx.partition(tables, eqx.is_array)
+    return eqx.combine(varying(arrays, *like), others)
+
+
 def _varies(leaf: Any) -> frozenset[str]:
     """Mesh axes along which an array differs from device to device."""
     return jax.typeof(leaf).manual_axis_type.varying
