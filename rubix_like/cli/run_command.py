@@ -63,8 +63,7 @@ def _progress(team: AbstractProcessGroup) -> Progress:
 def run_cube(options: argparse.Namespace) -> int:
     """`rubix-like run`; returns the exit code."""
     if options.catalogue is not None:
-        if read_launch(options) is not None:
-            raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
+        _refuse_distributed(options)
         if options.overwrite:
             raise ConfigError("--overwrite: expected no --catalogue; to make its entries again: --redo")
         return run_listed(options)
@@ -74,6 +73,12 @@ def run_cube(options: argparse.Namespace) -> int:
         if team.number == 0:
             print(*lines, sep="\n")
     return 0
+
+
+def _refuse_distributed(options: argparse.Namespace) -> None:
+    """Raise ConfigError where a catalogue is given to one of several processes."""
+    if read_launch(options) is not None:
+        raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
 
 
 def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> list[str]:
@@ -116,6 +121,7 @@ def _check_picture(path: Path, read: Iterable[Named]) -> None:
 def check_cube(options: argparse.Namespace) -> None:
     """`rubix-like check`."""
     if options.catalogue is not None:
+        _refuse_distributed(options)
         check_listed(options)
         return
     if options.views is not None:

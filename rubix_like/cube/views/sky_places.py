@@ -49,10 +49,15 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
 
 
 def _as_coordinates(at: Place) -> SkyCoord:
-    if isinstance(at, SkyCoord):
-        return at
     if isinstance(at, str):
-        return SkyCoord(at)
+        try:
+            at = SkyCoord(at)
+        except ValueError as error:
+            raise ValueError(f"at: expected a text such as '10h00m00s +02d00m00s', got {at!r} ({error})") from error
+    if isinstance(at, SkyCoord):
+        if not at.isscalar:
+            raise ValueError(f"at: expected one place, got a SkyCoord of shape {at.shape}; take one of them, as at[0]")
+        return at
     ra, dec = _pair("at", at, "deg", "(RA, Dec)")
     return SkyCoord(ra, dec, unit="deg")
 
