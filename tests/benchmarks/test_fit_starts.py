@@ -4,8 +4,8 @@ import fit_starts
 import pytest
 
 
-@pytest.mark.slow(20)
-@pytest.mark.parametrize("setup", ["20 deg, S/N 50", pytest.param("55 deg, S/N 30", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("setup", ["20 deg, S/N 50", "55 deg, S/N 30"])
 def test_fits_reach_the_best_place_and_say_that_they_have_converged(setup):
     """Seed 1 is that of the packaged configuration: all of its starts end there."""
     before = fit_starts.compiled()

@@ -297,7 +297,7 @@ def test_gradient_with_64_bit_numbers_off(ranked):
         np.testing.assert_array_equal(one[gone], 0.0)
 
 
-@pytest.mark.slow(15)
+@pytest.mark.long
 def test_slopes_by_template_forwards_backwards_at_once_and_on_devices():
     """Slopes along a direction, of two galaxies at once, on four devices, and the slope of a slope, are those of the
     sums of coefficients."""

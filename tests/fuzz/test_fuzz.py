@@ -13,7 +13,7 @@ RUN = Path(__file__).resolve().parent / "run.py"
 
 @pytest.mark.parametrize(
     ("count", "commands"),
-    [pytest.param(5, 1, marks=pytest.mark.slow(60)), pytest.param(200, 5, marks=pytest.mark.long)],
+    [pytest.param(8, 1, marks=pytest.mark.slow(80)), pytest.param(200, 5, marks=pytest.mark.long)],
 )
 def test_damaged_files_of_every_kind_are_refused_or_read(count, commands):
     words = [sys.executable, str(RUN), "--count", str(count), "--commands", str(commands)]

@@ -86,7 +86,7 @@ def gradient_of(posterior, latent):
     return jax.grad(posterior.loss)(latent)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_shift_leads_to_where_the_loss_with_all_other_draws_at_once_is_lowest():
     """300 stars against 2400 of one scrambled sequence, computed 300 at a time and, to compare, as one galaxy."""
     posterior, begin = problem().posterior, jnp.zeros(5)

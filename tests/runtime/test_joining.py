@@ -236,7 +236,7 @@ def test_a_full_disk_in_process_0_ends_the_run_everywhere(together):
     assert [path.name for path in folder.iterdir() if "full" in path.name] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_processes_than_stars(tmp_path):
     write_snapshot(tmp_path / "snapshot.hdf5", 2)
     finish(start("few", tmp_path, 3), tmp_path)
