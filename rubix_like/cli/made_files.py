@@ -69,7 +69,7 @@ def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> No
 
 def _cube(path: Path) -> MadeFile:
     cube = rl.Cube.read(path)
-    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    notes = [f"Note: {note}" for note in cube.meta.notes]
     _, *lines = found_at(_SUMMARY_LINES)(cube, path, {})
     maps = beside(path, "_maps.fits")
     there = {"maps": maps.name if maps.is_file() else f"none beside it ({maps.name})"}

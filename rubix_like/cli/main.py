@@ -170,7 +170,7 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
         found_at(_COMPLETE)(parser)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        hint = hint_for_words(unknown, options.usage(), takes_settings="set" in vars(options))
+        hint = hint_for_words(unknown, options.usage(), options.command if "set" in vars(options) else None)
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return options
 
@@ -194,5 +194,5 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add(commands, name: str, command: Command) -> None:
     parser = commands.add_parser(name, help=command.text, description=command.text)
-    parser.set_defaults(function=command.function, usage=parser.format_usage)
+    parser.set_defaults(function=command.function, usage=parser.format_usage, command=name)
     command.add_options(parser)

@@ -48,6 +48,11 @@ class Meta(Mapping[str, MetaValue]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Meta) and self._typed() == other._typed()
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the run noted, as its header keeps it (`note_1` ...)."""
+        return tuple(str(value) for key, value in self.items() if key.startswith("note_"))
+
     def __repr__(self) -> str:
         shown = (
             f"{key!r}: {_first_line(value) if isinstance(value, str) else repr(value)}" for key, value in self.items()

@@ -29,7 +29,7 @@ from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap
 from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, varying
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, where_wanted
 
 _PIECES = 4
 """Pieces, at most, of as many particles as a processor's cache has room for."""
@@ -290,11 +290,7 @@ class BasisPainter(AbstractPainter):
         def paint(chosen: Any) -> Any:
             return painter.paint(look, chosen, grid, chunk)[0]  # they are in the counters already
 
-        def nothing(chosen: Any) -> Any:
-            dark = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(paint, chosen))
-            return varying(dark, chosen, painter)
-
-        return lax.cond(number > 0, paint, nothing, chosen), number
+        return where_wanted(number > 0, paint, chosen, painter), number
 
     def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
         """The particles beyond the nodes, in `capacity` places, and how many there are."""

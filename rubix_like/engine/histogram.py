@@ -19,7 +19,7 @@ from rubix_like.engine.painter import Look, View
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying, varying_arrays
+from rubix_like.runtime.mesh.mesh import varying
 
 _ONE_LEVEL = 1 << 21
 """Particles, at most, whose derivatives are summed in one level: a cell gets about one of them."""
@@ -55,7 +55,7 @@ def template_histogram(
     around it; the shares are >= 0 and sum to its amount. Velocities beyond `nodes.limit` are left out.
     """
     n_row = spaxels[1] * nodes.n_node
-    axes, nodes, spaxels = varying_arrays((axes, nodes, spaxels), particles)
+    axes, nodes, spaxels = varying((axes, nodes, spaxels), particles)
 
     def factors_of(view: View) -> Factors:
         row, share, node_weight = _rows(view, nodes, spaxels)
@@ -86,7 +86,7 @@ def template_slopes(
     The backward pass looks up 4 numbers for each particle, spaxel and template around it, and is all of vectors over
     particles. Sums of derivatives in forward mode are kept in two levels (`accumulate`) where there are many.
     """
-    axes, nodes, spaxels = varying_arrays((axes, nodes, spaxels), particles)
+    axes, nodes, spaxels = varying((axes, nodes, spaxels), particles)
     n_row, see = spaxels[1] * nodes.n_node, _seen_by(look, nodes, spaxels, at_once.added)
 
     def terms(view: View) -> tuple[Int[Array, "number share"], Float[Array, "number share"]]:
@@ -125,7 +125,7 @@ def coefficient_histogram(
     spaxel: for few particles, or many spaxels.
     """
 
-    axes, nodes, spaxels, coefficients = varying_arrays((axes, nodes, spaxels, coefficients), particles)
+    axes, nodes, spaxels, coefficients = varying((axes, nodes, spaxels, coefficients), particles)
 
     def factors_of(view: View) -> Factors:
         row, *weights = _rows(view, nodes, spaxels)

@@ -1,7 +1,7 @@
 """How a source is painted: its line spread, method, velocities, and which bins it covers."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from jaxtyping import Bool
 from numpy import ndarray
@@ -13,6 +13,7 @@ from rubix_like.engine.spaxels import CORNERS
 from rubix_like.engine.spectra.basis_size import basis_size
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread, rest_window
+from rubix_like.instrument.psf import PSF
 from rubix_like.instrument.response import n_fine_bins
 from rubix_like.physics.templates import Templates
 
@@ -128,15 +129,18 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
         n_rest=on_bins.n_rest,
         n_reached=on_bins.n_reached,
         n_seen=instrument.footprint.n_element if acts_early else n_layer * painted,
-        psf="none"
-        if psf is None or not acts_early
-        else "bands"
-        if psf.is_separable
-        else "image"
-        if is_one
-        else "terms",
+        psf=_psf_kind(psf if acts_early else None, is_one=is_one),
         is_wide=setup.config.engine.precision == "float64",
     )
+
+
+def _psf_kind(psf: PSF | None, *, is_one: bool) -> Literal["none", "bands", "image", "terms"]:
+    """How a PSF that acts before projection is applied; `is_one`: the same at all wavelengths."""
+    if psf is None:
+        return "none"
+    if psf.is_separable:
+        return "bands"
+    return "image" if is_one else "terms"
 
 
 class MethodChoice(NamedTuple):

@@ -340,15 +340,15 @@ def _product_images(
     return jnp.concatenate([images, *lines, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 
 
-Maps = list[Spatial | WavelengthSpatial]
+_SpatialMaps = list[Spatial | WavelengthSpatial]
 
 
 def leading_spatial(
     stages: tuple[AbstractCubeStage, ...], parameters: Parameters
-) -> tuple[Maps, list[tuple[AbstractCubeStage, int]]]:
+) -> tuple[_SpatialMaps, list[tuple[AbstractCubeStage, int]]]:
     """The maps of images at the head of the list, at most one of which depends on wavelength; the other stages and
     their numbers."""
-    early: Maps = []
+    early: _SpatialMaps = []
     for stage in stages:
         spatial = stage.spatial(parameters)
         if spatial is None or (isinstance(spatial, WavelengthSpatial) and _by_wavelength(early) is not None):
@@ -357,11 +357,11 @@ def leading_spatial(
     return early, [(stage, number) for number, stage in enumerate(stages)][len(early) :]
 
 
-def _by_wavelength(maps: Maps) -> WavelengthSpatial | None:
+def _by_wavelength(maps: _SpatialMaps) -> WavelengthSpatial | None:
     return next((own for own in maps if isinstance(own, WavelengthSpatial)), None)
 
 
-def _seen(grid: SpaxelGrid, maps: Maps) -> Images:
+def _seen(grid: SpaxelGrid, maps: _SpatialMaps) -> Images:
     """What is seen of painted columns: through these maps, one after the other."""
 
     def through(chosen: Callable[[WavelengthSpatial], Spatial]) -> Callable[[Array], Array]:

@@ -1,7 +1,6 @@
 """Figures of a cube (white light, narrow band, maps, spectra of chosen spaxels) or of maps alone (`plots` extra)."""
 
 import io
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from rubix_like.plots.style import (
 )
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
+from rubix_like.runtime.progress import ipython_shell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,7 @@ def _main_maps(cube: Cube) -> tuple[SkyImage, ...]:
 
 def _show_in_notebooks(kind: "type[Figure]") -> None:
     """Have IPython show figures that pyplot did not make; nothing elsewhere, or where it does."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = ipython_shell()
     formatters = {} if shell is None else shell.display_formatter.formatters
     if "image/png" in formatters and kind not in formatters["image/png"]:
         formatters["image/png"].for_type(kind, _png_of)

@@ -261,7 +261,7 @@ def _facts(cube: Cube) -> str:
     """The run as rows of a table, escaped."""
     rows: list[tuple[str, str, Any]] = [("numbers of this page", "", _rounding(cube))]
     rows += [(key.replace("_", " "), comment, cube.meta.get(key)) for _, key, comment in META_CARDS]
-    rows += [("note", "", value) for key, value in cube.meta.items() if key.startswith("note_")]
+    rows += [("note", "", note) for note in cube.meta.notes]
     return "".join(
         f"<tr><th scope=row>{html.escape(name)}</th><td>{html.escape(str(value))}</td>"
         f"<td>{html.escape(comment)}</td></tr>"

@@ -81,7 +81,7 @@ def closing_lines(
 ) -> list[str]:
     """All that a run says at its end: (what, where) of the files beside the cube, the summary, the notes."""
     written = [f"{what} written to {other}" for what, other in others]
-    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    notes = [f"Note: {note}" for note in cube.meta.notes]
     return [*written, *summary_lines(cube, path, timings, layout, sums), *notes]
 
 

@@ -141,5 +141,9 @@ def progress_here(quiet: bool | None = None) -> Progress:
 
 def in_notebook() -> bool:
     """Whether this is the kernel of a notebook."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    return getattr(ipython_shell(), "kernel", None) is not None
+
+
+def ipython_shell() -> Any:
+    """The shell of IPython that this runs in; None elsewhere, and where IPython is not imported."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

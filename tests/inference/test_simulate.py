@@ -21,7 +21,8 @@ from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.inference.request import read_request
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
-from rubix_like.inference.simulation.simulation_files import MANIFEST, open_folder, shard_path, write_shard
+from rubix_like.inference.simulation.simulation_files import open_folder, shard_path, write_shard
+from rubix_like.runtime.files.writers import SET_FILE
 from rubix_like.runtime.mesh.mesh import pad_on_host
 from rubix_like.runtime.progress import Progress
 
@@ -280,7 +281,7 @@ def test_a_manifest_that_is_none(tmp_path):
     with pytest.raises(FileNotFoundError, match="no simulations in"):
         load_simulations(tmp_path)
     for text in ("", "{}", "[]", json.dumps({"format": "rubix_like simulations", "layout": 1, "n": -1})):
-        (tmp_path / MANIFEST).write_text(text)
+        (tmp_path / SET_FILE).write_text(text)
         with pytest.raises(ValueError, match="does not describe simulations"):
             load_simulations(tmp_path)
 

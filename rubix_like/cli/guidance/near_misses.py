@@ -32,13 +32,13 @@ def hint_for_choice(message: str) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def hint_for_words(words: Sequence[str], usage: str, *, takes_settings: bool) -> str:
+def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str:
     """What words may mean that a command does not know, which describes itself by `usage`: an option of it, or, where
     it takes settings, one of these; empty where nothing is near."""
     hints = []
     for word, value in _pairs(words):
         name = word.lstrip("-")
-        keys = _keys(name, usage) if takes_settings else []
+        keys = [] if section is None else _keys(name, section)
         options = nearest_words(name, re.findall(r"--([a-z-]+)", usage), 1) if word.startswith("--") else []
         if options and not (keys and _likeness(name, keys[0].rpartition(".")[2]) >= _likeness(name, options[0])):
             hints.append(f"--{options[0]}")
@@ -59,12 +59,12 @@ def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _keys(word: str, usage: str) -> list[str]:
+def _keys(word: str, section: str) -> list[str]:
     """The settings that a word may stand for; that of the command's own section alone, where it has such a one."""
     if word in _PATH:
         return [_PATH[word]]
     keys = found_at(_KEYS_NEAR)(word, found_at(_MODEL))
-    return [key for key in keys if f" {key.partition('.')[0]} [" in usage] or keys[:_MOST]
+    return [key for key in keys if key.startswith(f"{section}.")] or keys[:_MOST]
 
 
 def _likeness(word: str, other: str) -> float:

@@ -59,14 +59,19 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     for block in cube.blocks(whole_rows=True):
         for name in voxel_dtypes(cube):
             group[name][block.rows, :, block.bins] = getattr(block, name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this is an addition to format 3; xarray looks for it
-        zarr.consolidate_metadata(group.store)
+    consolidate(group)
 
 
-def import_zarr() -> Any:
+def import_zarr(purpose: str = "a cube in Zarr") -> Any:
     """The package; raises ConfigError, with the remedy, where it is not installed."""
-    return import_optional("zarr", "a cube in Zarr")
+    return import_optional("zarr", purpose)
+
+
+def consolidate(group: Any) -> None:
+    """Put the description of all arrays at the store's head, where xarray looks for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is an addition to format 3
+        import_zarr().consolidate_metadata(group.store)
 
 
 def _codecs(zarr: Any, packing: Packing) -> tuple[Any, ...]:

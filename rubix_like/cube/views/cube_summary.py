@@ -58,7 +58,7 @@ def cube_html(cube: Cube) -> str:
         *([("maps", "yes: cube.map('velocity')")] if cube.maps is not None else []),
         *((words, str(cube.meta[key])) for key, words in _MADE_OF.items() if cube.meta.get(key) not in (None, "")),
     ]
-    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    notes = [f"Note: {note}" for note in cube.meta.notes]
     picture = None if is_traced or cube.flux.nbytes > _MOST_BYTES else light_png(cube)
     return html_table("Cube", rows, notes=notes, picture=picture)
 

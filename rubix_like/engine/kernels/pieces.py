@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from rubix_like.runtime.mesh.mesh import varying
+from rubix_like.runtime.mesh.mesh import where_wanted
 
 _BLOCK = 64
 
@@ -55,14 +55,10 @@ class Pieces(eqx.Module):
         if self.filled is None:
             return jax.tree.map(lambda leaf: leaf[None], terms(self.particles))
 
-        def zeros(own: Any) -> Any:
-            shapes = jax.eval_shape(terms, own)
-            return varying(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), own)
-
         @jax.checkpoint
         def step(_: None, one: tuple[Any, Any]) -> tuple[None, Any]:
             own, filled = one
-            return None, lax.cond(filled, terms, zeros, own)
+            return None, where_wanted(filled, terms, own)
 
         return lax.scan(step, None, (self.particles, self.filled))[1]
 

@@ -23,7 +23,7 @@ from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying, varying_arrays
+from rubix_like.runtime.mesh.mesh import varying
 
 _SHARES_AT_ONCE = 1 << 20
 """Shares of particles in spaxels that are sorted at once."""
@@ -181,7 +181,7 @@ def _added(
 ) -> Float[Array, "cell width rank"]:
     """`total` with all tiles added, some at a time; steps without any share cost nothing."""
 
-    axes, coefficients, colours = varying_arrays((axes, coefficients, colours), tiles)
+    axes, coefficients, colours = varying((axes, coefficients, colours), tiles)
 
     def add(total: Float[Array, "cell width rank"], one: tuple[Shares, Any]) -> Float[Array, "cell width rank"]:
         shares, cell = one

@@ -27,8 +27,6 @@ from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import counted, format_bytes, reason_of
 
-MANIFEST: str = SET_FILE
-
 _LARGEST_MANIFEST = 10**7
 
 FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR, "parquet": PARQUET}
@@ -62,16 +60,16 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Write it into its folder, whole or not at all."""
         known = {"format": SIMULATIONS, "layout": LAYOUT, "creator": CREATOR, "date": date_words()}
-        with replacing(folder / MANIFEST) as temporary:
+        with replacing(folder / SET_FILE) as temporary:
             temporary.write_text(json.dumps(known | vars(self), indent=1), encoding="utf-8")
 
     @staticmethod
     def read(folder: Path) -> "Manifest":
         """That of a folder; FileNotFoundError where there is none, ValueError for one that cannot be read."""
-        path = folder / MANIFEST
+        path = folder / SET_FILE
         if not path.is_file():
             raise FileNotFoundError(
-                f"no simulations in {folder}: it has no {MANIFEST}; check the path (simulate.output)"
+                f"no simulations in {folder}: it has no {SET_FILE}; check the path (simulate.output)"
             )
         try:
             if path.stat().st_size > _LARGEST_MANIFEST:
@@ -129,7 +127,7 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
 
 def _clear(folder: Path) -> None:
     """Remove the simulations of a folder, the manifest first."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+    (folder / SET_FILE).unlink(missing_ok=True)
     for own in FORMATS.values():
         for path in folder.glob(f"simulations_*{own.suffix}"):
             remove_output(path)
@@ -140,7 +138,7 @@ def _made_before(folder: Path, manifest: Manifest) -> Manifest | None:
     remedy = (
         "Write to another place (--output), or start anew with --restart (in Python resume=False), which replaces it"
     )
-    if not (folder / MANIFEST).exists():
+    if not (folder / SET_FILE).exists():
         if any(own for own in folder.iterdir() if not own.name.startswith(".")):
             raise ConfigError(
                 f"simulate.output: expected an empty folder, or one of simulations, got '{folder}' with other files; "
@@ -257,7 +255,7 @@ def describe_set(folder: Path) -> dict[str, str]:
     if drawn is not None and drawn.galaxy.any():
         found["galaxies"] = f"{drawn.galaxy.max() + 1}, in turn"
     found["files"] = f"{len(paths)} ({manifest.files}), {size}, {manifest.shard} simulations in each"
-    found["configuration"] = f"in {folder / MANIFEST}, as config"
+    found["configuration"] = f"in {folder / SET_FILE}, as config"
     return found
 
 

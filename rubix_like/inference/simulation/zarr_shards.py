@@ -3,13 +3,13 @@
 Every cube is a chunk with a checksum (CRC32C), and those of an array lie in one file.
 """
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from rubix_like.cube.files.zarr_cube import WAVE, consolidate, import_zarr
 from rubix_like.inference.simulation.shards import (
     CUBES,
     NUMBERS,
@@ -22,20 +22,13 @@ from rubix_like.inference.simulation.shards import (
 )
 from rubix_like.inference.simulation.simulations import Simulations
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX
-from rubix_like.runtime.optional_packages import import_optional
 
-_WAVE = "wave"
-"""Name of the coordinate along wavelength, which xarray knows by the name of its dimension."""
-
-_AXES = ("simulation", "y", "x", _WAVE)
-
-
-def _import_zarr() -> Any:
-    return import_optional("zarr", "simulate.files: zarr")
+_PURPOSE = "simulate.files: zarr"
+_AXES = ("simulation", "y", "x", WAVE)
 
 
 def _write(made: Simulations, of_set: SetDescription, path: Path) -> None:
-    zarr = _import_zarr()
+    zarr = import_zarr(_PURPOSE)
     path.unlink(missing_ok=True)  # an empty file that keeps the name
     known = {**stated(), "config": of_set.config, "parameters": list(made.parameters)}
     group = zarr.create_group(path, zarr_format=3, attributes=known)
@@ -59,17 +52,15 @@ def _write(made: Simulations, of_set: SetDescription, path: Path) -> None:
         own = of_set.parameters[name]
         axes = (_AXES[0], *(f"{name}_{axis}" for axis in range(1, values.ndim)))
         add(name, values, axes, own["unit"], own["meaning"])
-    add(_WAVE, made.wavelength, (_WAVE,), *SHARED["wavelength"])
+    add(WAVE, made.wavelength, (WAVE,), *SHARED["wavelength"])
     add("mask", made.mask, _AXES[1:], *SHARED["mask"])
     for name, values in kept_cubes(made).items():
         add(name, values, _AXES, *CUBES[name], chunks=(1, *values.shape[1:]), shards=values.shape)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this is an addition to format 3; xarray looks for it
-        zarr.consolidate_metadata(group.store)
+    consolidate(group)
 
 
 def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
-    group = _import_zarr().open_group(path, mode="r")
+    group = import_zarr(_PURPOSE).open_group(path, mode="r")
     check_stated(group.attrs)
     names = [str(name) for name in group.attrs["parameters"]]
     kept = [name for name in CUBES if cubes and name in group]
@@ -78,13 +69,13 @@ def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
         **arrays,
         parameters={name: np.asarray(group[name][rows]) for name in names},
         units={name: str(group[name].attrs["units"]) for name in names},
-        wavelength=np.asarray(group[_WAVE][...]),
+        wavelength=np.asarray(group[WAVE][...]),
         mask=np.asarray(group["mask"][...]),
     )
 
 
 def _numbers(path: Path) -> ndarray:
-    return np.asarray(_import_zarr().open_group(path, mode="r")["number"][...])
+    return np.asarray(import_zarr(_PURPOSE).open_group(path, mode="r")["number"][...])
 
 
 ZARR = ShardFormat(FOLDER_SUFFIX, _write, _read, _numbers, package="zarr")

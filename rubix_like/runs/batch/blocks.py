@@ -162,7 +162,7 @@ def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | 
     if picture is not None:
         save_quicklook(cube, picture)
     files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)
-    notes = [str(value) for key, value in cube.meta.items() if key.startswith("note_")]
+    notes = list(cube.meta.notes)
     return replace(record, status="done", files=files, measures=measured(cube), notes=notes)
 
 

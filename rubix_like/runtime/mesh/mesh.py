@@ -1,6 +1,6 @@
 """Particles on a mesh of devices: the mesh, the spec tree, padding, placement."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -78,26 +78,28 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def varying(tree: Any, *like: Any) -> Any:
-    """Arrays that are the same on all devices, as the start of a sum of what differs from one to the next.
+    """Arrays that are the same on all devices, as the start of a sum of what differs from one to the next, or as what a
+    `lax.cond` over such parts reads: `jax.vmap` turns its choice into one of numbers, which then differ.
 
     They are marked as different along every mesh axis along which an array of `like` is. Outside `jax.shard_map`
-    nothing differs.
+    nothing differs. What is no array stays as it is.
     """
     axes = [axis for axis in (DATA_AXIS, WAVE_AXIS) if any(axis in _varies(leaf) for leaf in jax.tree.leaves(like))]
 
     def mark(leaf: Any) -> Any:
         return lax.pcast(leaf, tuple(axis for axis in axes if axis not in _varies(leaf)), to="varying")
 
-    return jax.tree.map(mark, tree)
+    return jax.tree.map(lambda leaf: mark(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
-def varying_arrays(tables: Any, *like: Any) -> Any:
-    """The same for a tree that holds more than arrays: what a `lax.cond` over parts of `like` reads.
+def where_wanted(wanted: Any, function: Callable[[Any], Any], operand: Any, *like: Any) -> Any:
+    """`function(operand)` where `wanted`, else zeros of its shapes, which differ from device to device as `like`."""
 
-    `jax.vmap` turns such a choice into one of numbers, which then differ from device to device.
-    """
-    arrays, others = eqx.partition(tables, eqx.is_array)
-    return eqx.combine(varying(arrays, *like), others)
+    def zeros(operand: Any) -> Any:
+        shapes = jax.eval_shape(function, operand)
+        return varying(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), operand, *like)
+
+    return lax.cond(wanted, function, zeros, operand)
 
 
 def _varies(leaf: Any) -> frozenset[str]:
