@@ -12,9 +12,10 @@ from simulations_page import markdown_table
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.plug_ins import READERS
+from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.config.settings import sections_in
+from rubix_like.config.settings import described_settings, sections_in
 
 _SIGNS = {"gt": ">", "above": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
@@ -27,7 +28,7 @@ _WORDS = {bool: "true or false", int: "whole number", float: "number", str: "tex
 def configuration_reference() -> str:
     """Every section of a run: a heading, what it is for, and a row for each of its keys."""
     parts = []
-    for name, field in RunConfig.model_fields.items():
+    for name, field in described_settings(RunConfig).items():
         kinds = _sections_of(name, field)
         if kinds:
             parts += [_section(title, kind) for title, kind in kinds.items()]
@@ -37,7 +38,7 @@ def configuration_reference() -> str:
 def _overview() -> str:
     """The keys of the highest level."""
     rows = []
-    for name, field in RunConfig.model_fields.items():
+    for name, field in described_settings(RunConfig).items():
         kinds = _sections_of(name, field)
         text = meaning(field) or next((first_line(kind) for kind in kinds.values()), "")
         first = next(iter(kinds), None)
@@ -48,7 +49,12 @@ def _overview() -> str:
 def _sections_of(name: str, field: FieldInfo) -> dict[str, type[BaseModel]]:
     """Title -> settings of a section of a run; those of `galaxy` are the readers'."""
     if name == "galaxy":
-        return {f"galaxy, reader: {reader}": READERS.find(reader) for reader in reversed(READERS.builtin)}
+        readers = {f"galaxy, reader: {reader}": READERS.find(reader) for reader in reversed(READERS.builtin)}
+        return readers | {
+            f"galaxy.components, {section}, {own.key}: {kind}": own.registry.find(kind)
+            for section, own in SECTIONS.items()
+            for kind in own.registry.builtin
+        }
     found = list(dict.fromkeys(sections_in(field.annotation)))
     if len(found) == 1:
         return {name: found[0]}
@@ -68,7 +74,7 @@ def _keys(
     prefix: str, kind: type[BaseModel], known: dict[type[BaseModel], str]
 ) -> Iterator[tuple[str, FieldInfo, str | None]]:
     """Dotted keys of a section and of those below it, in their order; keys of one model are given once (`known`)."""
-    for key, field in kind.model_fields.items():
+    for key, field in described_settings(kind).items():
         name = prefix + key
         sections = dict.fromkeys(sections_in(field.annotation))
         others = [f"section, as `{known[section]}`" for section in sections if section in known]

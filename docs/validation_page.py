@@ -32,6 +32,12 @@ SUBJECTS: Mapping[str, tuple[str, str]] = {
         "PSF that follows wavelength",
         "scipy's convolution of every bin's image; a Moffat integrated over spaxels in numpy",
     ),
+    "test_psf_from_file": (
+        "PSF from images at several wavelengths",
+        "scipy's convolution of every bin's image; a fit of data that scipy convolved",
+    ),
+    "test_outliers": ("Stars beyond the velocity nodes", "method direct, the sum of all spectra"),
+    "test_reduced_coefficients": ("Coefficients of large fields", "method direct, the sum of all spectra"),
     "test_gaussian": ("Gaussians on a grid", "scipy's normal distribution"),
     "test_bspline": ("B-splines", "scipy's BSpline, CubicSpline and make_interp_spline"),
     "test_templates": ("Look-up between templates", "scipy's RegularGridInterpolator"),

@@ -30,7 +30,7 @@ from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.simulate import SimulateSettings
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.settings import AbstractSettings, described_settings
 from rubix_like.cube.files.maps_file import (
     CURVE_COLUMNS,
     DUST_EXTENSIONS,
@@ -57,7 +57,7 @@ def parameter_table() -> str:
 def synthetic_table() -> str:
     """The keys of the reader `synthetic`."""
     rows = []
-    for key, field in SyntheticReader.model_fields.items():
+    for key, field in described_settings(SyntheticReader).items():
         form = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         unit = next((own.unit for own in metadata_of(form) if isinstance(own, InUnit)), "")
         rows.append((f"`{key}`", unit, limits(form), default(field), meaning(field)))
@@ -207,7 +207,9 @@ def _extension_table(extensions: Iterable[tuple[str, str, str]]) -> str:
 
 def _key_table(kinds: Mapping[str, type[AbstractSettings]]) -> str:
     """The keys of sections, by their prefix, with defaults and meanings."""
-    fields = [(prefix + key, field) for prefix, kind in kinds.items() for key, field in kind.model_fields.items()]
+    fields = [
+        (prefix + key, field) for prefix, kind in kinds.items() for key, field in described_settings(kind).items()
+    ]
     rows = [(f"`{key}`", default(field), meaning(field)) for key, field in fields]
     return markdown_table(("key", "default", "meaning"), rows)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rubix_like.galaxy.synthetic import SyntheticGalaxy
     from rubix_like.galaxy.validation import validate
     from rubix_like.inference.fitting import fit
+    from rubix_like.inference.log_posterior import LogPosterior, log_posterior
     from rubix_like.inference.results.fit_result import FitResult
     from rubix_like.inference.results.sample_result import SampleResult
     from rubix_like.inference.sampling import sample
@@ -63,6 +64,7 @@ _PLACES: dict[str, str] = {
     "GalaxyInfo": "rubix_like.galaxy.particles:GalaxyInfo",
     "Gas": "rubix_like.galaxy.particles:Gas",
     "Instrument": "rubix_like.instrument.instrument:Instrument",
+    "LogPosterior": "rubix_like.inference.log_posterior:LogPosterior",
     "Maps": "rubix_like.cube.maps:Maps",
     "ObservedCube": "rubix_like.cube.observed.observed_cube:ObservedCube",
     "Parameters": "rubix_like.forward.parameters:Parameters",
@@ -98,6 +100,7 @@ _PLACES: dict[str, str] = {
     "load_nebular": "rubix_like.nebular.table_formats:load_nebular",
     "load_simulations": "rubix_like.inference.simulation.simulation_files:load_simulations",
     "load_ssp": "rubix_like.ssp.library:load_ssp",
+    "log_posterior": "rubix_like.inference.log_posterior:log_posterior",
     "make_mesh": "rubix_like.runtime.mesh.mesh:make_mesh",
     "make_mosaic": "rubix_like.cube.mosaic:make_mosaic",
     "open_galaxy": "rubix_like.readers.galaxy_loading:open_galaxy",
@@ -122,6 +125,7 @@ __all__ = [
     "GalaxyInfo",
     "Gas",
     "Instrument",
+    "LogPosterior",
     "Maps",
     "ObservedCube",
     "Parameters",
@@ -158,6 +162,7 @@ __all__ = [
     "load_nebular",
     "load_simulations",
     "load_ssp",
+    "log_posterior",
     "make_mesh",
     "make_mosaic",
     "open_galaxy",

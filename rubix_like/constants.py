@@ -17,6 +17,25 @@ ANGSTROM_PER_KM: float = 1e13
 CUBE_FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2
 """Unit of a line flux; a cube holds this per Angstrom."""
 
+COLUMN_UNITS: dict[str, str] = {
+    "position": "kpc",
+    "velocity": "km / s",
+    "mass": "Msun",
+    "initial_mass": "Msun",
+    "dust_mass": "Msun",
+    "smoothing_length": "kpc",
+    "density": "Msun / kpc3",
+    "temperature": "K",
+    "internal_energy": "km2 / s2",
+    "star_formation_rate": "Msun / yr",
+    "random_velocity": "km / s",
+    "east": "arcsec",
+    "north": "arcsec",
+    "tilt": "deg",
+    "twist": "deg",
+}
+"""Units of the columns of particles, inside and as they are read; others are pure numbers."""
+
 SOLAR_LUMINOSITY: float = float(constants.L_sun.to_value(units.erg / units.s))
 """erg/s (IAU 2015: 3.828e33)"""
 
@@ -47,3 +66,6 @@ FWHM_PER_SIGMA: float = float(np.sqrt(8 * np.log(2)))
 
 AB_ZERO_POINT: float = 3631e9
 """nJy of a source of AB magnitude 0 (Oke & Gunn 1983, ApJ 266, 713)."""
+
+GRAVITY: float = float(constants.G.to_value(units.kpc * units.km**2 / units.s**2 / units.Msun))
+"""kpc (km/s)^2 / Msun."""

@@ -1,24 +1,42 @@
-"""All that a plug-in imports: the classes to derive from, and what they are built with (docs/how-to-extend.md).
+"""What plug-ins import (docs/how-to-extend.md), and what scripts use beside the names of `rubix_like` itself.
 
 | to write | needs |
 |---|---|
 | a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
+| a kind of smooth component | `AbstractKind`, and `AbstractLight`, `AbstractHeight`, `AbstractRotation` ... |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField`; `Counted`, `SourceCounters` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a source behind dust of its own | `behind_dust`, and the coordinates `A_V` and `A_V_BIRTH` of its scene |
 | a source of lines | `AbstractSource`, `LineTemplates`, `plan_lines`, `build_line_painter`, `with_dispersion` |
-| a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `Spatial`, `per_bin`, ... |
+| a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `per_bin`, ... |
+| the PSF of its own that such a stage is | `Spatial`; `WavelengthSpatial` where it varies with wavelength |
 | a method of painting | `AbstractPainter` |
 | a deposit kernel | `AbstractDepositKernel`, `Factors` |
 | a layout of a cube's file | `FileLayout`, `FileFormat`, `Packing`, `WavelengthBins` |
 | an SSP format | `SourceFormat`, `SSPTable` |
 | a format of nebular tables | `SourceFormat`, `NebularTable` |
+| a model of a galaxy, for fits | `AbstractGalaxyModel`; from YAML also `AbstractModelReader` |
+| a prior by its quantile function | `AbstractQuantile` |
+| a distribution of errors, or residuals, of a likelihood | `AbstractErrorDistribution`, `AbstractResiduals` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
 | a sampler of another kind | `AbstractSampler`, `Sampled`, `Statistic` |
+| a dust curve | `DustCurve` |
 | an executor for catalogues | nothing: it is called with its words and the section `devices` |
 | an optional package | `import_optional` |
+
+Scripts, as the documentation shows them, use
+
+| for | |
+|---|---|
+| libraries of spectra | `import_library`, `read_population`, `write_table`, `ionising_photons`, `to_vacuum` |
+| nebular lines | `line_grid`, `fixed`, `nebular_continuum`, `energy_per_photon`, `ratio_to_h_beta` |
+| galaxies | `draw_base`, `AgeRecipe`, `draw_log_ages`, `open_selected` |
+| runs in parts | `resolve`, `take_census`, `plan_share`, `Progress`, `in_parts`, `write_cube`, `coverage` |
+| observed cubes, training sets | `on_grid_of`, `check_same_grid`, `Simulations` |
+| pictures | `Choice`, `save_figure`, `save_bpt`, `save_attenuation`, `write_page` |
+| the BPT diagram | `bpt_ratios`, `draw_bpt`, `kauffmann_2003`, `kewley_2013` |
 
 `Galaxy`, `Stars`, `Scene`, `Parameters`, `ConfigError` and the like come from `rubix_like` itself. Names stay here when
 modules inside the package move.
@@ -45,11 +63,16 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
+from rubix_like.config.readers.ages import AgeRecipe
+from rubix_like.config.readers.component_kinds import AbstractKind
 from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube_parts import in_parts
+from rubix_like.cube.files.cube_files import write_cube
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
+from rubix_like.cube.mosaic import coverage
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import plan_lines
@@ -57,7 +80,9 @@ from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
+from rubix_like.forward.census import take_census
 from rubix_like.forward.fields.field import AbstractField, Counted, PaintedField, painted_field, spread
+from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import (
     AbstractCubeStage,
@@ -65,23 +90,46 @@ from rubix_like.forward.stages.base import (
     PaintedCube,
     Spatial,
     StageReport,
+    WavelengthSpatial,
     refuse_options,
 )
 from rubix_like.forward.stages.noise_models import normal_row
+from rubix_like.galaxy.components.dispersions import AbstractDispersion
+from rubix_like.galaxy.components.heights import AbstractHeight
+from rubix_like.galaxy.components.light import AbstractLight
+from rubix_like.galaxy.components.populations import AbstractPopulation, Born
+from rubix_like.galaxy.components.rotation import AbstractRotation
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.scene import to_scene
-from rubix_like.inference.samplers.chains import (
-    AbstractChainSampler,
-    AbstractKernel,
-    ChainState,
-    LogDensity,
-)
+from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.inference.data_grid import check_same_grid, on_grid_of
+from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, AbstractResiduals
+from rubix_like.inference.posterior.prior_kinds import AbstractQuantile
+from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
+from rubix_like.inference.simulation.simulations import Simulations
+from rubix_like.nebular import energy_per_photon, nebular_continuum, ratio_to_h_beta
+from rubix_like.nebular.line_grid import fixed, line_grid
 from rubix_like.nebular.table_file import NebularTable
+from rubix_like.physics.air import to_vacuum
+from rubix_like.physics.dust_curves import DustCurve
 from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, TemplateAxes, Templates, behind_dust
+from rubix_like.plots.bpt import bpt_ratios, draw_bpt, kauffmann_2003, kewley_2013
+from rubix_like.plots.choice import Choice
+from rubix_like.plots.figure import save_attenuation, save_bpt, save_figure
+from rubix_like.plots.page import write_page
+from rubix_like.readers.mapped_files import open_selected
+from rubix_like.readers.model_reader import AbstractModelReader
+from rubix_like.readers.star_formation_history import draw_log_ages
+from rubix_like.runs.together import plan_share
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional
-from rubix_like.ssp.library_file import SSPTable
+from rubix_like.runtime.progress import Progress
+from rubix_like.ssp import import_library
+from rubix_like.ssp.importers.fsps import read_population
+from rubix_like.ssp.ionising_photons import ionising_photons
+from rubix_like.ssp.library_file import SSPTable, write_table
 
 __all__ = [
     "A_V",
@@ -90,20 +138,35 @@ __all__ = [
     "AbstractChainSettings",
     "AbstractCubeStage",
     "AbstractDepositKernel",
+    "AbstractDispersion",
+    "AbstractErrorDistribution",
     "AbstractField",
+    "AbstractGalaxyModel",
+    "AbstractHeight",
     "AbstractKernel",
+    "AbstractKind",
+    "AbstractLight",
+    "AbstractModelReader",
     "AbstractPainter",
+    "AbstractPopulation",
+    "AbstractQuantile",
+    "AbstractResiduals",
+    "AbstractRotation",
     "AbstractSampler",
     "AbstractSceneStage",
     "AbstractSettings",
     "AbstractSource",
+    "AgeRecipe",
     "Angstrom",
     "Arcsec",
     "BinSplit",
+    "Born",
     "ChainState",
+    "Choice",
     "Counted",
     "Degree",
     "Dex",
+    "DustCurve",
     "Factors",
     "FileFormat",
     "FileLayout",
@@ -124,10 +187,12 @@ __all__ = [
     "PaintedCube",
     "PaintedField",
     "Parameter",
+    "Progress",
     "SSPTable",
     "Sampled",
     "Second",
     "Setup",
+    "Simulations",
     "SourceCounters",
     "SourceFormat",
     "SourcePlan",
@@ -137,20 +202,50 @@ __all__ = [
     "TemplateAxes",
     "Templates",
     "WavelengthBins",
+    "WavelengthSpatial",
     "behind_dust",
+    "bpt_ratios",
     "build_line_painter",
     "build_painter",
+    "check_same_grid",
+    "coverage",
+    "draw_base",
+    "draw_bpt",
+    "draw_log_ages",
+    "energy_per_photon",
+    "fixed",
+    "import_library",
     "import_optional",
+    "in_parts",
+    "ionising_photons",
+    "kauffmann_2003",
+    "kewley_2013",
+    "line_grid",
+    "nebular_continuum",
     "normal_row",
+    "on_grid_of",
+    "open_selected",
     "painted_field",
     "parse_integer",
     "parse_number",
     "parse_quantity",
     "per_bin",
     "plan_lines",
+    "plan_share",
     "plan_source",
+    "ratio_to_h_beta",
+    "read_population",
     "refuse_options",
+    "resolve",
+    "save_attenuation",
+    "save_bpt",
+    "save_figure",
     "spread",
+    "take_census",
     "to_scene",
+    "to_vacuum",
     "with_dispersion",
+    "write_cube",
+    "write_page",
+    "write_table",
 ]

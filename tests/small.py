@@ -25,6 +25,24 @@ def muse(start=5000, stop=5300, step=10, fov="1 arcsec", **others):
     return {"name": "muse", "fov": fov, "psf": None, "lsf": None, "wavelength": wavelength, **others}
 
 
+TWO_FREE = {
+    "free": {
+        "observation.velocity_offset": {"normal": [0, 100]},
+        "galaxy.stellar_mass": {"log_normal": [1e10, 0.5]},
+    },
+    "starts": 1,
+}
+"""Of the section `fit`: two parameters that spectra of a small disc determine."""
+
+
+def small_disc(n_stars):
+    """The sections `galaxy` and `observation` of a synthetic disc for a fit."""
+    return {
+        "galaxy": {"reader": "synthetic", "n_stars": n_stars, "draws": "sobol"},
+        "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
+    }
+
+
 def few_stars(number: int, extent: float) -> Galaxy:
     """Stars of one mass at random places (standard deviation `extent` in kpc), the same for the same number."""
     rng = np.random.default_rng(1)

@@ -18,6 +18,7 @@ import jax
 import pytest
 
 import rubix_like
+from rubix_like import extend
 from rubix_like.cli.main import main, make_parser
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config, load_pipeline
@@ -231,6 +232,35 @@ def test_the_marked_commands_run(words: tuple[str, ...], capsys: pytest.CaptureF
     out, errors = capsys.readouterr()
     assert code == 0, errors
     assert out
+
+
+_IMPORT = re.compile(r"^ *(?:from (rubix_like[\w.]*) import (\([^)]*\)|[^\n#]+)|import (rubix_like[\w.]*))", re.M)
+EXAMPLES = tuple(sorted(f"docs/examples/{path.name}" for path in REPOSITORY.glob("docs/examples/*.py")))
+
+
+def imported_names(text: str) -> set[str]:
+    """`rubix_like.extend.per_bin` of every name that Python in a text imports from the package, whole modules too."""
+    found = {module for _, _, module in _IMPORT.findall(text) if module}
+    for module, names, _ in _IMPORT.findall(text):
+        found |= {f"{module}.{name}" for name in re.findall(r"(\w+)(?: as \w+)?[,\s)]*", names)}
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS, *EXAMPLES])
+def test_what_pages_import_is_public(page: str) -> None:
+    """Their names are promised to stay (docs/developers.md, What is stable)."""
+    public = {"rubix_like", "rubix_like.extend"} | {f"rubix_like.{name}" for name in rubix_like.__all__}
+    public |= {f"rubix_like.extend.{name}" for name in extend.__all__}
+    assert imported_names((REPOSITORY / page).read_text(encoding="utf-8")) - public == set()
+
+
+def test_imports_in_pages_are_found() -> None:
+    text = (
+        "import rubix_like as rl\n    from rubix_like.a import (\n        B,\n        c as d,\n    )\n"
+        "from rubix_like import E, f  # g"
+    )
+    assert imported_names(text) == {"rubix_like", "rubix_like.a.B", "rubix_like.a.c", "rubix_like.E", "rubix_like.f"}
+    assert len(set().union(*(imported_names((REPOSITORY / page).read_text("utf-8")) for page in PAGES))) > 50
 
 
 def load_script(name: str) -> Any:

@@ -20,7 +20,7 @@ from ppxf.ppxf_util import emission_lines, varsmooth
 from scipy.interpolate import CubicSpline
 
 import rubix_like as rl
-from rubix_like.physics.air import to_vacuum
+from rubix_like.extend import to_vacuum
 
 C, FWHM_PER_SIGMA, RATIO = 299792.458, 2.35482, 4
 """km/s; templates are sampled RATIO times finer than the data."""
@@ -163,7 +163,7 @@ def draw(found: dict[str, np.ndarray], maps: rl.Maps, path: str) -> None:
     """Flux, velocity and dispersion of Ha as pPXF found them, the truth, and both in the BPT diagram."""
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
-    from rubix_like.plots.bpt import kauffmann_2003, kewley_2013  # noqa: PLC0415
+    from rubix_like.extend import kauffmann_2003, kewley_2013  # noqa: PLC0415
 
     lines = maps.after.lines
     true = {"Ha": lines["Ha"].flux, "V": lines["Ha"].v, "sigma": lines["Ha"].sigma}

@@ -23,7 +23,7 @@ import optax
 import scipy.stats
 
 import rubix_like as rl
-from rubix_like.inference.simulation.simulations import Simulations
+from rubix_like.extend import Simulations
 
 CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 10000},

@@ -58,7 +58,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         lines += [f"{what}: {name}: {reason}" for name, reason in list(found.items())[:_SHOWN]]
         lines += [f"  and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     if failed or outcome.lost:
-        lines.append("To try again what failed or was lost: the same command")
+        lines.append("To try again what failed or was lost, once mended: the same command")
     return lines
 
 
@@ -69,14 +69,14 @@ def check_listed(options: argparse.Namespace) -> None:
     """
     entries = read_entries(options.config, options.catalogue, options.views, read_overrides(options.set))
     set_up_jax(entries[0].config.engine.precision)
-    print(*catalogue_lines(entries), sep="\n")
+    print(*_catalogue_lines(entries), sep="\n")
     first = entries[0]
     with prepare(first.config, terminal_progress(), first.path) as prepared:
         print(f"The first, {first.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
         check_memory(prepared.need, prepared.pipeline.mesh)
 
 
-def catalogue_lines(entries: Sequence[Entry]) -> list[str]:
+def _catalogue_lines(entries: Sequence[Entry]) -> list[str]:
     """How many runs there are, of how many galaxies, in how many programs, where they go and what they take."""
     galaxies, programs = ({getattr(own, name) for own in entries} for name in ("galaxy", "compiling"))
     folder = entries[0].path.parent

@@ -17,7 +17,7 @@ from rubix_like.runtime.text_tables import table_lines
 WIDTH: int = 100
 """Columns of the table of instruments where no terminal says another width."""
 
-LISTS: Mapping[str, Callable[[], Listing]] = {
+KINDS: Mapping[str, Callable[[], Listing]] = {
     "instruments": known_names.list_instruments,
     "ssp": known_names.list_libraries,
     "readers": known_names.list_readers,
@@ -52,7 +52,7 @@ def print_list(options: argparse.Namespace) -> None:
     if options.kind == "instruments":
         print(instrument_text(instrument_table(), shutil.get_terminal_size((WIDTH, 24)).columns))
         return
-    print(*table_lines(LISTS[options.kind]().rows), sep="\n")
+    print(*table_lines(KINDS[options.kind]().rows), sep="\n")
 
 
 def print_schema(options: argparse.Namespace) -> None:  # noqa: ARG001

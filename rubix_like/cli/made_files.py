@@ -13,6 +13,7 @@ from rubix_like.readers.inspection.text import inspection_text
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.writers import (
+    CATALOGUE,
     CUBE,
     FIT,
     FOREIGN,
@@ -28,21 +29,13 @@ from rubix_like.runtime.files.writers import (
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
 
-_MADE_OF: Mapping[str, str] = {
-    "galaxy": "object",
-    "instrument": "instrument",
-    "redshift": "redshift",
-    "SSP library": "ssp_library",
-    "pipeline": "pipeline",
-}
-"""What is told of a run -> its entry in `meta`."""
-
-
 _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
+_RUN_WORDS = "rubix_like.cube.meta:RUN_WORDS"
 _PLANE_FACTS = "rubix_like.cube.files.stored_planes:plane_facts"
 _READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
 _RESULT_LINES = "rubix_like.inference.results.result_places:result_lines"
 _DESCRIBE_SET = "rubix_like.inference.simulation.simulation_files:describe_set"
+_DESCRIBE_CATALOGUE = "rubix_like.runs.batch.table:describe_folder"
 _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 """Imported for files of ours alone: those of galaxies do not need what cubes do."""
 
@@ -94,7 +87,7 @@ def _maps(path: Path) -> MadeFile:
 
 def _facts(meta: Mapping[str, Any], path: Path, name: str) -> dict[str, str]:
     """What a run was made of, and where the rest is said."""
-    found = {word: str(meta[key]) for word, key in _MADE_OF.items() if meta.get(key) is not None}
+    found = {word: str(meta[key]) for key, word in found_at(_RUN_WORDS).items() if meta.get(key) is not None}
     return {**found, "configuration": f"rubix_like.{name}.read({str(path)!r}).meta['config']"}
 
 
@@ -121,6 +114,11 @@ def _simulation_folder(path: Path) -> MadeFile:
     return MadeFile(described, [_loading(path)])
 
 
+def _catalogue(path: Path) -> MadeFile:
+    facts, failed = found_at(_DESCRIBE_CATALOGUE)(path)
+    return MadeFile(facts, [*failed, "To make what is missing: the command that made the rest"])
+
+
 def _loading(folder: Path) -> str:
     return f"In Python: simulations = rubix_like.load_simulations({str(folder)!r})"
 
@@ -142,6 +140,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
     SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
     SIMULATIONS: ("simulations", _simulations),
     SIMULATION_SET: ("training set", _simulation_folder),
+    CATALOGUE: ("catalogue", _catalogue),
     LIBRARY: ("SSP library", partial(_table, command="ssp")),
     NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
 }

@@ -17,6 +17,7 @@ from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
+from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
 from rubix_like.runs.run import check_lines, compute, prepare
 from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
 from rubix_like.runs.run_summary import closing_lines
@@ -36,7 +37,7 @@ _REMEDIES = ("--overwrite", "--set output.path=ANOTHER")
 
 def _load(options: argparse.Namespace) -> RunConfig:
     """The configuration, with JAX set up for it."""
-    config = load_config(options.config, overrides=read_overrides(options.set))
+    config = with_default_maps(load_config(options.config, overrides=read_overrides(options.set)))
     set_up_jax(config.engine.precision)
     return config
 
@@ -100,7 +101,8 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     if team.number > 0:
         return []
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    return [*closing_lines(cube, path, others, progress.timings, config.output.layout, sums), *pictures]
+    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums)
+    return [*lines, *missing_maps_lines(config), *pictures]
 
 
 def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from rubix_like.config.messages import explain_value
-from rubix_like.config.settings import sections_in
+from rubix_like.config.settings import described_settings, sections_in
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,23 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is declared of a parameter: dotted name, unit (empty: a number), meaning, mark and the setting's type."""
+    """What is declared of a parameter: dotted name, unit (empty: a number), mark, the setting's type and section, or
+    where no setting declares it, `words` on what it is."""
 
     name: str
     unit: str
-    meaning: str
     mark: Parameter
     form: Any
+    section: type[BaseModel] | None
+    words: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """What the docstring of the setting says, on one line."""
+        if self.section is None:
+            return self.words
+        text = described_settings(self.section)[self.name.rpartition(".")[2]].description
+        return " ".join((text or "").split()).removesuffix(".")
 
     def fault(self, value: object) -> str | None:
         """What is wrong with a value by the limits of its setting; None if nothing is."""
@@ -55,8 +65,7 @@ def declarations(settings: type[BaseModel], prefix: str = "") -> dict[str, Decla
         if mark is not None:
             form = Annotated[field.annotation, *field.metadata]
             units = (getattr(own, "unit", None) for own in metadata_of(form))
-            meaning = " ".join((field.description or "").split()).removesuffix(".")
-            found[name] = Declaration(name, next(filter(None, units), ""), meaning, mark, form)
+            found[name] = Declaration(name, next(filter(None, units), ""), mark, form, settings)
         for section in sections_in(field.annotation):
             found |= declarations(section, f"{name}.")
     return found

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails
 
+from rubix_like.config.settings import described_schema
+
 Settings = TypeVar("Settings", bound=BaseModel)
 
 Sections = Mapping[str, type[BaseModel]]
@@ -35,10 +37,14 @@ def read_with_sections(
     return made
 
 
-def schema_with_sections(schema: CoreSchema, handler: GetJsonSchemaHandler, sections: Sections) -> dict[str, Any]:
+def schema_with_sections(
+    settings: type[BaseModel], schema: CoreSchema, handler: GetJsonSchemaHandler, sections: Sections
+) -> dict[str, Any]:
     """JSON schema of a class with these sections beside its own keys, and no other ones."""
-    made = handler.resolve_ref_schema(handler(schema))
-    made["properties"] |= {name: handler(own.__pydantic_core_schema__) for name, own in sections.items()}
+    made = handler.resolve_ref_schema(described_schema(settings, schema, handler))
+    made["properties"] |= {
+        name: described_schema(own, own.__pydantic_core_schema__, handler) for name, own in sections.items()
+    }
     made["additionalProperties"] = False
     return made
 

@@ -18,6 +18,7 @@ READERS = Registry(
     "rubix_like.readers",
     {
         "synthetic": "rubix_like.config.readers.synthetic:SyntheticReader",
+        "components": "rubix_like.config.readers.components:ComponentsReader",
         "auto": "rubix_like.config.readers.snapshot:SnapshotReader",
     },
     needs=("model_validate", "load"),
@@ -27,11 +28,71 @@ READERS = Registry(
 READING: Mapping[str, str] = {
     "build_synthetic": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
     "load_synthetic": "rubix_like.readers.synthetic_reader:load_synthetic",
+    "build_components": "rubix_like.readers.components_reader:build_components",
+    "load_components": "rubix_like.readers.components_reader:load_components",
     "load_snapshot": "rubix_like.readers.snapshot:load_snapshot",
     "open_snapshot_galaxy": "rubix_like.readers.snapshot:open_snapshot_galaxy",
     "snapshot_has_more_stars": "rubix_like.readers.mapped_files:snapshot_has_more_stars",
 }
 """The functions of the built-in readers that make galaxies; they need JAX, and are imported when one is read."""
+
+_KINDS = "rubix_like.config.readers.component_kinds"
+
+LIGHT_PROFILES = Registry(
+    "light profile",
+    "rubix_like.light_profiles",
+    {
+        "exponential": f"{_KINDS}:ExponentialLight",
+        "truncated": f"{_KINDS}:TruncatedLight",
+        "sersic": f"{_KINDS}:SersicLight",
+        "ring": f"{_KINDS}:RingLight",
+        "gaussian": f"{_KINDS}:GaussianLight",
+        "point": f"{_KINDS}:PointLight",
+    },
+    needs=("model_validate", "build"),
+)
+"""Kinds of the sections of a smooth component are settings with `build() -> eqx.Module` (docs/components.md)."""
+
+HEIGHTS = Registry(
+    "height",
+    "rubix_like.heights",
+    {
+        "thin": f"{_KINDS}:ThinHeight",
+        "sech2": f"{_KINDS}:SechSquaredHeight",
+        "exponential": f"{_KINDS}:ExponentialScaleHeight",
+    },
+    needs=("model_validate", "build"),
+)
+ROTATION_CURVES = Registry(
+    "rotation curve",
+    "rubix_like.rotation_curves",
+    {
+        "arctan": f"{_KINDS}:ArctanCurve",
+        "tanh": f"{_KINDS}:TanhCurve",
+        "multi_parameter": f"{_KINDS}:MultiParameterCurve",
+        "spline": f"{_KINDS}:SplineCurve",
+        "mass_model": f"{_KINDS}:MassModelCurve",
+    },
+    needs=("model_validate", "build"),
+)
+DISPERSIONS = Registry(
+    "dispersion",
+    "rubix_like.dispersions",
+    {"exponential": f"{_KINDS}:ExponentialSigma", "from_height": f"{_KINDS}:SigmaFromHeight"},
+    needs=("model_validate", "build"),
+)
+POPULATIONS = Registry(
+    "population",
+    "rubix_like.populations",
+    {
+        "single": f"{_KINDS}:SinglePopulation",
+        "log_normal": f"{_KINDS}:LogNormalPopulation",
+        "tau": f"{_KINDS}:TauPopulation",
+        "delayed_tau": f"{_KINDS}:DelayedTauPopulation",
+        "continuity": f"{_KINDS}:ContinuityPopulation",
+    },
+    needs=("model_validate", "build"),
+)
 
 FIELDS = Registry(
     "field",
@@ -127,6 +188,17 @@ SAMPLERS = Registry(
     needs=("section_type", "title", "run"),
 )
 """Samplers by the name that `fit.sampling.method` gives them; each brings the settings of its section."""
+
+PRIOR_KINDS = Registry("prior", "rubix_like.priors", {}, needs=("kind", "numbers", "quantile"))
+"""Quantile functions from outside, by the name that a prior in `fit.free` gives them."""
+
+LIKELIHOODS = Registry(
+    "likelihood",
+    "rubix_like.likelihoods",
+    {"student_t": "rubix_like.inference.likelihoods.voxel_errors:StudentT"},
+    needs=("kind", "residuals"),
+)
+"""Distributions of errors, and residuals of one's own, by the name that `fit.likelihood.kind` gives them."""
 
 EXECUTORS = Registry(
     "executor",

@@ -4,6 +4,7 @@ A quantity is written as text with any convertible unit ("0.8 arcsec", "2 arcmin
 that the type states; inside the package it is a float in that unit. Numeric text ("1e5") counts as a number.
 """
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -151,5 +152,11 @@ def check_unit(text: str) -> str:
 
 def check_equivalent(quantity: str, text: str, expected: str) -> None:
     """Raise ValueError unless the unit `text` is one of `quantity`, which is read into `expected`."""
-    if not units.Unit(text).is_equivalent(units.Unit(expected)):
+    if not _unit(text).is_equivalent(_unit(expected)):
         raise ValueError(f"{quantity}: expected a unit of {expected or 'a pure number'}, got '{text}'")
+
+
+@functools.lru_cache(maxsize=256)
+def _unit(text: str) -> units.UnitBase:
+    """A unit by its text; field maps have the same few many times."""
+    return units.Unit(text)

@@ -33,6 +33,7 @@ from rubix_like.config.plug_ins import (
     usable_sections,
 )
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import Dust, DustSettings, screen_of
 from rubix_like.config.sections.fit import FitSettings
@@ -44,7 +45,7 @@ from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.pointings import Pointings
 from rubix_like.config.sections.products import ProductsSettings
 from rubix_like.config.sections.simulate import SimulateSettings
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.settings import AbstractSettings, described_schema
 from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, suggest
 from rubix_like.galaxy.radius import Radius
@@ -163,9 +164,9 @@ class EngineSettings(AbstractSettings):
     """'basis': fast, within `tolerance`; 'direct': every particle's spectrum is summed; 'auto': the faster one."""
     tolerance: Annotated[Number, Field(gt=0, lt=1)] = 1e-3
     """Of method basis: largest rms error of a spectrum relative to its mean."""
-    deposit: Literal["nearest", "cic", "tsc", "smoothed"] = "nearest"
-    """How a particle is shared among spaxels: 1, 4 or 9 of them, or as wide as its smoothing length says. All but
-    nearest have gradients of positions."""
+    deposit: Literal["auto", "nearest", "cic", "tsc", "smoothed"] = "auto"
+    """How a particle is shared among spaxels: 1, 4 or 9 of them, or as wide as its smoothing length says; auto:
+    smoothed where few stars share a resolution element, else nearest. All but nearest have gradients of positions."""
     oversampling: Annotated[
         Literal["auto"] | Annotated[Integer, Field(ge=1, le=16)], BeforeValidator(_parse_oversampling)
     ] = "auto"
@@ -217,6 +218,13 @@ class DevicesSettings(AbstractSettings):
         return self.wave > 1 if self.output is None else self.output == "sharded"
 
 
+def _parse_maps(value: object) -> object:
+    """A word, a switch or a path; null is auto."""
+    if value is not None and not isinstance(value, str | bool | Path):
+        raise ValueError(f"expected auto, true, false or a path, got {value!r}")
+    return "auto" if value is None else value
+
+
 class OutputSettings(AbstractSettings):
     """The files that a run writes, and their layout."""
 
@@ -224,8 +232,10 @@ class OutputSettings(AbstractSettings):
     """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5), Zarr (.zarr) or Parquet (.parquet)."""
     layout: LayoutName = "default"
     """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
-    maps: Path | None = None
-    """Where the maps of `products` go (.fits or .fits.gz); null: beside the cube, as <name>_maps.fits."""
+    maps: Annotated[Literal["auto"] | StrictBool | Path, BeforeValidator(_parse_maps)] = "auto"
+    """The file of maps, those of `products` or else of light, velocity, dispersion, age, metallicity and mass: a path
+    (.fits or .fits.gz); true: beside the cube, as <name>_maps.fits; auto: there, without `products` only where they are
+    cheap; false: none."""
     compression: Compression = "none"
     """Of the cube: `gzip` loses nothing; `rice` (FITS only) rounds fluxes, but neither mask nor variance."""
     quantize: Annotated[Number, Field(gt=0)] | None = None
@@ -235,9 +245,9 @@ class OutputSettings(AbstractSettings):
 
     @field_validator("maps")
     @classmethod
-    def _check_suffix(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.name.lower().endswith((".fits", ".fits.gz")):
-            raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
+    def _check_suffix(cls, value: str | bool | Path) -> str | bool | Path:
+        if isinstance(value, Path) and not value.name.lower().endswith((".fits", ".fits.gz")):
+            raise ValueError(f"expected auto, true, false or a path that ends in .fits or .fits.gz, got '{value}'")
         return value
 
     @property
@@ -279,7 +289,8 @@ class _AnyReader:
     """JSON schema of the `galaxy` section: that of any registered reader, or null."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schemas = {name: handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.usable_names()}
+        readers = {name: READERS.find(name) for name in READERS.usable_names()}
+        schemas = {name: described_schema(own, own.__pydantic_core_schema__, handler) for name, own in readers.items()}
         named = [
             {"allOf": [schema, {"required": ["path" if name == "auto" else "reader"]}]}
             for name, schema in schemas.items()
@@ -342,7 +353,7 @@ class RunConfig(AbstractSettings):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """With the sections of all plug-ins that can be used, and no other keys."""
         sections = {name: own for name, own in usable_sections().items() if name not in cls.model_fields}
-        return schema_with_sections(schema, handler, sections)
+        return schema_with_sections(cls, schema, handler, sections)
 
     @field_validator("pipeline")
     @classmethod
@@ -375,9 +386,19 @@ class RunConfig(AbstractSettings):
         check_packing(chosen, self.output.path, self.output.packing)
         return self
 
+    @model_validator(mode="after")
+    def _check_components(self) -> "RunConfig":
+        """Smooth components are shared among spaxels unless a deposit is given."""
+        if not isinstance(self.galaxy, ComponentsReader) or self.engine.deposit != "auto":
+            return self
+        return self.model_copy(update={"engine": self.engine.model_copy(update={"deposit": "tsc"})})
+
     @property
     def resolved_align(self) -> Align:
-        """`observation.align`; where it is null, 'stars' with a reader and 'none' without."""
+        """`observation.align`; where it is null, 'stars' with a reader and 'none' without. For smooth components
+        'none': they are on the galaxy's axes as they are."""
+        if isinstance(self.galaxy, ComponentsReader):
+            return "none"
         return self.observation.align or ("none" if self.galaxy is None else "stars")
 
     @property
@@ -405,7 +426,8 @@ class RunConfig(AbstractSettings):
     def is_oriented(self) -> bool:
         """Whether the galaxy is turned on the sky: by an alignment, or by an angle (also one of 0)."""
         angles = (self.observation.inclination, self.observation.position_angle)
-        return self.resolved_align != "none" or angles != (None, None)
+        own = isinstance(self.galaxy, ComponentsReader)  # components have angles of their own beside these
+        return own or self.resolved_align != "none" or angles != (None, None)
 
     def to_yaml(self) -> str:
         """The whole configuration, every quantity with its unit, as YAML that `load_config` reads back equal."""

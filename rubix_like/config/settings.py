@@ -1,15 +1,91 @@
 """The base of every section of a run's configuration."""
 
-from collections.abc import Iterator
+import ast
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 
 class AbstractSettings(BaseModel):
-    """A section: immutable once checked, with no keys but its own. Settings only describe; other modules build."""
+    """A section: immutable once checked, with no keys but its own. Settings only describe; other modules build.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    The docstring below a setting describes it: `described_settings`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return described_schema(cls, core_schema, handler)
+
+
+def described_schema(
+    settings: type[BaseModel], core_schema: CoreSchema, handler: GetJsonSchemaHandler
+) -> JsonSchemaValue:
+    """The JSON schema of a section, whose keys have the descriptions of its settings."""
+    schema = handler(core_schema)
+    known = handler.resolve_ref_schema(schema).get("properties", {})
+    for name, field in described_settings(settings).items():
+        if name in known and field.description is not None:
+            known[name]["description"] = field.description
+    return schema
+
+
+@functools.cache
+def described_settings(settings: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """The settings of a section by name, each described by the docstring below it.
+
+    It reads the source, so that only what shows descriptions takes that time (pydantic's own
+    `use_attribute_docstrings` takes a tenth of a second of every import). One whose source is not at hand has none.
+    """
+    texts: dict[str, str] = {}
+    for owner in reversed(settings.__mro__[: settings.__mro__.index(BaseModel)]):
+        texts |= _docstrings(owner.__module__).get(owner.__qualname__, {})
+    found = {name: copy.copy(field) for name, field in settings.model_fields.items()}
+    for name, field in found.items():
+        field.description = field.description or texts.get(name)
+    return found
+
+
+@functools.cache
+def _docstrings(module: str) -> dict[str, dict[str, str]]:
+    """The docstrings below annotated names, by qualified name of the class, of a module of Python's source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError, SyntaxError):
+        return {}
+    return dict(_described_classes(tree.body, ""))
+
+
+def _described_classes(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The classes of a module or class, and those inside of its functions and classes."""
+    for own in body:
+        if isinstance(own, ast.ClassDef):
+            yield prefix + own.name, dict(_described_names(own))
+            yield from _described_classes(own.body, f"{prefix}{own.name}.")
+        elif isinstance(own, ast.FunctionDef):
+            yield from _described_classes(own.body, f"{prefix}{own.name}.<locals>.")
+
+
+def _described_names(kind: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for named, text in pairwise(kind.body):
+        if (
+            isinstance(named, ast.AnnAssign)
+            and isinstance(named.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        ):
+            yield named.target.id, inspect.cleandoc(text.value.value)
 
 
 def sections_in(annotation: Any) -> Iterator[type[BaseModel]]:

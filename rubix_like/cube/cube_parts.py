@@ -167,7 +167,7 @@ def in_parts(cube: Cube | ShardedCube) -> ShardedCube:
         return cube
     return ShardedCube(
         parts=parts_of(cube.flux, cube.variance, cube.truth),
-        mask_bits=(unrepeated(cube.mask),),
+        mask_bits=(_unrepeated(cube.mask),),
         has_variance=cube.variance is not None,
         has_truth=cube.truth is not None,
         **_description(cube),
@@ -194,7 +194,7 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
     )
 
 
-def unrepeated(values: Array | ndarray) -> Array | ndarray:
+def _unrepeated(values: Array | ndarray) -> Array | ndarray:
     """An array without what `numpy.broadcast_to` repeated: an axis along which all is the same has length 1."""
     if not isinstance(values, np.ndarray):
         return values

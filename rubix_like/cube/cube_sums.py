@@ -125,3 +125,17 @@ def spaxel_of(cube: Cube | ShardedCube, x: int, y: int, team: AbstractProcessGro
 def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
     """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
     return sums_of(cube).light
+
+
+def total_flux(cube: Cube | ShardedCube) -> float:
+    """Flux of all good voxels of the parts in this process, sum of F_lambda d(lambda), in 1e-20 erg/s/cm2.
+
+    Each spaxel's sum has the cube's own precision, their sum 64 bits; several times as fast as `white_light`.
+    """
+    parts, total = in_parts(cube), 0.0
+    widths = np.diff(parts.bins.edges)
+    for block in parts.blocks():
+        good = block.bits == 0
+        flux = block.flux if good.all() else np.where(good, block.flux, np.zeros((), block.flux.dtype))
+        total += float(np.sum(flux @ widths[block.bins].astype(flux.dtype), dtype=np.float64))
+    return total

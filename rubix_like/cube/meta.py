@@ -22,6 +22,17 @@ NO_DUST: str = (
 """Why a galaxy has no dust of particles, for notes."""
 
 
+RUN_WORDS: Mapping[str, str] = {
+    "object": "galaxy",
+    "instrument": "instrument",
+    "redshift": "redshift",
+    "ssp_library": "SSP library",
+    "pipeline": "pipeline",
+    "method": "method",
+}
+"""Entry of `Meta` -> what it is called where people are shown what a cube or maps were made of."""
+
+
 class Meta(Mapping[str, MetaValue]):
     """What a run was made of, as an immutable and hashable mapping, so that it can be a static part of a pytree.
 
@@ -173,6 +184,9 @@ NOISE_KEYS: tuple[str, ...] = (
     "noise_seed",
 )
 """Entries of `Cube.meta` that `describe_noise` makes; a cube without noise has none of them."""
+
+FIT_KEYS: tuple[str, ...] = ("fit_name", "fit_value", "fit_sigma", "fit_unit")
+"""Beginnings of the entries of `Cube.meta` for each number of a fit; `_1` and so on follow."""
 
 OUTSIDE_SSP: int = 1
 """Mask bit: the bin lies (partly) outside the wavelengths of the SSP library."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
-from rubix_like.engine.direct import DirectPartial
+from rubix_like.engine.direct import AbstractDirectPainter, OutlierLight, fit_in_rows, light_in_rows, light_of_spaxels
 from rubix_like.engine.histogram import (
     VelocityNodes,
     coefficient_histogram,
@@ -25,19 +26,25 @@ from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
 from rubix_like.engine.spaxels import Images, SpaxelGrid
-from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap
+from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, MatrixMap
 from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
+from rubix_like.engine.spectra.term_map import TermMap
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, where_wanted
+from rubix_like.runtime.mesh.mesh import DATA_AXIS
 
 _PIECES = 4
 """Pieces, at most, of as many particles as a processor's cache has room for."""
+
+FEW: int = 32
+"""Spaxels whose outliers are seen one by one where no more have any."""
 
 _LEAST_ROOM = 1 << 29
 """Bytes for a histogram, or as many as the cube takes."""
 
 Number = Float[Array | ndarray, ""]
+Light = tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]
+"""Flux density and moments of the spaxels that are seen."""
 
 
 class Accuracy(eqx.Module):
@@ -60,12 +67,11 @@ class Accuracy(eqx.Module):
 
 class BasisPartial(eqx.Module):
     """Coefficients per spaxel, (velocity, rank) in one axis, or flux density where that takes less room; moments as for
-    `project`; the outliers' light, and how many there are."""
+    `project`; the outliers' light."""
 
     painted: Float[Array, "spaxel part"]
     moments: Float[Array, "spaxel 2"]
-    outliers: DirectPartial | None
-    n_outlier: Float[Array, ""] | None
+    outliers: OutlierLight | None
 
 
 class BasisPainter(AbstractPainter):
@@ -83,8 +89,9 @@ class BasisPainter(AbstractPainter):
     With `by_terms` a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
     `psf_error` is the error of that, or without `by_terms` the one for which it was refused.
 
-    Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers`. Where there
-    are none, which another view of the same galaxy may decide, their cube is neither painted nor projected.
+    Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers` in bins. Where
+    there are none, which another view of the same galaxy may decide, nothing is painted or seen of them; where they are
+    in few spaxels, only these are seen. `in_slabs`: partials of several parts of the particles are added up.
     """
 
     axes: TemplateAxes
@@ -94,8 +101,9 @@ class BasisPainter(AbstractPainter):
     velocity_limit: Float[Array | ndarray, ""]
     accuracy: eqx.Module
     kernel: AbstractDepositKernel
-    outliers: AbstractPainter | None
+    outliers: AbstractDirectPainter | None
     capacity: int = eqx.field(static=True)
+    in_slabs: bool = eqx.field(static=True, default=False)
     by_rows: bool = eqx.field(static=True, default=False)
     by_terms: bool = eqx.field(static=True, default=False)
     psf_error: Number | None = None
@@ -110,11 +118,15 @@ class BasisPainter(AbstractPainter):
         """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
         painted, moments, counters = self._blocks(look, particles, grid, chunk)
         if self.outliers is None:
-            return BasisPartial(painted, moments, None, None), counters
-        light, number = self._painted_outliers(self.outliers, look, particles, grid, chunk)
+            return BasisPartial(painted, moments, None), counters
+        chosen, number = self._outliers(look, particles)
+        if self._in_rows(grid):
+            light = light_in_rows(self.outliers, look, chosen, number > 0, grid)
+        else:
+            light = light_of_spaxels(self.outliers, look, chosen, number > 0, grid, chunk)
         overflow = jnp.maximum(number - self.capacity, jnp.zeros_like(number))
         counters = eqx.tree_at(lambda c: c.n_overflow, counters, counters.n_overflow + overflow)
-        return BasisPartial(painted, moments, light, number), counters
+        return BasisPartial(painted, moments, light), counters
 
     @property
     def n_coefficient(self) -> int:
@@ -150,21 +162,9 @@ class BasisPainter(AbstractPainter):
         if `by_terms`, else on each bin's image.
         """
         moments = spatial(partial.moments)
-        if self._projects_early:
-            flux = spatial.of_bins(partial.painted)
-        elif self.by_rows:
-            flux = spatial.of_bins(self._traded(self.coefficient_map.spectra()(partial.painted), len(partial.moments)))
-        else:
-            flux = self.coefficient_map.of_own_bins(layout).seen(partial.painted, spatial, by_terms=self.by_terms)
-        if self.outliers is None or partial.n_outlier is None:
-            return flux, moments
-        outliers, light = self.outliers, partial.outliers
-
-        def with_outliers(flux: Array, moments: Array) -> tuple[Array, Array]:
-            own_flux, own_moments = outliers.project(light, spatial, layout)
-            return flux + own_flux, moments + own_moments
-
-        return lax.cond(partial.n_outlier > 0, with_outliers, lambda *without: without, flux, moments)
+        if partial.outliers is None:
+            return self._seen(partial.painted, spatial, layout), moments
+        return self._with_outliers(partial.painted, moments, partial.outliers, spatial, layout)
 
     def report(self) -> dict[str, int | float]:
         """Sizes and errors (relative to a spectrum's mean)."""
@@ -182,6 +182,75 @@ class BasisPainter(AbstractPainter):
     def _projects_early(self) -> bool:
         """Whether a spaxel's spectrum takes less room than its coefficients."""
         return not self.by_terms and self.coefficient_map.n_coefficient > self.coefficient_map.n_wave
+
+    def _seen(
+        self, painted: Float[Array, "spaxel part"], spatial: Images, layout: DeviceLayout
+    ) -> Float[Array, "seen own"]:
+        """The spectra of the spaxels that are seen, without the outliers."""
+        if self._projects_early:
+            return spatial.of_bins(painted)
+        if self.by_rows:
+            return spatial.of_bins(self._traded(self.coefficient_map.spectra()(painted), spatial.grid.n_spaxel))
+        return self.coefficient_map.of_own_bins(layout).seen(painted, spatial, by_terms=self.by_terms)
+
+    def _with_outliers(
+        self,
+        painted: Float[Array, "spaxel part"],
+        moments: Float[Array, "seen 2"],
+        outliers: OutlierLight,
+        spatial: Images,
+        layout: DeviceLayout,
+    ) -> Light:
+        """The spectra of the spaxels that are seen, and the moments, with the outliers: spaxel by spaxel, where these
+        are few and the images of one unit of light say all of each."""
+        in_rows, number = self._in_rows(spatial.grid), outliers.number
+        flux = None if self._takes_rows(spatial) else self._seen(painted, spatial, layout)
+
+        def others() -> Array:
+            return self._seen(painted, spatial, layout) if flux is None else flux
+
+        def with_few(most: int) -> Light:
+            lit = outliers.chosen(most, in_rows=in_rows)
+            few = spatial.of_few(lit.place, lit.used)
+            every = moments + few(lit.light.moments)
+            if flux is None:
+                return self._beside(painted, few.units, lit.light.light, spatial, layout), every
+            return flux + few.of_bins(lit.light.light), every
+
+        def with_all() -> Light:
+            light = outliers.everywhere(spatial.grid.n_spaxel, in_rows=in_rows)
+            return others() + spatial.of_bins(light.light), moments + spatial(light.moments)
+
+        ways: list[Callable[[], Light]] = [lambda: (others(), moments), with_all]
+        if spatial.by_wavelength is None or self.by_terms:
+            n_row = len(outliers.where)
+            every = functools.partial(with_few, n_row) if in_rows else with_all
+            ways[1:] = [every] if in_rows and n_row <= FEW else [functools.partial(with_few, FEW), every]
+        way = sum((number > least).astype(jnp.int32) for least in (0, FEW)[: len(ways) - 1])
+        return lax.switch(way, ways)
+
+    def _takes_rows(self, spatial: Images) -> bool:
+        """Whether spectra of a few spaxels can be rows of the matrix: then no cube is added to another."""
+        is_matrix = isinstance(self.coefficient_map, MatrixMap | TermMap)
+        return is_matrix and spatial.by_wavelength is None and not (self._projects_early or self.by_rows)
+
+    def _beside(
+        self,
+        painted: Float[Array, "spaxel part"],
+        units: Float[Array, "spaxel few"],
+        rows: Float[Array, "few own"],
+        spatial: Images,
+        layout: DeviceLayout,
+    ) -> Float[Array, "seen own"]:
+        """The spectra of the spaxels that are seen, with `units` as further coefficients that stand for `rows`."""
+        own_map = self.coefficient_map.of_own_bins(layout)
+        assert isinstance(own_map, MatrixMap | TermMap)
+        every = jnp.concatenate([painted, units.astype(painted.dtype)], axis=1)
+        return own_map.beside(rows).seen(every, spatial, by_terms=self.by_terms)
+
+    def _in_rows(self, grid: SpaxelGrid) -> bool:
+        """Whether the outliers' light is kept in rows."""
+        return not self.in_slabs and fit_in_rows(self.capacity, grid)
 
     def _traded(self, flux: Float[Array, "own_spaxel bin"], n_spaxel: int) -> Float[Array, "spaxel own_bin"]:
         """All spaxels in the own bins, from the own spaxels in all bins of the part."""
@@ -280,17 +349,6 @@ class BasisPainter(AbstractPainter):
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         coefficients = jnp.asarray(self.coefficients)
         return dusty_histogram(look, particles, self.axes, self.nodes, spaxels, coefficients, colours)
-
-    def _painted_outliers(
-        self, painter: AbstractPainter, look: Look, particles: Any, grid: SpaxelGrid, chunk: int
-    ) -> tuple[Any, Float[Array, ""]]:
-        """The light of the particles beyond the nodes, of `capacity` of them at most, and how many there are."""
-        chosen, number = self._outliers(look, particles)
-
-        def paint(chosen: Any) -> Any:
-            return painter.paint(look, chosen, grid, chunk)[0]  # they are in the counters already
-
-        return where_wanted(number > 0, paint, chosen, painter), number
 
     def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
         """The particles beyond the nodes, in `capacity` places, and how many there are."""

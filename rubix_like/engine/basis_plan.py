@@ -32,6 +32,12 @@ from rubix_like.runtime.mesh.placement import as_dtype
 _PSF_SHARE = 0.5
 """Share of the tolerance, beside it, for the terms of a PSF that follows wavelength."""
 
+_REDUCED_SHARE = 0.1
+"""Share of the tolerance, beside it, for coefficients that are reduced before they are projected."""
+
+_REDUCED_WORTH = 0.8
+"""They are reduced where that takes no more than this share of the seconds."""
+
 _N_A_V = 4
 """A(V) at which the errors between velocity nodes are measured."""
 
@@ -58,14 +64,16 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     key = key_of(key, found["spectra"], plan.motion.limit, setup.luminosity_distance, dtype)
     kept = remembered("matrix", key, _NODES, lambda: _nodes_and_matrix(window, found, plan, setup))
     nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
-    errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
     motion = plan.motion
     matrix_map = MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)))
     term_map, psf_error = _term_map(matrix_map, found["coefficients"], plan, setup)
+    reduced, reduced_error = _reduced_map(matrix_map, found["coefficients"], plan, setup)
+    errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
+    errors |= {"spectrum_error": kept["spectrum_error"] + reduced_error}
     return BasisPainter(
         axes=plan.templates.axes,
         coefficients=found["coefficients"] if window.layers is None else found["own"],
-        coefficient_map=term_map or matrix_map,
+        coefficient_map=term_map or reduced or matrix_map,
         nodes=nodes,
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=Accuracy(**{field.name: np.asarray(errors[field.name]) for field in dataclasses.fields(Accuracy)}),
@@ -99,9 +107,35 @@ def _term_map(
         return None, None
     if found["error"] > tolerance:
         return None, found["error"]
-    reduction, mixing, every = (found[name].astype(matrix.dtype) for name in ("reduction", "mixing", "matrix"))
+    return _map_of(found, matrix_map), found["error"]
+
+
+def _reduced_map(
+    matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], plan: SourcePlan, setup: Setup
+) -> tuple[TermMap | None, float]:
+    """The map by fewer coefficients, of a field that is large, and the error that it adds; None with a PSF that follows
+    wavelength, which has terms of its own, and where as many are needed that it would not be cheaper."""
+    rates, number = rates_here(), matrix_map.n_coefficient
+    work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
+    seconds = rates.seeing_seconds(work, number)
+    if not rates.may_reduce(work, number):
+        return None, 0.0
+    matrix, tolerance = np.asarray(matrix_map.matrix), _REDUCED_SHARE * setup.config.engine.tolerance
+    one = TermWeights(np.ones((matrix.shape[1], 1)), np.ones(1), 0.0)
+    key = key_of(matrix, templates, "one", tolerance)
+    found = remembered("terms", key, TABLES, lambda: find_term_tables(matrix, templates, one, tolerance))
+    is_cheaper = rates.terms_seconds(work, number, found["sizes"].tolist()) < _REDUCED_WORTH * seconds
+    if not found["reduction"].shape[1] or found["error"] > tolerance or not is_cheaper:
+        return None, 0.0
+    return _map_of(found, matrix_map), float(found["error"])
+
+
+def _map_of(found: Mapping[str, ndarray], matrix_map: MatrixMap) -> TermMap:
+    """The map of tables that were found."""
+    dtype = np.asarray(matrix_map.matrix).dtype
+    reduction, mixing, every = (found[name].astype(dtype) for name in ("reduction", "mixing", "matrix"))
     kept = reduction if reduction.shape[1] else None
-    return TermMap(kept, mixing, every, matrix_map.moment_matrix, sizes), found["error"]
+    return TermMap(kept, mixing, every, matrix_map.moment_matrix, tuple(int(size) for size in found["sizes"]))
 
 
 def _moment_matrix(

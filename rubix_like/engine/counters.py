@@ -77,14 +77,14 @@ def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Ar
             f"galaxy: expected finite positions, velocities, amounts and properties, got {broken} of {total} "
             f"{what} with others; rubix_like.validate(galaxy) names them"
         )
+    wider = f"set engine.velocity_range, e.g. to {2 * float(velocity_limit):.0f} km/s"
     if int(counters.n_overflow):
         raise ValueError(
             f"galaxy: expected few {what} faster than the velocity nodes of method 'basis' (as planned), got "
-            f"{int(counters.n_overflow)} of {total} {what} more; build the pipeline from this galaxy, or raise "
-            f"engine.velocity_range"
+            f"{int(counters.n_overflow)} of {total} {what} more; build the pipeline from this galaxy, or {wider}"
         )
     if fast:
         raise ValueError(
             f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
-            f"{fast} of {total} {what} beyond; raise engine.velocity_range or build the pipeline from this galaxy"
+            f"{fast} of {total} {what} beyond; {wider}, or build the pipeline from this galaxy"
         )

@@ -1,7 +1,11 @@
-"""Method `direct`: the spectrum of every particle, summed, at a cost of particles x wavelengths; it defines correct."""
+"""Method `direct`: the spectrum of every particle, summed, at a cost of particles x wavelengths; it defines correct.
+
+Few particles' spectra may also be kept in rows, one for each spaxel with light of any (`OutlierLight`).
+"""
 
 import dataclasses
 import functools
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -28,12 +32,18 @@ from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import varying
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, varying, where_wanted
 
 Responds = Literal["sum", "device", "chunk"]
 
 _CHUNK_ROWS = 256
 """Most rows that are added to a spaxel in a running float32 sum."""
+
+_MOST_ROWS = 512
+"""Rows of all devices together, at most, in which light is kept."""
+
+_MOST_SPAXELS = 1 << 24
+"""Spaxels whose numbers float32 holds exactly."""
 
 _FINE_BINS = 4
 """Fine bins of a chunk over `Rates.values_at_once`: they are its only large array, 2 MB in float32 on a processor."""
@@ -55,7 +65,15 @@ class DirectContribution(eqx.Module):
     moments: Float[Array, "corner 2"]
 
 
-class DirectPainter(AbstractPainter):
+class AbstractDirectPainter(AbstractPainter):
+    """A painter that adds up the spectra of all particles; its partial is a `DirectPartial`."""
+
+    @abstractmethod
+    def contribution(self, view: View) -> DirectContribution:
+        """The spectra of a few particles, shared among their spaxels."""
+
+
+class DirectPainter(AbstractDirectPainter):
     """F_p(lambda_o) = sum_i m_i S(lambda_o / D_i; t_i, Z_i) / (4 pi D_L^2 D_i) with D_i = (1 + z) exp(v_i / c).
 
     The mean over each detector bin is exact; relativistic beaming (0.4 % at 300 km/s) is left out.
@@ -235,3 +253,97 @@ def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Boo
     first = jnp.argmax(index[:, None] == index[None, :], axis=1)
     target = jnp.where(first == number, index, jnp.iinfo(index.dtype).max)
     return target, number[:, None] == first[None, :]
+
+
+class OutlierLight(eqx.Module):
+    """Flux density in bins and moments of outliers, sums over particles: of each spaxel, or in rows, one for each
+    spaxel that has light of some, each device's own ones apart.
+
+    `where`: how many outliers each spaxel has light of; of rows the number of their spaxel from 1 on, 0 where a row is
+    not used.
+    """
+
+    light: DirectPartial
+    where: Float[Array, " row"]
+
+    @property
+    def number(self) -> Int[Array, ""]:
+        """How many spaxels, or rows, have light."""
+        return (self.where > 0).sum(dtype=jnp.int32)
+
+    def chosen(self, most: int, *, in_rows: bool) -> "LitSpaxels":
+        """The spaxels with light; `most` of them at most."""
+        row = jnp.nonzero(self.where > 0, size=most, fill_value=0)[0].astype(jnp.int32)
+        used = jnp.arange(most, dtype=jnp.int32) < self.number
+        place = (self.where[row] - 1).astype(jnp.int32) if in_rows else row
+        light = jax.tree.map(lambda leaf: jnp.where(used[:, None], leaf[row], jnp.zeros_like(leaf[row])), self.light)
+        return LitSpaxels(light, jnp.where(used, place, jnp.zeros_like(place)), used)
+
+    def everywhere(self, n_spaxel: int, *, in_rows: bool) -> DirectPartial:
+        """The light of each spaxel."""
+        if not in_rows:
+            return self.light
+        own = self.chosen(len(self.where), in_rows=True)
+        return jax.tree.map(
+            lambda leaf: jnp.zeros((n_spaxel, leaf.shape[1]), leaf.dtype).at[own.place].add(leaf), own.light
+        )
+
+
+class LitSpaxels(eqx.Module):
+    """The light of the few spaxels at `place` that are `used`."""
+
+    light: DirectPartial
+    place: Int[Array, " few"]
+    used: Bool[Array, " few"]
+
+
+def fit_in_rows(capacity: int, grid: SpaxelGrid) -> bool:
+    """Whether so many outliers of each device are few enough for rows; for code inside `jax.shard_map`."""
+    return capacity * grid.n_corner * lax.axis_size(DATA_AXIS) <= _MOST_ROWS and grid.n_spaxel < _MOST_SPAXELS
+
+
+def light_in_rows(
+    painter: AbstractDirectPainter, look: Look, chosen: Any, wanted: Bool[Array, ""], grid: SpaxelGrid
+) -> OutlierLight:
+    """The light of the `chosen` particles in rows; none is worked out where they are not `wanted`."""
+
+    view = look(chosen)[0]
+    own = varying(painter, view)
+
+    def contribution(view: View) -> DirectPartial:
+        found = own.contribution(view)
+        return DirectPartial(found.light, found.moments)
+
+    light = where_wanted(wanted, contribution, view, painter)
+    view = lax.stop_gradient(view)
+    target, owner = merge_rows(view.spaxel.reshape(-1))
+    lit = (owner & _has_light(view).reshape(1, -1)).any(axis=1) & (target < grid.n_spaxel)
+    where = jnp.where(lit, target + 1, jnp.zeros_like(target)).astype(view.amount.dtype)
+    return jax.tree.map(_apart, OutlierLight(light, where))
+
+
+def light_of_spaxels(
+    painter: AbstractDirectPainter, look: Look, chosen: Any, wanted: Bool[Array, ""], grid: SpaxelGrid, chunk: int
+) -> OutlierLight:
+    """The light of the `chosen` particles in each spaxel; none is worked out where they are not `wanted`."""
+
+    def paint(chosen: Any) -> DirectPartial:
+        return painter.paint(look, chosen, grid, chunk)[0]  # they are in the counters already
+
+    light = where_wanted(wanted, paint, chosen, painter)
+    view = lax.stop_gradient(look(chosen)[0])
+    empty = varying(jnp.zeros(grid.n_spaxel, view.amount.dtype), chosen)
+    return OutlierLight(light, empty.at[view.spaxel].add(_has_light(view).astype(empty.dtype), mode="drop"))
+
+
+def _has_light(view: View) -> Bool[Array, "particle corner"]:
+    return view.share * view.amount[:, None] != 0
+
+
+def _apart(own: Float[Array, "row ..."]) -> Float[Array, "every_row ..."]:
+    """A device's rows among those of all devices, at 0: sums over devices then have all."""
+    n_data = lax.axis_size(DATA_AXIS)
+    if n_data == 1:
+        return own
+    every = varying(jnp.zeros((n_data * len(own), *own.shape[1:]), own.dtype), own)
+    return lax.dynamic_update_slice_in_dim(every, own, lax.axis_index(DATA_AXIS) * len(own), 0)

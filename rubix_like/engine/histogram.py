@@ -73,7 +73,7 @@ def template_histogram(
     return cells.reshape(axes.n_template, spaxels[1], nodes.n_node), counters
 
 
-def template_slopes(
+def _template_slopes(
     look: Look,
     particles: Any,
     axes: TemplateAxes,
@@ -150,7 +150,7 @@ def coefficients_and_slopes(
     kernel: AbstractDepositKernel,
     coefficients: Float[Array, "template rank"],
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-    """`coefficient_histogram` with the derivatives of `template_slopes`: for gradients with respect to many particles.
+    """`coefficient_histogram` with the derivatives of `_template_slopes`: for gradients with respect to many particles.
 
     Its own backward pass goes through all coefficients of each particle again, at each of its nodes.
     """
@@ -159,7 +159,7 @@ def coefficients_and_slopes(
         return lax.stop_gradient(look(own))
 
     values, counters = coefficient_histogram(held, particles, axes, nodes, spaxels, at_once, kernel, coefficients)
-    slopes = template_slopes(look, particles, axes, nodes, spaxels, at_once)
+    slopes = _template_slopes(look, particles, axes, nodes, spaxels, at_once)
     return values + _only_slopes(ranked(slopes, coefficients)), counters
 
 

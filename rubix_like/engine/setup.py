@@ -50,8 +50,8 @@ class Setup:
     `pipeline`: what its lists name; `library`: the run's SSP library, for sources and products that are made of it;
     `luminosity_distance` in Mpc; `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its
     cells; `particles`: how fast those of each kind are ("stars"; "young_stars" that ionise gas), where that is known;
-    `psf_terms`: those of a PSF that follows wavelength and is the first stage of the cube; `notes`: sentences for the
-    user;
+    `psf_terms`: those of a PSF that follows wavelength and is the first stage of the cube; `deposit_reason`: why the
+    deposit was taken; `notes`: sentences for the user;
     `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 
@@ -66,6 +66,7 @@ class Setup:
     notes: tuple[str, ...]
     sources: Mapping[str, SourcePlan] = field(default_factory=dict)
     psf_terms: PSFTerms | None = None
+    deposit_reason: str = "asked for"
 
     @property
     def covered(self) -> Bool[ndarray, " wave"]:

@@ -121,7 +121,7 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
     acts_early = is_one or setup.psf_terms is not None
     return Work(
         n_particle=0 if fast is None else fast.number,
-        n_corner=CORNERS[setup.config.engine.deposit] ** 2 * n_shared,
+        n_corner=CORNERS[setup.painting.deposit] ** 2 * n_shared,
         n_spaxel=n_layer * painted,
         n_template=spread.templates.axes.n_template,
         n_wave=instrument.bins.n_wave,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.smoothing import WidthClasses
@@ -182,6 +182,12 @@ class Images(NamedTuple):
 
         return lax.map(of_one, seen, batch_size=_SPAXELS_AT_ONCE)
 
+    def of_few(self, place: Int[Array, " few"], used: Bool[Array, " few"]) -> "FewImages":
+        """The same for light in the few spaxels at `place` that are `used`."""
+        units = jnp.zeros((self.grid.n_spaxel, len(place)), jnp.result_type(self.grid.footprint.pixel_scale))
+        number = jnp.arange(len(place), dtype=jnp.int32)
+        return FewImages(self, units.at[place, number].set(used.astype(units.dtype)))
+
     def after(self, grid: SpaxelGrid, first: Callable[[Array], Array]) -> "Images":
         """The same for what is painted on another grid, and goes through `first` before."""
         own = self.by_wavelength
@@ -192,3 +198,29 @@ class Images(NamedTuple):
                 lambda images, bins=own.bins: bins(first(images)),
             )
         return Images(grid, lambda images: self.seen(first(images)), own)
+
+
+class FewImages(NamedTuple):
+    """Linear functions from rows, one for each of a few spaxels of the painted grid, (few, k), to columns over the
+    spaxels that are seen: rows times the images of one unit of light in each spaxel, `units`."""
+
+    every: Images
+    units: Float[Array, "spaxel few"]
+
+    def __call__(self, rows: Float[Array, "few k"]) -> Float[Array, "seen k"]:
+        """The columns of the spaxels that are seen, by the same function for all of them."""
+        return _product(self.every(self.units), rows)
+
+    def of_bins(self, rows: Float[Array, "few own"]) -> Float[Array, "seen own"]:
+        """The same for rows that are the bins of the device; where images depend on wavelength by the sum of terms."""
+        if self.every.by_wavelength is None:
+            return self(rows)
+        terms, shares, _ = self.every.by_wavelength
+        (n_few, _), n_term = rows.shape, shares.shape[1]
+        images = jnp.concatenate([self.every.grid.images(self.units)] * n_term, axis=2)
+        weighted = (shares.T[:, None, :] * rows[None]).reshape(n_term * n_few, -1)
+        return _product(terms(images, (n_few,) * n_term), weighted)
+
+
+def _product(images: Float[Array, "seen few"], rows: Float[Array, "few k"]) -> Float[Array, "seen k"]:
+    return jnp.matmul(images, rows, precision=lax.Precision.HIGHEST)

@@ -21,6 +21,7 @@ from rubix_like.galaxy.alignment import StarSample
 from rubix_like.galaxy.limits import require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.validation import VelocitySums
+from rubix_like.instrument.crowding import AUTO, Crowding, paints_stars
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -39,7 +40,7 @@ class Census:
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
     than `products.losvd.limit`; `gas`: how fast the gas that shines is, and `gas_lengths` the smoothing lengths of gas
     that is read, where it was counted and there is any; `young`: how fast the stars are that ionise gas, where the run
-    paints nebulae around them.
+    paints nebulae around them; `crowding`: how many stars share a resolution element, where the deposit depends on it.
     """
 
     n_stars: int
@@ -54,6 +55,7 @@ class Census:
     gas: FastParticles | None = None
     gas_lengths: Lengths | None = None
     young: FastParticles | None = None
+    crowding: Crowding | None = None
 
     @property
     def all_lengths(self) -> Lengths:
@@ -79,10 +81,11 @@ class Census:
             gas=_joined(self.gas, other.gas),
             gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
             young=_joined(self.young, other.young),
+            crowding=_joined(self.crowding, other.crowding),
         )
 
 
-Joins = TypeVar("Joins", FastParticles, Lengths)
+Joins = TypeVar("Joins", FastParticles, Lengths, Crowding)
 
 
 def _joined(one: Joins | None, other: Joins | None) -> Joins | None:
@@ -152,7 +155,11 @@ def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]
     The velocity offset is added.
     """
     velocity, offset = np.asarray(stars.velocity, dtype=np.float64), config.observation.velocity_offset
-    return np.linalg.norm(velocity, axis=1) + abs(offset) if config.is_oriented else np.abs(velocity[:, 2] + offset)
+    own = None if isinstance(stars, Gas) else stars.random_velocity
+    random = 0.0 if own is None else np.abs(np.asarray(own, dtype=np.float64))
+    if config.is_oriented:
+        return np.linalg.norm(velocity, axis=1) + abs(offset) + random
+    return np.abs(velocity[:, 2] + offset) + random
 
 
 class Brightness(NamedTuple):
@@ -208,6 +215,7 @@ class _Rules(NamedTuple):
     """What single particles are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
 
     config: RunConfig
+    resolved: Resolved
     brightness: Brightness
     oldest: float
     widest: float
@@ -221,6 +229,7 @@ class _Rules(NamedTuple):
         limit = None if products is None or products.losvd is None else products.losvd.limit
         return _Rules(
             config=config,
+            resolved=resolved,
             brightness=Brightness.build(resolved, config.observation.redshift),
             oldest=log_universe_age(config) + 1e-3,
             widest=_widest(config, resolved),
@@ -246,7 +255,15 @@ class _Rules(NamedTuple):
             gas=gas,
             gas_lengths=gas_lengths,
             young=None if self.ionising is None else self.ionising.among(self.config, stars),
+            crowding=self._crowding(stars),
         )
+
+    def _crowding(self, stars: Stars) -> Crowding | None:
+        """How many stars share a resolution element, where the deposit depends on it."""
+        resolved = self.resolved
+        if self.config.engine.deposit != AUTO or not paints_stars(resolved.pipeline):
+            return None
+        return Crowding.of(np.asarray(stars.position), self.config, resolved.pipeline, resolved.arcsec_per_kpc)
 
     def _gas(self, gas: Gas | None) -> tuple[FastParticles, Lengths] | tuple[None, None]:
         """How fast and how wide gas with any of the weight is; None where nothing reads gas, or there is none.
@@ -270,7 +287,8 @@ class _Rules(NamedTuple):
 
 def _widest(config: RunConfig, resolved: Resolved) -> float:
     """The largest smoothing length (kpc) that is painted in full."""
-    return allowed_length(config, resolved.arcsec_per_kpc) if config.engine.deposit == "smoothed" else np.inf
+    may_smooth = config.engine.deposit in ("smoothed", AUTO)
+    return allowed_length(config, resolved.arcsec_per_kpc) if may_smooth else np.inf
 
 
 def log_universe_age(config: RunConfig) -> float:

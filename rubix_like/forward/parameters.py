@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import missing_in
+from rubix_like.errors import ConfigError, suggest
 from rubix_like.instrument.pointing import Pointing
 
 
@@ -40,6 +41,24 @@ class Parameters(SimpleNamespace):
         for name, section in RunConfig.sections(*{name.partition(".")[0] for name in leaves}).items():
             found |= dict.fromkeys(missing_in(section, leaves, f"{name}."))
         return _tree(found)
+
+    def changed(self, values: Mapping[str, Any]) -> "Parameters":
+        """With other values of some leaves, by dotted name, each in its setting's unit; raises ConfigError for names
+        that the run has none of, and for values of another shape."""
+        paths = jax.tree_util.tree_leaves_with_path(self)
+        leaves = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in paths}
+        for name, value in values.items():
+            if name not in leaves:
+                raise ConfigError(f"parameters: expected numbers of this run, got '{name}'{suggest(name, leaves)}")
+            shape = np.shape(leaves[name])
+            if isinstance(value, str) or np.shape(value) != shape:
+                wanted = f"numbers of shape {shape}" if shape else "a number"
+                raise ConfigError(
+                    f"parameters['{name}']: expected {wanted}, in the unit of the setting, got {value!r}; other shapes "
+                    f"need another configuration"
+                )
+            leaves[name] = jnp.asarray(value)
+        return Parameters.of(leaves)
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
         """Leaves and sections, each with its attribute's key, and the names of all."""

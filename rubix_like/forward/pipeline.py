@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
-from rubix_like.forward.resolved import Resolved, resolve
+from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
@@ -43,6 +43,9 @@ from rubix_like.runtime.mesh.mesh import replicated
 from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
+
+Chosen = Parameters | Mapping[str, Any] | None
+"""All parameters, or some of them by dotted name, each in its setting's unit; None: the configuration's."""
 
 
 class Pipeline(eqx.Module):
@@ -80,7 +83,8 @@ class Pipeline(eqx.Module):
             ("spaxels", f"{frame.n_x} x {frame.n_y} of {frame.pixel_scale:g} arcsec"),
             ("wavelengths", f"{plan.n_wave} bins, {edges[0]:.2f}-{edges[-1]:.2f} Å ({frame.medium})"),
             ("SSP library", str(meta.get("ssp_library", "none"))),
-            ("engine", f"method {plan.method} ({meta['method_reason']}), deposit {plan.deposit}, {plan.dtype}"),
+            ("engine", f"method {plan.method} ({meta['method_reason']}), {plan.dtype}"),
+            ("deposit", f"{plan.deposit} ({meta['deposit_reason']})"),
             ("devices", f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"),
             ("call it", "pipeline(galaxy), pipeline(galaxy, parameters)"),
         ]
@@ -109,6 +113,8 @@ class Pipeline(eqx.Module):
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or take_census(config, resolved, [galaxy])
+        crowding, lengths = (None, None) if census is None else (census.crowding, census.all_lengths)
+        config, resolved = settle_deposit(config, resolved, crowding, 0 if lengths is None else lengths.n_lacking)
         planned = plan_run(config, resolved, census)
         if galaxy is not None:
             planned = dataclasses.replace(planned, notes=(*integer_notes(galaxy), *planned.notes))
@@ -145,10 +151,10 @@ class Pipeline(eqx.Module):
         """Largest |v_los| in km/s that every source can paint."""
         return functools.reduce(jnp.minimum, [source.painter.velocity_limit for source in self.tables.paint])
 
-    def __call__(
-        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
-    ) -> Cube:
+    def __call__(self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None) -> Cube:
         """The cube of `galaxy`, with other `parameters` or another noise `key` than the configuration's where given.
+
+        `parameters`: the whole tree, or numbers by dotted name, each in its setting's unit; the others stay.
 
         Differentiable in galaxy and parameters. On concrete input, particles that are not finite or faster than the
         planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
@@ -165,19 +171,32 @@ class Pipeline(eqx.Module):
             frame=dataclasses.replace(self.frame, meta=pointing.described(self.frame.meta)),
         )
 
+    def turned(self, config: RunConfig) -> "Pipeline":
+        """This pipeline for a configuration that differs from its own in `planned_alike` settings alone: with its
+        parameters, and its own header; nothing is planned or compiled anew."""
+        engine = config.engine.model_copy(update={"deposit": self.plan.deposit})
+        config = config.model_copy(update={"engine": engine})
+        observation = config.observation
+        angles = {name: getattr(observation, name) for name in ("inclination", "position_angle")}
+        return dataclasses.replace(
+            self,
+            parameters=Parameters.build(config, self.plan.dtype),
+            frame=dataclasses.replace(self.frame, meta=self.frame.meta.replace(**angles, config=config.to_yaml())),
+        )
+
     def observe_pointings(
-        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+        self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Cube, ...]:
         """One cube per pointing, each with noise of its own; `parameters` and `key` are those of the observation."""
         if not self.pointings:
             raise ConfigError("observation.pointings: expected a list of pointings, got null; call the pipeline itself")
-        own = self.parameters if parameters is None else parameters
-        base = dataclasses.replace(self, parameters=own, noise_key=self.noise_key if key is None else key)
+        chosen, chosen_key = self.chosen(parameters, key)
+        base = dataclasses.replace(self, parameters=chosen, noise_key=chosen_key)
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
         return tuple(base.at(pointing)(placed) for pointing in self.pointings)
 
     def observe_slabs(
-        self, slabs: Iterable[Galaxy], parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+        self, slabs: Iterable[Galaxy], parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> Cube:
         """The cube of a galaxy in parts, each made by `slabs` while the one before is painted: only two are in memory.
 
@@ -188,28 +207,29 @@ class Pipeline(eqx.Module):
         chosen, chosen_key = self.chosen(parameters, key)
         return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))
 
-    def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
+    def lower(self, galaxy: Galaxy, parameters: Chosen = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
         return self.compiled(*arguments).lower(*arguments)
 
-    def trace(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
+    def trace(self, galaxy: Galaxy, parameters: Chosen = None) -> Any:
         """The traced computation for a galaxy of this size (`.jaxpr`)."""
         arguments = self.arguments(galaxy, parameters)
         return self.compiled(*arguments).trace(*arguments)
 
     def arguments(
-        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+        self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
         chosen, chosen_key = self.chosen(parameters, key)
         return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
 
     def chosen(
-        self, parameters: Parameters | None = None, key: PRNGKeyArray | None = None
+        self, parameters: Chosen = None, key: PRNGKeyArray | None = None
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh."""
-        chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
+        own = self.parameters.changed(parameters) if isinstance(parameters, Mapping) else parameters
+        chosen = as_dtype(self.parameters if own is None else own, self.plan.dtype)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
@@ -286,6 +306,20 @@ class Pipeline(eqx.Module):
             footprint=frame.footprint,
             meta=frame.meta,
         )
+
+
+def planned_alike(one: RunConfig, other: RunConfig) -> bool:
+    """Whether two configurations differ, if at all, in how far and where to the galaxy is turned, and in its offset:
+    parameters that nothing is planned by, as long as there are angles in both or in neither."""
+    return _without_pose(one) == _without_pose(other)
+
+
+def _without_pose(config: RunConfig) -> RunConfig:
+    """The configuration with every angle at 0."""
+    observation = config.observation
+    angles = {name: getattr(observation, name) for name in ("inclination", "position_angle")}
+    same = {name: None if angle is None else 0.0 for name, angle in angles.items()} | {"offset": (0.0, 0.0)}
+    return config.model_copy(update={"observation": observation.model_copy(update=same)})
 
 
 def _unpickled(

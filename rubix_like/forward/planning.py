@@ -101,7 +101,7 @@ def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:
     return Plan(
         sources=tuple(setup.sources),
         method=", ".join(dict.fromkeys(plan.method for plan in setup.sources.values())),
-        deposit=engine.deposit,
+        deposit=setup.painting.deposit,
         dtype=engine.precision,
         margin=margin + (0 if setup.widths is None else -(-setup.widths.reach // cells)),
         cells=cells,
@@ -174,7 +174,8 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         widths=widths,
         painting=resolved.painting,
         particles={} if census is None else _motions(census),
-        notes=(width_note,) if width_note else (),
+        notes=tuple(note for note in (resolved.deposit.note, width_note) if note),
+        deposit_reason=resolved.deposit.reason,
         psf_terms=_psf_terms(config, resolved),
     )
     return replace(shared, sources=_source_plans(shared))

@@ -135,6 +135,8 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
         "pipeline": setup.pipeline.name,
         "method": plan.method,
         "method_reason": _reasons(setup),
+        "deposit": plan.deposit,
+        "deposit_reason": setup.deposit_reason,
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }

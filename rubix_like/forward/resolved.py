@@ -1,6 +1,6 @@
 """What the settings of a run stand for: SSP library, instrument and distance, read and worked out once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 
@@ -11,6 +11,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.line_choice import named_lines
 from rubix_like.forward.sources.lines import line_templates
+from rubix_like.instrument.crowding import AUTO, Crowding, DepositChoice, choose_deposit
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting, plan_painting
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
@@ -23,7 +24,8 @@ class Resolved:
     """What a run's settings stand for, on the host; `resolve` makes it.
 
     `painting`: how stars are shared among the cells of the grid, for which the instrument's PSF is made; `distance`:
-    the luminosity distance in Mpc; `arcsec_per_kpc`: at that distance.
+    the luminosity distance in Mpc; `arcsec_per_kpc`: at that distance; `deposit`: what was chosen, and why (`auto`
+    is replaced by `settle_deposit`, for the galaxy; until then it stands for nearest).
     """
 
     pipeline: PipelineSettings
@@ -32,6 +34,7 @@ class Resolved:
     painting: Painting
     distance: float
     arcsec_per_kpc: float
+    deposit: DepositChoice
 
 
 def check_early(config: RunConfig, n_parts: int = 1) -> None:
@@ -58,7 +61,8 @@ def resolve(config: RunConfig) -> Resolved:
     check_early(config, n_parts)
     pipeline = painted_pipeline(config)
     _check_dust_maps(config, pipeline)
-    painting = plan_painting(config, pipeline)
+    deposit = choose_deposit(config, pipeline, None, 0)
+    painting = plan_painting(_with_deposit(config, deposit), pipeline)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     return Resolved(
         pipeline=pipeline,
@@ -67,7 +71,30 @@ def resolve(config: RunConfig) -> Resolved:
         painting=painting,
         distance=distance,
         arcsec_per_kpc=arcsec_per_kpc(distance, observation.redshift),
+        deposit=deposit,
     )
+
+
+def settle_deposit(
+    config: RunConfig, resolved: Resolved, crowding: Crowding | None, n_lacking: int
+) -> tuple[RunConfig, Resolved]:
+    """Both with the deposit that `engine.deposit: auto` stands for; as they are where another one is asked for.
+
+    `n_lacking`: how many particles have no smoothing length.
+    """
+    if config.engine.deposit != AUTO:
+        return config, resolved
+    chosen = choose_deposit(config, resolved.pipeline, crowding, n_lacking)
+    config = _with_deposit(config, chosen)
+    if chosen.deposit == resolved.painting.deposit:
+        return config, replace(resolved, deposit=chosen)
+    painting = plan_painting(config, resolved.pipeline)
+    instrument = Instrument.build(config.instrument, painting)
+    return config, replace(resolved, deposit=chosen, painting=painting, instrument=instrument)
+
+
+def _with_deposit(config: RunConfig, chosen: DepositChoice) -> RunConfig:
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"deposit": chosen.deposit})})
 
 
 def painted_pipeline(config: RunConfig) -> PipelineSettings:

@@ -1,12 +1,14 @@
 """The passes over the slabs of a galaxy: its fields first, where the pipeline has any, then its light."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import PRNGKeyArray
 
+from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.painter import Sum
 from rubix_like.forward.model import (
     Fields,
@@ -58,6 +60,15 @@ class SlabPass:
     """The prefix of the tree of shardings of what `whole` returns."""
 
 
+def in_slabs(tables: Tables) -> Tables:
+    """The tables with painters whose partials of several slabs are added up."""
+
+    def added(node: Any) -> Any:
+        return replace(node, in_slabs=True) if isinstance(node, BasisPainter) else node
+
+    return jax.tree.map(added, tables, is_leaf=lambda node: isinstance(node, BasisPainter))
+
+
 FIELD_PASS = SlabPass(
     words="summing the fields of",
     done="summed",
@@ -75,10 +86,10 @@ PAINTING_PASS = SlabPass(
     words="painting",
     done="painted",
     readers=lambda tables: tables.painted,
-    sum=lambda plan, tables, view, particles: paint(plan, tables, *view, particles),
+    sum=lambda plan, tables, view, particles: paint(plan, in_slabs(tables), *view, particles),
     kinds=kinds_of_sums,
     finish=lambda plan, layout, tables, view, sums, key: finish(
-        plan, layout, tables, *view, add_up(layout, tables, sums), key
+        plan, layout, in_slabs(tables), *view, add_up(layout, tables, sums), key
     ),
     specs=observed_specs,
     whole=gathered,

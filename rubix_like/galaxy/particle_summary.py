@@ -6,23 +6,9 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
+from rubix_like.constants import COLUMN_UNITS
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
-
-UNITS: Mapping[str, str] = {
-    "position": "kpc",
-    "velocity": "km/s",
-    "initial_mass": "Msun",
-    "mass": "Msun",
-    "dust_mass": "Msun",
-    "log_age": "log10(yr)",
-    "smoothing_length": "kpc",
-    "temperature": "K",
-    "density": "Msun/kpc3",
-    "internal_energy": "(km/s)2",
-    "star_formation_rate": "Msun/yr",
-}
-"""Units of the columns of particles; others have none."""
 
 Columns = Mapping[str, Any]
 """Name of a column -> an array, or None."""
@@ -47,9 +33,14 @@ def galaxy_html(kinds: Mapping[str, Columns | None]) -> str:
             continue
         known = {name: values for name, values in _known(columns).items() if name != "weight"}
         rows = [("column", "unit", "lowest", "median", "highest")]
-        rows += [(name, UNITS.get(name, ""), *_range(values)) for name, values in known.items()]
+        rows += [(name, _unit(name), *_range(values)) for name, values in known.items()]
         tables.append(html_table(counted(_number(columns), noun), rows))
     return "".join(tables)
+
+
+def _unit(name: str) -> str:
+    """`km/s`; nothing for a pure number."""
+    return "log10(yr)" if name == "log_age" else COLUMN_UNITS.get(name, "").replace(" ", "")
 
 
 def _known(columns: Columns) -> dict[str, Any]:

@@ -43,6 +43,14 @@ class Stars(eqx.Module):
     | mass | (particle,) or None | Msun now |
     | smoothing_length | (particle,) or None | kpc |
     | weight | (particle,) or None | 1 for a particle, 0 for padding; set by `shard`, never by hand |
+
+    Emitters of smooth components (`galaxy.components`) have numbers that hold on the sky, wherever it is seen from:
+
+    | field | shape | unit |
+    |---|---|---|
+    | random_velocity | (particle,) or None | km/s, added along the line of sight |
+    | east, north | (particle,) or None | arcsec, added to the place on the sky |
+    | tilt, twist | (particle,) or None | deg, added to the inclination and the position angle |
     """
 
     position: Particles3
@@ -53,6 +61,11 @@ class Stars(eqx.Module):
     mass: Particles1 | None = None
     smoothing_length: Particles1 | None = None
     weight: Particles1 | None = None
+    random_velocity: Particles1 | None = None
+    east: Particles1 | None = None
+    north: Particles1 | None = None
+    tilt: Particles1 | None = None
+    twist: Particles1 | None = None
 
     def __check_init__(self) -> None:
         _check_shapes("Stars", vars(self), ("position", "velocity"))

@@ -12,6 +12,9 @@ from numpy import ndarray
 
 from rubix_like.galaxy.particles import Gas, Stars
 
+ON_SKY: tuple[str, ...] = ("random_velocity", "east", "north", "tilt", "twist")
+"""Columns of stars that hold in the observer's frame."""
+
 
 class Scene(eqx.Module):
     """The particles of one source as the observer sees them, on the axes (East, North, away from us); after the stage
@@ -26,6 +29,7 @@ class Scene(eqx.Module):
     | weight | (particle,) | 1 for a particle, 0 for padding; constant under differentiation |
     | smoothing_length | (particle,) or None | arcsec |
     | fields | by name | what the pipeline's fields hold; none while they are summed |
+    | on_sky | (particle,) by name | of emitters: `ON_SKY`, in the units of `Stars` |
     """
 
     position: Float[Array, "particle 3"]
@@ -35,6 +39,7 @@ class Scene(eqx.Module):
     weight: Float[Array, " particle"]
     smoothing_length: Float[Array, " particle"] | None = None
     fields: Mapping[str, Any] = eqx.field(default_factory=dict)
+    on_sky: dict[str, Float[Array, " particle"]] = eqx.field(default_factory=dict)
 
     @property
     def v_los(self) -> Float[Array, " particle"]:
@@ -82,4 +87,11 @@ def to_scene(
         coordinates=dict(coordinates),
         weight=weight,
         smoothing_length=None if length is None else jnp.asarray(length) * arcsec_per_kpc,
+        on_sky=_on_sky(particles),
     )
+
+
+def _on_sky(particles: Stars | Gas) -> dict[str, Float[Array, " particle"]]:
+    """What emitters bring for the observer's frame; nothing of particles."""
+    columns = {} if isinstance(particles, Gas) else {name: getattr(particles, name) for name in ON_SKY}
+    return {name: jnp.asarray(own) for name, own in columns.items() if own is not None}

@@ -1,5 +1,6 @@
 """What is known of a best fit: its cube, chi^2, the Laplace approximation, the verdict, values at edges of priors."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -12,7 +13,8 @@ from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
 from rubix_like.inference.checks.misfit import Residue, halves_of, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
-from rubix_like.inference.posterior.free import NOISE_SCALE
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.likelihood import nuisance_places
 from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
@@ -45,10 +47,19 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     sigma = None if isinstance(approximation, str) else approximation.sigma
-    place = posterior.free.places.get(NOISE_SCALE)
-    scale = None if place is None else place.start
+    scale = nuisance_places(posterior.free) or None
     verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble)
+    verdict = dataclasses.replace(verdict, moved=_shared(posterior.free, verdict.moved))
     return BestFit(evaluated, quality, approximation, verdict)
+
+
+def _shared(free: Free, moved: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
+    """Of parameters with correlated priors, whose latents are sums of several, the longest movement for each."""
+    moved = np.array(moved)
+    for group in free.correlated:
+        places = [free.places[name].start for name in group.names]
+        moved[places] = np.max(moved[places])
+    return moved
 
 
 def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Laplace | None) -> Edges:

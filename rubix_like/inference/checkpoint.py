@@ -161,7 +161,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {
         "layout of the checkpoint": str(_LAYOUT),
-        "data, errors or windows": key_of(*_leaves(posterior.likelihood)),
+        "data, errors or windows": key_of(jax.tree.structure(posterior.likelihood), *_leaves(posterior.likelihood)),
         "free parameters or priors": key_of(jax.tree.structure(posterior.free), *_leaves(posterior.free)),
         "start": key_of(None if problem.start is None else np.asarray(problem.start)),
         "galaxy": key_of(*_leaves(forward.source)),

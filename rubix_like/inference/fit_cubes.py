@@ -1,19 +1,22 @@
 """The cubes of a fit: the best model, and what it leaves of the data."""
 
+import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.meta import NOT_FITTED, SourceCounters
+from rubix_like.cube.meta import FIT_KEYS, NOT_FITTED, SourceCounters
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.posterior.free import NOISE_SCALE, Latent
+from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, normal_scores
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.linearise import scores
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem, variance_of
@@ -21,10 +24,14 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
 from rubix_like.inference.posterior.tangent import models
 
+MOST_NUMBERS: int = 99
+"""Most numbers of a fit that a header holds."""
+
 
 class Evaluated(NamedTuple):
     """The posterior at one place: the model's parameters and particles (None where nothing of them is free), its flux
-    with the continuum, the noise scale, the counters, the squared sum of the voxels' residuals, -ln(posterior)."""
+    with the continuum, the noise scale, the counters, the squared sum of the voxels' residuals, -ln(posterior), the
+    errors' distribution if not normal."""
 
     parameters: Parameters
     galaxy: Galaxy | None
@@ -33,6 +40,7 @@ class Evaluated(NamedTuple):
     counters: dict[str, SourceCounters]
     chi_square: Float[ndarray | np.floating, ""]
     loss: Float[ndarray | np.floating, ""]
+    errors: AbstractErrorDistribution | None = None
 
 
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
@@ -44,7 +52,10 @@ def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
     rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
     scale = posterior.free.value(NOISE_SCALE, np.asarray(latent))
-    return Evaluated(parameters, galaxy, rows[0], np.asarray(1.0 if scale is None else scale), rows[1], *rows[2])
+    errors = posterior.likelihood_at(jnp.asarray(latent)).errors
+    own = errors if isinstance(errors, AbstractErrorDistribution) else None
+    numbers = (np.asarray(1.0 if scale is None else scale), rows[1], rows[2].chi_square, rows[2].loss)
+    return Evaluated(parameters, galaxy, rows[0], *numbers, own)
 
 
 @jax.jit
@@ -64,6 +75,11 @@ def quality_of(problem: Problem, found: Evaluated) -> Quality:
     likelihood = problem.posterior.likelihood
     used = np.asarray(likelihood.inverse_sigma) > 0
     n_free = problem.posterior.free.n_latent
+    if found.errors is not None:
+        inverse_sigma = np.asarray(likelihood.inverse_sigma) / float(found.noise_scale)
+        residual = (np.asarray(likelihood.flux) - np.asarray(found.flux)) * inverse_sigma
+        square = float(np.sum(normal_scores(found.errors, residual[used]) ** 2))
+        return Quality(square, int(used.sum()), n_free, float(found.loss))
     if likelihood.polynomial is not None:
         n_free += likelihood.polynomial.basis.shape[1] * int(used.any(axis=2).sum())
     return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss))
@@ -76,6 +92,21 @@ def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:
     variance = noise_variance(problem) * float(found.noise_scale) ** 2
     residual = on_grid(problem, "residual", problem.observed.flux - flux, variance, of_data=True)
     return on_grid(problem, "model", flux, None, counters=own), residual
+
+
+def with_values(cube: Cube, free: Free, values: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> Cube:
+    """The cube whose header holds the fitted values: name, value, standard deviation and unit of each number, up to
+    `MOST_NUMBERS` of them; angles of the observation also where a run's header has them."""
+    units = [own.unit for own in free.parameters for _ in own.labels]
+    fitted: dict[str, Any] = {}
+    numbers = zip(free.labels, map(float, values), map(float, sigma), units, strict=True)
+    for number, (label, value, own_sigma, unit) in enumerate(list(numbers)[:MOST_NUMBERS], start=1):
+        own = (label, value, own_sigma if np.isfinite(own_sigma) else None, unit or None)
+        fitted |= {f"{key}_{number}": given for key, given in zip(FIT_KEYS, own, strict=True)}
+        name = label.removeprefix("observation.")
+        if name != label and name in cube.meta:
+            fitted[name] = value
+    return dataclasses.replace(cube, meta=cube.meta.replace(**fitted))
 
 
 def on_grid(

@@ -15,6 +15,7 @@ from numpy import ndarray
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.best_fit import BestFit, describe_best, edges_at
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load_checkpoint, save, versions
@@ -26,13 +27,14 @@ from rubix_like.inference.checks.discreteness import (
     with_discreteness,
 )
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
-from rubix_like.inference.fit_cubes import cubes_of
+from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
+from rubix_like.inference.fit_cubes import cubes_of, with_values
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
-from rubix_like.inference.posterior.fit_model import SyntheticSource
+from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
-from rubix_like.inference.posterior.problem import Problem, pose
-from rubix_like.inference.request import Data, Priors, Request, read_request
+from rubix_like.inference.posterior.problem import Given, Problem, pose
+from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
 from rubix_like.inference.search.optimisers import Status
@@ -78,7 +80,8 @@ def fit(
     data: Data | None = None,
     free: Priors | None = None,
     *,
-    galaxy: Galaxy | SyntheticSource | None = None,
+    galaxy: Galaxy | SyntheticSource | ComponentsSource | None = None,
+    model: AbstractGalaxyModel | None = None,
     output: str | Path | None = None,
     resume: bool = True,
     progress: Progress | None = None,
@@ -93,7 +96,8 @@ def fit(
     Compiled programs are kept on disk, as those of the command are, unless JAX has a cache of its own.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
-    request = read_request(config_or_pipeline, data, free, output, settings)
+    galaxy = one_galaxy(galaxy, model)
+    request = read_request(config_or_pipeline, data, free, output, settings, galaxy)
     progress = progress or Progress()
     if output is None:
         with programs_kept():
@@ -107,7 +111,7 @@ def fit(
 
 def _fit(
     request: Request,
-    galaxy: Galaxy | SyntheticSource | None,
+    galaxy: Given | None,
     progress: Progress,
     files: FitFiles | None,
     *,
@@ -129,7 +133,7 @@ def _fit(
 
 def pose_request(
     request: Request,
-    galaxy: Galaxy | SyntheticSource | None,
+    galaxy: Given | None,
     progress: Progress,
     check: Callable[[tuple[int, int, int]], None] | None,
 ) -> Problem:
@@ -243,7 +247,8 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
     evaluated = own.evaluated
-    model, residual = cubes_of(problem, evaluated)
+    cubes = cubes_of(problem, evaluated)
+    model, residual = (with_values(own, free, np.asarray(free.flat(best)), sigma) for own in cubes)
     return FitResult(
         free=free,
         values=free.split(np.asarray(free.flat(best))),
@@ -281,6 +286,7 @@ def _notes(
         *diagnosis.notes_on_values(free, best, own.approximation),
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
+        *notes_on_quadrature(measure_quadrature(problem, best)),
         *diagnosis.notes_on_particles(own.evaluated.counters, float(problem.pipeline.velocity_limit)),
     ]
     return tuple(dict.fromkeys(notes))

@@ -7,6 +7,7 @@ from typing import Any
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
+from rubix_like.config.parameters import Declaration
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
@@ -14,9 +15,12 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.inference.posterior.free_parameters import check_free
-from rubix_like.inference.posterior.priors import AbstractPrior, section_of
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
+from rubix_like.inference.posterior.free_parameters import check_free, declared_by
+from rubix_like.inference.posterior.prior_kinds import section_of
+from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
 
@@ -70,8 +74,10 @@ def read_request(
     free: Priors | None,
     output: str | Path | None,
     settings: Mapping[str, Any],
+    galaxy: Any = None,
 ) -> Request:
-    """The settings of the configuration and of the call, joined and checked; nothing is read or computed."""
+    """The settings of the configuration and of the call, joined and checked; nothing is read or computed.
+    `galaxy`: what is given in place of the configuration's."""
     given = {f"fit.{name}": value for name, value in settings.items()}
     if free is not None:
         given["fit.free"] = {name: as_section(prior) for name, prior in free.items()}
@@ -90,7 +96,7 @@ def read_request(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
-    check_free(config.fit.free)
+    check_free(config.fit.free, _declared(config, galaxy))
     chosen = config.fit.data if data is None else data
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
@@ -100,6 +106,26 @@ def read_request(
     request = Request(config, config.fit, model, chosen)
     request.check()
     return request
+
+
+def _declared(config: RunConfig, galaxy: Any) -> Mapping[str, Declaration]:
+    """The parameters of a model of one's own, given or of the configuration's reader."""
+    model = galaxy
+    if galaxy is None and isinstance(config.galaxy, AbstractModelReader):
+        model = config.galaxy.model()
+    return declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
+
+
+def one_galaxy(galaxy: Any, model: AbstractGalaxyModel | None) -> Any:
+    """The galaxy that is given, or the model in its place; ConfigError for both."""
+    if galaxy is not None and model is not None:
+        raise ConfigError("model: expected a galaxy or a model in its place, got both; leave one of them out")
+    if model is not None and not isinstance(model, AbstractGalaxyModel):
+        raise ConfigError(
+            f"model: expected an AbstractGalaxyModel of rubix_like.extend, got {type(model).__name__}; derive it from "
+            f"that class"
+        )
+    return galaxy if model is None else model
 
 
 def _check_other_draws(config: RunConfig) -> None:

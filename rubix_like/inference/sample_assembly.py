@@ -1,16 +1,19 @@
 """Assemble the result of sampling: values, diagnostics, predictions and notes."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
+from rubix_like.cube.cube import Cube
 from rubix_like.inference.best_fit import BestFit
 from rubix_like.inference.checkpoint import versions
 from rubix_like.inference.checks import notes_after as diagnosis
+from rubix_like.inference.fit_cubes import with_values
+from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.sample_result import SampleResult, flat_values
@@ -37,6 +40,7 @@ def make_sample_result(
     values = flat_values(free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
+    model, predictive, residual = _with_values(predicted, free, values)
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=free,
@@ -52,13 +56,20 @@ def make_sample_result(
         quality=found.quality,
         verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics)),
         scatter=predicted.scatter,
-        model=predicted.model,
-        predictive=predicted.predictive,
-        residual=predicted.residual,
+        model=model,
+        predictive=predictive,
+        residual=residual,
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
     )
+
+
+def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> Iterator[Cube]:
+    """The cubes with the mean and the standard deviation of each number in their headers."""
+    flat = values.reshape(-1, values.shape[-1])
+    cubes = (predicted.model, predicted.predictive, predicted.residual)
+    return (with_values(own, free, flat.mean(axis=0), flat.std(axis=0)) for own in cubes)
 
 
 def _on_problem(problem: Problem) -> list[str]:

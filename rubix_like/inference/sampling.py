@@ -16,6 +16,7 @@ from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.best_fit import BestFit, describe_best
 from rubix_like.inference.checkpoint import (
@@ -29,7 +30,7 @@ from rubix_like.inference.checkpoint import (
 )
 from rubix_like.inference.checks.discreteness import Discreteness, measure_discreteness, notes_on_discreteness
 from rubix_like.inference.checks.laplace import from_information
-from rubix_like.inference.checks.notes_after import ELSEWHERE, listed, notes_on_search, notes_on_silence
+from rubix_like.inference.checks.notes_after import ELSEWHERE, notes_on_search, notes_on_silence
 from rubix_like.inference.fit_cubes import evaluate, quality_of
 from rubix_like.inference.fitting import (
     add_model_error,
@@ -39,10 +40,10 @@ from rubix_like.inference.fitting import (
     with_effects_checked,
 )
 from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
-from rubix_like.inference.posterior.fit_model import SyntheticSource
-from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
+from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.request import Data, Priors, Request, read_request
+from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
 from rubix_like.inference.results.sample_result import SampleResult
@@ -54,6 +55,7 @@ from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.words import listed
 
 _SAME = 1e-4
 """Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""
@@ -102,7 +104,8 @@ def sample(
     *,
     sampling: Mapping[str, Any] | None = None,
     fitted: Fitted | None = None,
-    galaxy: Galaxy | SyntheticSource | None = None,
+    galaxy: Galaxy | SyntheticSource | ComponentsSource | None = None,
+    model: AbstractGalaxyModel | None = None,
     output: str | Path | None = None,
     resume: bool = True,
     progress: Progress | None = None,
@@ -118,18 +121,17 @@ def sample(
     the same draws on any devices.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
-    given = dict(settings) | {f"sampling.{name}": value for name, value in (sampling or {}).items()}
+    given, galaxy = dict(settings), one_galaxy(galaxy, model)
+    given |= {f"sampling.{name}": value for name, value in (sampling or {}).items()}
     if output is not None:
         given["sampling.output"] = Path(output)
-    request = read_request(config_or_pipeline, data, free, None, given)
-    sampler = make_sampler(request.settings.sampling)
-    progress = progress or Progress()
+    request = read_request(config_or_pipeline, data, free, None, given, galaxy)
+    sampler, progress = make_sampler(request.settings.sampling), progress or Progress()
     if output is None:
         with programs_kept():
             return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
-    beside = {"result of the fit": request.settings.output, "fitted": fitted}
-    read = request.files(config_or_pipeline, **beside)
+    read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
     check_separate(dataclasses.astuple(files), read, "fit.sampling.output")
     files.check()
     with claimed(files.result, *dataclasses.astuple(files)), programs_kept():
@@ -140,13 +142,14 @@ def _sample(
     request: Request,
     sampler: AbstractSampler,
     fitted: Fitted | None,
-    galaxy: Galaxy | SyntheticSource | None,
+    galaxy: Given | None,
     progress: Progress,
     files: SampleFiles | None,
     *,
     resume: bool,
 ) -> SampleResult:
     """Pose, find the best fit, draw, describe, write."""
+    _check_likelihood(request, sampler)
     n_group = _groups(request, sampler)
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
     problem = pose_request(request, galaxy, progress, None if files is None else files.check)
@@ -309,6 +312,17 @@ def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult
         f"fit again"
     )
     return dataclasses.replace(result, notes=(*result.notes, note))
+
+
+def _check_likelihood(request: Request, sampler: AbstractSampler) -> None:
+    """Raise ConfigError for a variational sampler of errors that are not normal: it takes J^T J for Fisher's
+    information."""
+    kind = request.settings.likelihood.kind
+    if kind != "gaussian" and not sampler.is_chain:
+        raise ConfigError(
+            f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
+            f"{request.settings.sampling.method}"
+        )
 
 
 def _groups(request: Request, sampler: AbstractSampler) -> int:

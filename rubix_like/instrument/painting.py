@@ -73,8 +73,7 @@ def plan_painting(config: RunConfig, pipeline: PipelineSettings) -> Painting:
         return Painting(deposit, int(wanted))
     if psf.kind == "image" or psf.wavelength is not None or deposit not in ("tsc", "smoothed"):
         return Painting(deposit)
-    narrowest = float(psf.width_table[:1].min() if psf.kind == "moffat" else psf.width_table.min())
-    enough = (cells for cells, fwhm in NARROWEST.items() if narrowest >= fwhm * config.instrument.pixel_scale)
+    enough = (cells for cells, fwhm in NARROWEST.items() if psf.narrowest >= fwhm * config.instrument.pixel_scale)
     return Painting(deposit, next(enough, FINEST))
 
 

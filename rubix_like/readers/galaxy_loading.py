@@ -6,15 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from rubix_like.config import RunConfig, load_config
+import numpy as np
+
+from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.plug_ins import reader_names
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import Reader
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.galaxy_parts import CountingReader, GalaxyInMemory, GalaxyParts, SlabReader
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.galaxy.validation import validate, validate_gas, validate_stars
+from rubix_like.instrument.crowding import AUTO, Crowding, choose_deposit
+from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth_mass_origin, without_birth_mass
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, smoothing_choice
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -91,13 +96,28 @@ def load(run: RunConfig, report: Report = silent, library: SSPLibrary | None = N
     FileNotFoundError, OSError or ValueError for data.
     """
     reader = _reader(run)
-    galaxy, info = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
-    galaxy, info = choose_smoothing_lengths(galaxy, info, run)
+    if isinstance(reader, ComponentsReader):
+        galaxy, info = reader.load(run)
+    else:
+        galaxy, info = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
+    galaxy, info = choose_smoothing_lengths(galaxy, info, with_deposit(run, galaxy.stars))
     galaxy, lacking = without_birth_mass(galaxy)
     galaxy = validate(galaxy, info.universe_age)
     if lacking.any():
         galaxy, info = fill_initial_mass(galaxy, info, lacking, library or load_ssp(run))
     return galaxy, info
+
+
+def with_deposit(run: RunConfig, stars: Stars) -> RunConfig:
+    """The run with the deposit that `engine.deposit: auto` stands for, with lengths wherever it needs them."""
+    if run.engine.deposit != AUTO:
+        return run
+    observation, pipeline = run.observation, load_pipeline(run.pipeline)
+    distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
+    scale = arcsec_per_kpc(distance, observation.redshift)
+    crowding = Crowding.of(np.asarray(stars.position), run, pipeline, scale)
+    deposit = choose_deposit(run, pipeline, crowding, 0).deposit
+    return run.model_copy(update={"engine": run.engine.model_copy(update={"deposit": deposit})})
 
 
 @contextmanager
@@ -107,7 +127,8 @@ def open_galaxy(
     team: AbstractProcessGroup = SINGLE,
     library: SSPLibrary | None = None,
 ) -> Iterator[GalaxyParts]:
-    """The galaxy of a run, to be read part by part: the parts together are what `load` gives.
+    """The galaxy of a run, to be read part by part: the parts together are what `load` gives, without smoothing lengths
+    where these depend on all stars (`engine.deposit: auto`).
 
     With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
     for is read, after passes that select particles and find the galaxy's frame (docs/big-files.md), in which each
@@ -162,4 +183,4 @@ def _run_of(source: ConfigSource) -> RunConfig:
     path = Path(source)
     if not path.suffix and not path.exists():
         return load_config(source)
-    return load_config("quickstart", overrides={"galaxy": {"path": str(path)}})
+    return load_config("quickstart", overrides={"galaxy": {"path": str(path)}, "engine.deposit": "nearest"})

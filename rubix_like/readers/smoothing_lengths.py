@@ -14,6 +14,7 @@ from rubix_like.config.readers.snapshot import NEIGHBOURS, SmoothingChoice
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.limits import require
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
+from rubix_like.instrument.crowding import AUTO
 from rubix_like.physics.centering import half_mass_radius
 
 
@@ -56,10 +57,11 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
 
     auto: those of the file, and for stars without one the distance to the neighbour; that of all stars where the file's
     median is larger than their half-mass radius, since such kernels blur the whole galaxy. Nothing is computed for a
-    run that does not smooth; lengths that some stars lack are then left out. Raises ConfigError where the file was
-    asked for and has none.
+    run that does not smooth; lengths that some stars lack are then left out, and of a part of a galaxy with
+    `engine.deposit: auto` all of them, since they may not be usable. Raises ConfigError where the file
+    was asked for and has none.
     """
-    choice, number = smoothing_choice(run)
+    (choice, number), deposit = smoothing_choice(run), run.engine.deposit
     stars = galaxy.stars
     stored = stars.smoothing_length
     lacking = np.ones(len(stars.initial_mass), dtype=bool) if stored is None else np.isnan(np.asarray(stored))
@@ -68,8 +70,8 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
             f"galaxy.smoothing_length: expected smoothing lengths of all stars in {info.source} for 'file', but "
             f"{np.count_nonzero(lacking)} of {lacking.size} have none; set it to auto or neighbours"
         )
-    if choice == "auto" and run.engine.deposit != "smoothed":
-        return _with_lengths(galaxy, None if lacking.any() else stored), info
+    if choice == "auto" and deposit != "smoothed":
+        return _with_lengths(galaxy, None if lacking.any() or deposit == AUTO else stored), info
     reason = _unusable(stars) if choice == "auto" else ""
     if choice == "neighbours" or reason:
         lacking = np.ones_like(lacking)

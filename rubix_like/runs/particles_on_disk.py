@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -111,14 +112,30 @@ def hold_galaxy(
 
 
 def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
-    """What is this process's of the parts, read."""
+    """What is this process's of the parts, read; all at once where `engine.deposit: auto` smooths them, by lengths that
+    depend on all stars."""
 
     def read() -> Galaxy:
         gas = parts.read_gas(*team.share(parts.n_gas)) if parts.n_gas else None
         return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
 
-    own = team.each(read)
-    return HeldGalaxy(own, parts.info, take_census(config, resolved, [own], team), team)
+    own, info = team.each(read), parts.info
+    census = take_census(config, resolved, [own], team)
+    if census.crowding is None or not census.crowding.is_sparse or info.smoothing_length:
+        return HeldGalaxy(own, info, census, team)
+    galaxy, info = team.each(lambda: load(config, library=resolved.library))
+    own = _share_of(galaxy, team)
+    return HeldGalaxy(own, info, take_census(config, resolved, [own], team), team)
+
+
+def _share_of(galaxy: Galaxy, team: AbstractProcessGroup) -> Galaxy:
+    """What is this process's of a galaxy that every process holds."""
+
+    def cut(particles: Any) -> Any:
+        start, stop = team.share(len(particles.position))
+        return jax.tree.map(lambda leaf: leaf[start:stop], particles)
+
+    return Galaxy(stars=cut(galaxy.stars), gas=None if galaxy.gas is None else cut(galaxy.gas))
 
 
 def _automatic_size(memory: int | None) -> int:

@@ -22,6 +22,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
+from rubix_like.runs.default_maps import missing_maps_lines, why_no_maps, with_default_maps
 from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import Source, open_source
 from rubix_like.runs.run_files import OutputFile, check_output, check_replaced, cube_bytes, output_files
@@ -86,7 +87,7 @@ def run(
     output path cannot be used.
     """
     read = tuple(given_files({"configuration": config}))
-    config = load_config(config)
+    config = with_default_maps(load_config(config))
     path = Path(config.output.path if output is None else output)
     group = team or SINGLE
     if not overwrite:
@@ -103,6 +104,7 @@ def _say(result: Result, config: RunConfig, progress: Progress, team: AbstractPr
         return
     sums = sums_of(result.cube, team) if isinstance(result.cube, ShardedCube) else None
     lines = closing_lines(result.cube, result.path, result.others, progress.timings, config.output.layout, sums)
+    lines += missing_maps_lines(config)
     if progress.stream is not None:
         print(*lines, sep="\n", file=progress.stream, flush=True)
 
@@ -143,6 +145,13 @@ def plan_and_compile(
         source.team.exchange(lambda: None)
     need = _need(config, path or config.output.path, observer, pipeline)
     return Prepared(config, source.info, pipeline, observer, need, ExitStack(), source)
+
+
+def turned(prepared: Prepared, config: RunConfig, path: Path) -> Prepared:
+    """A run of the same particles with other angles (`planned_alike`), whose cube goes to `path`."""
+    pipeline = prepared.pipeline.turned(config)
+    need = _need(config, path, prepared.observer, pipeline)
+    return replace(prepared, config=config, pipeline=pipeline, need=need)
 
 
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
@@ -228,7 +237,8 @@ def _write_together(cube: Cube | ShardedCube, file: OutputFile, progress: Progre
 
 def _write(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team: AbstractProcessGroup) -> None:
     """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
-    with progress.step("write", f"writing {file.path}"):
+    beside = "" if file.maps is None or cube.maps is None else f" and {file.maps}"
+    with progress.step("write", f"writing {file.path}{beside}"):
         write_cube(cube, file.path, file.layout, team, file.packing)
         if file.truth is not None:
             write_cube(noiseless(cube), file.truth, team=team, packing=file.packing)
@@ -259,7 +269,8 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"{bins.first:.6g}-{bins.wavelength[-1]:.6g} Angstrom ({bins.medium}, {bins.sampling}); "
         f"painted on {painted.n_y} x {painted.n_x}",
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
-        f"engine      method {plan.method} ({meta['method_reason']}), deposit {plan.deposit}, {plan.dtype}",
+        f"engine      method {plan.method} ({meta['method_reason']}), deposit {plan.deposit} "
+        f"({meta['deposit_reason']}), {plan.dtype}",
         *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
         *(f"dust        {line.removeprefix('Dust').lstrip(': ')}" for line in planned_dust_lines(meta)),
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
@@ -303,7 +314,8 @@ def _maps_lines(prepared: Prepared) -> list[str]:
     """The maps beside the cube, in words."""
     axes = prepared.pipeline.frame.products
     if axes is None:
-        return []
+        reason = why_no_maps(prepared.config)
+        return [f"maps        none, as {reason} (output.maps)"] if reason else []
     bins = "" if axes.velocity is None else f", {len(axes.velocity)} velocities up to {axes.velocity[-1]:g} km/s"
     filters = f", images in {', '.join(axes.filters)}" if axes.filters else ""
     others = ["gas"] if axes.has_gas else []

@@ -88,9 +88,11 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     Maps are made of each pointing, not of the mosaic.
     """
     path = path.expanduser()
+    find_format(path, config.output.layout)  # refuses what is no file's name, before others are called after it
     pointings = pointings_of(config.observation)
     footprint = Footprint.build(config.instrument)
-    maps = None if config.products is None else maps_path(path, config.output.maps)
+    chosen = config.output.maps
+    maps = None if config.products is None or chosen is False else maps_path(path, chosen)
     if len(pointings) < 2:
         return (replace(_file(config, path, footprint), maps=maps),)
     files = tuple(
@@ -119,8 +121,7 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
         package = find_format(file.path, file.layout).package
         if package is not None:
             import_optional(package, f"output.path: '{file.path.name}'")
-    every = _written(files)
-    check_separate(every, (*named_files(config), *read), "output")
+    every = _separate(config, files, read)
     for own in every:
         if every.count(own) > 1:
             raise ConfigError(
@@ -137,9 +138,7 @@ def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: st
     Python, count as one. `permission`, `elsewhere`: how to ask for it, or for another path, in words; `read`: files
     beside those that the settings name which no permission allows to be replaced.
     """
-    files = output_files(config, path)
-    check_separate(_written(files), (*named_files(config), *read), "output")
-    for own in _written(files):
+    for own in _separate(config, output_files(config, path), read):
         maker = _maker(own)
         if maker is not None and maker != _made_by(config.output.configuration):
             raise ConfigError(
@@ -148,9 +147,11 @@ def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: st
             )
 
 
-def _written(files: Iterable[OutputFile]) -> list[Path]:
-    """Every file that a run writes."""
-    return [own for file in files for own in (file.path, *(other for _, other in file.others))]
+def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Named]) -> list[Path]:
+    """Every file that a run writes; raises ConfigError where it reads one of them."""
+    every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
+    check_separate(every, (*named_files(config), *read), "output")
+    return every
 
 
 def _maker(path: Path) -> str | None:

@@ -5,9 +5,10 @@ import html
 import io
 from collections.abc import Container, Iterable, Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rubix_like.runtime.places import found_at
+
+_CONSOLE, _TABLE, _TEXT = "rich.console:Console", "rich.table:Table", "rich.text:Text"
+"""Imported where a table is made: whoever loads a galaxy makes none."""
 
 _UNLIMITED = 1 << 20
 
@@ -20,12 +21,12 @@ def table_lines(
     Columns whose numbers are in `right` are aligned to the right. A cell that does not fit into `width` goes on below
     itself.
     """
-    table = Table(box=None, show_header=False, padding=(0, gap, 0, 0), pad_edge=False)
+    table = found_at(_TABLE)(box=None, show_header=False, padding=(0, gap, 0, 0), pad_edge=False)
     for column in range(len(rows[0])):
         table.add_column(justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+        table.add_row(*map(found_at(_TEXT), row))
+    console = found_at(_CONSOLE)(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().splitlines()]

@@ -1,6 +1,9 @@
 """Words for messages: amounts of memory, counts with their nouns, shortened texts."""
 
+from collections.abc import Iterable
 from typing import SupportsFloat
+
+_MOST = 6
 
 
 def format_bytes(number: int | None) -> str:
@@ -18,6 +21,13 @@ def format_bytes(number: int | None) -> str:
 def counted(number: int, noun: str, several: str = "") -> str:
     """`1 star`, `2 stars`; `several`: the plural of a noun that takes no s."""
     return f"{number} {noun if number == 1 else several or noun + 's'}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """The first six of them, and how many more there are."""
+    words = list(words)
+    more = [f"{len(words) - _MOST} more"] if len(words) > _MOST else []
+    return ", ".join([*words[:_MOST], *more])
 
 
 def percent(share: SupportsFloat, digits: int = 0) -> str:

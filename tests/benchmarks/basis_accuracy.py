@@ -215,6 +215,8 @@ def library_of(name: str) -> Any:
 
 def measure(case: Case, n_velocity: int = 12, seed: int = 0) -> Found:
     """Plan a run, and compare its matrix with the truth at some velocities."""
+    import jax.numpy as jnp  # noqa: PLC0415
+
     from rubix_like import Pipeline, load_config  # noqa: PLC0415
 
     config = load_config(
@@ -236,7 +238,8 @@ def measure(case: Case, n_velocity: int = 12, seed: int = 0) -> Found:
     painter, meta = pipeline.tables.paint[0].painter, pipeline.frame.meta
     good = np.asarray(pipeline.frame.wave_bits) == 0
     coefficients, step, n_node = np.asarray(painter.coefficients), float(painter.nodes.step), painter.nodes.n_node
-    matrix = np.asarray(painter.coefficient_map.matrix).reshape(n_node, painter.rank, -1)
+    every = painter.coefficient_map.kept(jnp.eye(n_node * painter.rank))  # one coefficient each
+    matrix = np.asarray(painter.coefficient_map.spectra()(every)).reshape(n_node, painter.rank, -1)
     exact = Exact(case, config.instrument.wavelength, config.instrument.lsf, library_of(case.library))
     distance = Planck18.luminosity_distance(case.redshift)
     unit = (constants.L_sun / (4 * np.pi * distance**2)).to_value(1e-20 * units.erg / units.s / units.cm**2)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import rubix_like
-from rubix_like.cli.listing import LISTS as KINDS
+from rubix_like.cli.listing import KINDS
 from rubix_like.cli.options import add_list_options
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.runs.known_names import config_rows, pipeline_rows, reader_rows, stage_rows

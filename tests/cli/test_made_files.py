@@ -9,9 +9,12 @@ from small import make_cube, make_maps
 from small_results import fit_result, sample_result
 
 import rubix_like as rl
+from rubix_like.cli import made_files
 from rubix_like.cli.main import main
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import Meta
+from rubix_like.runs.batch.table import COLUMNS
+from rubix_like.runtime.files.writers import OPENED_BY
 from rubix_like.runtime.resources import resource
 from rubix_like.version import __version__
 
@@ -151,3 +154,26 @@ def test_what_is_no_galaxy_says_what_it_is(made, name, words):
     made(name)
     with pytest.raises(rl.ConfigError, match=words):
         rl.load_galaxy(name)
+
+
+def test_every_kind_of_file_is_described_and_opened():
+    assert set(OPENED_BY) == set(made_files._KINDS)
+
+
+def test_the_folder_of_a_catalogue(tmp_path, capsys):
+    """Entries by state, room on the disk, and why some failed."""
+    (tmp_path / "records").mkdir()
+    (tmp_path / "disc.fits").write_bytes(b" " * 2880)
+    states = {"disc": ("done", ""), "far": ("failed", "ValueError: no stars"), "next": ("waiting", "")}
+    lines = [",".join(COLUMNS)]
+    for name, (state, error) in states.items():
+        known = {"name": name, "status": state, "error": error}
+        lines.append(",".join(known.get(column, "") for column in COLUMNS))
+    (tmp_path / "summary.csv").write_text("\n".join(lines) + "\n")
+    assert main(["inspect", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    for words in ("3: 1 done, 1 failed, 1 waiting", "Failed: far: ValueError: no stars", "catalogue", "kB"):
+        assert words in told
+    (tmp_path / "summary.csv").write_text("a,b\n1,2\n")
+    assert main(["inspect", str(tmp_path)]) == 2
+    assert "expected the summary of a catalogue" in capsys.readouterr().err

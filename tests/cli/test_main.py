@@ -444,7 +444,8 @@ def test_standard_output_holds_the_results_alone(command):
 
 def test_one_star_without_alignment(command, tmp_path):
     write_cutout(tmp_path / "one.hdf5", star_columns(1))
-    _, cube = run_small(command, "galaxy={reader: illustris, path: one.hdf5}", "observation.align=none")
+    points = ("observation.align=none", "engine.deposit=nearest")
+    _, cube = run_small(command, "galaxy={reader: illustris, path: one.hdf5}", *points)
     light = np.asarray(cube.flux).sum(axis=2)
     assert np.count_nonzero(light) == 1
     assert light[4:6, 4:6].sum() == light.sum()
@@ -481,7 +482,8 @@ def test_detector_partly_outside_the_library_is_flagged(command):
 def test_field_much_larger_than_the_galaxy(command):
     sizes = "disc_scale_length: 0.1 kpc, disc_scale_height: 0.01 kpc, bulge_effective_radius: 0.02 kpc"
     galaxy = f"galaxy={{reader: synthetic, n_stars: 100, {sizes}}}"
-    text, cube = run_small(command, galaxy, "instrument.fov=100 arcsec", "instrument.pixel_scale=10 arcsec")
+    field = ("instrument.fov=100 arcsec", "instrument.pixel_scale=10 arcsec", "engine.deposit=nearest")
+    text, cube = run_small(command, galaxy, *field)
     light = np.asarray(cube.flux).sum(axis=2)
     assert light.shape == (10, 10)
     assert light.sum() > 0
@@ -646,7 +648,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
         ("kernels", ["scatter"]),
         ("samplers", ["nuts", "geovi", "mgvi"]),
         ("executors", ["processes", "mpi", "dask", "parsl"]),
-        ("readers", ["synthetic", "auto", "table", *resource_names("simulations")]),
+        ("readers", ["synthetic", "components", "auto", "table", *resource_names("simulations")]),
         ("pipelines", ["lines", "nebular", "stellar", "stellar_density", "stellar_lines"]),
         ("configs", ["fit_synthetic", "manga_tng", "muse_tng", "quickstart"]),
     ],

@@ -1,9 +1,13 @@
 """`rubix-like new`: what it writes can be run, and nothing is replaced."""
 
+import re
+import shlex
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
+import yaml
 from small_snapshots import write_small
 
 from rubix_like import load_config
@@ -32,6 +36,60 @@ def test_options_and_a_file():
     config = load_config("run.yaml")
     assert (config.instrument.name, str(config.galaxy.path)) == ("manga", "galaxy.hdf5")
     assert "EAGLE" in Path("run.yaml").read_text()
+
+
+def test_what_the_file_needs_is_written(capsys):
+    """A cut-out without metallicities: the section that `inspect` prints, which `check` takes."""
+    write_small(Path("galaxy.hdf5"), "illustris")
+    with h5py.File("galaxy.hdf5", "a") as file:
+        del file["PartType4/GFM_Metallicity"]
+    assert main(["new", "run.yaml", "--galaxy", "galaxy.hdf5"]) == 0
+    assert load_config("run.yaml").galaxy.ages is not None
+    assert "  ages: recipe " in Path("run.yaml").read_text()
+    assert main(["inspect", "galaxy.hdf5"]) == 0
+    assert "ages: recipe" in capsys.readouterr().out
+
+
+ODD_NAMES = [
+    "it's",
+    'a "quoted" one',
+    "a: b",
+    "# no comment",
+    " spaces  before and after ",
+    "back\\slash \\n \\x41",
+    "{path} {} %s $HOME `id`",
+    "[1, 2]",
+    "- null",
+    "&anchor *alias !!str |",
+    "S\u00e4ge \u661f e\u0301",
+    "\U0001f52d",
+    "two\nlines\tand\x07\x7f\x85\u2028\ufeff",
+    "not UTF-8: \udcff",
+]
+"""Of galaxies and configurations, without their endings."""
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_come_back(name):
+    """From the file as PyYAML alone reads it, and as a run does."""
+    galaxy, path = f"{name}.hdf5", f"{name}.yaml"
+    write_small(Path(galaxy), "eagle")
+    assert main(["new", path, "--galaxy", galaxy]) == 0
+    text = Path(path).read_text(encoding="utf-8")
+    written = yaml.safe_load(text)
+    assert (written["galaxy"]["path"], written["output"]["path"]) == (galaxy, f"{name}.fits")
+    config = load_config(path)
+    assert (str(config.galaxy.path), str(config.output.path)) == (galaxy, f"{name}.fits")
+    assert text.startswith("# A run of rubix-like: ")
+
+
+@pytest.mark.parametrize("name", [name for name in ODD_NAMES if name.isprintable()])
+def test_commands_with_odd_names_can_be_copied(capsys, name):
+    path = f"{name}.yaml"
+    assert main(["new", path]) == 0
+    printed = capsys.readouterr().out.partition("To run it: ")[2].strip("\n")
+    (commented,) = re.findall(r"^#   (rubix-like run .*)$", Path(path).read_text(encoding="utf-8"), re.M)
+    assert shlex.split(printed) == shlex.split(commented) == ["rubix-like", "run", path, "--plot"]
 
 
 def test_who_sits_at_a_terminal_is_asked(monkeypatch):

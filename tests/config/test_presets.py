@@ -14,6 +14,7 @@ SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave
 """Of presets that have another for a base, one of each instrument with four or more; the others run with --long."""
 
 MUSE = (3.02, 4700), (2.45, 7500)
+BLUEMUSE = (3500 / 2600, 3500), (4650 / 3500, 4650), (5800 / 4350, 5800)
 MANGA = (3700 / 1213, 3700), (6500 / 1892, 6500), (8500 / 2384, 8500)
 PRISM = (30000 / 100, 30000), (12000 / 31, 12000), (52700 / 320, 52700)
 
@@ -22,6 +23,19 @@ PUBLISHED = {
     "muse": (60, 60, None, 0.2, 4750, 9350, 1.25, "air", *MUSE),
     "muse_extended": (60, 60, None, 0.2, 4650, 9350, 1.25, "air", *MUSE),
     "muse_nfm": (7.5, 7.5, None, 0.025, 4750, 9350, 1.25, "air", *MUSE),
+    "bluemuse": (
+        60,
+        60,
+        None,
+        0.2,
+        3500,
+        5800,
+        0.66,
+        "air",
+        (3500 / 2600, 3500),
+        (4650 / 3500, 4650),
+        (5800 / 4350, 5800),
+    ),
     "manga_19": (12.5, 12.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
     "manga_37": (17.5, 17.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
     "manga_61": (22.5, 22.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
@@ -196,6 +210,7 @@ def test_a_whole_field_and_range(name, tmp_path):
     path = tmp_path / "cube.fits"
     settings = small_run(name, n_bins=None)
     settings["galaxy"] |= {"n_stars": 2000, "disc_scale_length": 3.0}
+    settings["engine"] = settings.get("engine", {}) | {"deposit": "nearest"}  # the range is tested, not the smoothing
     cube = run(load_config(settings), path)
     preset = load_instrument(name)
     assert cube.flux.shape == (preset.n_y, preset.n_x, preset.bins.n_wave)

@@ -21,9 +21,9 @@ galaxy:      {reader: synthetic, n_stars: 50000, seed: 1}
 ssp:         {library: popstar}
 observation: {redshift: 0.05, distance: null, cosmology: Planck18, align: stars, inclination: 60 deg,
               position_angle: 30 deg, ra: 150 deg, dec: 2 deg, offset: [0 arcsec, 0 arcsec], velocity_offset: 0 km/s}
-instrument:  {name: muse, fov: 5 arcsec}
+instrument:  {name: muse, fov: 10 arcsec}
 pipeline:    stellar
-engine:      {method: auto, tolerance: 1e-3, deposit: nearest, chunk: auto, precision: float32, velocity_range: null}
+engine:      {method: auto, tolerance: 1e-3, deposit: auto, chunk: auto, precision: float32, velocity_range: null}
 noise:       null
 devices:     {data: all}
 output:      {path: cube.fits}
@@ -51,9 +51,9 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     assert (observation.align, observation.inclination, observation.position_angle) == ("stars", 60.0, 30.0)
     assert (observation.ra, observation.dec, observation.offset) == (150.0, 2.0, (0.0, 0.0))
     assert observation.velocity_offset == 0.0
-    assert config.instrument.fov == (5.0, 5.0)
+    assert config.instrument.fov == (10.0, 10.0)
     assert config.engine.model_dump() == {
-        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "oversampling": "auto", "chunk": "auto",
+        "method": "auto", "tolerance": 1e-3, "deposit": "auto", "oversampling": "auto", "chunk": "auto",
         "kernel": "auto", "slab": "auto",
         "precision": "float32", "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
     }  # fmt: skip
@@ -156,7 +156,10 @@ def test_numeric_text_is_a_number():
         ),
         ({"fit.sampling.nutts": {}}, ["unknown key 'fit.sampling.nutts'; did you mean 'nuts'?"]),
         ({"fit.sampling.method": "nutts"}, ["fit.sampling.method: expected one of nuts", "did you mean 'nuts'?"]),
-        ({"engine.deposit": "csi"}, ["expected one of nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"]),
+        (
+            {"engine.deposit": "csi"},
+            ["expected one of auto, nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"],
+        ),
         ({"engine.precision": "float16"}, ["expected one of float32, float64"]),
         ({"engine.chunk": 0}, ["engine.chunk: expected 'auto' or a number of particles >= 1, got 0"]),
         ({"engine.chunk": True}, ["engine.chunk: expected 'auto' or a number of particles >= 1, got True"]),
@@ -380,7 +383,7 @@ def test_an_instrument_recorded_in_full_is_not_renamed():
         assert "instrument={name: manga}" in refusal(source, {"instrument.name": "manga"})
         assert load_config(source, {"instrument": "{name: manga}"}).instrument.pixel_scale == 0.5
         assert load_config(source, {"instrument.name": "muse"}) == recorded
-    assert load_config("quickstart", {"instrument.name": "manga"}).instrument.n_spaxel_xy == (10, 10)
+    assert load_config("quickstart", {"instrument.name": "manga"}).instrument.n_spaxel_xy == (20, 20)
 
 
 # ---------------------------------------------------------------- instruments

@@ -97,7 +97,7 @@ def test_the_spectrum_of_an_aperture(cube):
         (lambda cube: cube.image((5000, 5010, 3)), "lowest, highest"),
         (lambda cube: cube.image(("5000 km/s", 1)), "band: expected a quantity in Angstrom"),
         (lambda cube: cube.image("sdss2010-r"), "within the cube's"),
-        (lambda cube: cube.map("velocty"), "Maps.read"),
+        (lambda cube: cube.map("velocty"), "output.maps: true"),
         (lambda cube: cube.cut(at=(150, 60)), "size"),
         (lambda cube: cube.cut(size=0), "> 0"),
         (lambda cube: cube.cut(size=0.1, offset=(3, 0)), "centre of a spaxel"),

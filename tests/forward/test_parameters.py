@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like import Parameters, load_config
+from rubix_like import ConfigError, Parameters, load_config
 
 BARE = {"redshift": 0.05}
 MUSE = {"name": "muse", "fov": "1 arcsec"}
@@ -62,3 +62,24 @@ def test_leaves_by_name_make_the_tree_that_they_come_from(psf):
 def test_a_tree_is_not_changed_in_place():
     with pytest.raises(dataclasses.FrozenInstanceError):
         built().observation.velocity_offset = 3.0
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"observation.inclinatoin": 30.0}, "did you mean 'observation.inclination'"),
+        ({"dust.a_v": 0.1}, r"expected numbers of this run, got 'dust.a_v'"),
+        ({"observation.inclination": "30 deg"}, r"expected a number, in the unit of the setting, got '30 deg'"),
+        ({"observation.offset": 1.0}, r"expected numbers of shape \(2,\)"),
+    ],
+)
+def test_values_by_name_are_checked(values, error):
+    with pytest.raises(ConfigError, match=error):
+        built({**BARE, "inclination": 10, "position_angle": 0}).changed(values)
+
+
+def test_values_by_name_leave_the_others():
+    own = built({**BARE, "inclination": 10, "position_angle": 5})
+    changed = own.changed({"observation.inclination": 30, "observation.offset": [1.0, 2.0]})
+    assert named(changed) == named(own) | {"observation.inclination": 30, "observation.offset": [1, 2]}
+    assert jax.tree.structure(changed) == jax.tree.structure(own)

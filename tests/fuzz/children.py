@@ -13,9 +13,11 @@ import traceback
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
+import rubix_like_command
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 
 from . import impossible, mutations
@@ -110,24 +112,68 @@ def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def command(kind: Kind, number: int, source: Path, folder: Path, data: Path) -> Outcome:
-    """The same as a user's command in a process of its own; `data`: the whole cube that fits are given."""
+def command(kind: Kind, number: int, source: Path, folder: Path, data: Path, *, is_new: bool = False) -> Outcome:
+    """The same as a user's command; `data`: the whole cube that fits are given. `is_new`: in a new process, which
+    imports the package anew, in place of one forked from this."""
     path, change = changed_copy(kind, number, source, folder)
     if kind.name == "checkpoint":
         shutil.copyfile(data, folder / "data.fits")
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    environment = {"PYTHONPATH": str(REPOSITORY)}
     if kind.name == "ssp":
         environment["RUBIX_LIKE_CACHE"] = str(folder / "cache")
-    words = [sys.executable, "-m", "rubix_like_command", *kind.words(path)]
     begun = time.monotonic()
-    try:
-        done = subprocess.run(
-            words, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
-        )
-    except subprocess.TimeoutExpired:
+    done = (_new_process if is_new else _forked)(kind.words(path), environment, folder)
+    if done is None:
         return Outcome(kind.name, number, change, "hang", "command", time.monotonic() - begun)
     status, text = _judged(done, folder / "out.fits", kind.most)
     return Outcome(kind.name, number, f"command: {change}", status, text, time.monotonic() - begun)
+
+
+def _new_process(words: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess | None:
+    """How a command ended; None where it did not."""
+    program = [sys.executable, "-m", "rubix_like_command", *words]
+    own = os.environ | environment
+    try:
+        return subprocess.run(
+            program, env=own, cwd=folder, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _forked(words: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess | None:
+    """The same in a child that has the package imported already."""
+    printed, told = folder / "printed.txt", folder / "told.txt"
+    child = os.fork()
+    if child == 0:
+        _leave_through_command(words, environment, folder, printed, told)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return None if code == -signal.SIGALRM else subprocess.CompletedProcess(words, code, "", told.read_text())
+
+
+def _leave_through_command(
+    words: list[str], environment: dict[str, str], folder: Path, printed: Path, told: Path
+) -> NoReturn:
+    """In the child: the console script, with its streams in files; what Python says of an exception is a traceback."""
+    for number, path in ((1, printed), (2, told)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    code: object = 70
+    try:
+        signal.alarm(COMMAND_SECONDS)
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.argv = ["rubix-like", *words]
+        code = rubix_like_command.main()
+    except SystemExit as left:
+        code = left.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
 
 
 def _judged(done: subprocess.CompletedProcess, cube: Path, most: float | None) -> tuple[str, str]:

@@ -26,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=200, help="cases of each kind")
     parser.add_argument("--commands", type=int, default=5, help="of them as real commands")
+    parser.add_argument("--new", action="store_true", help="these in new processes, not forked ones")
     parser.add_argument("--first", type=int, default=0, help="number of the first case: each has its own seed")
     parser.add_argument("--kinds", nargs="*", default=[kind.name for kind in kinds.KINDS])
     parser.add_argument("--bases", type=Path, help="folder of the whole files: made where it is not there")
@@ -58,12 +59,12 @@ def _outcomes(options: argparse.Namespace, bases: Path, folder: Path) -> Iterato
         data = bases / "observed" / "muse.fits"
         yield from _whole(kind, sources, folder)
         if options.commands > 1:
-            yield from _whole_command(kind, sources[0], folder, data)
+            yield from _whole_command(kind, sources[0], folder, data, is_new=options.new)
         for number in range(options.first, options.first + options.count):
             source = sources[number % len(sources)]
             with tempfile.TemporaryDirectory(dir=folder) as own:
                 if number < options.first + options.commands:
-                    yield children.command(kind, number, source, Path(own), data)
+                    yield children.command(kind, number, source, Path(own), data, is_new=options.new)
                 else:
                     yield children.attempt(kind, number, source, Path(own))
 
@@ -84,10 +85,13 @@ def _whole(kind: kinds.Kind, sources: list[Path], folder: Path) -> Iterator[chil
         raise RuntimeError(f"{kind.name}: JAX was started by reading, so that no child can be forked")
 
 
-def _whole_command(kind: kinds.Kind, source: Path, folder: Path, data: Path) -> Iterator[children.Outcome]:
+def _whole_command(
+    kind: kinds.Kind, source: Path, folder: Path, data: Path, *, is_new: bool
+) -> Iterator[children.Outcome]:
     """The command for a file that nothing was done to; a checkpoint of another fit is refused as such."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        outcome = children.command(dataclasses.replace(kind, changes=(_unchanged,)), 0, source, Path(own), data)
+        unchanged = dataclasses.replace(kind, changes=(_unchanged,))
+        outcome = children.command(unchanged, 0, source, Path(own), data, is_new=is_new)
     if outcome.status != "accepted" and not (kind.name == "checkpoint" and "differs in" in outcome.words):
         yield dataclasses.replace(outcome, status="traceback", words=f"not damaged, but {outcome.words}")
 

@@ -13,10 +13,14 @@ RUN = Path(__file__).resolve().parent / "run.py"
 
 @pytest.mark.parametrize(
     ("count", "commands"),
-    [pytest.param(8, 1, marks=pytest.mark.slow(80)), pytest.param(200, 5, marks=pytest.mark.long)],
+    [
+        pytest.param(8, ["--commands", "1"], marks=pytest.mark.slow(60)),
+        pytest.param(200, ["--commands", "5", "--new"], marks=pytest.mark.long),
+    ],
+    ids=("few", "many"),
 )
 def test_damaged_files_of_every_kind_are_refused_or_read(count, commands):
-    words = [sys.executable, str(RUN), "--count", str(count), "--commands", str(commands)]
+    words = [sys.executable, str(RUN), "--count", str(count), *commands]
     environment = os.environ | quick_environment()
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from quick_compiler import quick_environment
-from small import muse
+from small import TWO_FREE, muse, small_disc
 
 from rubix_like import fit, load_config, load_galaxy, sample
 from rubix_like.forward.pipeline import Pipeline
@@ -36,18 +36,13 @@ SEARCH = {"_init", "_judge", "_solve"}
 PLANNING = {"sampled", "detect", "project"}
 
 CONFIG = {
-    "galaxy": {"reader": "synthetic", "n_stars": 45, "draws": "sobol"},
-    "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
+    **small_disc(45),
     "instrument": muse(5000, 5370, 10),
     "engine": {"deposit": "tsc", "velocity_range": 900},
     "devices": {"data": 1},
     "noise": {"signal_to_noise": 20, "seed": 3},
     "fit": {
-        "free": {
-            "observation.velocity_offset": {"normal": [0, 100]},
-            "galaxy.stellar_mass": {"log_normal": [1e10, 0.5]},
-        },
-        "starts": 1,
+        **TWO_FREE,
         "candidates": 2,
     },
 }

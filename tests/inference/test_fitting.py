@@ -22,6 +22,7 @@ from rubix_like.cube.observed import read_observed
 from rubix_like.inference.checks import notes_after as diagnosis
 from rubix_like.inference.checks.edges import NODES, Edges
 from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.optima import other_optima
 from rubix_like.inference.fit_cubes import evaluate
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import Normal, Uniform
@@ -332,16 +333,75 @@ def test_starts_that_ended_elsewhere_are_named():
     (note,) = notes([5.0, 25.0], [done, done])
     assert "1 of 2 starts ended elsewhere, at a loss higher by 20" in note
     (note,) = notes([5.0, 5.1], [done, done], [[0, 0, 0], [0.2, 0, 0]])
-    assert note == "start 2 ended at another place that fits as well; it differs in observation.inclination"
+    assert note.startswith("1 start ended at another place that fits as well (loss higher by 0.1); it differs in ")
     (note,) = notes([5.0, np.inf], [done, failed])
     assert note.startswith("start 2 failed: the loss is not a finite number")
     assert "has not converged" in notes([5.0], [stuck])[0]
 
 
+ELSEWHERE = [1.0, 0.0, 0.0]
+DONE, STUCK, FAILED = (int(own) for own in (Status.CONVERGED, Status.STEPS_USED_UP, Status.LOSS_NOT_FINITE))
+
+
+@pytest.mark.parametrize(
+    ("loss", "status", "latent", "expected"),
+    [
+        ([5.0, 5.3], [DONE, DONE], [[0, 0, 0], ELSEWHERE], [(0.3, (2,))]),
+        ([5.3, 5.0, 5.2], [DONE, DONE, DONE], [ELSEWHERE, [0, 0, 0], ELSEWHERE], [(0.2, (3, 1))]),
+        ([5.0, 9.4, 5.1], [DONE, DONE, DONE], [[0, 0, 0], [0, 2, 0], ELSEWHERE], [(0.1, (3,)), (4.4, (2,))]),
+        ([5.0, 5.3], [DONE, DONE], [[0, 0, 0], [0.04, 0, 0]], []),
+        ([5.0, 9.6], [DONE, DONE], [[0, 0, 0], ELSEWHERE], []),
+        ([5.0, 5.3], [DONE, STUCK], [[0, 0, 0], ELSEWHERE], []),
+        ([5.0, np.inf], [DONE, FAILED], [[0, 0, 0], ELSEWHERE], []),
+    ],
+)
+def test_other_optima(loss, status, latent, expected):
+    """A place is another one beyond 5 sigma (0.01 here), and told up to a loss higher by 4.5."""
+    normal = approximation(np.diag([1e-4, 1e-4, 1e-4]))
+    found = other_optima(FREE, ends(loss, status, latent), np.zeros(3), normal)
+    assert [(pytest.approx(own.excess), own.starts) for own in found] == expected
+    assert all("observation.inclination" in own.differing or own.latent[1] == 2 for own in found)
+    assert other_optima(FREE, ends(loss, status, latent), np.zeros(3), None) == ()
+
+
+def test_two_optima_are_told_in_the_first_line_and_both_are_shown(tmp_path):
+    result = fitted()
+    starts, shift = result.starts, np.array([8.0, -8.0]) * result.laplace.sigma
+    latent = np.stack([result.latent, result.latent + shift])
+    loss = starts.loss[starts.best] + np.array([0.0, 0.5])
+    result = replace(result, starts=replace(starts, latent=latent, loss=loss, status=np.full(2, DONE, np.int32)))
+    lines = result.summary().splitlines()
+    assert lines[0].endswith("; but there are two optima (below)")
+    place = next(number for number, line in enumerate(lines) if line.startswith("Another optimum: 1 start ended"))
+    row = lines[place + 2].split()
+    assert row[0] == "observation.velocity_offset"
+    value = float(np.asarray(result.free.flat(latent[1]))[0])
+    assert float(row[2]) == pytest.approx(value, rel=1e-5)
+    assert abs(float(row[3])) == pytest.approx(8.0, abs=0.1)
+    assert str(FitResult.read(result.write(tmp_path / "fit.h5"))) == str(result)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        ("observation.inclination", "galaxy.rotation_velocity", "V sin i"),
+        ("galaxy.disc.rotation.velocity", "observation.inclination", "V sin i"),
+        ("instrument.psf.fwhm", "galaxy.disc_scale_length", "seeing"),
+        ("galaxy.log_age", "galaxy.metallicity", "redden alike"),
+        ("observation.velocity_offset", "galaxy.metallicity", None),
+    ],
+)
+def test_known_degeneracies_are_named(one, other, why):
+    free = Free(tuple(FreeParameter(Normal(0.0, 1.0), name) for name in (one, other)))
+    notes = diagnosis.notes_on_spread(free, np.full(2, 0.01), np.array([[1.0, -0.98], [-0.98, 1.0]]))
+    assert (len(notes), why is None or why in notes[-1]) == (1 if why is None else 2, True)
+
+
 def test_the_summary_has_a_row_for_each_number():
     verdict, *lines = fitted().summary().splitlines()
     assert verdict.startswith("Verdict: the model describes the data: no misfit found (chi^2/dof ")
-    assert lines[0].split()[:3] == ["parameter", "best", "sigma"]
+    assert lines[0].split()[:2] == ["parameter", "value"]
+    assert " +- " in lines[1]
     assert lines[1].startswith("observation.velocity_offset")
     assert lines[1].endswith("km/s  normal: [0, 100]")
     assert any(line.startswith("chi^2 ") and "774 voxels, 772 degrees of freedom" in line for line in lines)
@@ -359,7 +419,8 @@ def at_the_edge():
     density = weight * np.exp(-0.5 * (value / 0.02) ** 2)
     edges = Edges(np.array([place]), at[None], density[None], np.zeros(1), np.full(1, -2.5))
     sigma = {**result.sigma, "dust.a_v": np.full((), np.nan)}
-    return replace(result, latent=latent, edges=edges, sigma=sigma)
+    starts = replace(result.starts, latent=np.tile(latent, (len(result.starts.loss), 1)))
+    return replace(result, latent=latent, edges=edges, sigma=sigma, starts=starts)
 
 
 def test_a_value_at_the_edge_of_its_prior_is_a_limit(tmp_path):

@@ -37,7 +37,9 @@ def test_a_galaxys_own_value_can_be_the_start():
 
 def test_a_parameter_that_follows_another_cannot_be_free():
     trees = {"galaxy.": SyntheticReader().build()}
-    with pytest.raises(ConfigError, match=r"galaxy\.gas_metallicity: expected a number as .*, got null, with which it"):
+    with pytest.raises(
+        ConfigError, match=r"galaxy\.gas_metallicity: expected a number as .*, got none: it is null and follows"
+    ):
         leaf_of("galaxy.gas_metallicity", trees)
 
 

@@ -55,14 +55,14 @@ def test_the_flow_is_a_density(example):
     np.testing.assert_allclose(back, x, atol=2e-5)
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(20)
 def test_a_small_posterior(example):
     """6 x 6 spaxels, 40 bins, two parameters: ranks of 300 fresh cubes, and errors of the mean against the prior's."""
     with jax.enable_x64(False):
-        examples, compression = example.simulate_examples(CONFIG, PRIORS, 800, 1, None, n_coefficient=6)
-        posterior, losses = example.train(examples, epochs=16, rate=3e-3)
+        examples, compression = example.simulate_examples(CONFIG, PRIORS, 2400, 1, None, n_coefficient=6)
+        posterior, losses = example.train(examples, epochs=16, rate=2e-3)
         fresh, _ = example.simulate_examples(CONFIG, PRIORS, 300, 2, compression)
         found = example.check(posterior, fresh, n_draw=200)
     assert losses[-1, 1] < losses[0, 1] - 0.5
     assert np.all(found.p_values > 1e-3), found.p_values
-    assert np.all(found.errors < [0.7, 0.5]), found.errors
+    assert np.all(found.errors < [0.6, 0.4]), found.errors

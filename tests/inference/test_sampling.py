@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick_compiler import quick_environment
-from small import muse
+from small import TWO_FREE, muse, small_disc
 
 from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, run, sample
 from rubix_like.inference.checks.laplace import laplace
@@ -36,17 +36,12 @@ MESHES = (
 """Devices, rows of the mesh, chains."""
 TRUTH = {"observation.velocity_offset": 40.0, "galaxy.stellar_mass": 1.2e10}
 CONFIG = {
-    "galaxy": {"reader": "synthetic", "n_stars": 60, "draws": "sobol"},
-    "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
+    **small_disc(60),
     "instrument": muse(5000, 5400, 10),
     "engine": {"method": "direct", "precision": "float64", "deposit": "tsc", "velocity_range": 1000},
     "noise": {"signal_to_noise": 20, "seed": 3},
     "fit": {
-        "free": {
-            "observation.velocity_offset": {"normal": [0, 100]},
-            "galaxy.stellar_mass": {"log_normal": [1e10, 0.5]},
-        },
-        "starts": 1,
+        **TWO_FREE,
         "candidates": 1,
         "sampling": {"nuts": {"chains": 3, "warmup": 40, "draws": 30}, "predictive": 7},
     },

@@ -22,9 +22,11 @@ from rubix_like.inference.request import read_request
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
 from rubix_like.inference.simulation.simulation_files import open_folder, shard_path, write_shard
+from rubix_like.inference.simulation.simulation_model import plan_simulations
+from rubix_like.inference.simulation.training_sets import read_simulation_request
 from rubix_like.runtime.files.writers import SET_FILE
 from rubix_like.runtime.mesh.mesh import pad_on_host
-from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.progress import Progress, silent
 
 PRIORS = {
     "observation.inclination": {"uniform": ["10 deg", "80 deg"]},
@@ -42,7 +44,7 @@ def settings(**sections):
         "instrument": muse(psf={"fwhm": "0.5 arcsec"}),
         "dust": {"a_v": 0.1},
         "noise": {"signal_to_noise": 20, "keep_truth": True},
-        "engine": {"method": "basis", "precision": "float64", "velocity_range": "900 km/s"},
+        "engine": {"method": "basis", "precision": "float64", "velocity_range": "900 km/s", "deposit": "nearest"},
         "devices": {"data": 1},
         **sections,
     }
@@ -286,6 +288,27 @@ def test_a_manifest_that_is_none(tmp_path):
             load_simulations(tmp_path)
 
 
+def test_new_particles_have_room_for_the_fastest_of_a_million_cubes():
+    """Against the chi distribution of the length of three normals; the same particles in all cubes need less."""
+    engine = {"method": "basis", "precision": "float64"}
+    galaxy = {
+        "reader": "synthetic",
+        "n_stars": 40,
+        "disc_dispersion": 60,
+        "rotation_velocity": 150,
+        "bulge_fraction": 0,
+    }
+    limits = {}
+    for particles in ("new", "same"):
+        own = {"free": {"observation.inclination": {"uniform": [0, 90]}}, "particles": particles, "n": 2}
+        config = settings(engine=engine, galaxy=galaxy, simulate=own)
+        request = read_simulation_request(config, None, None, None, {})
+        limits[particles] = float(plan_simulations(request.config, None, silent).pipeline.velocity_limit)
+    fastest = 60 * scipy.stats.chi(3).isf(1e-3 / (1e6 * 40))
+    assert fastest < limits["new"] < 2 * (fastest + 150)
+    assert limits["same"] < fastest
+
+
 @pytest.mark.slow(2)
 def test_stars_that_are_too_fast_name_the_simulations():
     engine = settings()["engine"] | {"velocity_range": "100 km/s"}
@@ -404,6 +427,9 @@ def test_a_folder_says_what_is_in_it(tmp_path, capsys):
     assert facts["files"].startswith("2 (parquet), ")
     assert main(["inspect", str(tmp_path)]) == 0
     assert f"rubix_like.load_simulations({str(tmp_path)!r})" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="is a training set that rubix-like wrote; expected a galaxy's") as refused:
+        load_galaxy(str(tmp_path))
+    assert str(refused.value).endswith(f"; open it with rl.load_simulations({str(tmp_path)!r})")
 
 
 def test_a_fit_has_no_noise_to_free():

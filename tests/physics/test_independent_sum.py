@@ -36,7 +36,7 @@ def configuration(folder, name, wavelength, precision="float64", library="popsta
                 "psf": None,
                 "lsf": None,
             },
-            "engine": {"method": "direct", "precision": precision},
+            "engine": {"method": "direct", "precision": precision, "deposit": "nearest"},
         }
     )
 

@@ -11,7 +11,7 @@ from small import make_cube
 from thread_team import run_team, values_of
 
 from rubix_like.cube.cube_parts import Part, in_parts
-from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.cube_sums import total_flux, white_light
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
@@ -36,6 +36,7 @@ def test_white_light_is_the_sum_over_good_bins():
     cube = make_cube()
     expected = np.sum(np.asarray(cube.flux, np.float64) * 1.25 * (np.asarray(cube.mask) == 0), axis=2)
     np.testing.assert_allclose(white_light(cube), expected, rtol=1e-12)
+    assert total_flux(cube) == pytest.approx(expected.sum(), rel=1e-6)
 
 
 def test_picture_shows_the_receding_side_in_red_on_the_left(tmp_path):

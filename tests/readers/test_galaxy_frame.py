@@ -284,6 +284,7 @@ def run_of(path, **galaxy):
     section = {"reader": str(path.parent / "two.yaml"), "path": str(path), "ages": "recipe"} | galaxy
     return rl.load_config(
         {"galaxy": section, "observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "5 arcsec"}}
+        | {"engine": {"deposit": "nearest"}}
     )
 
 

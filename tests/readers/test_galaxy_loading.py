@@ -57,7 +57,13 @@ def test_every_reader_is_a_frozen_model_of_its_keys(name):
 
 @pytest.mark.parametrize("name", READERS.names())
 def test_every_reader_is_found_by_its_key(name):
-    section = {"reader": name} | ({"path": "cutout.hdf5"} if name == "auto" else {})
+    disc = {
+        "name": "disc",
+        "mass": 1e10,
+        "light": {"profile": "point"},
+        "population": {"log_age": 9, "metallicity": 0.02},
+    }
+    section = {"reader": name} | {"auto": {"path": "cutout.hdf5"}, "components": {"components": [disc]}}.get(name, {})
     assert isinstance(load_config(RUN | {"galaxy": section}).galaxy, READERS.find(name))
 
 
@@ -87,7 +93,7 @@ def test_load_takes_the_path_of_a_file(tmp_path):
 
 
 def test_load_without_a_galaxy_is_refused():
-    with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, auto.*illustris"):
+    with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, components, auto.*illustris"):
         load(load_config(RUN | {"galaxy": None}))
 
 

@@ -65,6 +65,7 @@ def run(path, **galaxy):
             "galaxy": {"reader": "illustris", "path": str(path)} | galaxy,
             "observation": {"redshift": 0.05},
             "instrument": {"name": "muse", "fov": "5 arcsec"},
+            "engine": {"deposit": "nearest"},
         }
     )
 

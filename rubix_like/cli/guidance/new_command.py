@@ -1,9 +1,12 @@
 """The command `rubix-like new`: a configuration with comments, for an instrument and a galaxy."""
 
 import argparse
-import json
+import math
+import shlex
 import sys
 from pathlib import Path
+
+import yaml
 
 from rubix_like.config import InstrumentSettings
 from rubix_like.config.loading import check_sections
@@ -14,8 +17,8 @@ from rubix_like.runtime.files.outputs import check_writable, replacing
 from rubix_like.runtime.resources import resource_names
 from rubix_like.runtime.words import reason_of
 
-SYNTHETIC = "synthetic"
-DEFAULTS = {"path": "mine.yaml", "instrument": "muse", "galaxy": SYNTHETIC}
+_SYNTHETIC = "synthetic"
+DEFAULTS = {"path": "mine.yaml", "instrument": "muse", "galaxy": _SYNTHETIC}
 """What is taken for an option that is not given where nobody can be asked."""
 
 _WIDEST = 100
@@ -32,7 +35,7 @@ galaxy:
 galaxy:
   path: {path}    # {found}
   center: null                   # null finds it; or [x, y, z] in the file's own unit of length
-""",
+{more}""",
 }
 
 _REST = """
@@ -77,8 +80,9 @@ def write_configuration(options: argparse.Namespace) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     print(f"Configuration written to {path}")
-    print(f"To look at what it would do: rubix-like check {path}")
-    print(f"To run it: rubix-like run {path} --plot")
+    name = shlex.quote(str(path))
+    print(f"To look at what it would do: rubix-like check {name}")
+    print(f"To run it: rubix-like run {name} --plot")
 
 
 def _chosen(given: str | None, name: str, question: str) -> str:
@@ -97,17 +101,31 @@ def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
     Raises FileNotFoundError or ConfigError for a galaxy that is not there or not recognised.
     """
     preset = InstrumentSettings.model_validate({"name": instrument})
-    is_synthetic = galaxy == SYNTHETIC
-    found = "" if is_synthetic else _recognised(galaxy)
-    title = f"# A run of rubix-like: {'a synthetic disc galaxy' if is_synthetic else Path(galaxy).name} seen by "
-    head = f"{title}{preset.label}.\n#\n#   rubix-like check {path.name}\n#   rubix-like run {path.name} --plot\n\n"
+    is_synthetic = galaxy == _SYNTHETIC
+    found, more = ("", "") if is_synthetic else _recognised(galaxy)
+    what = "a synthetic disc galaxy" if is_synthetic else _in_comment(Path(galaxy).name)
+    name = _in_comment(shlex.quote(path.name))
+    head = (
+        f"# A run of rubix-like: {what} seen by {preset.label}.\n#\n"
+        f"#   rubix-like check {name}\n#   rubix-like run {name} --plot\n\n"
+    )
     rest = _REST.format(
         instrument=instrument,
         telescope=preset.telescope or "preset",
         field=_field_line(preset),
-        cube=json.dumps(f"{path.stem}.fits"),
+        cube=_in_yaml(f"{path.stem}.fits"),
     )
-    return head + _GALAXIES[is_synthetic].format(path=json.dumps(galaxy), found=found) + rest
+    return head + _GALAXIES[is_synthetic].format(path=_in_yaml(galaxy), found=found, more=more) + rest
+
+
+def _in_yaml(text: str) -> str:
+    """A text between double quotes, with what YAML would take for something else escaped."""
+    return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf).strip()
+
+
+def _in_comment(text: str) -> str:
+    """On one line, with a question mark for what cannot be printed."""
+    return "".join(own if own.isprintable() else "?" for own in text)
 
 
 def _field_line(preset: InstrumentSettings) -> str:
@@ -120,12 +138,20 @@ def _field_line(preset: InstrumentSettings) -> str:
     return f"  fov: {side:g} arcsec    # {_WIDEST} x {_WIDEST} spaxels; the whole field is {whole} arcsec\n"
 
 
-def _recognised(galaxy: str) -> str:
-    """What a file was recognised as; raises ConfigError, with the reason, where it cannot be used."""
+def _recognised(galaxy: str) -> tuple[str, str]:
+    """What a file was recognised as, and lines for the settings that it needs beside its path; raises ConfigError, with
+    the reason, where it cannot be used."""
     inspection = inspect_galaxy({"path": galaxy})
     if inspection.problems:
         raise ConfigError(
             f"--galaxy: '{galaxy}' cannot be used as it is: {reason_of(ValueError(inspection.problems[0]))}; look at "
-            f"it with rubix-like inspect {galaxy}"
+            f"it with rubix-like inspect {shlex.quote(galaxy)}"
         )
-    return inspection.facts["recognised"]
+    needed = parse_yaml(inspection.galaxy, galaxy)["galaxy"]
+    lines = [f"  {key}: {_plain(value)}    # the file needs it\n" for key, value in needed.items() if key != "path"]
+    return inspection.facts["recognised"], "".join(lines)
+
+
+def _plain(value: object) -> str:
+    """A setting on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()

@@ -8,7 +8,7 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.resources import resource_names
 
-SHELLS: tuple[str, ...] = ("bash", "zsh", "fish")
+_SHELLS: tuple[str, ...] = ("bash", "zsh", "fish")
 
 _SET_UP = {
     "bash": "echo 'eval \"$(rubix-like completion bash)\"' >> ~/.bashrc",
@@ -28,8 +28,8 @@ _NAMED = {
 
 def print_shell_code(options: argparse.Namespace) -> None:
     """`rubix-like completion`."""
-    if options.shell not in SHELLS:
-        raise ConfigError(f"completion: unknown shell '{options.shell}'{suggest(options.shell, SHELLS)}")
+    if options.shell not in _SHELLS:
+        raise ConfigError(f"completion: unknown shell '{options.shell}'{suggest(options.shell, _SHELLS)}")
     print(f"# To keep it: {_SET_UP[options.shell]}")
     print(found_at("argcomplete:shellcode")(["rubix-like"], shell=options.shell))
 

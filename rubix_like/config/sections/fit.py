@@ -134,7 +134,7 @@ class SamplingSettings(AbstractSettings):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """The schema with the sections of all samplers that can be used, and no other keys."""
-        return schema_with_sections(schema, handler, cls.sections(*SAMPLERS.usable_names()))
+        return schema_with_sections(cls, schema, handler, cls.sections(*SAMPLERS.usable_names()))
 
     @field_validator("method")
     @classmethod
@@ -192,6 +192,73 @@ class OptimiserSettings(AbstractSettings):
     """Of adam, in standard deviations of the prior."""
 
 
+class CorrelatedSettings(AbstractSettings):
+    """Free parameters whose priors, `normal` or `log_normal`, are correlated: one normal distribution of them all."""
+
+    parameters: Annotated[tuple[str, ...], Field(min_length=2)]
+    """Their dotted names, each with its prior in `fit.free`."""
+    correlation: tuple[tuple[Number, ...], ...]
+    """Correlation matrix in their order; of log_normal priors that of the logarithms."""
+
+    @model_validator(mode="after")
+    def _check_matrix(self) -> "CorrelatedSettings":
+        count = len(self.parameters)
+        if any(len(row) != count for row in self.correlation) or len(self.correlation) != count:
+            raise ValueError(f"correlation: expected {count} rows of {count} numbers, got others")
+        matrix = np.array(self.correlation)
+        if not (np.allclose(matrix, matrix.T) and np.allclose(np.diag(matrix), 1)):
+            raise ValueError(f"correlation: expected a symmetric matrix with 1 on its diagonal, got {matrix.tolist()}")
+        if not np.min(np.linalg.eigvalsh(matrix)) > 0:
+            raise ValueError(
+                "correlation: expected a positive definite matrix, got one with an eigenvalue that is not above 0; "
+                "take smaller correlations"
+            )
+        return self
+
+
+class CovarianceSettings(AbstractSettings):
+    """Correlated normal errors; standard deviations stay those of the data."""
+
+    between: Literal["spaxels", "wavelengths", "voxels"]
+    """Whether spaxels are correlated, at each wavelength alike, wavelengths, in each spaxel alike, or all voxels."""
+    matrix: Path | tuple[tuple[Number, ...], ...]
+    """Covariance or correlations, symmetric, y before x before wavelength: a file of numpy (.npy), or rows of numbers.
+    Only its correlations are used."""
+
+    @field_validator("matrix", mode="before")
+    @classmethod
+    def _as_rows(cls, value: object) -> object:
+        return as_lists(value)
+
+
+class LikelihoodSettings(AbstractSettings):
+    """How the errors of the data are distributed."""
+
+    kind: str = "gaussian"
+    """gaussian; student_t, whose outliers pull less; or the name of a distribution, or of residuals, of one's own."""
+    degrees_of_freedom: Annotated[Number, Field(gt=0, le=1e6)] | None = None
+    """Of student_t: 1 has the heaviest tails, 30 is nearly normal; null: 4."""
+    parameters: dict[str, Number] = Field(default_factory=dict)
+    """Numbers of a kind of one's own, by their names; free as `likelihood.NAME`."""
+    covariance: CovarianceSettings | None = None
+    """Correlations between voxels, of kind gaussian; null: they are independent."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "LikelihoodSettings":
+        if self.degrees_of_freedom is not None and self.kind != "student_t":
+            raise ValueError(f"degrees_of_freedom: expected null for kind '{self.kind}', got a number; leave it out")
+        if self.covariance is not None and self.kind != "gaussian":
+            raise ValueError(f"covariance: expected kind gaussian, got '{self.kind}'; leave one of them out")
+        if self.parameters and self.kind in {"gaussian", "student_t"}:
+            raise ValueError(f"parameters: expected none for kind '{self.kind}', got {', '.join(self.parameters)}")
+        return self
+
+    @property
+    def plain(self) -> bool:
+        """Whether errors are normal and independent."""
+        return self.kind == "gaussian" and self.covariance is None
+
+
 class FitSettings(AbstractSettings):
     """The section `fit`: which data, what is free, with which likelihood, how, and where the result goes."""
 
@@ -205,6 +272,8 @@ class FitSettings(AbstractSettings):
     """Side of the file's spaxels; null: as its header says."""
     free: PriorsByName = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
+    correlated: tuple[CorrelatedSettings, ...] = ()
+    """Priors that are correlated with each other, e.g. [{parameters: [a, b], correlation: [[1, 0.5], [0.5, 1]]}]."""
     windows: Annotated[tuple[Window, ...], Field(min_length=1)] | None = None
     """Wavelengths that are fitted; null: all."""
     exclude: tuple[Window, ...] = ()
@@ -215,6 +284,8 @@ class FitSettings(AbstractSettings):
     """A multiplicative continuum; null: none."""
     noise_scale: dict[str, tuple[Any, ...]] | None = None
     """Prior of the factor on the data's standard deviations, e.g. {log_uniform: [0.5, 2]}; null: 1."""
+    likelihood: LikelihoodSettings = LikelihoodSettings()
+    """Distribution of the data's errors."""
     model_error: ModelErrorSettings | None = None
     """Particle noise of the model; null: none."""
     discreteness: DiscretenessSettings | None = DiscretenessSettings()
@@ -270,6 +341,11 @@ class FitSettings(AbstractSettings):
                 raise ValueError(f"windows, exclude: expected increasing wavelengths, got [{low:g}, {high:g}]")
         if self.polynomial is not None and self.model_error is not None:
             raise ValueError("expected polynomial or model_error, got both; set one of them to null")
+        if not self.likelihood.plain and (self.polynomial is not None or self.model_error is not None):
+            raise ValueError(
+                "likelihood: expected kind gaussian without covariance beside polynomial or model_error, got another; "
+                "set these to null"
+            )
         return self
 
 

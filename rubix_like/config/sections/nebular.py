@@ -1,9 +1,10 @@
 """Settings of nebulae: whose photons ionise the gas, how many it absorbs, and how it shines."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, StrictBool, model_validator
+from pydantic_core import CoreSchema
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Kms, Kpc, Myr, Number
@@ -59,7 +60,11 @@ class IonisationLaw(AbstractSettings):
     """Change of log10 U per dex of O/H."""
 
 
-_LAW_OR_NUMBER = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}, IonisationLaw.model_json_schema()]})
+class _LawOrNumber:
+    """JSON schema of a law, a number or its text."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "number"}, {"type": "string"}, handler(schema)]}
 
 
 class DiffuseSettings(AbstractSettings):
@@ -107,7 +112,7 @@ class NebularSettings(AbstractSettings):
     source: Annotated[PhotonSource, BeforeValidator(_one_source)] = "stars"
     """stars: photons of every young star, absorbed around it; star_forming_gas: of the stars that the star formation
     rate of a gas particle makes, absorbed in it; agn: of the active nucleus alone."""
-    log_u: Annotated[IonisationLaw, BeforeValidator(_as_law), _LAW_OR_NUMBER] = IonisationLaw()
+    log_u: Annotated[IonisationLaw, BeforeValidator(_as_law), _LawOrNumber()] = IonisationLaw()
     """log10 of the ionisation parameter: a number for all gas (-3.0), or a law {at_solar, slope}."""
     log_pressure: Annotated[Number, Field(ge=0, le=12)] = 5.8
     """log10 of the gas pressure over Boltzmann's constant (K / cm^3): of the table's lines where it has this axis, and

@@ -145,6 +145,11 @@ class PSFSettings(AbstractSettings):
         n_table = 1 if self.wavelength is None else len(self.wavelength)
         return np.stack([np.broadcast_to(np.asarray(value, dtype=float), (n_table,)) for _, value in self._widths()])
 
+    @property
+    def narrowest(self) -> float:
+        """The smallest FWHM (arcsec) among Gaussians and wavelengths; ValueError for an image, which has none."""
+        return float((self.width_table[:1] if self.kind == "moffat" else self.width_table).min())
+
     def numbers(self) -> dict[str, Any]:
         """`fwhm` (arcsec; of each Gaussian), `beta` and the Gaussians' `fraction`, as far as the kind has them.
 

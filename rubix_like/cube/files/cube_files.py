@@ -1,5 +1,7 @@
 """Cubes to files and back."""
 
+import dataclasses
+import logging
 from pathlib import Path
 
 import h5py
@@ -16,10 +18,13 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
 from rubix_like.cube.files.fits_reading import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5
+from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.files.parquet_cube import read_parquet
 from rubix_like.cube.files.zarr_cube import read_zarr
+from rubix_like.cube.maps import Maps
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.parquet_files import is_parquet
+from rubix_like.runtime.files.writers import MAPS, written_by_us
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
@@ -56,10 +61,15 @@ def write_cube(
 def load_cube(path: str | Path) -> Cube:
     """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5, Zarr or Parquet.
 
-    FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. Raises
-    FileNotFoundError, or ValueError if the file is not a complete cube of this package in that layout.
+    FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. `maps` are
+    those of a file of the same run beside it (cube_maps.fits), where there is one. Raises FileNotFoundError, or
+    ValueError if the file is not a complete cube of this package in that layout.
     """
     path = Path(path).expanduser()
+    return _with_maps(_read(path), maps_path(path, None))
+
+
+def _read(path: Path) -> Cube:
     if is_store(path):
         return read_zarr(path)
     if not path.is_file():
@@ -67,6 +77,20 @@ def load_cube(path: str | Path) -> Cube:
     if is_parquet(path):
         return read_parquet(path)
     return read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)
+
+
+def _with_maps(cube: Cube, path: Path) -> Cube:
+    """The cube with the maps in that file, where it is one of the same configuration."""
+    written = written_by_us(path)
+    if cube.maps is not None or written is None or written.kind != MAPS:
+        return cube
+    try:
+        maps = Maps.read(path)
+    except ValueError as error:
+        logging.getLogger("rubix_like").warning("the cube is given without the maps beside it: %s", error)
+        return cube
+    config = cube.meta.get("config")
+    return dataclasses.replace(cube, maps=maps) if config is not None and config == maps.meta.get("config") else cube
 
 
 def writing_bytes(n_bytes: int, packing: Packing = UNPACKED) -> int:

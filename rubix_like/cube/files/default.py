@@ -7,6 +7,7 @@ the variance, so without one a table is there and DQ comes last. VAR is for spec
 maps: a second image confuses clients.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from numpy import ndarray
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
-from rubix_like.cube.meta import LINE_OF_SIGHT, Described, MetaValue, SourceCounters, flat_counters
+from rubix_like.cube.meta import FIT_KEYS, LINE_OF_SIGHT, Described, Meta, MetaValue, SourceCounters, flat_counters
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, split_rows
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
@@ -62,6 +63,8 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("PIPELINE", "pipeline", "list of stages"),
     ("METHOD", "method", "direct or basis"),
     ("METHWHY", "method_reason", "what it was chosen by"),
+    ("DEPOSIT", "deposit", "how stars are shared among spaxels"),
+    ("DEPOSWHY", "deposit_reason", "what it was chosen by"),
     ("TOLERANC", "tolerance", "target of the error of a spectrum / its mean"),
     ("BASRANK", "basis_rank", "basis spectra"),
     ("VELNODES", "basis_velocity_nodes", "velocity nodes"),
@@ -196,8 +199,20 @@ def primary_cards(cube: Described) -> tuple[Card, ...]:
         ("DISPAXIS", 3, "wavelength axis of the cube in DATA"),
         ("PIXSCALE", cube.pixel_scale, "[arcsec] side of a spaxel"),
         *(card for card in meta if card[1] is not None),
+        *_fit_cards(cube.meta),
         *counts,
     )
+
+
+def _fit_cards(meta: Meta) -> tuple[Card, ...]:
+    """Name, value, standard deviation and unit of the numbers of a fit."""
+    words = ("free parameter of the fit", "its value", "its standard deviation", "its unit")
+    keywords = ("FITNAM", "FITVAL", "FITERR", "FITUNI")
+    cards = []
+    for number in itertools.takewhile(lambda own: f"{FIT_KEYS[0]}_{own}" in meta, itertools.count(1)):
+        own = [_card_value(meta.get(f"{key}_{number}")) for key in FIT_KEYS]
+        cards += [(f"{word}{number}", value, text) for word, value, text in zip(keywords, own, words, strict=True)]
+    return tuple(card for card in cards if card[1] is not None)
 
 
 def _dust_cards(counters: SourceCounters | None) -> tuple[Card, ...]:
@@ -226,7 +241,7 @@ def _image(
     cube: ShardedCube, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
 ) -> VoxelImage:
     """An image extension with the ESO class keywords and the world coordinates: float32, the mask as small integers."""
-    dtype = mask_dtype(cube.flags) if kind == "QUALITY" else np.dtype(np.float32)
+    dtype = _mask_dtype(cube.flags) if kind == "QUALITY" else np.dtype(np.float32)
     flag = f"FLAG{8 * dtype.itemsize}BIT"
     subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", flag, ""),)}
     header = header_of(
@@ -243,7 +258,7 @@ def _image(
     return voxel_image(cube, dtype, header, values, name=name, is_rough=kind == "DATA")
 
 
-def mask_dtype(flags: int) -> np.dtype:
+def _mask_dtype(flags: int) -> np.dtype:
     """The smallest integers of a FITS image that hold such bits."""
     return np.dtype(np.uint8 if flags < 1 << 8 else np.int16 if flags < 1 << 15 else np.int32)
 

@@ -113,7 +113,7 @@ def flat_attributes(cube: ShardedCube) -> dict[str, Any]:
 def cube_of(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> Cube:
     """The cube of arrays as in `ARRAYS` and of `flat_attributes`; raises ValueError for values that cannot be."""
     medium, sampling = (
-        checked_word(name, attributes[name], own) for name, own in (("medium", Medium), ("sampling", Sampling))
+        _checked_word(name, attributes[name], own) for name, own in (("medium", Medium), ("sampling", Sampling))
     )
     meta, counters, others = read_run_rows([(str(key), str(line)) for key, line in attributes["rows"]])
     on_devices: dict[str, Any] = {
@@ -215,10 +215,10 @@ def read_group(file: Any) -> Cube:
 
 
 def _one_of(file: Any, name: str, allowed: Any) -> Any:
-    return checked_word(name, file.attrs[name], allowed)
+    return _checked_word(name, file.attrs[name], allowed)
 
 
-def checked_word(name: str, value: Any, allowed: Any) -> Any:
+def _checked_word(name: str, value: Any, allowed: Any) -> Any:
     """A word of a file; raises ValueError for another than these."""
     word = str(value)
     if word not in get_args(allowed):

@@ -2,7 +2,6 @@
 
 import struct
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.meta import RUN_WORDS
 from rubix_like.runtime.text_tables import html_table
 
 _LARGEST = 128
@@ -21,15 +21,6 @@ _MOST_BYTES = 1 << 28
 
 _FAINTEST = 1e-3
 """Light below this share of the brightest spaxel's is black."""
-
-_MADE_OF: Mapping[str, str] = {
-    "object": "galaxy",
-    "instrument": "instrument",
-    "redshift": "redshift",
-    "ssp_library": "SSP library",
-    "pipeline": "pipeline",
-    "method": "method",
-}
 
 
 def cube_words(cube: Cube) -> str:
@@ -56,24 +47,24 @@ def cube_html(cube: Cube) -> str:
         ("flux", f"{np.dtype(cube.flux.dtype)}, 1e-20 erg/s/cm2/Å"),
         ("variance", "none (no noise model)" if cube.variance is None else "yes"),
         *([("maps", "yes: cube.map('velocity')")] if cube.maps is not None else []),
-        *((words, str(cube.meta[key])) for key, words in _MADE_OF.items() if cube.meta.get(key) not in (None, "")),
+        *((words, str(cube.meta[key])) for key, words in RUN_WORDS.items() if cube.meta.get(key) not in (None, "")),
     ]
     notes = [f"Note: {note}" for note in cube.meta.notes]
-    picture = None if is_traced or cube.flux.nbytes > _MOST_BYTES else light_png(cube)
+    picture = None if is_traced or cube.flux.nbytes > _MOST_BYTES else _light_png(cube)
     return html_table("Cube", rows, notes=notes, picture=picture)
 
 
-def light_png(cube: Cube) -> bytes:
+def _light_png(cube: Cube) -> bytes:
     """White light as a small grey PNG, by the logarithm over three decades, North up where the field is not turned."""
     step = -(-max(cube.n_x, cube.n_y) // _LARGEST)
     flux, mask = (np.asarray(values[::step, ::step]) for values in (cube.flux, cube.mask))
     light = np.sum(flux, axis=2, where=mask == 0, dtype=np.float64)
     brightest = max(light.max(initial=0.0), np.finfo(float).tiny)
     level = 1 - np.log10(np.clip(light / brightest, _FAINTEST, 1.0)) / np.log10(_FAINTEST)
-    return grey_png(level[::-1])
+    return _grey_png(level[::-1])
 
 
-def grey_png(level: Float[ndarray, "y x"]) -> bytes:
+def _grey_png(level: Float[ndarray, "y x"]) -> bytes:
     """Levels from 0 (black) to 1 (white), the first row on top, as a PNG file of 8 bits."""
     height, width = level.shape
     rows = np.zeros((height, width + 1), np.uint8)  # each row begins with the number of its filter: none

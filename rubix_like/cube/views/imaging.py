@@ -81,10 +81,10 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
         return np.asarray(cube.mean_v_los, np.float64) * (units.km / units.s)
     if maps is None:
         raise ValueError(
-            f"map '{name}': expected a cube with the maps of its run, got one without; set products: {{}} in the run, "
-            f"or read the maps beside a file: rl.Maps.read('cube_maps.fits')"
+            f"map '{name}': expected a cube with the maps of its run, got one without; set output.maps: true in the "
+            f"run (a cube from a file finds the maps beside it, cube_maps.fits)"
         )
-    known = maps_by_name(maps.before if before_psf else maps.after, maps)
+    known = _maps_by_name(maps.before if before_psf else maps.after, maps)
     if field not in known:
         names = (*known, *(short for short, own in SHORT_NAMES.items() if own in known))
         raise ValueError(f"map '{name}': expected one that this run made{suggest(name, names)}")
@@ -93,7 +93,7 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
     return np.where(outside, np.nan, np.asarray(values, np.float64)) * units.Unit(unit)
 
 
-def maps_by_name(maps: MapSet, of: Maps) -> dict[str, tuple[Any, str]]:
+def _maps_by_name(maps: MapSet, of: Maps) -> dict[str, tuple[Any, str]]:
     """Name -> values (y, x) and unit of every map that a run made: fields by their names, lines as `flux_Ha`."""
     found = {name: (getattr(maps, name), unit) for name, unit in _UNITS.items() if getattr(maps, name) is not None}
     found |= {label.name: (maps.fields[label.name], label.unit) for label in of.fields}

@@ -17,6 +17,7 @@ from rubix_like.cube.bins import Sampling
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.direct import (
+    AbstractDirectPainter,
     DirectContribution,
     DirectPartial,
     dimmed,
@@ -26,7 +27,7 @@ from rubix_like.engine.direct import (
 )
 from rubix_like.engine.lines.line_planning import lines_of
 from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_up
-from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
+from rubix_like.engine.painter import Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
@@ -41,7 +42,7 @@ _LEAST_SIGMA = 1e-4
 """Sigma in bins, below which lines are painted with this one: their gradients stay finite."""
 
 
-class DirectLinePainter(AbstractPainter):
+class DirectLinePainter(AbstractDirectPainter):
     """Each particle's lines as Gaussians in wavelength, by differences of error functions at the bins' borders.
 
     Distances are from the line at rest, so that they keep their digits in 32 bits.

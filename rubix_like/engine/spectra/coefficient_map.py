@@ -112,6 +112,12 @@ class MatrixMap(AbstractCoefficientMap):
         """The map with the columns of these bins only."""
         return dataclasses.replace(self, matrix=layout.own_bins(jnp.asarray(self.matrix)))
 
+    def beside(self, rows: Float[Array, "few wave"]) -> "MatrixMap":
+        """The map of more coefficients, after its own, that stand for these rows and have no moments."""
+        moments = jnp.asarray(self.moment_matrix)
+        none = jnp.zeros((len(rows), 2), moments.dtype)
+        return MatrixMap(jnp.concatenate([jnp.asarray(self.matrix), rows]), jnp.concatenate([moments, none]))
+
     def padded(self, n_padded: int) -> "MatrixMap":
         """The map with columns of 0 appended."""
         missing = ((0, 0), (0, n_padded - self.n_wave))

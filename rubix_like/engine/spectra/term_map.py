@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.engine.spaxels import Images
-from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection
+from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection, projected
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
@@ -41,7 +41,7 @@ class TermMap(AbstractCoefficientMap):
     is replaced by a product U_k V_k of as few columns as the tolerance takes. Kept of the coefficients is H U_0; the
     other U_k are products of U_0 with `mixing`. `matrix` holds all V_k, one below the other, `sizes` of each.
 
-    `reduction`: U_0, or None where all coefficients are kept.
+    `reduction`: U_0, or None where all coefficients are kept. For any other PSF, and without one, there is one term.
     """
 
     reduction: Float[Array | ndarray, "coefficient kept"] | None
@@ -77,14 +77,21 @@ class TermMap(AbstractCoefficientMap):
         kept: Float[Array, "spaxel kept"],
         spatial: Images,
         *,
-        by_terms: bool,  # noqa: ARG002 (it has terms for nothing else)
+        by_terms: bool,
     ) -> Float[Array, "seen own_bin"]:
         """One product with the matrix, of the columns of all terms after each is seen through its own image."""
-        if spatial.by_wavelength is None:
-            return self.spectra()(spatial(kept))
+        if spatial.by_wavelength is None or not by_terms:
+            return projected(self.spectra(), kept, spatial, by_terms=False)
         images = spatial.grid.images(kept)
         every = jnp.concatenate([images, _product(images, self.mixing)], axis=2)
         return _product(spatial.by_wavelength.terms(every, self.sizes), self.matrix)
+
+    def beside(self, rows: Float[Array, "few wave"]) -> "TermMap":
+        """The map of more columns, after its own, that stand for these rows; of one term."""
+        (size,) = self.sizes
+        return dataclasses.replace(
+            self, matrix=jnp.concatenate([jnp.asarray(self.matrix), rows]), sizes=(size + len(rows),)
+        )
 
     def of_own_bins(self, layout: DeviceLayout) -> "TermMap":
         """The map with the columns of these bins only."""

@@ -119,7 +119,7 @@ class DustColumn(AbstractField):
             arcsec_per_kpc=np.asarray(scale),
             cells=dust.cells,
             per_spaxel=setup.painting.cells,
-            shared="tsc" if setup.config.engine.deposit == "tsc" or frees_places(setup.config) else "cic",
+            shared="tsc" if setup.painting.deposit == "tsc" or frees_places(setup.config) else "cic",
         )
 
     def with_parameters(self, parameters: Parameters) -> "DustColumn":

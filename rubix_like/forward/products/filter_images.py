@@ -20,14 +20,14 @@ def filter_image(cube: Cube, name: str) -> Quantity:
     f_nu = int F_lambda lambda R dlambda / int (c / lambda) R dlambda (Tokunaga & Vacca 2005, PASP 117, 421, eq. A6),
     F_lambda being even within a bin. Raises ConfigError for an unknown filter, and one that reaches beyond the cube.
     """
-    weights = bin_weights(cube, load_band(name))
+    weights = _bin_weights(cube, load_band(name))
     own = np.flatnonzero(weights)
     flux = np.asarray(cube.flux)[..., own].astype(np.float64) @ weights[own]
     good = np.all(np.asarray(cube.mask)[..., own] == 0, axis=2)
     return np.where(good, flux, np.nan) * units.nJy
 
 
-def bin_weights(cube: Cube, band: Band) -> Float[ndarray, " wave"]:
+def _bin_weights(cube: Cube, band: Band) -> Float[ndarray, " wave"]:
     """What the flux of each bin (1e-20 erg/s/cm2/Angstrom of its medium) adds to the flux in a filter, in nJy.
 
     The integral of lambda R over a bin is exact for a response that is linear between its nodes (Simpson's rule between

@@ -24,7 +24,6 @@ from numpy import ndarray
 from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.checks.edges import at_edge
 from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.checks.notes_after import listed
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Free
@@ -34,6 +33,7 @@ from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.start_groups import group_of, with_draws
 from rubix_like.inference.posterior.tangent import Tangent, mean_tangent, tangents
 from rubix_like.runtime.progress import Report, silent
+from rubix_like.runtime.words import listed
 
 MATTERS: float = 0.5
 """Shift, in standard deviations of the data alone, beyond which it is noted."""
@@ -60,16 +60,17 @@ _FALL = 1.5
 class Discreteness:
     """What `n_compared` draws, in place of a fit's own `n_draws`, would change.
 
-    `shift`: of the best latents `latent`; `sigma`: their standard deviations by the data alone; `kind` of the draws.
+    `shift`: of the values' own normal variables (`Free.own_normals`: the latents, but for correlated priors) at the
+    best latents `latent`; `sigma`: their standard deviations by the data alone; `kind` of the draws.
     """
 
     free: Free
     latent: Float[ndarray, " latent"]
     shift: Float[ndarray, " latent"] = field(
-        metadata=described_as("of the best latents, with n_compared draws in place of n_draws")
+        metadata=described_as("of the values' own normal variables, with n_compared draws in place of n_draws")
     )
     sigma: Float[ndarray, " latent"] = field(
-        metadata=described_as("standard deviations of the latents by the data alone")
+        metadata=described_as("standard deviations of these variables by the data alone")
     )
     n_draws: int = field(metadata=described_as("draws of the fit"))
     n_compared: int = field(metadata=described_as("draws that it was compared with"))
@@ -79,7 +80,8 @@ class Discreteness:
     @property
     def values(self) -> Float[ndarray, " latent"]:
         """The shifts of the values, in the parameters' units and the order of the labels."""
-        here, there = (self.free.flat(at) for at in (self.latent, self.latent + self.shift))
+        own = self.free.own_normals(np.asarray(self.latent))
+        here, there = (self.free.flat_of(at) for at in (own, own + self.shift))
         return np.asarray(there) - np.asarray(here)
 
     @property
@@ -155,8 +157,8 @@ def find_discreteness(
             return Discreteness(
                 free=posterior.free,
                 latent=laplace.latent,
-                shift=latent + step - best,
-                sigma=laplace.sigma,
+                shift=posterior.free.own_normals(np.asarray(latent + step - best)),
+                sigma=laplace.own_sigma,
                 n_draws=n_draws,
                 n_compared=times * n_draws,
                 kind=source.draws.kind,
@@ -196,7 +198,8 @@ def with_discreteness(
     square is added to the variances; None where there is no approximation."""
     if laplace is None or not isinstance(found, Discreteness):
         return laplace, None if laplace is None else laplace.value_covariance()
-    covariance = laplace.covariance + np.outer(found.shift, found.shift)
+    shift = laplace.free.of_own_normals(np.asarray(found.shift))
+    covariance = laplace.covariance + np.outer(shift, shift)
     of_values = laplace.value_covariance() + np.outer(found.values, found.values)
     return dataclasses.replace(laplace, covariance=covariance), of_values
 

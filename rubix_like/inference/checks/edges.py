@@ -18,7 +18,7 @@ from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.posterior import SquaredLoss
-from rubix_like.inference.posterior.priors import LIMITED
+from rubix_like.inference.posterior.priors import is_limited
 
 EDGE: float = 2.0
 """|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
@@ -152,7 +152,7 @@ def edges_from(free: Free) -> Float[ndarray, " latent"]:
 
 def _limited(free: Free) -> Bool[ndarray, " latent"]:
     """Which latents have a prior with limits."""
-    return np.concatenate([np.full(own.size, isinstance(own.prior, LIMITED)) for own in free.parameters])
+    return np.concatenate([np.full(own.size, is_limited(own.prior)) for own in free.parameters])
 
 
 def ends_of(free: Free, index: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.likelihood import with_scale_information
+from rubix_like.inference.posterior.likelihood import with_nuisance_information, with_scale_information
 from rubix_like.inference.posterior.linearise import MOST_DENSE, is_dense, linear_of, normal_equations
 from rubix_like.inference.posterior.model_error import sandwich
 from rubix_like.inference.posterior.posterior import Group, Posterior, SquaredLoss
@@ -40,14 +40,29 @@ class Laplace:
         return np.sqrt(np.diag(self.covariance))
 
     @property
+    def own_latent(self) -> Float[ndarray, " latent"]:
+        """The values' own normal variables (`Free.own_normals`) at the maximum."""
+        return np.asarray(self.free.own_normals(np.asarray(self.latent)))
+
+    @property
+    def own_covariance(self) -> Float[ndarray, "latent latent"]:
+        """Covariance of the values' own normal variables."""
+        return self.free.mixing @ self.covariance @ self.free.mixing.T if self.free.correlated else self.covariance
+
+    @property
+    def own_sigma(self) -> Float[ndarray, " latent"]:
+        """Standard deviations of the values' own normal variables, of which that of the prior is 1."""
+        return np.sqrt(np.diag(self.own_covariance))
+
+    @property
     def correlation(self) -> Float[ndarray, "latent latent"]:
-        """Correlation matrix of the latents."""
-        return self.covariance / np.outer(self.sigma, self.sigma)
+        """Correlation matrix of the values' own normal variables."""
+        return self.own_covariance / np.outer(self.own_sigma, self.own_sigma)
 
     def value_covariance(self) -> Float[ndarray, "latent latent"]:
         """Covariance of the values, in the order of `free.labels`, by the slopes of the priors' maps."""
         slope = self.free.slopes(self.latent)
-        return self.covariance * np.outer(slope, slope)
+        return self.own_covariance * np.outer(slope, slope)
 
     def sample(self, seed: int, count: int) -> Float[ndarray, "count latent"]:
         """Draws of the values, in the order of `free.labels`, through the priors' maps."""
@@ -100,11 +115,14 @@ def from_information(free: Free, latent: Latent, information: Float[Array | ndar
 def information(
     posterior: SquaredLoss, free: Free, latent: Latent, n_voxel: Int[Array | np.integer, ""]
 ) -> Float[Array, "latent latent"]:
-    """J^T J of all residuals but the prior's; of the noise scale it is Fisher's information instead."""
+    """J^T J of all residuals but the prior's; of the noise scale, and of a distribution of errors with its parameters,
+    it is Fisher's information instead."""
     if isinstance(posterior, Posterior):
-        group = linear_of(posterior, group_of(posterior, latent), tangents_at(posterior, latent)).matrix
-    else:
-        group = _matrices(posterior, np.asarray(latent)[None])
+        normal = posterior.as_normal(latent)
+        group = linear_of(normal, group_of(posterior, latent), tangents_at(posterior, latent)).matrix
+        data = _of_data(group, free, latent, n_voxel)
+        return with_nuisance_information(data, free, jnp.asarray(latent), posterior.likelihood)
+    group = _matrices(posterior, np.asarray(latent)[None])
     return _of_data(group, free, latent, n_voxel)
 
 

@@ -25,8 +25,19 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.linalg import solve_triangular
 
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
-from rubix_like.inference.posterior.likelihood import factor_of, with_scale_information
+from rubix_like.inference.likelihoods.voxel_errors import (
+    AbstractErrorDistribution,
+    information_of_location,
+    normal_scores,
+    slopes_of_cost,
+)
+from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.likelihood import (
+    factor_of,
+    nuisance_places,
+    with_nuisance_information,
+    with_scale_information,
+)
 from rubix_like.inference.posterior.linearise import columns_at
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.tangent import Modelled, Tangent, models_at, tangents_at
@@ -121,6 +132,9 @@ class _Linear(NamedTuple):
     | design | (y, x, wave, degree) or None | by how much each coefficient of the continua lowers the residuals |
     | others | (draw, y, x, wave) | deviations with other base draws |
     | of_scale | (latent, latent) | the information of the noise scale, 0 elsewhere |
+    | pull | (y, x, wave) or None | what the gradient is made of, where it is not the residuals |
+
+    The residuals of a distribution of errors are its normal scores (`normal_scores`), and `pull` its slopes.
     """
 
     residuals: Any
@@ -128,16 +142,34 @@ class _Linear(NamedTuple):
     design: Any
     others: Any
     of_scale: Any
+    pull: Any = None
 
 
 def measure_misfit(
     posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], halves: Halves
 ) -> Residue:
     """All sums, with the derivatives of the residuals; `light`: the model in units of sigma. Not to be traced."""
-    linear = jax.tree.map(np.asarray, _linear(posterior, latent, tangents_at(posterior, latent)))
+    normal = posterior.as_normal(jnp.asarray(latent))
+    linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
+    linear = _of_distribution(linear, posterior, latent)
     used = np.asarray(posterior.likelihood.inverse_sigma) > 0
     with np.errstate(all="ignore"):
         return _sums(linear, used, np.asarray(light), Halves(*map(np.asarray, halves)), posterior.free)
+
+
+def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
+    """The same with the normal scores of a distribution of errors, and its slopes in units of their scatter."""
+    errors, likelihood = posterior.likelihood_at(jnp.asarray(latent)).errors, posterior.likelihood
+    if not isinstance(errors, AbstractErrorDistribution):
+        return linear
+    root = float(jnp.sqrt(information_of_location(errors)))
+    used = np.asarray(likelihood.inverse_sigma) > 0
+    residual = linear.residuals.voxels / root
+    scores = np.where(used, normal_scores(errors, residual), 0.0)
+    pull = np.where(used, slopes_of_cost(errors, residual) / root, 0.0)
+    of_scale = with_nuisance_information(jnp.asarray(linear.of_scale), posterior.free, jnp.asarray(latent), likelihood)
+    residuals = linear.residuals._replace(voxels=scores)
+    return linear._replace(residuals=residuals, pull=pull, of_scale=np.asarray(of_scale))
 
 
 @jax.jit
@@ -162,8 +194,7 @@ def _sums(linear: _Linear, used: ndarray, light: Voxels, halves: Halves, free: F
     size = len(slopes)
     whole = _half(linear, np.ones(used.shape, slopes.dtype))
     information = np.array(whole.matrix)
-    if NOISE_SCALE in free.names:
-        place = free.places[NOISE_SCALE].start
+    for place in nuisance_places(free):
         information[place, :] = information[:, place] = linear.of_scale[:, place]
     precision = information + np.eye(size, dtype=slopes.dtype)
     scale = np.sqrt(np.diagonal(precision))
@@ -214,7 +245,8 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     residuals, columns, design = linear.residuals, linear.columns, linear.design
     slopes = columns.voxels * mask
     matrix = _products(slopes, columns.voxels)
-    gradient = slopes.reshape(len(slopes), -1) @ residuals.voxels.reshape(-1)
+    pull = residuals.voxels if linear.pull is None else linear.pull
+    gradient = slopes.reshape(len(slopes), -1) @ pull.reshape(-1)
     along = _products(slopes, linear.others)
     if design is None or columns.coefficients is None or residuals.coefficients is None:
         return Half(matrix, gradient, along)

@@ -1,6 +1,6 @@
 """What should be known of a fit before its numbers are used, in sentences."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
@@ -12,10 +12,12 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.inference.checks.edges import edges_from
 from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.optima import other_optima
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.search.choose_optimiser import LEAST_SQUARES
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.runtime.words import listed
 
 UNDETERMINED: float = 0.9
 """Standard deviation in units of the prior's above which the data say next to nothing of a parameter."""
@@ -26,10 +28,18 @@ CORRELATED: float = 0.95
 ELSEWHERE: float = 1.0
 """Difference of the losses (half of chi^2's) of two starts that did not end at the same place."""
 
-FAR: float = 5.0
-"""Distance, in standard deviations of a latent, of two places that are not the same."""
-
-_MOST = 6
+_TOGETHER: tuple[tuple[str, str, str], ...] = (
+    ("inclination", "rotation_velocity", "velocities alone give V sin i; the light's shape, or a prior, must give i"),
+    ("inclination", "rotation.velocity", "velocities alone give V sin i; the light's shape, or a prior, must give i"),
+    ("inclination", "scale_height", "a thicker disc seen more edge-on looks as round; give a prior on its height"),
+    ("psf.fwhm", "light.scale_length", "a wider PSF makes a smaller galaxy as large; give the seeing as a prior"),
+    ("psf.fwhm", "galaxy.disc_scale_length", "a wider PSF makes a smaller galaxy as large; give the seeing as a prior"),
+    ("psf.fwhm", "light.effective_radius", "a wider PSF makes a smaller galaxy as large; give the seeing as a prior"),
+    ("log_age", "metallicity", "older stars and more metals redden alike; fit a wider range of wavelengths"),
+    ("a_v", "log_age", "dust and older stars redden alike; fit a wider range of wavelengths"),
+    ("a_v", "stellar_mass", "dust dims what more stars brighten; fit a wider range of wavelengths"),
+)
+"""Ends of the names of two parameters that are often found together only, and why."""
 
 
 def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
@@ -57,14 +67,13 @@ def notes_on_search(
         f"start {number + 1}, at a loss higher by {behind[number]:.3g}: {reasons[number]}"
         for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
     ]
-    worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up)
+    others = other_optima(free, starts, best, laplace)
+    told = np.isin(np.arange(n_start) + 1, [number for own in others for number in own.starts])
+    worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up & ~told)
     if len(worse):
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
         notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
-    if laplace is not None:
-        equals = [number for number in range(n_start) if number != lowest and behind[number] <= ELSEWHERE]
-        notes += [note for number in equals for note in _as_good(free, number, starts.latent[number], best, laplace)]
-    return notes
+    return [*notes, *(own.sentence for own in others)]
 
 
 def trouble_of(starts: SearchState) -> str:
@@ -73,26 +82,20 @@ def trouble_of(starts: SearchState) -> str:
     return "" if starts.converged[best] else f"the search has not converged ({starts.reasons()[best]})"
 
 
-def _as_good(
-    free: Free, number: int, other: Float[ndarray, " latent"], best: Float[ndarray, " latent"], laplace: Laplace
-) -> Iterator[str]:
-    """A start that ended at another place with as good a fit."""
-    far = np.flatnonzero(np.abs(other - best) > FAR * laplace.sigma)
-    if len(far):
-        names = listed(free.labels[index] for index in far)
-        yield f"start {number + 1} ended at another place that fits as well; it differs in {names}"
-
-
 def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
     """Of values at the edge of their priors, and of what the data do not say."""
     notes = []
-    for own, far in zip(free.parameters, free.split(np.abs(best) >= edges_from(free)).values(), strict=True):
+    for own, far in zip(
+        free.parameters,
+        free.split(np.abs(free.own_normals(np.asarray(best))) >= edges_from(free)).values(),
+        strict=True,
+    ):
         if far.any():
             names = listed(np.array(own.labels, dtype=object)[far.ravel()])
             notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]
-    known = np.where(laplace.without_effect(), 0.0, laplace.sigma)
+    known = np.where(laplace.without_effect(), 0.0, laplace.own_sigma)
     return [*notes, *notes_on_silence(laplace), *notes_on_spread(free, known, laplace.correlation)]
 
 
@@ -118,7 +121,15 @@ def notes_on_spread(
     if len(pairs):
         words = listed(f"{labels[i]} and {labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
         notes.append(f"determined together only (correlation): {words}")
-    return notes
+    return [*notes, *(note for i, j in pairs for note in _why_together(labels[i], labels[j]))]
+
+
+def _why_together(one: str, other: str) -> Iterator[str]:
+    """What two values that are determined together only have in common, where it is known."""
+    for first, second, why in _TOGETHER:
+        for own, its in ((one, other), (other, one)):
+            if own.endswith(first) and its.endswith(second):
+                yield f"{own} and {its}: {why}"
 
 
 def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[str]:
@@ -146,10 +157,3 @@ def notes_on_precision() -> list[str]:
         "computed with 32-bit numbers: losses are known to 1e-7 of themselves only, so that the search may end early "
         "and small uncertainties be off; call jax.config.update('jax_enable_x64', True) before anything else"
     ]
-
-
-def listed(words: Iterable[str]) -> str:
-    """The first few of them, and how many more there are."""
-    words = list(words)
-    more = [f"{len(words) - _MOST} more"] if len(words) > _MOST else []
-    return ", ".join([*words[:_MOST], *more])

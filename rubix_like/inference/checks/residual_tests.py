@@ -1,6 +1,6 @@
 """How probable the residuals of a fit are if its model is true, and how far values move with half of the data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,9 @@ from numpy import ndarray
 from scipy.special import chdtr, chdtrc, ndtr
 
 from rubix_like.inference.checks.misfit import AXES, HALVES, Half, Residue, Sums
+
+Places = int | Sequence[int] | None
+"""Of the noise scale and of the likelihood's parameters among the latents; None where they are not free."""
 
 FEWEST: int = 20
 """The least number of pairs, spaxels or bins for a test."""
@@ -28,12 +31,11 @@ class Moves:
     scatter: Float[ndarray, "half latent"]
 
 
-def probabilities(
-    residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None = None
-) -> dict[str, float]:
+def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scale: Places = None) -> dict[str, float]:
     """Probabilities of residuals at least as large, or as correlated, for each test by name.
 
-    `free_scale`: the place of the noise scale among the latents (None: it is not free); with it chi^2 says nothing.
+    `free_scale`: places of the noise scale, and of the likelihood's parameters, among the latents (None: they are not
+    free); with them chi^2 says nothing.
     """
     found: dict[str, float] = {}
     chi_square = residue.chi_square
@@ -66,7 +68,7 @@ def too_small(residue: Residue) -> float:
     return float(chdtr(degrees, float(residue.chi_square.value) / scale)) if degrees > 0 else float("nan")
 
 
-def moves_of(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None = None) -> Moves | None:
+def moves_of(residue: Residue, latent: Float[ndarray, " latent"], free_scale: Places = None) -> Moves | None:
     """Shifts from the best fit to that of each half, by one Gauss-Newton step; the noise scale, if it is free, stays.
 
     None without derivatives.
@@ -131,9 +133,10 @@ class _Part:
         return cls(matrix[np.ix_(kept, kept)] + np.eye(len(kept)), (gradient + latent)[kept], other[kept])
 
 
-def _kept(n_latent: int, free_scale: int | None) -> Int[ndarray, " kept"]:
-    """All latents but the noise scale's."""
-    return np.array([number for number in range(n_latent) if number != free_scale], dtype=np.int64)
+def _kept(n_latent: int, free_scale: Places) -> Int[ndarray, " kept"]:
+    """All latents but those of the likelihood."""
+    left_out = () if free_scale is None else np.atleast_1d(free_scale)
+    return np.setdiff1d(np.arange(n_latent, dtype=np.int64), left_out)
 
 
 def _score(half: _Part, whole: _Part) -> tuple[Float[ndarray, " kept"], Float[ndarray, "kept kept"]]:
@@ -148,7 +151,7 @@ def _score(half: _Part, whole: _Part) -> tuple[Float[ndarray, " kept"], Float[nd
     return score, 0.5 * (covariance + covariance.T)
 
 
-def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None) -> dict[str, float]:
+def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: Places) -> dict[str, float]:
     """Probability that both halves want the same values: the gradient of one at the maximum of both, by its covariance,
     in the combinations of latents that both halves constrain."""
     if residue.whole is None or residue.halves is None:

@@ -1,6 +1,6 @@
 """The verdict on a fit: whether its model describes the data, and which uncertainties are too small."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,12 +107,12 @@ def verdict_on(
     quality: Quality,
     latent: Float[ndarray, " latent"],
     sigma: Float[ndarray, " latent"] | None,
-    free_scale: int | None = None,
+    free_scale: int | Sequence[int] | None = None,
     trouble: str = "",
 ) -> Verdict:
     """The verdict on the model at a maximum of the posterior, whose latents have the standard deviations `sigma`.
 
-    `free_scale`: the place of the noise scale among the latents, where it is free.
+    `free_scale`: places of the noise scale and of the likelihood's parameters among the latents, where they are free.
     """
     tests = probabilities(residue, latent, free_scale)
     moves = None if sigma is None else moves_of(residue, latent, free_scale)

@@ -122,9 +122,20 @@ def _hint(name: str, sources: Sequence[AbstractSource]) -> str:
     of_stars = name.startswith((GALAXY, STARS)) and not name.startswith(("galaxy.gas_", "galaxy.star_formation_rate"))
     if of_stars and all(own.kind == "gas" for own in sources):
         text = "the pipeline paints gas alone"
-    elif of_stars and known_parameters()[name].mark.axis and not any(own.painter.axes.names for own in sources):
+    elif (
+        of_stars
+        and name in known_parameters()
+        and known_parameters()[name].mark.axis
+        and not any(own.painter.axes.names for own in sources)
+    ):
         text = "what is painted shines alike at all ages and metallicities"
     return "" if text is None else f" ({text})"
+
+
+def _is_population(name: str) -> bool:
+    """Whether a parameter is an age or a metallicity of the package's own galaxies."""
+    known = known_parameters()
+    return name in known and known[name].mark.axis is not None
 
 
 def _effects(posterior: Posterior, latent: Float[ndarray, " latent"], seed: int) -> Float[ndarray, " latent"]:

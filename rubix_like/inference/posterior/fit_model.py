@@ -15,16 +15,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from rubix_like.forward.model import Observed, Particles, observe_anywhere, observe_share, scene_before_fields
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.components.quadrature import Points
+from rubix_like.galaxy.components.smooth import SmoothGalaxy, emitted
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, with_named_leaves
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
-from rubix_like.inference.posterior.free import NOISE_SCALE, Values
+from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 from rubix_like.runtime.mesh.placement import as_dtype
 
 GALAXY: str = "galaxy."
-"""Beginning of the names of a synthetic galaxy's parameters."""
+"""Beginning of the names of the parameters of a synthetic galaxy, and of smooth components."""
 
 STARS: str = "stars."
 """Beginning of the names of the stars' own arrays."""
@@ -59,6 +62,61 @@ class SyntheticSource(AbstractParticleSource):
         """The same for values on the host, by one program for all values."""
         base, draws = jax.tree.map(np.asarray, (self.base, self.draws))
         return sampled(with_leaves(base, _below(values, GALAXY)), draws)
+
+
+class ComponentsSource(AbstractParticleSource):
+    """A galaxy of smooth components: emitters at the same quadrature points whatever its parameters.
+
+    `points`: those of each component; `numbers` of them.
+    """
+
+    base: SmoothGalaxy
+    points: tuple[Points, ...]
+    numbers: tuple[int, ...] = eqx.field(static=True)
+
+    def galaxy(self, values: Values) -> Galaxy:
+        """The emitters of the galaxy with the values named `galaxy.COMPONENT.*`."""
+        return self._at(values).emitters(self.points)
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The same for values on the host, by one program for all values."""
+        source = jax.tree.map(np.asarray, self)
+        return emitted(source._at(values), source.points)
+
+    def _at(self, values: Values) -> SmoothGalaxy:
+        own = _below(values, GALAXY)
+        parts = [
+            with_leaves(component, _below(own, f"{name}."))
+            for name, component in zip(self.base.names, self.base.components, strict=True)
+        ]
+        return SmoothGalaxy(tuple(parts), self.base.names)
+
+
+class ModelSource(AbstractParticleSource):
+    """A galaxy of one's own, sampled with the same draws whatever its parameters."""
+
+    model: AbstractGalaxyModel
+    draws: Any
+
+    @classmethod
+    def of(cls, model: AbstractGalaxyModel) -> "ModelSource":
+        """The source of a model with its draws."""
+        made = as_arrays(model)
+        return cls(made, made.draws())
+
+    def galaxy(self, values: Values) -> Galaxy:
+        """The particles of the model with the values named `galaxy.*`."""
+        return with_named_leaves(self.model, _below(values, GALAXY)).sample(self.draws)
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The same for values on the host, by one program for all values."""
+        model, draws = jax.tree.map(np.asarray, (self.model, self.draws))
+        return jax.tree.map(np.asarray, _sampled(with_named_leaves(model, _below(values, GALAXY)), draws))
+
+
+@jax.jit
+def _sampled(model: AbstractGalaxyModel, draws: Any) -> Galaxy:
+    return model.sample(draws)
 
 
 class HeldSource(AbstractParticleSource):
@@ -125,7 +183,7 @@ class Forward(eqx.Module):
 
     def particles_of(self, values: Values) -> Galaxy:
         """The particles for values on the host, host arrays; not to be traced."""
-        if not isinstance(self.source, SyntheticSource):
+        if isinstance(self.source, HeldSource):
             return jax.tree.map(np.asarray, _particles_at(self, values))
         return jax.tree.map(lambda leaf: np.asarray(leaf, self.plan.dtype), self.source.of_host(values))
 
@@ -137,7 +195,8 @@ def _particles_at(forward: Forward, values: Values) -> Galaxy:
 
 def _of_run(values: Values) -> dict[str, Any]:
     """Those that are parameters of the run, by name."""
-    return {own: value for own, value in values.items() if own != NOISE_SCALE and not own.startswith((GALAXY, STARS))}
+    others = (GALAXY, STARS, LIKELIHOOD)
+    return {own: value for own, value in values.items() if own != NOISE_SCALE and not own.startswith(others)}
 
 
 def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:

@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
-from rubix_like.errors import ConfigError, suggest
-from rubix_like.inference.posterior.priors import CENTRES, PRIORS, PURE, AbstractPrior, section_of
+from rubix_like.errors import ConfigError
+from rubix_like.inference.posterior.prior_kinds import MIXTURE, Mixture, checked_parts, find_kind, section_of
+from rubix_like.inference.posterior.priors import CENTRES, PURE, AbstractPrior, Isotropic
 
 Latent = Float[Array | np.ndarray, " latent"]
 Values = Mapping[str, Float[Array | np.ndarray | np.floating, "..."]]
@@ -23,6 +24,10 @@ OF_GALAXY: str = "galaxy"
 
 NOISE_SCALE: str = "noise_scale"
 """Name of the factor on the standard deviations of the data, where it is free."""
+
+
+LIKELIHOOD: str = "likelihood."
+"""Beginning of the names of the likelihood's own parameters."""
 
 
 class FreeParameter(eqx.Module):
@@ -46,10 +51,22 @@ class FreeParameter(eqx.Module):
         return tuple(f"{self.name}[{index}]" if index else self.name for index in indices)
 
 
+class Correlated(eqx.Module):
+    """Parameters whose priors are correlated: `half` half^T is the correlation matrix of their own normal variables."""
+
+    half: Float[Array | np.ndarray, "own own"]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+
 class Free(eqx.Module):
-    """All free parameters, in the order of their latents."""
+    """All free parameters, in the order of their latents.
+
+    The latents are independent. A parameter's prior maps a standard normal variable of its own to its value: its latent
+    or, of `correlated` parameters, a sum of the latents of several.
+    """
 
     parameters: tuple[FreeParameter, ...]
+    correlated: tuple[Correlated, ...] = ()
 
     @property
     def n_latent(self) -> int:
@@ -78,11 +95,38 @@ class Free(eqx.Module):
 
     def values(self, latent: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
         """The value of every parameter; differentiable. Of latents on the host numpy's arrays."""
-        places, before = self.places, latent.shape[:-1]
+        return self._values_of(self.own_normals(latent))
+
+    def _values_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
+        places, before = self.places, normals.shape[:-1]
         return {
-            own.name: own.prior.value(latent[..., places[own.name]].reshape((*before, *own.shape)))
+            own.name: own.prior.value(normals[..., places[own.name]].reshape((*before, *own.shape)))
             for own in self.parameters
         }
+
+    def own_normals(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Any:
+        """The standard normal variable of each value: its latent, but for correlated parameters."""
+        return self._mixed(latent, lambda half, own: own @ half.T)
+
+    def of_own_normals(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Any:
+        """The latents of the values' own standard normal variables: the inverse of `own_normals`."""
+        return self._mixed(normals, lambda half, own: own @ _inverse(half).T)
+
+    def _mixed(self, vector: Any, change: Any) -> Any:
+        for group in self.correlated:
+            places = np.array([self.places[name].start for name in group.names])
+            own = change(np.asarray(group.half) if isinstance(vector, np.ndarray) else group.half, vector[..., places])
+            if isinstance(vector, np.ndarray):
+                vector = np.array(vector)
+                vector[..., places] = own
+            else:
+                vector = vector.at[..., places].set(own)
+        return vector
+
+    @property
+    def mixing(self) -> Float[np.ndarray, "latent latent"]:
+        """M with own_normals(x) = M x."""
+        return np.asarray(self.own_normals(np.eye(self.n_latent))).T
 
     def value(self, name: str, latent: Latent) -> Any | None:
         """The value of one parameter; None where it is not free."""
@@ -100,13 +144,17 @@ class Free(eqx.Module):
         return np.concatenate(rows, axis=-1)
 
     def flat(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
-        """The values in the order of the labels; each depends on its own latent only."""
-        rows = [value.reshape((*latent.shape[:-1], -1)) for value in self.values(latent).values()]
-        return np.concatenate(rows, axis=-1) if isinstance(latent, np.ndarray) else jnp.concatenate(rows, axis=-1)
+        """The values in the order of the labels."""
+        return self.flat_of(self.own_normals(latent))
+
+    def flat_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
+        """The same of the values' own standard normal variables, each of which makes one value."""
+        rows = [value.reshape((*normals.shape[:-1], -1)) for value in self._values_of(normals).values()]
+        return np.concatenate(rows, axis=-1) if isinstance(normals, np.ndarray) else jnp.concatenate(rows, axis=-1)
 
     def slopes(self, latent: Latent) -> Float[np.ndarray, " latent"]:
-        """Derivatives of the values by their latents, in the order of the labels; concrete only."""
-        return np.asarray(_slopes(self, np.asarray(latent, _dtype())))
+        """Derivatives of the values by their own standard normal variables, in the order of the labels; concrete."""
+        return np.asarray(_slopes(self, np.asarray(self.own_normals(np.asarray(latent, _dtype())))))
 
     def latent(self, values: Mapping[str, ArrayLike]) -> Float[np.ndarray, " latent"]:
         """The latents of the values of all parameters, each broadcast to its shape; concrete only.
@@ -125,7 +173,13 @@ class Free(eqx.Module):
                     f"{np.asarray(value)[outside].flat[0]:g}{_share(outside)}; widen the prior or start elsewhere"
                 )
             parts.append(own.reshape(-1))
-        return np.concatenate(parts)
+        return self.of_own_normals(np.concatenate(parts))
+
+    def traced_latent(self, values: Mapping[str, Any]) -> Latent:
+        """The same of values that may be traced, unchecked: not finite outside a prior's support."""
+        rows = [jnp.broadcast_to(jnp.asarray(values[own.name]), own.shape) for own in self.parameters]
+        parts = [own.prior.latent(row).reshape(-1) for own, row in zip(self.parameters, rows, strict=True)]
+        return self.of_own_normals(jnp.concatenate(parts))
 
     def draw(self, seed: int, count: int) -> Float[np.ndarray, "count latent"]:
         """Latents drawn from the prior on the host (numpy's default generator)."""
@@ -133,8 +187,8 @@ class Free(eqx.Module):
 
 
 @jax.jit
-def _slopes(free: Free, latent: Latent) -> Latent:
-    return jax.jvp(free.flat, (latent,), (jnp.ones_like(latent),))[1]
+def _slopes(free: Free, normals: Latent) -> Latent:
+    return jax.jvp(free.flat_of, (normals,), (jnp.ones_like(normals),))[1]
 
 
 @eqx.filter_jit
@@ -143,15 +197,22 @@ def many_values(free: Free, latents: Float[Array | np.ndarray, "draw latent"]) -
     return jax.vmap(free.values)(jnp.asarray(latents))
 
 
+def _inverse(half: Any) -> Any:
+    return np.linalg.inv(half) if isinstance(half, np.ndarray) else jnp.linalg.inv(half)
+
+
 def shown(prior: AbstractPrior) -> str:
     """A prior as a configuration has it; of an array of numbers the range."""
 
     def text(numbers: Any) -> str:
+        if isinstance(numbers, Mapping):
+            return f"{{{', '.join(f'{key}: {text(own)}' for key, own in numbers.items())}}}"
+        if isinstance(numbers, tuple):
+            return f"[{', '.join(map(text, numbers))}]"
         values = np.asarray(numbers, np.float64)
         return f"{values:g}" if values.ndim == 0 else f"{values.min():g} to {values.max():g}"
 
-    ((kind, numbers),) = section_of(prior).items()
-    return f"{{{kind}: [{', '.join(map(text, numbers))}]}}"
+    return text(section_of(prior))
 
 
 def _share(outside: Bool[np.ndarray, "..."]) -> str:
@@ -179,9 +240,16 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> Ab
     if not isinstance(prior, Mapping) or len(prior) != 1:
         raise ConfigError(f"fit.free.{name}: expected one prior, e.g. {{uniform: [0, 1]}}, got {prior!r}")
     (kind, numbers), *_ = prior.items()
-    if kind not in PRIORS:
-        raise ConfigError(f"fit.free.{name}: unknown prior '{kind}'{suggest(str(kind), PRIORS)}")
-    made, meanings = PRIORS[kind]
+    if kind == MIXTURE:
+        parts = checked_parts(name, numbers)
+        weights = tuple(_number(f"fit.free.{name}: {MIXTURE}", weight, "weight", unit, None) for weight, _ in parts)
+        return Mixture(weights, tuple(_parse_prior(name, part, unit, own) for _, part in parts))
+    made, meanings = find_kind(name, str(kind))
+    if made is Isotropic and unit != "deg":
+        raise ConfigError(
+            f"fit.free.{name}: expected an angle with the prior 'isotropic', which is flat in its cosine, got a "
+            f"parameter in {unit or 'bare numbers'}; take uniform"
+        )
     if len(numbers) != len(meanings):
         raise ConfigError(
             f"fit.free.{name}: expected {len(meanings)} numbers after '{kind}', {kind}: [{', '.join(meanings)}], got "

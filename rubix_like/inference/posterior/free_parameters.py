@@ -1,7 +1,9 @@
 """Which parameters of a model are free: their declarations by name, their priors within the declared limits."""
 
+import dataclasses
 import functools
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import jax
@@ -14,17 +16,22 @@ from pydantic import Field
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import Declaration, Parameter, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number
+from rubix_like.config.readers.components import component_declarations, find_component_parameter
 from rubix_like.config.readers.synthetic import SyntheticReader
-from rubix_like.config.sections.fit import FitSettings
+from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.census import log_universe_age
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.limits import LARGEST, limits_of
 from rubix_like.galaxy.validation import AGE_SLACK
+from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS, leaf_at
 from rubix_like.inference.posterior.free import (
+    LIKELIHOOD,
     NOISE_SCALE,
     OF_GALAXY,
+    Correlated,
     Free,
     FreeParameter,
     Latent,
@@ -32,7 +39,7 @@ from rubix_like.inference.posterior.free import (
     read_values,
     shown,
 )
-from rubix_like.inference.posterior.priors import AbstractPrior
+from rubix_like.inference.posterior.priors import JOINABLE, AbstractPrior
 from rubix_like.physics.templates import TemplateAxes
 
 REACH: float = 4.0
@@ -75,56 +82,104 @@ class StarParameters(AbstractSettings):
     """Metal mass fraction Z of every star."""
 
 
+class LikelihoodParameters(AbstractSettings):
+    """What can be free of the likelihoods of this package."""
+
+    degrees_of_freedom: Annotated[Number, Field(gt=0, le=1e6), Parameter()]
+    """Of Student's t, with `fit.likelihood: {kind: student_t}`: 1 has the heaviest tails, 30 is nearly normal."""
+
+
 @functools.cache
 def known_parameters() -> dict[str, Declaration]:
     """Every parameter of the package itself that can be free: of a run, of a synthetic galaxy, of given stars."""
-    return {**declarations(RunConfig), **declarations(SyntheticReader, GALAXY), **declarations(StarParameters, STARS)}
+    return {
+        **declarations(RunConfig),
+        **declarations(LikelihoodParameters, LIKELIHOOD),
+        **declarations(SyntheticReader, GALAXY),
+        **declarations(StarParameters, STARS),
+    }
 
 
 def declarations_of(names: Collection[str]) -> dict[str, Declaration]:
     """The declarations of the parameters among some names, those of plug-ins among them."""
     known = dict(known_parameters())
+    known |= {name: own for name in names for own in [find_component_parameter(name)] if own and name not in known}
     brought = {name.partition(".")[0] for name in names if name not in known}
     for key, section in RunConfig.sections(*brought).items():
         known |= declarations(section, f"{key}.")
     return {name: known[name] for name in names if name in known}
 
 
-def find_parameter(name: str) -> Declaration:
-    """The declaration of a parameter; raises ConfigError for what cannot be free."""
+def declared_by(model: AbstractGalaxyModel) -> dict[str, Declaration]:
+    """The parameters of a galaxy of one's own: its float leaves."""
+    units, kind = model.units, type(model).__name__
+    return {
+        f"{GALAXY}{name}": Declaration(
+            f"{GALAXY}{name}", units.get(name, ""), Parameter(moves=True), Any, None, f"{name} of {kind}"
+        )
+        for name in named_leaves(model)
+    }
+
+
+_NO_OTHERS: Mapping[str, Declaration] = MappingProxyType({})
+
+
+def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) -> Declaration:
+    """The declaration of a parameter; raises ConfigError for what cannot be free. `others`: of a model of one's own,
+    in place of the synthetic galaxy's."""
+    if name in others:
+        return others[name]
+    if others and name.startswith(GALAXY):
+        raise ConfigError(f"fit.free: unknown parameter '{name}' of the model{suggest(name, others)}")
     found = declarations_of([name])
     if found:
         return found[name]
     if name == NOISE_SCALE:
         raise ConfigError(f"fit.free.{name}: expected its prior as fit.noise_scale, got it among the free parameters")
     first, _, key = name.partition(".")
+    if name.startswith(LIKELIHOOD) and key:
+        return Declaration(name, "", Parameter(), Any, None, f"Parameter '{key}' of the likelihood")
     if first == "galaxy" and key in SyntheticReader.model_fields:
         raise ConfigError(
             f"fit.free.{name}: expected a parameter of the galaxy or the observation, got a setting that is fixed; "
             f"leave it out"
         )
+    if first == "galaxy" and "." in key:
+        component, _, below = key.partition(".")
+        near = [f"galaxy.{component}.{own}" for own in component_declarations()]
+        raise ConfigError(
+            f"fit.free: unknown parameter '{name}' of a smooth component{suggest(name, near)}; '{below}' is none of "
+            f"the parameters in docs/components.md"
+        )
     raise ConfigError(f"fit.free: unknown parameter '{name}'{suggest(name, known_parameters())}")
 
 
-def check_free(free: Mapping[str, Any], *, with_noise: bool = False) -> None:
+def check_free(
+    free: Mapping[str, Any], others: Mapping[str, Declaration] = _NO_OTHERS, *, with_noise: bool = False
+) -> None:
     """Raise ConfigError for what can be seen to be wrong with free parameters before there is a model.
 
     `with_noise`: whether parameters of the noise may be among them, as in simulations.
     """
     for name, prior in free.items():
-        declared = find_parameter(name)
+        declared = find_parameter(name, others)
         if name.startswith(_OF_NOISE) and not with_noise:
             raise ConfigError(
                 f"fit.free.{name}: expected a parameter of the model, which has no noise (a fit takes it from the "
                 f"data's variance), got one of the noise; leave it out, free fit.noise_scale, or give it as "
                 f"simulate.free.{name}"
             )
-        of_galaxy = isinstance(prior, Mapping) and any(OF_GALAXY in numbers for numbers in prior.values())
+        of_galaxy = isinstance(prior, Mapping) and OF_GALAXY in str(prior)
         if not (of_galaxy and name.startswith((GALAXY, STARS))):
             _read_prior(declared, prior, None)
 
 
-def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str | None) -> Free:
+def read_free(
+    settings: FitSettings,
+    trees: Mapping[str, Any],
+    deposit: str | None,
+    others: Mapping[str, Declaration] = _NO_OTHERS,
+) -> Free:
     """The free parameters with their shapes; ConfigError for one that the model does not have, or cannot follow.
 
     `deposit`: that of the model; None where it is not differentiated. `trees`: what the names are leaves of: "galaxy."
@@ -139,7 +194,7 @@ def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str | No
         )
     parameters = []
     for name, prior in settings.free.items():
-        declared = find_parameter(name)
+        declared = find_parameter(name, others)
         if deposit == "nearest" and declared.mark.moves:
             raise ConfigError(
                 f"fit.free.{name}: expected engine.deposit cic, tsc or smoothed, got nearest, which gives it no "
@@ -150,9 +205,34 @@ def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str | No
         _check_shape(name, chosen, jnp.shape(own))
         _check_range(declared, chosen, jnp.shape(own))
         parameters.append(FreeParameter(chosen, name, jnp.shape(own), declared.unit, declared.meaning))
+    correlated = read_correlated(settings.correlated, parameters)
     if settings.noise_scale is not None:
         parameters.append(FreeParameter(_read_scale(settings.noise_scale), NOISE_SCALE, meaning=_SCALE))
-    return Free(tuple(parameters))
+    return Free(tuple(parameters), correlated)
+
+
+def read_correlated(
+    groups: Iterable[CorrelatedSettings], parameters: Iterable[FreeParameter]
+) -> tuple[Correlated, ...]:
+    """The groups of free parameters with correlated priors; ConfigError for others, and for priors that cannot be."""
+    known, taken = {own.name: own for own in parameters}, set[str]()
+    found = []
+    for group in groups:
+        for name in group.parameters:
+            own = known.get(name)
+            if own is None:
+                raise ConfigError(f"fit.correlated: '{name}' is no free parameter{suggest(name, known)}")
+            if name in taken:
+                raise ConfigError(f"fit.correlated: expected each parameter once, got '{name}' again; join its groups")
+            taken.add(name)
+            if own.shape or not isinstance(own.prior, JOINABLE):
+                shape = f" of shape {own.shape}" if own.shape else ""
+                raise ConfigError(
+                    f"fit.correlated: expected single numbers with priors normal or log_normal, got {name}: "
+                    f"{shown(own.prior)}{shape}; change its prior, or leave it out"
+                )
+        found.append(Correlated(np.linalg.cholesky(np.array(group.correlation, np.float64)), group.parameters))
+    return tuple(found)
 
 
 def _read_prior(declared: Declaration, prior: Any, own: Any) -> AbstractPrior:
@@ -189,9 +269,15 @@ def _check_shape(name: str, prior: AbstractPrior, shape: tuple[int, ...]) -> Non
 
 def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     """The array that a name stands for, with its own values."""
-    prefix = next((prefix for prefix in (GALAXY, STARS) if name.startswith(prefix)), "")
+    prefix = next((prefix for prefix in (GALAXY, STARS, LIKELIHOOD) if name.startswith(prefix)), "")
+    if prefix == LIKELIHOOD:
+        return _of_likelihood(name, trees.get(LIKELIHOOD))
     if prefix not in trees:
-        needed = "galaxy: {reader: synthetic}" if prefix == GALAXY else "a galaxy that is read from a file, or given"
+        needed = (
+            "galaxy: {reader: synthetic}, or components,"
+            if prefix == GALAXY
+            else "a galaxy that is read from a file, or given"
+        )
         raise ConfigError(f"fit.free.{name}: expected {needed}, got another galaxy")
     if name in trees:
         return trees[name]
@@ -201,15 +287,29 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
         leaf = None
     if leaf is None and prefix == GALAXY:
         raise ConfigError(
-            f"fit.free.{name}: expected a number as {name}, got null, with which it follows another parameter; give it "
-            f"one, such as the middle of its prior"
+            f"fit.free.{name}: expected a number as {name}, got none: it is null and follows another parameter, or the "
+            f"galaxy has no such component, section or key of its kind; give it one, such as the middle of its prior"
         )
+    if prefix == GALAXY and not isinstance(leaf, np.ndarray | jax.Array | float | int | np.generic):
+        raise ConfigError(f"fit.free.{name}: expected a number, got a section; free its keys, e.g. {name}.central")
     if leaf is None:
         section = name.rpartition(".")[0]
         raise ConfigError(
             f"fit.free.{name}: expected a run whose section '{section}' has it, got null, or another kind; give it one"
         )
     return leaf
+
+
+def _of_likelihood(name: str, errors: Any) -> Any:
+    """A parameter of a distribution of errors; ConfigError where it has none of that name."""
+    known = [own.name for own in dataclasses.fields(errors)] if isinstance(errors, AbstractErrorDistribution) else []
+    if name.removeprefix(LIKELIHOOD) not in known:
+        kind = getattr(errors, "kind", "gaussian")
+        raise ConfigError(
+            f"fit.free.{name}: expected a parameter of the likelihood '{kind}' ({', '.join(known) or 'it has none'}), "
+            f"got another; set fit.likelihood.kind, or leave it out"
+        )
+    return np.asarray(getattr(errors, name.removeprefix(LIKELIHOOD)))
 
 
 def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, Any]) -> Latent | None:
@@ -317,5 +417,5 @@ def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
 
 def _populations(free: Free) -> list[tuple[FreeParameter, str]]:
     """Free ages and metallicities, with their axis in an SSP library."""
-    axes = {name: declared.mark.axis for name, declared in known_parameters().items()}
+    axes = {name: declared.mark.axis for name, declared in declarations_of(free.names).items()}
     return [(own, axis) for own in free.parameters if (axis := axes.get(own.name)) is not None]

@@ -3,14 +3,22 @@
 -ln L = 1/2 sum r^2 + constant for everything in it, so that least-squares methods, gradients and samplers share it.
 """
 
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
+from rubix_like.inference.likelihoods.voxel_errors import (
+    OFFSET,
+    AbstractErrorDistribution,
+    AbstractErrors,
+    quadrature_nodes,
+)
+from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent
 
 NoiseScale = Float[Array, ""] | None
 """The factor on the standard deviations of the data; None where it is 1 and not free."""
@@ -60,13 +68,14 @@ class Residuals(NamedTuple):
     coefficients: Float[Array, "y x degree"] | None
     scale: Float[Array, ""] | None
     prior: Float[Array, " latent"] | None
+    excess: Float[Array, ""] | None = None
 
 
 class Likelihood(eqx.Module):
     """The data and their errors.
 
     `flux` and `inverse_sigma` (0 where a voxel is left out): (y, x, wave), in 1e-20 erg/s/cm2/Angstrom and its inverse;
-    `smallest_scale`: lower limit of the noise scale (1 where it is not free).
+    `smallest_scale`: lower limit of the noise scale (1 where it is not free). `errors`: None: independent, normal.
     """
 
     flux: Float[Array, "y x wave"]
@@ -74,6 +83,7 @@ class Likelihood(eqx.Module):
     polynomial: Polynomial | None = None
     model_error: ModelError | None = None
     smallest_scale: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
+    errors: AbstractErrors | None = None
 
     def residuals(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Residuals:
         """Of the model's flux; the polynomial's coefficients are those that fit best, which is exact for their
@@ -88,7 +98,24 @@ class Likelihood(eqx.Module):
         if self.model_error is not None:
             own = factor_of(scale)
             voxels = self.model_error.whiten(voxels - self.model_error.offset / own, own)
-        return Residuals(voxels, coefficients, None if scale is None else self._scale_residual(scale), None)
+        if self.errors is not None:
+            voxels = self.errors.residuals(voxels, self.flux, model, weight)
+        of_scale = None if scale is None else self._scale_residual(scale)
+        return Residuals(voxels, coefficients, of_scale, None, self._excess())
+
+    def at(self, values: Mapping[str, Any]) -> "Likelihood":
+        """The likelihood with the values named `likelihood.*`."""
+        own = {name.removeprefix(LIKELIHOOD): value for name, value in values.items() if name.startswith(LIKELIHOOD)}
+        if not own or not isinstance(self.errors, AbstractErrorDistribution):
+            return self
+        return eqx.tree_at(lambda likelihood: likelihood.errors, self, dataclasses.replace(self.errors, **own))
+
+    def _excess(self) -> Float[Array, ""] | None:
+        """r with r^2 / 2 the excess of the normalisation of all voxels over that of normal errors, + constant."""
+        if not isinstance(self.errors, AbstractErrorDistribution):
+            return None
+        count = jnp.sum(self.inverse_sigma > 0, dtype=self.inverse_sigma.dtype)
+        return jnp.sqrt(2 * count * (OFFSET + jnp.asarray(self.errors.excess(), count.dtype)))
 
     def _scale_residual(self, scale: Float[Array, ""]) -> Float[Array, ""]:
         """r with r^2 / 2 = N ln(scale) + constant, N the number of voxels: real for any scale above the smallest.
@@ -100,6 +127,20 @@ class Likelihood(eqx.Module):
         if self.model_error is not None:
             square = square + self.model_error.log_determinant(scale)
         return jnp.sqrt(square)
+
+    def log_normalisation(self, scale: NoiseScale) -> Float[Array, ""]:
+        """What is added to minus half the squared residuals to make them ln(likelihood), in data units: the logarithm
+        of the density of the voxels that are fitted."""
+        used = self.inverse_sigma > 0
+        count = jnp.sum(used, dtype=self.inverse_sigma.dtype)
+        known = jnp.sum(jnp.log(jnp.where(used, self.inverse_sigma, 1))) - 0.5 * count * jnp.log(2 * jnp.pi)
+        if self.errors is not None:
+            known = known + jnp.asarray(self.errors.log_constant(), known.dtype)
+        if isinstance(self.errors, AbstractErrorDistribution):
+            known = known + count * OFFSET
+        if scale is not None:
+            return known + count * (0.5 - jnp.log(self.smallest_scale))
+        return known if self.model_error is None else known - 0.5 * self.model_error.log_determinant(jnp.ones(()))
 
     def continuum(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Float[Array, "y x wave"]:
         """The factor on the model's flux that fits best; 1 without a polynomial."""
@@ -139,6 +180,39 @@ def with_scale_information(
     slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
     without = matrix.at[index, :].set(0).at[:, index].set(0)
     return without.at[index, index].set(2 * n_voxel.astype(matrix.dtype) * slope**2)
+
+
+def nuisance_places(free: Free) -> tuple[int, ...]:
+    """Places of the latents that the likelihood alone depends on."""
+    names = [own.name for own in free.parameters if own.name == NOISE_SCALE or own.name.startswith(LIKELIHOOD)]
+    return tuple(free.places[name].start for name in names)
+
+
+def with_nuisance_information(
+    matrix: Float[Array, "latent latent"], free: Free, latent: Latent, likelihood: Likelihood
+) -> Float[Array, "latent latent"]:
+    """The information of the data with Fisher's of the parameters of a distribution of errors and of the noise scale: N
+    times the integral of the product of their slopes of ln(p(r / s) / s), and none of them with others."""
+    places = nuisance_places(free)
+    if not places or not isinstance(likelihood.errors, AbstractErrorDistribution):
+        return matrix
+    nodes, weight = quadrature_nodes()
+
+    def log_density(at: Latent) -> Float[Array, " node"]:
+        values = free.values(at)
+        errors = likelihood.at(values).errors
+        if not isinstance(errors, AbstractErrorDistribution):
+            raise TypeError(f"expected a distribution of errors, got {type(errors).__name__}")
+        scale = values.get(NOISE_SCALE, jnp.ones(()))
+        own = jax.lax.stop_gradient(scale)
+        return errors.log_density(nodes * own / scale) - jnp.log(scale / own)
+
+    slopes = jax.jacfwd(log_density)(latent)
+    count = jnp.sum(likelihood.inverse_sigma > 0, dtype=matrix.dtype)
+    fisher = count * jnp.einsum("ni,nj,n->ij", slopes, slopes, jnp.exp(log_density(latent)) * weight)
+    chosen = jnp.zeros(matrix.shape[0], bool).at[jnp.array(places)].set(True)
+    either = chosen[:, None] | chosen[None, :]
+    return jnp.where(either, fisher, matrix)
 
 
 def _design(

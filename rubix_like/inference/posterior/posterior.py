@@ -11,8 +11,9 @@ from numpy import ndarray
 from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, Weighted, information_of_location
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS, Forward
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
+from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Residuals
 
 
@@ -26,6 +27,10 @@ class Posterior(eqx.Module):
     def at(self, latent: Latent) -> tuple[Galaxy, Parameters]:
         """The particles and parameters of the model."""
         return self.forward.at(self.free.values(latent))
+
+    def named_values(self, latent: Float[Array | ndarray, "*n latent"]) -> dict[str, Any]:
+        """The values of all free parameters, by name."""
+        return self.free.values(latent)
 
     def of_host(self, latent: Float[ndarray, " latent"]) -> tuple[Galaxy | None, Parameters]:
         """The same as host arrays, the particles None where nothing of them is free; not to be traced."""
@@ -51,7 +56,20 @@ class Posterior(eqx.Module):
 
     def residuals_of(self, model: Float[Array, "y x wave"], latent: Latent) -> Residuals:
         """Residuals of a model whose flux is known."""
-        return self.likelihood.residuals(model, self.noise_scale(latent))._replace(prior=latent)
+        return self.likelihood_at(latent).residuals(model, self.noise_scale(latent))._replace(prior=latent)
+
+    def likelihood_at(self, latent: Latent) -> Likelihood:
+        """The likelihood with the values of its own parameters."""
+        return self.likelihood.at(self.free.values(latent)) if self.free.has(LIKELIHOOD) else self.likelihood
+
+    def as_normal(self, latent: Latent) -> "Posterior":
+        """The posterior with normal errors that say as much of the model as the likelihood's own distribution does at
+        these latents; itself where errors have none."""
+        errors = self.likelihood_at(latent).errors
+        if not isinstance(errors, AbstractErrorDistribution):
+            return self
+        weighted = Weighted(jnp.sqrt(information_of_location(errors)))
+        return eqx.tree_at(lambda posterior: posterior.likelihood.errors, self, weighted)
 
     def loss(self, latent: Latent) -> Float[Array, ""]:
         """-ln(posterior density of the latents) up to a constant."""

@@ -22,10 +22,16 @@ from numpy import ndarray
 
 Values = Float[Array | ndarray | np.floating, "..."]
 
+_NAMES = ("log", "log10", "exp", "power", "sqrt", "sin", "cos", "arctan2", "where")
 _ON_HOST = SimpleNamespace(
-    ndtr=scipy.special.ndtr, ndtri=scipy.special.ndtri, log=np.log, log10=np.log10, exp=np.exp, power=np.power
+    ndtr=scipy.special.ndtr, ndtri=scipy.special.ndtri, **{name: getattr(np, name) for name in _NAMES}
 )
-_ON_DEVICE = SimpleNamespace(ndtr=ndtr, ndtri=ndtri, log=jnp.log, log10=jnp.log10, exp=jnp.exp, power=jnp.power)
+_ON_DEVICE = SimpleNamespace(ndtr=ndtr, ndtri=ndtri, **{name: getattr(jnp, name) for name in _NAMES})
+
+_HALF_ANGLE = 360.0 / np.pi
+"""deg per radian of half an angle."""
+
+_HALF_TURN = 180.0
 
 _LEAST_PROBABILITY = 1e-3
 """Least probability of a normal distribution between the ends where it is cut off."""
@@ -37,7 +43,7 @@ def _text(values: Values) -> str:
     return f"{low:g}" if low == high or np.isnan(low) else f"{low:g} to {high:g}"
 
 
-def _as_float(value: object) -> Values:
+def as_float(value: object) -> Values:
     """An array of the host; what is traced, or on a device, stays as it is."""
     dtype = jax.dtypes.canonicalize_dtype(float)
     return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else np.asarray(value, dtype)
@@ -49,7 +55,7 @@ def _functions(*values: Values) -> Any:
 
 
 def _leaf() -> Any:
-    return eqx.field(converter=_as_float)
+    return eqx.field(converter=as_float)
 
 
 class AbstractPrior(eqx.Module):
@@ -200,26 +206,69 @@ class TruncatedNormal(AbstractPrior):
         return own.ndtr(low), own.ndtr(high) - own.ndtr(low)
 
 
+class Isotropic(AbstractPrior):
+    """Flat in the cosine of an angle between `low` and `high`, in deg from 0 to 180: of axes that point anywhere.
+
+    cos(value) = cos(low) - (cos(low) - cos(high)) Phi(latent), by the squares of sine and cosine of the half angle,
+    which are exact at both ends.
+    """
+
+    low: Values = _leaf()
+    high: Values = _leaf()
+
+    def value(self, latent: Values) -> Values:
+        """2 arctan(sine / cosine of the half angle), each by its share of the range of its square."""
+        own = _functions(latent, self.low, self.high)
+        (low_sine, low_cosine), (high_sine, high_cosine) = (_half_squares(own, end) for end in (self.low, self.high))
+        sine = low_sine + (high_sine - low_sine) * own.ndtr(latent)
+        cosine = high_cosine + (low_cosine - high_cosine) * own.ndtr(-latent)
+        return own.arctan2(own.sqrt(sine), own.sqrt(cosine)) * _HALF_ANGLE
+
+    def latent(self, value: Values) -> Values:
+        """Phi^-1((cos(low) - cos(value)) / (cos(low) - cos(high)))."""
+        own = _functions(value, self.low, self.high)
+        low, high, sine = (_half_squares(own, angle)[0] for angle in (self.low, self.high, value))
+        share = own.where((value >= self.low) & (value <= self.high), (sine - low) / (high - low), np.nan)
+        return own.ndtri(share)
+
+    def fault(self) -> str | None:
+        """Unless 0 <= low < high <= 180."""
+        if bool(np.all(self.low >= 0)) and bool(np.all(self.low < self.high)) and bool(np.all(self.high <= _HALF_TURN)):
+            return None
+        return f"expected 0 <= low < high <= 180 deg, got {_text(self.low)} and {_text(self.high)}"
+
+
+def _half_squares(own: Any, angle: Values) -> tuple[Values, Values]:
+    """sin^2 and cos^2 of half an angle in deg."""
+    half = angle / _HALF_ANGLE
+    return own.sin(half) ** 2, own.cos(half) ** 2
+
+
 PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {
     "uniform": (Uniform, ("low", "high")),
     "log_uniform": (LogUniform, ("low", "high")),
     "normal": (Normal, ("mean", "sigma")),
     "log_normal": (LogNormal, ("median", "dex")),
     "truncated_normal": (TruncatedNormal, ("mean", "sigma", "low", "high")),
+    "isotropic": (Isotropic, ("low", "high")),
 }
 """Names in a configuration, and what their numbers are."""
 
-LIMITED: tuple[type[AbstractPrior], ...] = (Uniform, LogUniform, TruncatedNormal)
-"""Priors with limits, near which a value hardly changes with its latent."""
+_LIMITED: tuple[type[AbstractPrior], ...] = (Uniform, LogUniform, TruncatedNormal, Isotropic)
+_UNLIMITED: tuple[type[AbstractPrior], ...] = (Normal, LogNormal)
 
-PURE: tuple[str, ...] = ("dex",)
+JOINABLE: tuple[type[AbstractPrior], ...] = (Normal, LogNormal)
+"""Priors that can be correlated with others."""
+
+PURE: tuple[str, ...] = ("dex", "weight")
 """Which of these numbers never have the parameter's unit."""
 
 CENTRES: tuple[str, ...] = ("mean", "median")
 """Which of these numbers say where the prior is centred."""
 
 
-def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
-    """The prior as a configuration has it, {kind: numbers}, in the unit of the parameter."""
-    (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
-    return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
+def is_limited(prior: AbstractPrior) -> bool:
+    """Whether the prior has limits, near which a value hardly changes with its latent."""
+    if isinstance(prior, _LIMITED + _UNLIMITED):
+        return isinstance(prior, _LIMITED)
+    return any(bool(np.isfinite(np.asarray(prior.value(np.asarray(end)))).all()) for end in (-np.inf, np.inf))

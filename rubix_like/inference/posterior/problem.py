@@ -1,7 +1,9 @@
 """Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,6 +14,8 @@ from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.parameters import Declaration
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.observed import ObservedCube
@@ -25,25 +29,31 @@ from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.forward.slabs import reads_gas
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
+from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors, with_correlation
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
     V_LOS,
     AbstractParticleSource,
+    ComponentsSource,
     Forward,
     HeldSource,
+    ModelSource,
     SyntheticSource,
     line_of_sight,
 )
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, Values, read_prior, shown
+from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent, Values, read_prior, shown
 from rubix_like.inference.posterior.free_parameters import (
     SMALLEST_LATENT,
     age_notes,
+    declared_by,
+    find_parameter,
     library_notes,
     read_free,
     read_start,
@@ -51,9 +61,12 @@ from rubix_like.inference.posterior.free_parameters import (
 from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.start_groups import on_mesh
+from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
+from rubix_like.readers.components_reader import point_numbers
 from rubix_like.readers.galaxy_loading import load
+from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.runtime.mesh.placement import put
@@ -79,6 +92,10 @@ _ROOM = 1.2
 """Factor on the speed of the fastest star of those draws."""
 
 
+Given = Galaxy | SyntheticSource | ComponentsSource | AbstractGalaxyModel
+"""What can be given in Python in place of a configuration's galaxy."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise).
@@ -98,7 +115,7 @@ def pose(
     config_or_pipeline: RunConfig | Pipeline,
     observed: ObservedCube,
     settings: FitSettings,
-    galaxy: Galaxy | SyntheticSource | None = None,
+    galaxy: Given | None = None,
     n_sample: int = 1,
     report: Report = silent,
 ) -> Problem:
@@ -107,31 +124,43 @@ def pose(
     Raises ConfigError for settings and ValueError for data that cannot be used.
     """
     observed, selection = select_bins(without_bad_voxels(observed, settings), settings)
+    of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
     if isinstance(config_or_pipeline, Pipeline):
         pipeline, source = config_or_pipeline, _given_source(galaxy)
         check_same_grid(pipeline.frame, observed)
         notes: tuple[str, ...] = ()
     else:
         config = for_model(on_grid_of(config_or_pipeline, observed), settings, noise=None)
-        config, resolved = for_widest_psf(config, resolve(config), settings)
-        source, info = source_of(config, resolved.library, galaxy, report)
-        trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
-        free = read_free(settings, trees, config.engine.deposit)
-        config = with_velocity_range(config, source, free)
-        pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
-        notes = age_notes(free, config)
+        pipeline, source, notes = _planned(config, settings, galaxy, of_errors, report)
     pipeline = without_noise(pipeline)
     source = without_unread_gas(source, pipeline, settings)
-    trees = trees_of(source, pipeline.parameters, _sight(source, pipeline))
-    free = read_free(settings, trees, pipeline.plan.deposit)
+    trees = trees_of(source, pipeline.parameters, _sight(source, pipeline)) | of_errors
+    free = read_free(settings, trees, pipeline.plan.deposit, model_declarations(source))
     _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes_of(free, pipeline))
+    errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
+    likelihood = dataclasses.replace(likelihood, errors=errors)
+    of_data = (*observed.notes, *notes_on_errors(errors))
+    notes = (*of_data, *notes, *_draw_notes(source), *library_notes_of(free, pipeline))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)
+
+
+def _planned(
+    config: RunConfig, settings: FitSettings, galaxy: Given | None, of_errors: Mapping[str, Any], report: Report
+) -> tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]:
+    """The pipeline of a configuration, planned for all of the priors, with its particles, and notes on ages."""
+    given = with_fit_deposit(config, settings, galaxy)
+    config, resolved = for_widest_psf(given, resolve(given), settings)
+    source, info = source_of(given, resolved.library, galaxy, report)
+    trees = {**trees_of(source, Parameters.build(config, config.engine.precision), None), **of_errors}
+    free = read_free(settings, trees, config.engine.deposit, model_declarations(source))
+    config = with_velocity_range(config, source, free)
+    pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
+    return pipeline, source, age_notes(free, config)
 
 
 def _sight(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None:
@@ -260,6 +289,13 @@ def trees_of(source: AbstractParticleSource, parameters: Parameters, sight: Arra
     """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
+    if isinstance(source, ComponentsSource):
+        named = dict(zip(source.base.names, source.base.components, strict=True))
+        return {GALAXY: SimpleNamespace(**named), "": parameters}
+    if isinstance(source, ModelSource):
+        return {GALAXY: source.model, "": parameters} | {
+            f"{GALAXY}{name}": leaf for name, leaf in named_leaves(source.model).items()
+        }
     if isinstance(source, HeldSource):
         velocity = np.asarray(source.held.stars.velocity)
         v_los = velocity @ (np.zeros(3) if sight is None else np.asarray(sight))
@@ -284,11 +320,18 @@ def without_unread_gas(
     return source
 
 
-def _given_source(galaxy: Galaxy | SyntheticSource | None) -> AbstractParticleSource:
+def model_declarations(source: AbstractParticleSource) -> dict[str, Declaration]:
+    """The parameters of a model of one's own."""
+    return declared_by(source.model) if isinstance(source, ModelSource) else {}
+
+
+def _given_source(galaxy: Given | None) -> AbstractParticleSource:
     """The particles that go with a pipeline, or a configuration without a reader."""
+    if isinstance(galaxy, AbstractGalaxyModel):
+        return ModelSource.of(galaxy)
     if galaxy is None:
         raise ConfigError("galaxy: expected a Galaxy or a SyntheticSource beside a pipeline, got none")
-    return galaxy if isinstance(galaxy, SyntheticSource) else held(galaxy)
+    return galaxy if isinstance(galaxy, SyntheticSource | ComponentsSource) else held(galaxy)
 
 
 def held(galaxy: Galaxy) -> HeldSource:
@@ -309,7 +352,7 @@ def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunCon
         )
     overrides = {"products": None, "devices.wave": 1, "devices.output": "replicated", **others}
     if any(name.startswith(GALAXY) for name in settings.free):
-        if config.observation.align not in (None, "none"):
+        if config.observation.align not in (None, "none") and not isinstance(config.galaxy, ComponentsReader):
             raise ConfigError(
                 "observation.align: expected 'none' where parameters of the synthetic galaxy are free (its disc is "
                 f"face-on, and an alignment would follow its particles), got '{config.observation.align}'"
@@ -319,6 +362,16 @@ def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunCon
         if name in settings.free and getattr(config.observation, name.removeprefix("observation.")) is None:
             overrides[name] = 0.0
     return load_config(config, overrides=overrides)
+
+
+def with_fit_deposit(config: RunConfig, settings: FitSettings, galaxy: Given | None = None) -> RunConfig:
+    """The configuration with the deposit that `engine.deposit: auto` stands for in a fit: tsc where a free parameter
+    moves particles, which nearest has no gradient of, else nearest."""
+    if config.engine.deposit != AUTO:
+        return config
+    own = isinstance(galaxy, AbstractGalaxyModel | ComponentsSource) or isinstance(config.galaxy, AbstractModelReader)
+    moves = any((own and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in settings.free)
+    return load_config(config, overrides={"engine.deposit": "tsc" if moves else "nearest"})
 
 
 def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:
@@ -344,7 +397,7 @@ def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings)
 
 
 def source_of(
-    config: RunConfig, library: SSPLibrary, galaxy: Galaxy | SyntheticSource | None, report: Report
+    config: RunConfig, library: SSPLibrary, galaxy: Given | None, report: Report
 ) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of a configuration, or those given instead."""
     if galaxy is not None:
@@ -352,9 +405,15 @@ def source_of(
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, or a galaxy given in Python, got none")
     loaded, info = load(config, report, library)
-    if not isinstance(config.galaxy, SyntheticReader):
-        return held(loaded), info
+    if isinstance(config.galaxy, AbstractModelReader):
+        return ModelSource.of(config.galaxy.model()), info
     reader = config.galaxy
+    if isinstance(reader, ComponentsReader):
+        base = reader.build()
+        numbers = point_numbers(reader, base, config)
+        return ComponentsSource(base, base.points(numbers), numbers), info
+    if not isinstance(reader, SyntheticReader):
+        return held(loaded), info
     return SyntheticSource(reader.build(), draw_base(reader.n_stars, reader.n_gas, reader.seed, reader.draws)), info
 
 
@@ -378,7 +437,11 @@ def with_velocity_range(
 
 def _fastest(source: AbstractParticleSource, values: Values) -> float:
     """Speed (km/s) of the fastest particle with these values of the host."""
-    if isinstance(source, SyntheticSource):
+    if isinstance(source, ComponentsSource):
+        stars = source.of_host(values).stars
+        random = 0.0 if stars.random_velocity is None else np.abs(stars.random_velocity)
+        return float(np.max(np.linalg.norm(stars.velocity, axis=1) + random))
+    if isinstance(source, SyntheticSource | ModelSource):
         galaxy = source.of_host(values)
         moving = [galaxy.stars.velocity] if galaxy.gas is None else [galaxy.stars.velocity, galaxy.gas.velocity]
     elif isinstance(source, HeldSource):

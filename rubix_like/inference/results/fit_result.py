@@ -16,6 +16,7 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges, Reach
 from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.optima import Optimum, other_optima
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
@@ -29,6 +30,9 @@ Arrays = dict[str, Float[ndarray, "..."]]
 _OUTPUTS: dict[str, str] = {
     "summary": "rubix_like.inference.results.result_summaries:fit_summary_lines",
     "write": "rubix_like.inference.results.fit_file:FIT_FILE.write",
+    "table": "rubix_like.inference.results.result_tables:quantities",
+    "rows": "rubix_like.inference.results.result_tables:value_table",
+    "latex": "rubix_like.inference.results.result_tables:latex_table",
     "html": "rubix_like.inference.results.result_summaries:fit_summary_html",
     "plot": "rubix_like.inference.results.result_pictures:save_fit_pictures",
     "read": "rubix_like.inference.results.fit_file:FIT_FILE.read",
@@ -93,6 +97,11 @@ class FitResult:
         """Whether the start that ended best had converged."""
         return bool(self.starts.converged[self.starts.best])
 
+    @property
+    def other_optima(self) -> tuple[Optimum, ...]:
+        """Other places where starts converged and the fit is (almost) as good, best first; none without `laplace`."""
+        return other_optima(self.free, self.starts, self.latent, self.laplace)
+
     def interval(self, probability: float = 0.6827) -> tuple[Arrays, Arrays]:
         """Lower and upper limits of every value: with this probability it lies between, as much below as above.
 
@@ -101,8 +110,8 @@ class FitResult:
         end of the prior, one of them is that end, and nothing is left out on its side.
         """
         reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
-        latents = self.latent - reach, self.latent + reach
-        ends = [np.array(self.free.flat(own), np.float64) for own in latents]
+        own = self.free.own_normals(np.asarray(self.latent))
+        ends = [np.array(self.free.flat_of(end), np.float64) for end in (own - reach, own + reach)]
         for number, index in enumerate(self.edges.index):
             own = self.edges.reach(self.free, number, probability)
             ends[0][index], ends[1][index] = own.low, own.high
@@ -126,6 +135,18 @@ class FitResult:
     def summary(self) -> str:
         """A table of the values, and sentences on how far they can be trusted."""
         return "\n".join(found_at(_OUTPUTS["summary"])(self))
+
+    def to_table(self, *, wide: bool = False) -> Any:
+        """An `astropy.table.QTable` with a row for each number: parameter, value (the best), sigma, low and high (16
+        and 84 %), limit, unit, prior, doubtful.
+
+        `wide`: one row, each number a column with its unit, and its standard deviation beside it.
+        """
+        return found_at(_OUTPUTS["table" if wide else "rows"])(self)
+
+    def to_latex(self) -> str:
+        """The best values with their errors, units and priors as a LaTeX `tabular`."""
+        return found_at(_OUTPUTS["latex"])(self)
 
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError."""
@@ -157,4 +178,4 @@ class FitResult:
         return found_at(_OUTPUTS["html"])(self)
 
     def _latent_sigma(self) -> Float[ndarray, " latent"]:
-        return np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.sigma
+        return np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.own_sigma

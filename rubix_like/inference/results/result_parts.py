@@ -11,14 +11,16 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy import ndarray
 
+from rubix_like.config.sections.fit import CorrelatedSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
-from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
-from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.posterior.free import Correlated, Free, FreeParameter, read_prior
+from rubix_like.inference.posterior.free_parameters import read_correlated
+from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
@@ -110,6 +112,10 @@ def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
         add_dataset(
             group, "prior", prior, "the prior as in the section fit.free, {kind: numbers in the unit}", dtype=TEXT
         )
+    if free.correlated:
+        groups = [{"parameters": own.names, "correlation": _correlation(own)} for own in free.correlated]
+        meaning = "groups of priors that are correlated, as fit.correlated"
+        add_dataset(file, "correlated", json.dumps(groups), meaning, dtype=TEXT)
     meaning = "names of the free numbers, in the order of matrices and of the latents"
     add_dataset(file, "labels", list(free.labels), meaning, dtype=TEXT)
 
@@ -121,7 +127,13 @@ def read_free_from_file(file: Any, of: str) -> Free:
         section = json.loads(own["prior"].asstr()[()])
         unit, meaning = (str(own.attrs[what]) for what in ("unit", "description"))
         parameters.append(FreeParameter(read_prior(name, section, unit), name, own[of].shape, unit, meaning))
-    return Free(tuple(parameters))
+    groups = json.loads(file["correlated"].asstr()[()]) if "correlated" in file else []
+    return Free(tuple(parameters), read_correlated(map(CorrelatedSettings.model_validate, groups), parameters))
+
+
+def _correlation(group: Correlated) -> list[list[float]]:
+    half = np.asarray(group.half)
+    return (half @ half.T).tolist()
 
 
 def read_column(file: Any, column: str, *, finite: bool = False) -> dict[str, ndarray]:

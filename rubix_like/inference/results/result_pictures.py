@@ -48,7 +48,7 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
     normal, inferred = result.laplace, None
     if normal is not None:
         chosen = np.arange(len(result.labels))
-        inferred = inferred_of(result.free, chosen, normal.latent, normal.covariance, truth or {})
+        inferred = inferred_of(result.free, chosen, normal.own_latent, normal.own_covariance, truth or {})
         inferred = replace(inferred, limits=_limits(result))
     view = cubes_view(_fit_title(result), result.model, result.residual)
     return replace(view, traces=_traces(result), inferred=inferred)
@@ -202,8 +202,9 @@ def _sample_title(result: SampleResult, n_diverging: int) -> str:
 def _corner(
     result: SampleResult, values: Float[ndarray, "chain draw latent"], diverging: ndarray, truth: Mapping[str, Any]
 ) -> Corner:
-    chosen = paired(result.latent.reshape(-1, result.latent.shape[2]).std(axis=0))
-    latent = result.latent[:, :, chosen]
+    normals = np.asarray(result.free.own_normals(result.latent))
+    chosen = paired(normals.reshape(-1, normals.shape[2]).std(axis=0))
+    latent = normals[:, :, chosen]
     flat = latent.reshape(-1, len(chosen))
     apart = (latent - latent.mean(axis=1, keepdims=True)).reshape(flat.shape)
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat, rowvar=False, ddof=0))
@@ -224,7 +225,13 @@ def _normal(result: SampleResult, chosen: Int[ndarray, " chosen"]) -> Inferred |
     normal = result.laplace
     if normal is None:
         return None
-    return inferred_of(result.free, chosen, normal.latent[chosen], normal.covariance[np.ix_(chosen, chosen)], {})
+    return inferred_of(
+        result.free,
+        chosen,
+        result.free.own_normals(normal.latent)[chosen],
+        normal.own_covariance[np.ix_(chosen, chosen)],
+        {},
+    )
 
 
 def _followed(result: SampleResult, values: Float[ndarray, "chain draw latent"]) -> tuple[Followed, ...]:

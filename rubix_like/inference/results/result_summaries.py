@@ -10,6 +10,7 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.result_tables import TableRow, rows_of
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics
 from rubix_like.runtime.text_tables import html_table, table_lines
@@ -20,29 +21,33 @@ MOST_ROWS: int = 40
 
 _MARK = "!"
 
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
+
 _LEAST_DIGITS = 1e-9
 """Relative uncertainty that rounds a value without one."""
 
-_FIT_HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
+_FIT_HEAD = ("parameter", "value", "16 %", "84 %", "unit", "prior")
 
 
 def fit_summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
     notes = (f"Note: {note}" for note in result.notes)
-    lines = [verdict_line(result), *fit_table_lines(result), *discreteness_lines(result), *fit_quality_lines(result)]
-    return [*lines, *notes]
+    tables = (fit_table_lines, optima_lines, discreteness_lines, fit_quality_lines)
+    return [verdict_line(result), *(line for table in tables for line in table(result)), *notes]
 
 
 def verdict_line(result: FitResult) -> str:
-    """The verdict, and whether finite draws make most of the errors where the model describes the data."""
-    grain = result.discreteness
+    """The verdict, how many optima there are if several, and whether finite draws make most of the errors where the
+    model describes the data."""
+    grain, others = result.discreteness, result.other_optima
+    optima = f"there are {_NUMBERS.get(len(others) + 1, len(others) + 1)} optima (below)" if others else ""
     more = "" if grain is None or result.verdict.matters else grain.sentence
-    return "; but ".join(filter(None, (result.verdict.sentence, more)))
+    return "; but ".join(filter(None, (result.verdict.sentence, optima, more)))
 
 
 def fit_table_lines(result: FitResult) -> list[str]:
-    """Best values, standard deviations, limits (16 and 84 %), units and priors, aligned; "!" marks uncertainties that
-    are too small."""
+    """Best values with their standard deviations, limits (16 and 84 %), units and priors, aligned; "!" marks
+    uncertainties that are too small."""
     return [*aligned(_fit_rows(result)), *legend(result.verdict)]
 
 
@@ -54,16 +59,11 @@ def fit_summary_html(result: FitResult) -> str:
 
 def _fit_rows(result: FitResult) -> list[Sequence[str]]:
     """The head and a row for each number."""
-    low, high = result.interval()
-    limits, marks = result.limits(), marks_of(result.labels, result.verdict)
     rows: list[Sequence[str]] = [_FIT_HEAD]
-    for own in result.free.parameters:
-        columns = [np.ravel(of[own.name]) for of in (result.values, result.sigma, low, high)]
-        words = (own.unit or "-", shown(own.prior).strip("{}"))
-        rows += [
-            (label, *_cells(numbers, limits.get(label), marks[label]), *words)
-            for label, *numbers in zip(own.labels, *columns, strict=True)
-        ]
+    for row in rows_of(result):
+        mark = _MARK if row.doubtful else ""
+        words = (row.parameter.unit or "-", shown(row.parameter.prior).strip("{}"))
+        rows.append((row.label, *_cells(row, mark), *words))
     return rows
 
 
@@ -75,6 +75,21 @@ def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
 def legend(verdict: Verdict) -> list[str]:
     """What the mark means, where there is one."""
     return [f"{_MARK} too small an uncertainty: the model does not describe the data"] if verdict.matters else []
+
+
+def optima_lines(result: FitResult) -> list[str]:
+    """The values of other optima beside the best ones, in standard deviations from them."""
+    lines = []
+    for other in result.other_optima:
+        sigma = np.concatenate([np.ravel(result.sigma[own.name]) for own in result.free.parameters])
+        best = np.concatenate([np.ravel(result.values[own.name]) for own in result.free.parameters])
+        units = [own.unit or "-" for own in result.free.parameters for _ in own.labels]
+        rows: list[Sequence[str]] = [("parameter", "best", "other", "in sigma", "", "unit")]
+        for label, one, two, error, unit in zip(result.labels, best, other.values, sigma, units, strict=True):
+            ratio = f"{(two - one) / error:+.1f}" if np.isfinite(error) and error > 0 else "-"
+            rows.append((label, f"{one:.6g}", f"{two:.6g}", ratio, "", unit))
+        lines += [f"Another optimum: {other.sentence}:", *aligned(rows)]
+    return lines
 
 
 def discreteness_lines(result: FitResult) -> list[str]:
@@ -127,24 +142,17 @@ def chi_square_line(quality: Quality) -> str:
     )
 
 
-def _cells(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:
-    """The numbers of a row as text: a value with its sigma; at the edge of a prior a limit, or an interval alone."""
-    if reach is None:
-        best, sigma, *others = _numbers(*numbers)
-        return [best, sigma + (mark if sigma != "-" else ""), *others]
-    if reach.sign:
-        return [reach.words() + mark, "-", "-", "-"]
-    best, _, low, high = numbers
-    best_text, *ends = with_digits(max(0.5 * (high - low), _LEAST_DIGITS * max(abs(best), abs(high))), best, low, high)
-    return [best_text, f"-{mark}", *ends]
-
-
-def _numbers(best: float, sigma: float, low: float, high: float) -> list[str]:
-    """Numbers as text; only the best without a standard deviation."""
-    if not (np.isfinite(sigma) and sigma > 0):
-        return [f"{best:.6g}", "-", "-", "-"]
-    best_text, *limits = with_digits(sigma, best, low, high)
-    return [best_text, f"{sigma:.2g}", *limits]
+def _cells(row: TableRow, mark: str) -> list[str]:
+    """The numbers of a row as text: a value with its error; at the edge of a prior a limit, or an interval alone."""
+    if row.reach is None:
+        if not (np.isfinite(row.sigma) and row.sigma > 0):
+            return [row.text, "-", "-"]
+        return [row.text + mark, *with_digits(row.sigma, row.value, row.low, row.high)[1:]]
+    if row.reach.sign:
+        return [row.reach.words() + mark, "-", "-"]
+    width = max(0.5 * (row.high - row.low), _LEAST_DIGITS * max(abs(row.value), abs(row.high)))
+    best, *ends = with_digits(width, row.value, row.low, row.high)
+    return [best + mark, *ends]
 
 
 def with_digits(sigma: float, *numbers: float) -> list[str]:

@@ -23,6 +23,9 @@ from rubix_like.runtime.words import counted
 
 _OUTPUTS: dict[str, str] = {
     "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
+    "table": "rubix_like.inference.results.result_tables:quantities",
+    "rows": "rubix_like.inference.results.result_tables:value_table",
+    "latex": "rubix_like.inference.results.result_tables:latex_table",
     "html": "rubix_like.inference.results.result_summaries:sample_summary_html",
     "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
     "write": "rubix_like.inference.results.sample_file:SAMPLE_FILE.write",
@@ -170,6 +173,18 @@ class SampleResult:
         Raises ConfigError without ArviZ.
         """
         return found_at(_OUTPUTS["to_arviz"])(self)
+
+    def to_table(self, *, wide: bool = False) -> Any:
+        """An `astropy.table.QTable` with a row for each number: parameter, value (the mean), sigma, low and high (16
+        and 84 %), limit, unit, prior, doubtful.
+
+        `wide`: one row, each number a column with its unit, and its standard deviation beside it.
+        """
+        return found_at(_OUTPUTS["table" if wide else "rows"])(self)
+
+    def to_latex(self) -> str:
+        """The means of the draws with their errors, units and priors as a LaTeX `tabular`."""
+        return found_at(_OUTPUTS["latex"])(self)
 
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError."""

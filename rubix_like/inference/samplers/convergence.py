@@ -13,12 +13,12 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.inference.checks.edges import edges_from
-from rubix_like.inference.checks.notes_after import listed, notes_on_spread
+from rubix_like.inference.checks.notes_after import notes_on_spread
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.posterior.linearise import MOST_DENSE
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.runtime.optional_packages import import_optional
-from rubix_like.runtime.words import percent
+from rubix_like.runtime.words import listed, percent
 
 MOST_R_HAT: float = 1.01
 """R-hat above which chains do not agree (Vehtari et al. 2021)."""
@@ -172,7 +172,7 @@ def _on_energies(found: Convergence, section: str) -> Iterator[str]:
 
 def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Iterator[str]:
     """Notes on values at the edge of their priors, that are not determined, or only together."""
-    flat = latent.reshape(-1, latent.shape[2])
+    flat = np.asarray(free.own_normals(latent)).reshape(-1, latent.shape[2])
     outside = np.mean(np.abs(flat) > edges_from(free), axis=0)
     for own, share in zip(free.parameters, free.split(outside).values(), strict=True):
         if np.any(share > AT_THE_EDGE):

@@ -146,13 +146,13 @@ def _scaled(
     if not best > 0:
         return latent, 1.0
     prior, place = free.parameters[free.names.index(MASS)].prior, free.places[MASS].start
-    old = float(prior.value(latent[place]))
+    normals = np.array(free.own_normals(np.asarray(latent)))
+    old = float(prior.value(normals[place]))
     lightest, heaviest = np.asarray(prior.value(np.asarray([-_HEAVIEST, _HEAVIEST])))
-    new = np.array(latent)
-    new[place] = prior.latent(np.clip(old * best, lightest, heaviest))
-    if not np.isfinite(new[place]):
+    normals[place] = prior.latent(np.clip(old * best, lightest, heaviest))
+    if not np.isfinite(normals[place]):
         return latent, 1.0
-    return new, float(prior.value(new[place])) / old
+    return np.asarray(free.of_own_normals(normals)), float(prior.value(normals[place])) / old
 
 
 def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:

@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.priors import LIMITED
+from rubix_like.inference.posterior.priors import is_limited
 from rubix_like.inference.search.optimisers import FAILED, GIVEN_UP, Status
 from rubix_like.inference.search.search_state import SearchState
 
@@ -83,9 +83,7 @@ def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) ->
 
 def is_saturated(free: Free, latent: ndarray) -> bool:
     """Whether the prior of any latent is flat there: of those with limits; those of single stars do not count."""
-    limited = [
-        np.full(own.size, isinstance(own.prior, LIMITED) and not own.name.startswith(STARS)) for own in free.parameters
-    ]
+    limited = [np.full(own.size, is_limited(own.prior) and not own.name.startswith(STARS)) for own in free.parameters]
     far = np.concatenate(limited) & (np.abs(latent) > SATURATED)
     if not far.any():
         return False

@@ -73,14 +73,15 @@ def guesses(
     """Latents of guesses; every fourth is a draw from the prior."""
     prior = generator.standard_normal((count, free.n_latent))
     values = _values(sketch, around, generator, count)
-    latent = np.clip(prior, -_MOST, _MOST)
+    own_prior = np.asarray(free.own_normals(prior))
+    latent = np.clip(own_prior, -_MOST, _MOST)
     for parameter, own in zip(free.parameters, free.places.values(), strict=True):
         if parameter.name in values:
             given = np.reshape(values[parameter.name], (count, -1))
             given = _turned(parameter, given) if parameter.name == POSITION_ANGLE else given
             latent[:, own] = _latents(parameter, given, latent[:, own])
     drawn = np.arange(count) % round(1 / _FROM_PRIOR) == round(1 / _FROM_PRIOR) - 1
-    return np.where(drawn[:, None], prior, latent)
+    return np.asarray(free.of_own_normals(np.where(drawn[:, None], own_prior, latent)))
 
 
 def _values(

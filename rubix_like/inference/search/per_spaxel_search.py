@@ -162,7 +162,7 @@ def scaled(
     if MASS in posterior.free.names:
         latent, factor = _best_masses(posterior, patches, latent, model)
         model = model * factor[:-1].reshape(model.shape[:2])[:, :, None]
-    residuals = likelihood.residuals(model, posterior.noise_scale(latent))
+    residuals = dataclasses.replace(posterior, likelihood=likelihood).residuals_of(model, latent)
     square = jnp.sum(residuals.voxels**2, axis=2)
     if residuals.coefficients is not None:
         square = square + jnp.sum(residuals.coefficients**2, axis=2)

@@ -9,18 +9,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import chdtri
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.resolved import Resolved, resolve
+from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
 from rubix_like.forward.slabs import reads_gas
 from rubix_like.galaxy.alignment import align
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.synthetic import ComponentDraws
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.posterior.fit_model import (
     STARS,
@@ -28,6 +31,7 @@ from rubix_like.inference.posterior.fit_model import (
     AbstractParticleSource,
     Forward,
     HeldSource,
+    SyntheticSource,
     line_of_sight,
 )
 from rubix_like.inference.posterior.free import Free
@@ -43,13 +47,18 @@ from rubix_like.inference.posterior.problem import (
     without_unread_gas,
 )
 from rubix_like.inference.simulation.simulator import GalaxiesInTurn
-from rubix_like.readers.galaxy_loading import load
+from rubix_like.instrument.crowding import AUTO
+from rubix_like.readers.galaxy_loading import load, with_deposit
 from rubix_like.runtime.mesh.mesh import pad_on_host, size_class
 from rubix_like.runtime.progress import Report
 
 _WIDENED = 2.0
 """Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
 one."""
+
+_MOST, _CHANCE = 1e6, 1e-3
+"""Simulations with particles of their own among which a faster one than planned for has so small a chance. The plan is
+the same whatever their number, so that a set can be made longer."""
 
 _FAST = ("observation.velocity_offset", "stars.velocity", V_LOS)
 """Parameters by which stars of given galaxies become faster."""
@@ -72,11 +81,18 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
     """
     settings = config.fit or FitSettings()
     config = for_model(config, settings)
-    config, resolved = for_widest_psf(config, resolve(config), settings)
     if galaxies is None and _is_synthetic(config):
-        pipeline, source, notes = _of_synthetic(config, resolved, settings, report)
+        given = _as_points(config)
+        config, resolved = for_widest_psf(given, resolve(given), settings)
+        loaded = source_of(given, resolved.library, None, report)
+        pipeline, source, notes = _of_synthetic(config, resolved, settings, loaded)
     else:
-        pipeline, source, notes = _of_given(config, resolved, settings, galaxies, report)
+        resolved = resolve(config)
+        found, info = _loaded(config, resolved, galaxies, report)
+        first = take_census(config, resolved, found[:1])
+        config, resolved = settle_deposit(config, resolved, first.crowding, first.all_lengths.n_lacking)
+        config, resolved = for_widest_psf(config, resolved, settings)
+        pipeline, source, notes = _of_given(config, resolved, settings, found, info)
     sight = line_of_sight(pipeline.tables, pipeline.parameters)
     free = read_free(settings, _trees(source, pipeline.parameters, sight), None)
     pipeline = for_samples(pipeline, pipeline.mesh.size)
@@ -85,27 +101,41 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
 
 
 def _is_synthetic(config: RunConfig) -> bool:
-    return isinstance(config.galaxy, SyntheticReader) and not (config.simulate and config.simulate.galaxies)
+    return isinstance(config.galaxy, SyntheticReader | ComponentsReader) and not (
+        config.simulate and config.simulate.galaxies
+    )
+
+
+def _as_points(config: RunConfig) -> RunConfig:
+    """The configuration with the deposit nearest for `auto`: synthetic galaxies have no smoothing lengths."""
+    return load_config(config, overrides={"engine.deposit": "nearest"}) if config.engine.deposit == AUTO else config
 
 
 Planned = tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]
 
 
-def _of_synthetic(config: RunConfig, resolved: Resolved, settings: FitSettings, report: Report) -> Planned:
+def _of_synthetic(
+    config: RunConfig,
+    resolved: Resolved,
+    settings: FitSettings,
+    loaded: tuple[AbstractParticleSource, GalaxyInfo | None],
+) -> Planned:
     """Planned for the galaxy of the configuration, and for the fastest stars of its priors."""
-    source, info = source_of(config, resolved.library, None, report)
+    source, info = loaded
     trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
     free = read_free(settings, trees, None)
-    config = with_velocity_range(config, source, free, _WIDENED)
+    new = config.simulate is None or config.simulate.particles == "new"
+    config = with_velocity_range(
+        config, _with_fastest(source) if new and isinstance(source, SyntheticSource) else source, free, _WIDENED
+    )
     pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
     return pipeline, without_unread_gas(source, pipeline, settings), age_notes(free, config)
 
 
 def _of_given(
-    config: RunConfig, resolved: Resolved, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report
+    config: RunConfig, resolved: Resolved, settings: FitSettings, found: list[Galaxy], info: GalaxyInfo | None
 ) -> Planned:
     """Planned for all galaxies: what a census of each counts, together."""
-    found, info = _loaded(config, resolved, galaxies, report)
     if len(found) > 1 and (own := [name for name in settings.free if name.startswith(STARS)]):
         raise ConfigError(
             f"fit.free.{own[0]}: expected one galaxy for parameters of its stars, got {len(found)}; leave it out"
@@ -123,6 +153,23 @@ def _of_given(
     return pipeline, GalaxiesInTurn(stack_galaxies(found, with_gas=with_gas), rotations), age_notes(free, config)
 
 
+def _with_fastest(source: SyntheticSource) -> SyntheticSource:
+    """With particles as fast as the fastest of all simulations: standard normals of three velocities longer than any
+    among `_MOST` times as many particles, but for a chance of `_CHANCE`."""
+
+    def stretched(own: ComponentDraws | None) -> ComponentDraws | None:
+        if own is None or not len(own.normal):
+            return own
+        normal = np.array(own.normal)
+        longest = np.sqrt(chdtri(3, _CHANCE / (_MOST * len(normal))))
+        normal[:, :3] *= max(1.0, longest / np.linalg.norm(normal[:, :3], axis=1).max())
+        return dataclasses.replace(own, normal=normal)
+
+    draws = source.draws
+    disc, bulge, gas = (stretched(own) for own in (draws.disc, draws.bulge, draws.gas))
+    return dataclasses.replace(source, draws=dataclasses.replace(draws, disc=disc, bulge=bulge, gas=gas))
+
+
 def _on_device(galaxy: Galaxy) -> Galaxy:
     return jax.tree.map(jnp.asarray, galaxy)
 
@@ -130,14 +177,18 @@ def _on_device(galaxy: Galaxy) -> Galaxy:
 def _loaded(
     config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
 ) -> tuple[list[Galaxy], GalaxyInfo | None]:
-    """The galaxies, checked, as host arrays without padding."""
+    """The galaxies, checked, as host arrays without padding; `engine.deposit: auto` is for all what it is for the
+    first."""
     if galaxies is not None:
         return [_bare(validate(own)) for own in galaxies], None
     files = () if config.simulate is None else config.simulate.galaxies or ()
     configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
     if configs[0].galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none")
-    loaded = [load(own, report, resolved.library) for own in configs]
+    loaded = [load(configs[0], report, resolved.library)]
+    deposit = with_deposit(configs[0], loaded[0][0].stars).engine.deposit
+    others = [load_config(own, overrides={"engine.deposit": deposit}) for own in configs[1:]]
+    loaded += [load(own, report, resolved.library) for own in others]
     return [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
 
 

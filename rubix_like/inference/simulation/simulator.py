@@ -144,7 +144,10 @@ class Program:
                 check_dust(totals[DUST_COLUMN])
         except ValueError as error:
             last = start + len(made.flux) - 1
-            raise ValueError(f"simulations {start} to {last}: {error}") from error
+            raise ValueError(
+                f"simulations {start} to {last}: {error}; with other settings all cubes change: --restart "
+                f"(resume=False), or another folder"
+            ) from error
 
     def _placed(self, start: int, values: DrawnValues) -> Placed:
         n_row = self.mesh.shape[SAMPLE_AXIS]

@@ -18,7 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checkpoint import claimed, versions_of
 from rubix_like.inference.posterior.free_parameters import check_free
-from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,

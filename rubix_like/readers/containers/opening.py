@@ -19,6 +19,7 @@ from rubix_like.readers.containers.table_files import (
     open_parquet,
     open_text_table,
 )
+from rubix_like.runtime.files.parquet_files import PARQUET_HEAD
 from rubix_like.runtime.files.writers import OPENED_BY, written_by_us
 
 HEAD_BYTES = 4096
@@ -126,7 +127,7 @@ def _is_number(text: str) -> bool:
 
 _TABLES: tuple[tuple[Callable[[bytes], bool], Callable[[Path], AbstractContextManager[AbstractContainer]]], ...] = (
     (_is_fits, open_fits_tables),
-    (lambda head: head[:4] == b"PAR1", open_parquet),
+    (lambda head: head.startswith(PARQUET_HEAD), open_parquet),
     (lambda head: head[:4] == b"PK\x03\x04", open_npz_tables),
     (lambda head: head.startswith(b"# %ECSV"), lambda path: open_text_table(path, "ecsv")),
 )

@@ -14,6 +14,7 @@ from rubix_like.config.plug_ins import FIELD_MAP_GROUP, FIELD_MAPS, field_map_na
 from rubix_like.config.quantities import Integer, Number, Texts, as_tuple, check_equivalent, check_unit
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
+from rubix_like.constants import COLUMN_UNITS
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.runtime.registry import load_plug_in, plug_in_names, plug_in_place
 from rubix_like.runtime.resources import resource, resource_names
@@ -31,28 +32,33 @@ class LabelSettings(AbstractSettings):
 Family = Literal["stars", "gas"]
 FAMILIES: tuple[Family, ...] = ("stars", "gas")
 
+_UNITS = COLUMN_UNITS | dict.fromkeys(("birth_time", "lookback_time", "age"), "yr")
+
 QUANTITIES: dict[str, str] = {
-    "position": "kpc",
-    "velocity": "km / s",
-    "mass": "Msun",
-    "initial_mass": "Msun",
-    "birth_scale_factor": "",
-    "birth_time": "yr",
-    "lookback_time": "yr",
-    "age": "yr",
-    "log_age": "",
-    "metallicity": "",
-    "smoothing_length": "kpc",
-    "density": "Msun / kpc3",
-    "temperature": "K",
-    "internal_energy": "km2 / s2",
-    "electron_abundance": "",
-    "star_formation_rate": "Msun / yr",
-    "hydrogen_fraction": "",
-    "oxygen_fraction": "",
-    "hi_fraction": "",
-    "h2_fraction": "",
-    "dust_mass": "Msun",
+    name: _UNITS.get(name, "")
+    for name in (
+        "position",
+        "velocity",
+        "mass",
+        "initial_mass",
+        "birth_scale_factor",
+        "birth_time",
+        "lookback_time",
+        "age",
+        "log_age",
+        "metallicity",
+        "smoothing_length",
+        "density",
+        "temperature",
+        "internal_energy",
+        "electron_abundance",
+        "star_formation_rate",
+        "hydrogen_fraction",
+        "oxygen_fraction",
+        "hi_fraction",
+        "h2_fraction",
+        "dust_mass",
+    )
 }
 """What a field map may name, and the unit that it is read into. Lookback times are those from birth until today
 (redshift 0) in astropy's Planck15; they are used in cosmological runs only."""
@@ -236,6 +242,14 @@ class RecogniseSettings(AbstractSettings):
         return self
 
 
+class RecognisedBy(AbstractSettings):
+    """What of a field map tells its files from others; its keys are those of `FieldMap`."""
+
+    container: Kinds = ("hdf5",)
+    recognise: tuple[RecogniseSettings, ...] = ()
+    over: tuple[str, ...] = ()
+
+
 class FieldMap(AbstractSettings):
     """How one simulation's files are read."""
 
@@ -289,6 +303,14 @@ def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
         return FieldMap.model_validate(dict(section))
     except ValidationError as error:
         raise ConfigError(explain(error, FieldMap, place)) from error
+
+
+def load_recognised_by(name: str) -> "RecognisedBy | FieldMap":
+    """The same of a packaged field map by what tells its files alone, in a third of the time; of others all."""
+    if name not in resource_names(FIELD_MAPS):
+        return load_field_map(name)
+    section = read_section(resource(FIELD_MAPS, name))
+    return RecognisedBy.model_validate({key: section[key] for key in RecognisedBy.model_fields if key in section})
 
 
 def _locate(name: str, place: str) -> Path:

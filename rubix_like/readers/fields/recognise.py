@@ -5,7 +5,13 @@ import re
 from rubix_like.config.plug_ins import field_map_names
 from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import AbstractContainer, as_text
-from rubix_like.readers.fields.field_map import FieldMap, RecogniseSettings, load_field_map
+from rubix_like.readers.fields.field_map import (
+    FieldMap,
+    RecognisedBy,
+    RecogniseSettings,
+    load_field_map,
+    load_recognised_by,
+)
 
 CATALOGUES = ("Subhalo/SubhaloLenType", "Group/GroupLenType")
 """What tells a group catalogue, which lies beside a snapshot."""
@@ -63,24 +69,24 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
 
 def _fitting(container: AbstractContainer, kind: str) -> tuple[FieldMap, ...]:
     """The field maps that fit, without those that give way to another one that does."""
-    fitting = [field_map for field_map in _usable()[0] if fits(field_map, container, kind)]
-    beaten = {loser for field_map in fitting for loser in field_map.over}
-    return tuple(field_map for field_map in fitting if field_map.name not in beaten)
+    fitting = {name: marks for name, marks in _usable()[0].items() if fits(marks, container, kind)}
+    beaten = {loser for marks in fitting.values() for loser in marks.over}
+    return tuple(load_field_map(name) for name in fitting if name not in beaten)
 
 
-def _usable() -> tuple[list[FieldMap], list[str]]:
-    """The known field maps, and why those of plug-ins that are left out cannot be used."""
-    usable: list[FieldMap] = []
+def _usable() -> tuple[dict[str, RecognisedBy | FieldMap], list[str]]:
+    """What the files of the known field maps are recognised by, and why maps of plug-ins cannot be used."""
+    usable: dict[str, RecognisedBy | FieldMap] = {}
     problems: list[str] = []
     for name in field_map_names():
         try:
-            usable.append(load_field_map(name))
+            usable[name] = load_recognised_by(name)
         except ConfigError as error:
             problems.append(str(error))
     return usable, problems
 
 
-def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
+def fits(field_map: RecognisedBy | FieldMap, container: AbstractContainer, kind: str) -> bool:
     """Whether a field map is for this kind of file and one of its ways to recognise it holds."""
     return kind in field_map.container and any(_holds(way, container) for way in field_map.recognise)
 

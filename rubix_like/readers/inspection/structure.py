@@ -22,7 +22,7 @@ _GUESSES: dict[str, str] = {
 }
 """Names that datasets of each quantity often have."""
 
-_UNITS = {"position": "kpc", "velocity": "km / s", "mass": "Msun", "initial_mass": "Msun", "age": "Gyr"}
+_UNITS = {**{name: QUANTITIES[name] for name in ("position", "velocity", "mass", "initial_mass")}, "age": "Gyr"}
 
 
 def structure_lines(container: AbstractContainer) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.errors import ConfigError
 from rubix_like.forward.resolved import check_early
 from rubix_like.runs.batch.rows import Row, RowSource, read_rows
+from rubix_like.runs.default_maps import with_asked_maps
 from rubix_like.runs.run_files import files_at, named_paths, output_files
 from rubix_like.runtime.files.file_names import split_name
 from rubix_like.ssp.known_libraries import SHELF
@@ -118,6 +119,7 @@ def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict
     keys = {name: (str(name), repr(value)) for name, value in sections.items()}
     config = check_sections({name: known.get(key, sections[name]) for name, key in keys.items()}, "configuration")
     known |= {key: getattr(config, name) for name, key in keys.items()}
+    config = with_asked_maps(config)
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; add e.g. a column 'galaxy.path'")
     check_early(config)

@@ -10,28 +10,41 @@ from jax.sharding import Mesh
 
 from rubix_like.config import RunConfig
 from rubix_like.forward.census import take_census
+from rubix_like.forward.pipeline import planned_alike
 from rubix_like.forward.plan_layout import mesh_of
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.placing import pad_galaxy_on_host
+from rubix_like.instrument.crowding import AUTO
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
-from rubix_like.runs.run import Prepared, plan_and_compile
+from rubix_like.runs.run import Prepared, plan_and_compile, turned
 from rubix_like.runtime.progress import Progress, silent
 
 
 @dataclass
 class LoadedGalaxy:
     """A galaxy that several views share: on the host or, from its first view on, on the devices of its worker, with
-    its open files, and what its census was taken for, resolved."""
+    its open files, and what its census was taken for, resolved; the run of the view before."""
 
     source: Source
     files: ExitStack
     resolved: Resolved
     counted: RunConfig
+    prepared: Prepared | None = None
 
     def serves(self, config: RunConfig) -> bool:
-        """Whether a view can be planned with it: a galaxy in slabs is not counted again."""
-        return isinstance(self.source, HeldGalaxy) or self.counted == _counted(config)
+        """Whether a view can be planned with it: a galaxy in slabs is not counted again, and one that was read without
+        smoothing lengths is not smoothed."""
+        if self.counted == _counted(config):
+            return True
+        return isinstance(self.source, HeldGalaxy) and not self._lacks_lengths(config, self.source)
+
+    def _lacks_lengths(self, config: RunConfig, source: HeldGalaxy) -> bool:
+        """Whether `engine.deposit: auto` stands for smoothed in a view, but did not when the galaxy was read."""
+        if config.engine.deposit != AUTO or source.info.smoothing_length:
+            return False
+        census = take_census(config, resolve(config), [source.galaxy])
+        return census.crowding is not None and census.crowding.is_sparse
 
 
 def device_groups(groups: Sequence[tuple[Entry, ...]]) -> list[Mesh]:
@@ -68,12 +81,14 @@ def _counted(config: RunConfig) -> RunConfig:
 
 def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:
     """The run of one view; the first one places the galaxy on the devices; where it counts otherwise, it is
-    counted again."""
+    counted again. Of a view that differs from the one before in angles alone nothing is planned anew."""
     config, source = entry.config, loaded.source
+    if loaded.prepared is not None and planned_alike(loaded.prepared.config, config):
+        return turned(loaded.prepared, config, entry.path)
     if isinstance(source, HeldGalaxy) and loaded.counted != _counted(config):
         resolved = resolve(config)
         source = replace(source, census=take_census(config, resolved, [source.galaxy]))
         loaded.source, loaded.resolved, loaded.counted = source, resolved, _counted(config)  # also where planning fails
     prepared = plan_and_compile(config, loaded.resolved, source, Progress(), entry.path, mesh)
-    loaded.source = prepared.source or source
+    loaded.source, loaded.prepared = prepared.source or source, prepared
     return prepared

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import output_bytes, replacing
+from rubix_like.runtime.files.writers import RECORDS_FOLDER
 
 Status = Literal["started", "done", "failed"]
 
@@ -36,7 +37,7 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.place = folder / "records"
+        self.place = folder / RECORDS_FOLDER
 
     def create(self) -> None:
         """Make the folders; raises OSError with the remedy where they cannot be."""

@@ -3,6 +3,7 @@
 import csv
 import io
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.cube_sums import total_flux
+from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runs.batch.records import Record, Records
-from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.outputs import output_bytes, replacing
+from rubix_like.runtime.files.writers import SUMMARY_FILE
+from rubix_like.runtime.words import format_bytes, shortened
 
 COLUMNS: tuple[str, ...] = (
     "name",
@@ -31,6 +35,9 @@ COLUMNS: tuple[str, ...] = (
 )
 _LARGEST_SHARE = 0.02
 
+_MOST_FAILED = 10
+"""Entries that failed of which each is told."""
+
 SummaryRow = dict[str, Any]
 """Values by `COLUMNS`; None where there is none."""
 
@@ -42,7 +49,7 @@ def measured(cube: Cube) -> dict[str, float | int | None]:
     found: dict[str, float | int | None] = {
         "stars": None if counters is None else int(counters.n_particles),
         "stars_outside": None if counters is None else int(counters.n_outside),
-        "flux_erg_s_cm2": float(white_light(cube).sum()) * 1e-20,
+        "flux_erg_s_cm2": total_flux(cube) * 1e-20,
         "median_signal_to_noise": None,
     }
     if cube.variance is not None:
@@ -53,13 +60,36 @@ def measured(cube: Cube) -> dict[str, float | int | None]:
     return found
 
 
+def describe_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """What its summary says of the entries of a catalogue, how much room they take, and a line on each that failed.
+
+    Raises ConfigError where the summary is none.
+    """
+    path = folder / SUMMARY_FILE
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if rows and not set(COLUMNS) <= set(rows[0]):
+        raise ConfigError(f"{path}: expected the summary of a catalogue, got other columns; run the catalogue again")
+    states = Counter(row["status"] for row in rows)
+    sizes = [output_bytes(own) for own in folder.iterdir()]
+    facts = {
+        "entries": f"{len(rows)}: {', '.join(f'{count} {state}' for state, count in sorted(states.items()))}",
+        "disk": format_bytes(sum(size for size in sizes if size is not None)),
+        "summary": str(path),
+    }
+    failed = [row for row in rows if row["status"] == "failed"]
+    lines = [f"Failed: {row['name']}: {shortened(row['error'])}" for row in failed[:_MOST_FAILED]]
+    more = [f"... and {len(failed) - _MOST_FAILED} more, in {path}"] if len(failed) > _MOST_FAILED else []
+    return facts, [*lines, *more]
+
+
 class Summary:
     """Writes summary.csv from the records of all entries, also those of other parts; one process writes it."""
 
     def __init__(self, entries: Sequence[Entry], records: Records) -> None:
         self.entries = entries
         self.records = records
-        self.path: Path = records.folder / "summary.csv"
+        self.path: Path = records.folder / SUMMARY_FILE
         self._settled: dict[str, Record] = {}
         self._known: dict[str, tuple[tuple[int, int], Record]] = {}
         self._next = 0.0

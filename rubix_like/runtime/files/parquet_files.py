@@ -11,7 +11,8 @@ from rubix_like.runtime.optional_packages import import_optional
 PARQUET_SUFFIX: str = ".parquet"
 """End of the name of such a file."""
 
-_MAGIC = b"PAR1"
+PARQUET_HEAD: bytes = b"PAR1"
+"""First bytes of such a file."""
 
 
 def import_parquet(purpose: str) -> tuple[Any, Any]:
@@ -30,7 +31,7 @@ def opened_parquet(path: Path, purpose: str) -> Iterator[Any]:
 def is_parquet(path: Path) -> bool:
     """Whether a file begins as one in Parquet does."""
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(PARQUET_HEAD)) == PARQUET_HEAD
 
 
 def table_metadata(schema: Any) -> dict[str, Any]:

@@ -35,6 +35,13 @@ SIMULATION_SET: str = "rubix_like simulations in a folder"
 SET_FILE: str = "simulations.json"
 """The file by which such a folder is known."""
 
+CATALOGUE: str = "rubix_like catalogue in a folder"
+"""The kind of a folder of a catalogue's cubes."""
+
+SUMMARY_FILE: str = "summary.csv"
+RECORDS_FOLDER: str = "records"
+"""What such a folder has, by which it is known."""
+
 FOREIGN: str = "rubix_like cube for other programs"
 MAPS: str = "rubix_like maps"
 """Kinds that are in FITS only: cubes in other layouts, and maps."""
@@ -55,6 +62,7 @@ OPENED_BY: Mapping[str, tuple[str, str]] = {
     SAMPLES: ("the result of a sampling", "rl.SampleResult.read({path!r})"),
     SIMULATIONS: ("a file of simulations", "rl.load_simulations of its folder"),
     SIMULATION_SET: ("a training set", "rl.load_simulations({path!r})"),
+    CATALOGUE: ("a folder of a catalogue", "rl.load_cube of one of its files"),
     LIBRARY: ("an SSP library", "rl.load_ssp({path!r}), or ssp.library"),
     NEBULAR: ("a table of nebular lines", "rl.load_nebular({path!r}), or nebular.table"),
 }
@@ -125,7 +133,9 @@ def _written_store(path: Path) -> Written | None:
 
 
 def _written_set(folder: Path) -> Written | None:
-    """What a folder of simulations says of itself."""
+    """What a folder of simulations, or of a catalogue, says of itself."""
+    if (folder / SUMMARY_FILE).is_file() and (folder / RECORDS_FOLDER).is_dir():
+        return Written(CATALOGUE)
     try:
         known = json.loads((folder / SET_FILE).read_bytes())
         is_ours = known["format"] == SIMULATIONS

@@ -1,0 +1,1 @@
+"""Smooth components of a galaxy: light, height, rotation, dispersion and stars, as emitters at quadrature points."""

@@ -1,0 +1,73 @@
+"""A galaxy of one's own: an equinox module whose numbers are the free parameters of a fit."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from rubix_like.galaxy.particles import Galaxy
+
+
+class AbstractGalaxyModel(eqx.Module):
+    """A model of a galaxy for `rubix_like.fit(..., model=...)`: its float leaves are the parameters that can be free.
+
+    Their names are `galaxy.NAME` with dots, `galaxy.disc.velocity` of a field `disc` that has a field `velocity`.
+
+    A class writes `sample` or `emitters`, pure functions with jax.numpy; as many particles whatever the parameters,
+    smooth in them, in kpc, km/s, Msun, log10 yr, the disc face-on in the plane z = 0 (`observation.inclination` and
+    `observation.position_angle` turn it). Fields that are no parameters are static: `eqx.field(static=True)`.
+    `units`: those of parameters by their names, for quantities in a configuration.
+    """
+
+    units: ClassVar[Mapping[str, str]] = {}
+
+    def draws(self) -> Any:
+        """Random numbers, or nodes of a quadrature, that stay the same in a fit: a pytree of arrays of the host."""
+        return None
+
+    def sample(self, draws: Any) -> Galaxy:
+        """The particles of the galaxy for these draws; those of `emitters` where a class has that instead."""
+        del draws
+        return self.emitters(named_leaves(self))
+
+    def emitters(self, parameters: Mapping[str, Any]) -> Galaxy:
+        """The particles of the galaxy for these parameters, by name."""
+        raise NotImplementedError(f"{type(self).__name__}: expected a method sample(draws) or emitters(parameters)")
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """The float leaves of a pytree by their dotted names."""
+    found = jax.tree_util.tree_leaves_with_path(tree)
+    return {_name(path): leaf for path, leaf in found if _is_float(leaf)}
+
+
+def with_named_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
+    """The pytree with the leaves of these names replaced, each cast and broadcast to the leaf it replaces."""
+
+    def replaced(path: Any, leaf: Any) -> Any:
+        value = values.get(_name(path))
+        if value is None:
+            return leaf
+        space = jax.numpy if isinstance(value, jax.Array) else np
+        return space.broadcast_to(value, np.shape(leaf)).astype(np.asarray(leaf).dtype if space is np else _dtype(leaf))
+
+    return jax.tree_util.tree_map_with_path(replaced, tree)
+
+
+def as_arrays(tree: Any) -> Any:
+    """The pytree with its numbers as arrays of the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, float) if isinstance(leaf, float) else leaf, tree)
+
+
+def _is_float(leaf: Any) -> bool:
+    return jax.numpy.issubdtype(_dtype(leaf), jax.numpy.inexact)
+
+
+def _dtype(leaf: Any) -> Any:
+    return jax.numpy.result_type(leaf)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")

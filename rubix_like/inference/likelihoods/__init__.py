@@ -1,0 +1,1 @@
+"""How the errors of data are distributed: likelihoods beside independent normal ones."""

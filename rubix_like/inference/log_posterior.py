@@ -1,0 +1,223 @@
+"""The posterior of a fit as a function of a vector, for samplers and optimisers of one's own choice.
+
+It is what `fit` maximises and `sample` draws from, made in the same way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.config.loading import ConfigSource
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
+from rubix_like.inference.posterior.free import Free, Latent, read_values
+from rubix_like.inference.posterior.posterior import Posterior, half_square
+from rubix_like.inference.posterior.problem import Problem, pose
+from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
+from rubix_like.runtime.progress import Progress
+
+_HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class LogPosterior:
+    """ln(posterior density) of an unconstrained vector x; a pure function, for `jax.grad`, `jax.jit` and `jax.vmap`.
+
+    ln P(x) = ln L(data | v(x)) + ln N(x; 0, 1): each value v is a smooth function of x, the quantile function of its
+    prior at Phi(x), so that ln N(x; 0, 1) = ln p(v) + ln |dv / dx| (rubix_like.inference.posterior.priors). There are
+    no bounds, and one unit of x is one standard deviation of a prior.
+
+    | attribute | |
+    |---|---|
+    | `names`, `labels` | dotted names of the parameters; a name for each element of x |
+    | `units` | by name: the unit of the values (empty: a number) |
+    | `size` | length of x |
+    | `notes` | sentences on the data and the model |
+
+    Of numpy's arrays the methods return numpy's numbers, and -inf in place of what is no number.
+    """
+
+    problem: Problem
+
+    def __call__(self, x: Latent) -> Any:
+        """ln(posterior density) of x, normalised by the priors and the likelihood, not by the evidence."""
+        return self._shown(_log_posterior(self._posterior, self._read(x)), x)
+
+    def log_likelihood(self, x: Latent) -> Any:
+        """ln of the density of the fitted voxels, in (1e-20 erg/s/cm2/Angstrom)^-1 each; with a polynomial that with
+        the coefficients that fit best, and their prior's exponent."""
+        return self._shown(_log_likelihood(self._posterior, self._read(x)), x)
+
+    def log_prior(self, x: Latent) -> Any:
+        """ln N(x; 0, 1), the prior's density of x."""
+        return self._shown(_log_prior(self._read(x)), x)
+
+    def value_and_gradient(self, x: Latent) -> tuple[Any, Any]:
+        """ln(posterior density) and its gradient, by one compiled program."""
+        value, gradient = _value_and_gradient(self._posterior, self._read(x))
+        return self._shown(value, x), gradient if isinstance(x, jax.Array) else np.asarray(gradient)
+
+    def residuals(self, x: Latent) -> Float[Array | ndarray, " residual"]:
+        """A vector r with ln P = constant - |r|^2 / 2, for least squares: those of the voxels, then the prior's."""
+        found = _residuals(self._posterior, self._read(x))
+        return found if isinstance(x, jax.Array) else np.asarray(found)
+
+    def flux(self, x: Latent) -> Float[Array | ndarray, "y x wave"]:
+        """The model's cube in 1e-20 erg/s/cm2/Angstrom, without the continuum's polynomial."""
+        found = _flux(self._posterior, self._read(x))
+        return found if isinstance(x, jax.Array) else np.asarray(found)
+
+    def to_physical(self, x: Float[Array | ndarray, "*n size"]) -> dict[str, Any]:
+        """The values of x by name, in `units`; x may have more axes in front."""
+        return self._posterior.named_values(x)
+
+    def to_unconstrained(self, values: Mapping[str, Any]) -> Any:
+        """The vector x of values by name, in `units` or as quantities ("30 deg"); parameters that are left out are at
+        the medians of their priors.
+
+        Raises ConfigError for unknown names and quantities, ValueError for values outside their prior (of traced ones x
+        is not finite there).
+        """
+        free = self._free
+        for name in values:
+            if name not in free.names:
+                raise ConfigError(f"to_unconstrained: '{name}' is no free parameter{suggest(name, free.names)}")
+        given = {name: value if _is_traced(value) else self._number(name, value) for name, value in values.items()}
+        found = {**self._posterior.named_values(np.zeros(self.size)), **given}
+        return free.traced_latent(found) if any(map(_is_traced, found.values())) else free.latent(found)
+
+    def draw(self, count: int, seed: int = 0) -> Float[ndarray, "count size"]:
+        """Vectors drawn from the prior, e.g. to start chains or walkers at."""
+        return self._free.draw(seed, count)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Dotted names of the free parameters."""
+        return self._free.names
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each element of x: that of its parameter, with an index where it has several."""
+        return self._free.labels
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Unit of each parameter, by name; empty for a number."""
+        return {own.name: own.unit for own in self._free.parameters}
+
+    @property
+    def size(self) -> int:
+        """Length of x."""
+        return self._free.n_latent
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What should be known of the data and the model."""
+        return tuple(dict.fromkeys((*self.problem.notes, *self.problem.pipeline.notes)))
+
+    def __repr__(self) -> str:
+        return f"LogPosterior({', '.join(self.labels)})"
+
+    @property
+    def _posterior(self) -> Posterior:
+        return self.problem.posterior
+
+    @property
+    def _free(self) -> Free:
+        return self._posterior.free
+
+    def _number(self, name: str, value: Any) -> Any:
+        return read_values(f"to_unconstrained: {name}", value, self.units[name])
+
+    def _read(self, x: Any) -> Array:
+        """A vector of the right length; raises ValueError for any other."""
+        x = jnp.asarray(x, jax.dtypes.canonicalize_dtype(float))
+        if x.shape != (self.size,):
+            raise ValueError(
+                f"log_posterior: expected a vector of {self.size} numbers ({', '.join(self.labels[:4])} ...), got "
+                f"shape {x.shape}; map over more with jax.vmap"
+            )
+        return x
+
+    @staticmethod
+    def _shown(value: Array, x: Any) -> Any:
+        """A number of the host for arrays of the host."""
+        if isinstance(x, jax.Array):
+            return value
+        return -np.inf if np.isnan(value) else float(value)
+
+
+def log_posterior(
+    config_or_pipeline: ConfigSource | Pipeline,
+    data: Data | None = None,
+    free: Priors | None = None,
+    *,
+    galaxy: Galaxy | SyntheticSource | ComponentsSource | None = None,
+    model: AbstractGalaxyModel | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> LogPosterior:
+    """The posterior of free parameters given an observed cube, as a function of an unconstrained vector.
+
+    As `fit`, whose arguments it takes; nothing is searched or drawn. Switch 64-bit numbers on in JAX. Raises
+    ConfigError, ValueError or OSError for settings or data that cannot be used.
+    """
+    galaxy = one_galaxy(galaxy, model)
+    request = read_request(config_or_pipeline, data, free, None, settings, galaxy)
+    if request.settings.model_error is not None:
+        raise ConfigError(
+            "fit.model_error: expected null for log_posterior (it is measured about a best fit), got a section; leave "
+            "it out, or take rubix_like.sample"
+        )
+    progress = progress or Progress()
+    with progress.step("load", "reading the data"):
+        observed = request.read()
+    with progress.step("plan", "planning the model") as report:
+        return LogPosterior(pose(request.model, observed, request.settings, galaxy, 1, report))
+
+
+@jax.jit
+def _log_posterior(posterior: Posterior, x: Latent) -> Float[Array, ""]:
+    return _log_likelihood(posterior, x) + _log_prior(x)
+
+
+@jax.jit
+def _log_likelihood(posterior: Posterior, x: Latent) -> Float[Array, ""]:
+    scale = posterior.noise_scale(x)
+    residuals = posterior.residuals(x)._replace(prior=None)
+    return posterior.likelihood.log_normalisation(scale) - half_square(residuals)
+
+
+@jax.jit
+def _log_prior(x: Latent) -> Float[Array, ""]:
+    return -0.5 * jnp.sum(x * x) - x.size * _HALF_LOG_TURN
+
+
+@jax.jit
+def _value_and_gradient(posterior: Posterior, x: Latent) -> tuple[Float[Array, ""], Latent]:
+    return jax.value_and_grad(_log_posterior, argnums=1)(posterior, x)
+
+
+@jax.jit
+def _residuals(posterior: Posterior, x: Latent) -> Float[Array, " residual"]:
+    return ravel_pytree(posterior.residuals(x))[0]
+
+
+@jax.jit
+def _flux(posterior: Posterior, x: Latent) -> Float[Array, "y x wave"]:
+    return posterior.model(x)
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, Tracer)

@@ -1,0 +1,144 @@
+"""How many stars share a resolution element of the instrument, and the deposit that `auto` stands for by that."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from rubix_like.config import PipelineSettings, RunConfig
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.runtime.places import found_at
+
+AUTO: str = "auto"
+"""The deposit that is chosen by the galaxy."""
+
+ENOUGH: int = 100
+"""Stars in a resolution element from which on points are painted: their number scatters by 10 %."""
+
+_MOST_STARS = 0.9
+_PSF_IMAGE = "rubix_like.instrument.psf_image:load_psf_image"
+"""Looked up where there is one: it imports what reading a galaxy needs not."""
+
+_AXES = ((0, 1), (1, 2), (2, 0))
+_STARS = "stars"
+
+
+class Crowding(NamedTuple):
+    """How many stars lie in every resolution element of the field, seen along each of the galaxy's own three axes.
+
+    So it does not depend on how the galaxy is turned. Numbers of parts of a galaxy add up exactly.
+    """
+
+    counts: Int[ndarray, "axis element"]
+
+    @staticmethod
+    def of(
+        position: Float[ndarray, "particle 3"], config: RunConfig, pipeline: PipelineSettings, arcsec_per_kpc: float
+    ) -> "Crowding":
+        """That of stars at `position` (kpc from the galaxy's centre), in squares of `element_side` that cover the
+        field; what lies outside, or nowhere (NaN), is not counted."""
+        side = element_side(config, pipeline)
+        shape = [max(1, int(np.ceil(width / side - 1e-9))) for width in config.instrument.fov]
+        places = np.asarray(position, dtype=np.float64).T * (arcsec_per_kpc / side)
+        return Crowding(np.stack([_counted(places[first], places[second], *shape) for first, second in _AXES]))
+
+    def joined(self, other: "Crowding") -> "Crowding":
+        """That of the stars of both."""
+        return Crowding(self.counts + other.counts)
+
+    @property
+    def typical(self) -> float:
+        """The median number in those elements, the fullest, that hold nine tenths of the stars; of the three views the
+        one in the middle. Infinite where no star is in the field."""
+        return float(np.median([_median_of_most(own) for own in self.counts]))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether fewer than `ENOUGH` share an element."""
+        return self.typical < ENOUGH
+
+
+def paints_stars(pipeline: PipelineSettings) -> bool:
+    """Whether stars are among the sources."""
+    return any(source.name == _STARS for source in pipeline.paint)
+
+
+def element_side(config: RunConfig, pipeline: PipelineSettings) -> float:
+    """Side (arcsec) of a square as large as the PSF's effective area, and no smaller than a spaxel.
+
+    The area is 1 / (integral of P^2) (King 1983, PASP 95, 163): of a Gaussian 4 pi sigma^2. A PSF counts as a Gaussian
+    of its FWHM, the narrowest where it has several; an image of one as it is.
+    """
+    psf, pixel_scale = config.instrument.psf, config.instrument.pixel_scale
+    if psf is None or not pipeline.has_cube_stage("psf"):
+        return pixel_scale
+    if psf.kind == "image":
+        images, side = found_at(_PSF_IMAGE)(psf)
+        planes = images.reshape(len(images), -1)
+        area = side**2 * float(np.min(planes.sum(axis=1) ** 2 / np.sum(planes**2, axis=1)))
+    else:
+        area = 4 * np.pi * (psf.narrowest / FWHM_PER_SIGMA) ** 2
+    return max(pixel_scale, float(np.sqrt(area)))
+
+
+class DepositChoice(NamedTuple):
+    """The deposit of a run, why it was taken, and what the user should know of that."""
+
+    deposit: str
+    reason: str = "asked for"
+    note: str = ""
+
+
+def choose_deposit(
+    config: RunConfig, pipeline: PipelineSettings, crowding: Crowding | None, n_lacking: int
+) -> DepositChoice:
+    """The deposit that is asked for; of `auto`, smoothed where fewer than `ENOUGH` stars share a resolution element
+    (`Crowding.typical`), else nearest.
+
+    `n_lacking`: how many particles have no smoothing length, without which none can be smoothed.
+    """
+    if config.engine.deposit != AUTO:
+        return DepositChoice(config.engine.deposit)
+    if not paints_stars(pipeline):
+        return DepositChoice("nearest", "no stars are painted")
+    if crowding is None:
+        return DepositChoice("nearest", "no galaxy to count the stars of")
+    if not crowding.is_sparse:
+        return DepositChoice("nearest", "many stars in a resolution element")
+    number, side = f"{crowding.typical:.3g}", element_side(config, pipeline)
+    few = (
+        f"half of the galaxy's resolution elements, {side:.3g} arcsec wide, hold {number} star particles or fewer "
+        f"({ENOUGH} are enough)"
+    )
+    if n_lacking:
+        return DepositChoice(
+            "nearest",
+            f"few stars in a resolution element ({number}), but no smoothing lengths",
+            f"the galaxy looks grainy: {few}, and there are no smoothing lengths to smooth them by; read the galaxy by "
+            f"the run's configuration, all at once (rl.load_galaxy(config), engine.slab: all), or give them",
+        )
+    return DepositChoice(
+        "smoothed",
+        f"few stars in a resolution element ({number})",
+        f"stars are smoothed by their smoothing lengths (engine.deposit: auto): {few}; engine.deposit: nearest paints "
+        f"them as points",
+    )
+
+
+def _counted(x: Float[ndarray, " particle"], y: Float[ndarray, " particle"], n_x: int, n_y: int) -> ndarray:
+    """How many places (in elements from the centre) lie in each of n_y x n_x elements."""
+    column, row = np.floor(x + n_x / 2), np.floor(y + n_y / 2)
+    inside = (column >= 0) & (column < n_x) & (row >= 0) & (row < n_y)
+    element = np.where(inside, row * n_x + column, n_x * n_y).astype(np.int64)
+    return np.bincount(element, minlength=n_x * n_y + 1)[:-1]
+
+
+def _median_of_most(counts: Int[ndarray, " element"]) -> float:
+    """The median of the fullest elements that together hold most of all."""
+    total = int(counts.sum())
+    if not total:
+        return np.inf
+    fullest = np.sort(counts)[::-1]
+    held = int(np.searchsorted(np.cumsum(fullest), _MOST_STARS * total)) + 1
+    return float(np.median(fullest[:held]))

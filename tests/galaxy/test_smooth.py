@@ -1,0 +1,190 @@
+"""Emitters of smooth components: their sums against integrals of the published profiles by scipy."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from scipy import integrate, interpolate, special
+
+from rubix_like.config.readers.components import ComponentsReader
+
+SERSIC = {"profile": "sersic", "effective_radius": 2.0, "index": 2.5}
+LIGHT = {
+    "exponential": ({"profile": "exponential", "scale_length": 1.5}, lambda r: np.exp(-r / 1.5)),
+    "sersic": (SERSIC, lambda r: np.exp(-special.gammaincinv(5.0, 0.5) * (r / 2.0) ** 0.4)),
+    "truncated": (
+        {"profile": "truncated", "scale_length": 3.0, "truncation_radius": 4.0, "outer_scale_length": 0.8},
+        lambda r: np.exp(-r / 3.0) * (1 + np.exp((5 / 0.8) * (r - 4.0))) ** ((0.8 / 5) * (1 / 3.0 - 1 / 0.8)),
+    ),
+    "ring": ({"profile": "ring", "radius": 3.0, "width": 0.5}, lambda r: np.exp(-0.5 * ((r - 3.0) / 0.5) ** 2)),
+    "gaussian": ({"profile": "gaussian", "sigma": 1.2}, lambda r: np.exp(-0.5 * (r / 1.2) ** 2)),
+}
+"""Profile -> its section, and its surface density."""
+
+HEIGHTS = {"sech2": np.pi**2 / 12, "exponential": 2.0}
+"""Mean of (z / h)^2."""
+
+
+def component(**sections):
+    given = {
+        "name": "disc",
+        "mass": 2e10,
+        "light": LIGHT["exponential"][0],
+        "population": {"log_age": 9.5, "metallicity": 0.02},
+    }
+    return given | sections
+
+
+def stars_of(*components, points=16384):
+    reader = ComponentsReader(components=components, points=points)
+    return jax.tree.map(np.asarray, reader.load()[0].stars)
+
+
+def moment(stars, values):
+    """Mean by mass."""
+    return float((stars.initial_mass * values).sum() / stars.initial_mass.sum())
+
+
+@pytest.mark.parametrize("profile", LIGHT)
+def test_light_within_radii_is_the_integral_of_the_profile(profile):
+    section, surface = LIGHT[profile]
+    stars = stars_of(component(light=section))
+    radius = np.hypot(*stars.position[:, :2].T)
+    total = integrate.quad(lambda r: r * surface(r), 0, 60, limit=500)[0]
+    assert stars.initial_mass.sum() == pytest.approx(2e10, rel=1e-6)
+    for limit in (0.7, 2.0, 4.0, 7.0):
+        expected = integrate.quad(lambda r: r * surface(r), 0, limit, limit=200)[0] / total
+        assert (stars.initial_mass[radius < limit].sum() / 2e10) == pytest.approx(expected, abs=1e-3)
+    for turns in (1, 2, 3, 4):  # as much light on every side
+        angle = np.arctan2(stars.position[:, 1], stars.position[:, 0])
+        assert abs(moment(stars, np.exp(1j * turns * angle).real)) < 1e-3
+
+
+def test_a_point_is_at_one_place():
+    stars = stars_of(component(light={"profile": "point"}, dispersion=80), points=4096)
+    np.testing.assert_array_equal(stars.position, 0)
+    assert moment(stars, stars.random_velocity**2) == pytest.approx(80**2, rel=1e-3)
+
+
+@pytest.mark.parametrize("profile", HEIGHTS)
+def test_heights(profile):
+    stars = stars_of(component(height={"profile": profile, "scale_height": 0.3}))
+    z = stars.position[:, 2]
+    assert moment(stars, z**2) == pytest.approx(HEIGHTS[profile] * 0.3**2, rel=2e-3)
+    assert abs(moment(stars, z)) < 1e-3
+
+
+def test_dispersions_are_gaussian():
+    stars = stars_of(component(dispersion=50))
+    for power, expected in ((1, 0), (2, 1), (3, 0), (4, 3), (6, 15)):
+        assert moment(stars, (stars.random_velocity / 50) ** power) == pytest.approx(expected, rel=1e-2, abs=1e-2)
+
+
+CURVES = {
+    "arctan": ({"velocity": 220, "turnover_radius": 0.7}, lambda r: 220 * 2 / np.pi * np.arctan(r / 0.7)),
+    "tanh": ({"velocity": 220, "turnover_radius": 0.7}, lambda r: 220 * np.tanh(r / 0.7)),
+    "multi_parameter": (
+        {"velocity": 220, "turnover_radius": 0.7, "beta": 0.1, "gamma": 3},
+        lambda r: 220 * (1 + 0.7 / r) ** 0.1 / (1 + (0.7 / r) ** 3) ** (1 / 3),
+    ),
+    "spline": (
+        {"radii": [0.5, 1.5, 4.0], "speeds": [90, 180, 170]},
+        lambda r: interpolate.CubicSpline([0, 0.5, 1.5, 4], [0, 90, 180, 170], bc_type="natural")(np.minimum(r, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_rotation(curve):
+    keys, expected = CURVES[curve]
+    stars = stars_of(component(rotation={"curve": curve, **keys}), points=1024)
+    x, y = stars.position[:, :2].T
+    radius = np.hypot(x, y)
+    along = (x * stars.velocity[:, 1] - y * stars.velocity[:, 0]) / radius
+    np.testing.assert_allclose(along, expected(radius), rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(x * stars.velocity[:, 0] + y * stars.velocity[:, 1], 0, atol=1e-3)
+
+
+def test_asymmetric_drift_is_that_of_jeans():
+    """v_phi^2 = v_c^2 + sigma^2 d ln(Sigma sigma^2) / d ln R, an exponential disc of constant dispersion: less
+    sigma^2 R / R_d."""
+    halo = {"curve": "mass_model", "halo": "isothermal", "halo_density": "5e8 Msun/kpc3", "halo_radius": 2}
+    moving = [stars_of(component(rotation=halo, dispersion=own), points=1024) for own in (0, 40)]
+    radius = np.hypot(*moving[0].position[:, :2].T)
+    without, with_drift = ((own.velocity**2).sum(axis=1) for own in moving)
+    fast = without > 2 * 40**2 * radius / 1.5
+    assert fast.sum() > 300
+    np.testing.assert_allclose(with_drift[fast], without[fast] - 40**2 * radius[fast] / 1.5, rtol=1e-5, atol=0.1)
+
+
+def test_dispersion_from_height_holds_the_sheet_up():
+    """sigma^2 = pi G Sigma h at the centre, Sigma = M / (2 pi R_d^2)."""
+    sections = {"height": {"profile": "sech2", "scale_height": 0.4}, "dispersion": {"profile": "from_height"}}
+    stars = stars_of(component(**sections), points=16384)
+    radius = np.hypot(*stars.position[:, :2].T)
+    ring = np.abs(radius - 1.5) < 0.05
+    found = moment(jax.tree.map(lambda own: own[ring], stars), stars.random_velocity[ring] ** 2)
+    surface = 2e10 / (2 * np.pi * 1.5**2) * np.exp(-1)
+    assert found == pytest.approx(np.pi * 4.30091727e-6 * surface * 0.4, rel=0.1)
+
+
+def test_histories_form_as_many_stars_as_their_rate_says():
+    for history, rate in (("tau", lambda t: np.exp(-t / 3)), ("delayed_tau", lambda t: t * np.exp(-t / 3))):
+        stars = stars_of(component(population={"history": history, "oldest": 10, "tau": 3, "metallicity": 0.02}))
+        total = integrate.quad(rate, 0, 10)[0]
+        for age in (0.1, 1.0, 5.0):
+            expected = integrate.quad(rate, 10 - age, 10)[0] / total
+            found = stars.initial_mass[stars.log_age < np.log10(age) + 9].sum() / 2e10
+            assert found == pytest.approx(expected, abs=2e-3)
+
+
+def test_scatter_and_gradient_of_the_stars():
+    population = {"history": "log_normal", "log_age": 9.2, "age_scatter": 0.2, "metallicity": 0.015}
+    population |= {"metallicity_scatter": 0.1, "metallicity_gradient": -0.05}
+    stars = stars_of(component(population=population))
+    radius = np.hypot(*stars.position[:, :2].T)
+    log_z = np.log10(stars.metallicity) + 0.05 * radius
+    assert moment(stars, stars.log_age) == pytest.approx(9.2, abs=2e-3)
+    assert moment(stars, (stars.log_age - 9.2) ** 2) == pytest.approx(0.04, rel=2e-2)
+    assert moment(stars, log_z) == pytest.approx(np.log10(0.015), abs=2e-3)
+    assert moment(stars, (log_z - np.log10(0.015)) ** 2) == pytest.approx(0.01, rel=2e-2)
+
+
+def test_bins_of_age_have_the_rates_of_their_ratios():
+    edges, ratios = [6, 8, 9, 10], [0.7, -0.4]
+    population = {"history": "continuity", "edges": edges, "log_ratios": ratios, "metallicity": 0.02}
+    stars = stars_of(component(population=population))
+    rate = np.exp([0.7 - 0.4, -0.4, 0])
+    mass = rate * np.diff(10.0 ** np.array(edges))
+    found = [
+        stars.initial_mass[(stars.log_age >= low) & (stars.log_age < high)].sum()
+        for low, high in itertools.pairwise(edges)
+    ]
+    np.testing.assert_allclose(np.array(found) / 2e10, mass / mass.sum(), atol=1e-3)
+
+
+def test_harmonics_of_light_and_streaming():
+    """<cos m phi> of a surface density with the amplitude a_m g(R) is a_m <g> / 2."""
+    keys = {"light_2": 0.3, "light_angle_2": 20, "streaming_1": 15, "streaming_angle_1": 90}
+    stars = stars_of(component(asymmetry=keys))
+    x, y = stars.position[:, :2].T
+    angle = np.arctan2(y, x)
+    growth = integrate.quad(lambda r: r**2 / (1 + r) * np.exp(-r), 0, 50)[0]
+    assert moment(stars, np.cos(2 * (angle - np.deg2rad(20)))) == pytest.approx(0.3 * growth / 2, abs=1e-3)
+    along = -np.sin(angle) * stars.velocity[:, 0] + np.cos(angle) * stars.velocity[:, 1]
+    radius = np.hypot(x, y) / 1.5
+    np.testing.assert_allclose(along, 15 * radius / (1 + radius) * np.sin(angle), atol=1e-3)
+
+
+def test_warp_and_twist():
+    warped = {"warp": {"start": 2, "tilt": 3, "turn": -5}, "inclination": 4, "position_angle": 10, "center": [0.1, 0.2]}
+    rotation = {"curve": "tanh", "velocity": 100, "turnover_radius": 1}
+    stars = stars_of(component(rotation=rotation, asymmetry={"kinematic_twist": 8}, **warped), points=256)
+    x, y = stars.position[:, :2].T
+    radius = np.hypot(x, y)
+    np.testing.assert_allclose(stars.tilt, 4 + 3 * np.maximum(radius - 2, 0), rtol=1e-5)
+    np.testing.assert_allclose(stars.twist, 10 - 5 * np.maximum(radius - 2, 0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose([stars.east[0], stars.north[0]], [0.1, 0.2], rtol=1e-6)
+    seen = stars.velocity[:, 1] / (100 * np.tanh(radius))  # along the line of sight of an inclined disc
+    np.testing.assert_allclose(seen, np.cos(np.arctan2(y, x) - np.deg2rad(8 * radius)), atol=1e-4)

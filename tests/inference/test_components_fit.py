@@ -1,0 +1,189 @@
+"""A fit of smooth components to the small smooth cube that numpy made: no bias; the quadrature's error is stated."""
+
+import equinox as eqx
+import foreign_cube
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like import fit
+from rubix_like.config.parameters import declarations
+from rubix_like.config.readers.component_kinds import SECTIONS
+from rubix_like.config.readers.components import ComponentsReader, component_declarations
+from rubix_like.errors import ConfigError
+from rubix_like.inference.checks.quadrature_error import QuadratureError
+from rubix_like.inference.posterior.free_parameters import check_free, find_parameter
+
+SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
+"""Constants of the foreign cube."""
+
+TRUTH = {
+    "observation.inclination": 50.0,
+    "instrument.psf.fwhm": 0.9,
+    "galaxy.disc.mass": 1e10,
+    "galaxy.disc.light.scale_length": 0.8,
+    "galaxy.disc.rotation.velocity": 210.0,
+    "galaxy.disc.population.log_age": 9.512,
+}
+FREE = {
+    "observation.inclination": {"uniform": ["20 deg", "80 deg"]},
+    "instrument.psf.fwhm": {"uniform": ["0.5 arcsec", "1.5 arcsec"]},
+    "galaxy.disc.mass": {"log_normal": ["1e10 Msun", 0.3]},
+    "galaxy.disc.light.scale_length": {"log_uniform": ["0.3 kpc", "3 kpc"]},
+    "galaxy.disc.rotation.velocity": {"normal": ["210 km/s", "100 km/s"]},
+    "galaxy.disc.population.log_age": {"normal": [9.512, 0.15]},
+}
+START = {"observation.inclination": 42, "galaxy.disc.light.scale_length": 1.0}
+
+
+def configuration():
+    disc = {
+        "name": "disc",
+        "mass": "1.2e10 Msun",
+        "light": {"profile": "exponential", "scale_length": "1 kpc"},
+        "rotation": {"curve": "arctan", "velocity": "180 km/s", "turnover_radius": "0.4 kpc"},
+        "dispersion": "45 km/s",
+        "population": {"log_age": 9.3, "metallicity": 0.02},
+    }
+    return {
+        "galaxy": {"reader": "components", "components": [disc]},
+        "ssp": {"library": "popstar"},
+        "observation": {"redshift": 0.02, "inclination": 45, "position_angle": 120},
+        "instrument": {"name": "muse", "psf": {"kind": "gaussian", "fwhm": 1.0}, "lsf": None},
+        "pipeline": "stellar",
+        "engine": {"method": "basis", "velocity_range": 1000},
+        "devices": {"data": 1},
+        "fit": {"free": FREE, "start": START, "starts": 1},
+    }
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    """Of the cube without noise, its errors those of S/N 30."""
+    place = tmp_path_factory.mktemp("foreign") / "small.fits"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SMALL.items():
+            patch.setattr(foreign_cube, name, value)
+        foreign_cube.write_foreign_cube(place, seed=None)
+    return fit(configuration(), place)
+
+
+@pytest.mark.slow(20)
+def test_the_truth_comes_back_without_bias(result):
+    assert result.converged
+    for name, true in TRUTH.items():
+        assert abs(result.values[name] - true) < 0.3 * result.sigma[name], name
+    assert 0.1 < result.sigma["observation.inclination"] < 1  # deg: so that this says something
+    assert result.sigma["instrument.psf.fwhm"] < 0.05
+
+
+@pytest.mark.slow(20)
+def test_the_error_of_the_quadrature_is_stated(result):
+    (note,) = [own for own in result.notes if "quadrature" in own]
+    assert "errs by 0.0" in note
+    assert "set galaxy.points" not in note
+    assert "sigma and all others by less" in note
+
+
+def test_more_points_are_advised_where_they_matter():
+    numbers = {"disc": 8192}
+    assert "set" not in QuadratureError(0.05, 0.01, {"a": 0.1}, numbers).note
+    assert QuadratureError(0.35, 0.01, {"a": 0.1}, numbers).note.endswith("set galaxy.points: 32768")
+    assert QuadratureError(0.05, 0.01, {"a": 0.1, "b": -2.1}, numbers).note.endswith("set galaxy.points: 65536")
+
+
+def test_a_key_means_the_same_in_every_kind_of_a_section():
+    known = component_declarations()
+    for section, own in SECTIONS.items():
+        for kind in own.registry.builtin:
+            for key, declared in declarations(own.registry.find(kind), f"{section}.").items():
+                assert (declared.unit, declared.mark, declared.form, declared.meaning) == (
+                    known[key].unit,
+                    known[key].mark,
+                    known[key].form,
+                    known[key].meaning,
+                ), (kind, key)
+
+
+UNITS = {
+    "galaxy.disc.mass": "Msun",
+    "galaxy.disc.dispersion": "km/s",
+    "galaxy.disc.rotation.velocity": "km/s",
+    "galaxy.disc.population.log_age": "",
+    "galaxy.a_b.warp.tilt": "deg / kpc",
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_parameters_are_found_by_their_names(name):
+    assert find_parameter(name).unit == UNITS[name]
+
+
+def test_unknown_parameters_are_answered():
+    with pytest.raises(ConfigError, match=r"did you mean 'galaxy\.disc\.rotation\.velocity'"):
+        check_free({"galaxy.disc.rotation.velocty": {"uniform": (1.0, 2.0)}})
+    with pytest.raises(ConfigError, match="expected"):
+        check_free({"galaxy.disc.rotation.velocity": {"uniform": ("1 kpc", "2 kpc")}})
+
+
+@pytest.mark.slow(4)
+def test_gradients_are_those_of_differences():
+    """Emitters are smooth in every parameter: by central differences in 64 bits."""
+    galaxy = ComponentsReader(components=configuration()["galaxy"]["components"]).build()
+    points = galaxy.points((256,))
+
+    def total(galaxy):
+        stars = galaxy.emitters(points).stars
+        return (stars.initial_mass / 1e10) @ (stars.position**2).sum(axis=1) + (stars.velocity**2).mean() / 1e4
+
+    slopes = jax.grad(total)(galaxy)
+    for name in ("light.scale_length", "rotation.velocity", "rotation.turnover_radius"):
+        section, key = name.split(".")
+        value = getattr(getattr(galaxy.components[0], section), key)
+        step = 1e-5 * value
+
+        def moved(by, section=section, key=key):
+            return float(total(eqx.tree_at(lambda g: getattr(getattr(g.components[0], section), key), galaxy, by)))
+
+        found = float(getattr(getattr(slopes.components[0], section), key))
+        assert found == pytest.approx((moved(value + step) - moved(value - step)) / (2 * float(step)), rel=1e-6)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+
+
+HALO = {"curve": "mass_model", "halo_density": "1e7 Msun / kpc3", "halo_radius": "2 kpc", "disc_mass": "1e8 Msun"}
+SEEN = {"metallicity": 0.02, "metallicity_gradient": -0.05}
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"rotation": {"curve": "tanh", "velocity": "200 km/s", "turnover_radius": "0.1 kpc"}},
+        {"rotation": {"curve": "multi_parameter", "velocity": 200, "turnover_radius": 0.5, "beta": 0.1, "gamma": 50}},
+        {"rotation": {"curve": "spline", "radii": [1, 3, 8], "speeds": [100, 180, 200]}},
+        *({"rotation": HALO | {"halo": halo}, "dispersion": "90 km/s"} for halo in ("nfw", "burkert", "isothermal")),
+        {"dispersion": {"profile": "exponential", "central": "80 km/s", "scale_length": "0.1 kpc"}},
+        {"dispersion": {"profile": "from_height"}, "height": {"profile": "sech2", "scale_height": "0.3 kpc"}},
+        {"population": {"history": "log_normal", "log_age": 10.2, "age_scatter": 0.3, **SEEN}},
+        {"population": {"history": "tau", "oldest": 10.1, "tau": "1 Gyr", **SEEN}},
+        {"population": {"history": "delayed_tau", "oldest": 10.1, "tau": "1 Gyr", **SEEN}},
+        {"population": {"history": "continuity", "edges": [6, 8, 9, 10], "log_ratios": [0.1, -0.2], **SEEN}},
+    ],
+    ids=str,
+)
+def test_emitters_and_slopes_are_finite_in_single_precision(sections):
+    """Out to 30 scale lengths, where powers and exponentials leave the range of 32 bits; ages stay those of stars."""
+    (disc,) = configuration()["galaxy"]["components"]
+    galaxy = ComponentsReader(components=[{**disc, **sections}]).build()
+    points = galaxy.points((4096,))
+    galaxy, points = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (galaxy, points))
+
+    def total(galaxy):
+        stars = galaxy.emitters(points).stars
+        own = (stars.position, stars.velocity, stars.random_velocity, stars.log_age, stars.metallicity)
+        return sum(jnp.mean(leaf) for leaf in own) + jnp.mean(stars.initial_mass) / 1e6, stars
+
+    (_, stars), slopes = jax.value_and_grad(total, has_aux=True)(galaxy)
+    for leaf in jax.tree.leaves((stars, slopes)):
+        assert np.isfinite(leaf).all()
+    assert np.asarray(stars.log_age).max() <= 10.3
