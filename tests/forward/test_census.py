@@ -246,7 +246,9 @@ def test_real_galaxies_by_processes(real_data, name):
         {"galaxy": {"path": str(real_data / "galaxies" / name)}}
         | {"observation": {"redshift": 0.03}, "instrument": {"name": "muse", "fov": "2 arcsec"}}
     )
-    whole = census_of(config, resolve(config), [rl.load_galaxy(config).stars])
+    # a galaxy read part by part has no smoothing lengths, which need all of its stars
+    stars = dataclasses.replace(rl.load_galaxy(config).stars, smoothing_length=None)
+    whole = census_of(config, resolve(config), [stars])
 
     def work(team):
         with open_galaxy(config, team=team) as galaxy:

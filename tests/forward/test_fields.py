@@ -257,7 +257,7 @@ def test_a_fit_draws_the_gas_that_is_read(configuration):
         posed(configuration, stellar, "gas_scale_length")
     with pytest.raises(ConfigError, match=r"galaxy.gas_scale_length: expected a galaxy with gas .*n_gas"):
         posed(configuration, DIMMED_BY_GAS, "gas_scale_length", n_gas=0)
-    with pytest.raises(ConfigError, match=r"galaxy.gas_rotation_velocity: .*got null"):
+    with pytest.raises(ConfigError, match=r"galaxy.gas_rotation_velocity, got none: it is null"):
         posed(configuration, DIMMED_BY_GAS, "gas_rotation_velocity")
 
 

@@ -6,7 +6,7 @@ from observing import configuration, galaxy_of
 from small import muse
 
 from rubix_like import Pipeline, make_mesh
-from rubix_like.engine import basis_plan
+from rubix_like.engine import basis_plan, cost
 from rubix_like.engine.spectra.coefficient_map import MatrixMap
 from rubix_like.engine.spectra.term_map import TermMap
 
@@ -32,7 +32,7 @@ def test_reduced_coefficients_keep_the_stated_error(psf, monkeypatch):
         10 ** rng.uniform(-3, -1.5, N),
     )
     whole = pipeline_of(galaxy, "basis", psf)
-    monkeypatch.setattr(basis_plan, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(cost, "_LEAST_REDUCED", 0.0)
     monkeypatch.setattr(basis_plan, "_REDUCED_WORTH", np.inf)
     reduced = pipeline_of(galaxy, "basis", psf)
     maps = [own.tables.paint[0].painter.coefficient_map for own in (whole, reduced)]
