@@ -43,7 +43,7 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     posterior, at = problem.posterior, np.asarray(latent)
     evaluated = evaluate(posterior, at)
     quality = quality_of(problem, evaluated)
-    residue = jax.device_get(_residue(posterior, at, evaluated, quality))
+    residue = _residue(problem, at, evaluated, quality)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     sigma = None if isinstance(approximation, str) else approximation.sigma
@@ -67,12 +67,13 @@ def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Lapla
     return edges_of(problem.posterior, problem.posterior.free, latent, laplace)
 
 
-def _residue(posterior: Posterior, latent: Float[ndarray, " latent"], found: Evaluated, quality: Quality) -> Residue:
+def _residue(problem: Problem, latent: Float[ndarray, " latent"], found: Evaluated, quality: Quality) -> Residue:
     """The sums of the residuals, with derivatives where there is room for them."""
+    posterior, sets = problem.posterior, problem.sets
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
     dtype = light.dtype
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        return measure_misfit_roughly(posterior, latent, light, np.asarray(quality.n_free, dtype))
-    halves = jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
-    return measure_misfit(posterior, latent, light, halves)
+        return measure_misfit_roughly(posterior, latent, light, np.asarray(quality.n_free, dtype), sets)
+    halves = None if sets else jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
+    return measure_misfit(posterior, latent, light, halves, sets)

@@ -122,7 +122,7 @@ def on_grid(
     observed, frame = problem.observed, problem.pipeline.frame
     place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
     meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
-    if "instrument.psf.fwhm" in problem.posterior.free.names:  # the pipeline is planned for the widest of the prior
+    if "instrument.psf.fwhm" in problem.settings.free:  # the pipeline is planned for the widest of the prior
         meta = meta.replace(psf_fwhm=None, psf_fwhm_effective=None)
     mask = frame.mask()
     if of_data:

@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
+from rubix_like.cube.cube import Cube
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
@@ -28,7 +29,7 @@ from rubix_like.inference.checks.discreteness import (
 )
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
-from rubix_like.inference.fit_cubes import cubes_of, with_values
+from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
@@ -37,9 +38,12 @@ from rubix_like.inference.posterior.problem import Given, Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.sets.pose_sets import pose_sets
+from rubix_like.inference.sets.set_views import evaluated_for, views_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -138,13 +142,31 @@ def pose_request(
     check: Callable[[tuple[int, int, int]], None] | None,
 ) -> Problem:
     """The problem of a request, its model planned; `check`: what the shape of the data's cube must pass before."""
+    n_start = models_at_once(device_count(request.model), request.settings.starts)
+    return posed(request, galaxy, progress, n_start, check)
+
+
+def posed(
+    request: Request,
+    galaxy: Given | None,
+    progress: Progress,
+    n_start: int,
+    check: Callable[[tuple[int, int, int]], None] | None = None,
+) -> Problem:
+    """The same, for as many starts at once; of one cube, or of several sets of data."""
+    if request.sets is None or isinstance(request.model, Pipeline):
+        with progress.step("load", "reading the data"):
+            observed = request.read()
+        if check is not None:
+            check(observed.shape)
+        with progress.step("plan", "planning the model") as report:
+            return pose(request.model, observed, request.settings, galaxy, n_start, report)
     with progress.step("load", "reading the data"):
-        observed = request.read()
+        sets = request.read_sets()
     if check is not None:
-        check(observed.shape)
-    with progress.step("plan", "planning the model") as report:
-        n_start = models_at_once(device_count(request.model), request.settings.starts)
-        return pose(request.model, observed, request.settings, galaxy, n_start, report)
+        check(max((own.observed.shape for own in sets), key=np.prod))
+    with progress.step("plan", "planning the models") as report:
+        return pose_sets(request.model, sets, request.settings, galaxy, n_start, report)
 
 
 def find_best(
@@ -247,8 +269,19 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
     evaluated = own.evaluated
-    cubes = cubes_of(problem, evaluated)
-    model, residual = (with_values(own, free, np.asarray(free.flat(best)), sigma) for own in cubes)
+
+    def of_problem(alone: Problem, found: Evaluated) -> Iterator[Cube]:
+        return (with_values(own, free, np.asarray(free.flat(best)), sigma) for own in cubes_of(alone, found))
+
+    sets = {
+        own.name: SetResult(own.kind, *of_problem(alone, evaluated_for(problem, own, evaluated)))
+        for own, alone in views_of(problem)
+    }
+    first = problem.first_cube
+    if first is None:
+        model, residual = of_problem(problem, evaluated)
+    else:
+        model, residual = sets[first.name].model, sets[first.name].residual
     return FitResult(
         free=free,
         values=free.split(np.asarray(free.flat(best))),
@@ -268,6 +301,7 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         config=config.to_yaml(),
         versions=versions(),
         notes=_notes(problem, found, own, edges, grain),
+        sets=sets,
     )
 
 

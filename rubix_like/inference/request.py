@@ -9,6 +9,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.parameters import Declaration
 from rubix_like.config.readers.synthetic import SyntheticReader
+from rubix_like.config.sections.data_sets import DataSetSettings
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
@@ -20,12 +21,18 @@ from rubix_like.inference.posterior.free_parameters import check_free, declared_
 from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.inference.sets.nuisances import check_names
+from rubix_like.inference.sets.read_sets import DataSet, read_sets, split_sets
 from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
 
-Data = str | Path | Cube | ObservedCube
+OneCube = str | Path | Cube | ObservedCube
 """An observed cube, or its file."""
+
+Data = OneCube | Mapping[str, OneCube | Mapping[str, Any]]
+"""An observed cube, or several sets of data by name: each a cube, its file, or a section as in `fit.data`, in which
+`cube`, `image` and `spectrum` may be objects (ObservedCube), too."""
 
 Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
 """Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
@@ -33,17 +40,31 @@ Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """A fit as it was asked for, checked: `model` is what the posterior is made from."""
+    """A fit as it was asked for, checked: `model` is what the posterior is made from; `data`: of several sets those that
+    were given in Python, by name."""
 
     config: RunConfig
     settings: FitSettings
     model: RunConfig | Pipeline
-    data: Data
+    data: OneCube | Mapping[str, Cube | ObservedCube]
+
+    @property
+    def sets(self) -> Mapping[str, DataSetSettings] | None:
+        """The sections of several sets of data; None of one cube."""
+        return self.settings.data if isinstance(self.settings.data, Mapping) else None
+
+    def read_sets(self) -> tuple[DataSet, ...]:
+        """Several sets of data."""
+        if self.sets is None or not isinstance(self.data, Mapping):
+            raise TypeError("expected several sets of data, got one cube")
+        return read_sets(self.sets, self.data)
 
     def read(self) -> ObservedCube:
-        """The data."""
+        """The one cube."""
         if isinstance(self.data, ObservedCube):
             return self.data
+        if isinstance(self.data, Mapping):
+            raise TypeError("expected one cube, got several sets of data")
         return observed_from(self.data) if isinstance(self.data, Cube) else read_observed(self.data, **self.stated)
 
     @property
@@ -55,7 +76,8 @@ class Request:
         """What is read, and must not be replaced: what the settings name, the data, `source` (the configuration, where
         it is a file) and what else is called by its name."""
         given = {"fit.data": self.data, "configuration": source, **others}
-        return (*named_files(self.config), *given_files(given))
+        of_sets = ((f"fit.data.{name}", file) for name, own in (self.sets or {}).items() for file in own.files)
+        return (*named_files(self.config), *of_sets, *given_files(given))
 
     def check(self) -> None:
         """Raise ConfigError where the settings speak of a file and the data are none."""
@@ -85,7 +107,11 @@ def read_request(
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
         given["fit.output"] = Path(output)
-    if data is not None:
+    objects: Mapping[str, Cube | ObservedCube] = {}
+    if isinstance(data, Mapping):
+        sections, objects = split_sets(data)
+        given["fit.data"] = sections
+    elif data is not None:
         given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
     source = config_or_pipeline
     if isinstance(source, Pipeline):
@@ -96,8 +122,17 @@ def read_request(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
+    if isinstance(config.fit.data, Mapping):
+        check_names(config.fit.free, config.fit.data)
     check_free(config.fit.free, _declared(config, galaxy))
     chosen = config.fit.data if data is None else data
+    if isinstance(config.fit.data, Mapping):
+        chosen = objects
+        if isinstance(config_or_pipeline, Pipeline):
+            raise ConfigError(
+                "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of "
+                "which a pipeline of each set is made"
+            )
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
     make_optimiser(config.fit.optimiser, 1, 1)

@@ -16,6 +16,8 @@ for them would take longer.
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +27,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.linalg import solve_triangular
 
+from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     information_of_location,
@@ -55,6 +58,9 @@ HALVES: tuple[tuple[str, str], ...] = (
 
 Splits in which neighbours are on different sides (a checkerboard, every second bin) are not among them: there both
 halves see the same error of a model."""
+
+_TWO = 2
+"""Sets of data that are compared with each other; of more each with all others."""
 
 Voxels = Float[ndarray, "y x wave"]
 Vectors = Float[ndarray, "vector y x wave"]
@@ -90,7 +96,8 @@ class Half(NamedTuple):
 
 class Residue(NamedTuple):
     """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign;
-    `information`: that of all data on the latents, without the prior's."""
+    `information`: that of all data on the latents, without the prior's; `sets`: of several sets of data each alone;
+    `pairs`: names of both halves of each split."""
 
     chi_square: Sums
     neighbours: Sums
@@ -100,6 +107,8 @@ class Residue(NamedTuple):
     whole: Half | None
     halves: Half | None
     information: Float[ndarray, "latent latent"] | None = None
+    sets: Mapping[str, "Residue"] = MappingProxyType({})
+    pairs: tuple[tuple[str, str], ...] = HALVES
 
 
 def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
@@ -146,15 +155,51 @@ class _Linear(NamedTuple):
 
 
 def measure_misfit(
-    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], halves: Halves
+    posterior: Posterior,
+    latent: Latent,
+    light: Float[Array | ndarray, "y x wave"],
+    halves: Halves | None,
+    sets: Sequence[FittedSet] = (),
 ) -> Residue:
-    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma. Not to be traced."""
+    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma; `sets`: several sets of
+    data, which have halves of their own (`halves` is None). Not to be traced."""
     normal = posterior.as_normal(jnp.asarray(latent))
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
     used = np.asarray(posterior.likelihood.inverse_sigma) > 0
     with np.errstate(all="ignore"):
-        return _sums(linear, used, np.asarray(light), Halves(*map(np.asarray, halves)), posterior.free)
+        return _sums(linear, used, np.asarray(light), _splits(np.asarray(light), halves, sets), posterior.free, sets)
+
+
+class _Splits(NamedTuple):
+    """Names of both halves of each split, and the voxels of every half, both of one after the other."""
+
+    pairs: tuple[tuple[str, str], ...]
+    masks: list[Voxels]
+
+
+def _splits(light: Voxels, halves: Halves | None, sets: Sequence[FittedSet]) -> _Splits:
+    """Halves of a cube; of several sets of data, each set and the others, and the halves of each set."""
+    if halves is not None:
+        return _Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in zip(*halves, strict=True)])
+    pairs, masks = list[tuple[str, str]](), list[Voxels]()
+
+    def add(own: FittedSet, part: Voxels, pair: tuple[str, str]) -> None:
+        row = np.zeros(light.size)
+        row[own.place] = part.reshape(-1)
+        masks.extend([row[None, None], 1 - row[None, None]])
+        pairs.append(pair)
+
+    for number, own in enumerate(sets[: len(sets) if len(sets) > _TWO else len(sets) - 1]):
+        other = sets[number + 1].name if len(sets) == _TWO else "all others"
+        add(own, np.ones(own.shape), (own.name, other))
+    for own in sets:
+        image, bins = halves_of(own.unpacked(light))
+        for first, pair in zip(range(0, len(image), 2), HALVES, strict=True):
+            part = image[first][:, :, None] * bins[first]
+            if 0 < part.sum() < part.size:
+                add(own, part, (f"{pair[0]} half of {own.name}", "all else"))
+    return _Splits(tuple(pairs), masks)
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
@@ -188,7 +233,9 @@ def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
     return _Linear(residuals, columns, design, others, with_scale_information(empty, posterior.free, latent, n_voxel))
 
 
-def _sums(linear: _Linear, used: ndarray, light: Voxels, halves: Halves, free: Free) -> Residue:
+def _sums(
+    linear: _Linear, used: ndarray, light: Voxels, splits: _Splits, free: Free, sets: Sequence[FittedSet]
+) -> Residue:
     """The sums of residuals that are linear; `used`: which voxels are fitted."""
     slopes, others = linear.columns.voxels, linear.others
     size = len(slopes)
@@ -203,8 +250,29 @@ def _sums(linear: _Linear, used: ndarray, light: Voxels, halves: Halves, free: F
     fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
     others = others - np.tensordot(_products(fitted, others), fitted, axes=(0, 0))
     sums = _tests(linear.residuals.voxels, used, light, fitted, others, linear.design)
-    own = [_half(linear, spaxels[:, :, None] * bins) for spaxels, bins in zip(*halves, strict=True)]
-    return sums._replace(whole=whole, halves=Half(*map(np.stack, zip(*own, strict=True))), information=information)
+    if sets:
+        sums = _of_sets(sums, linear.residuals.voxels, used, light, fitted, others, sets)
+    own = [_half(linear, mask) for mask in splits.masks]
+    halves = Half(*map(np.stack, zip(*own, strict=True))) if own else None
+    return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs)
+
+
+def _of_sets(
+    sums: Residue,
+    voxels: Voxels,
+    used: ndarray,
+    light: Voxels,
+    fitted: Vectors,
+    others: Others,
+    sets: Sequence[FittedSet],
+) -> Residue:
+    """The sums of all voxels in a row, of which only chi^2 says something, with those of each set on its own axes."""
+    alone = {
+        own.name: _tests(*(own.unpacked(part) for part in (voxels, used, light, fitted, others)), None) for own in sets
+    }
+    nothing = Sums(0.0, 0.0, 0.0, 0.0)
+    none = Sums(*(np.zeros(len(AXES)) for _ in nothing))
+    return sums._replace(sets=alone, neighbours=none, agreeing=np.zeros(len(AXES)), spaxels=nothing, bins=nothing)
 
 
 def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent latent"]:
@@ -222,7 +290,11 @@ def _products(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wa
 
 
 def measure_misfit_roughly(
-    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], n_free: Float[Array | ndarray, ""]
+    posterior: Posterior,
+    latent: Latent,
+    light: Float[Array | ndarray, "y x wave"],
+    n_free: Float[Array | ndarray, ""],
+    sets: Sequence[FittedSet] = (),
 ) -> Residue:
     """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
     number of what is fitted, so that less is found than there is. Not to be traced."""
@@ -230,7 +302,15 @@ def measure_misfit_roughly(
     used, nothing = np.asarray(posterior.likelihood.inverse_sigma) > 0, np.zeros((0, *voxels.shape), voxels.dtype)
     with np.errstate(all="ignore"):
         sums = _tests(voxels, used, np.asarray(light), nothing, nothing, None)
-    highest = np.minimum(np.asarray(n_free), sums.neighbours.size)
+        if sets:
+            sums = _of_sets(sums, voxels, used, np.asarray(light), nothing, nothing, sets)
+    alone = {name: _with_highest(own, np.asarray(n_free)) for name, own in sums.sets.items()}
+    return _with_highest(sums, np.asarray(n_free))._replace(sets=alone)
+
+
+def _with_highest(sums: Residue, n_free: Float[ndarray, ""]) -> Residue:
+    """The sums with the largest correlations that a fit of so many numbers can leave."""
+    highest = np.minimum(n_free, sums.neighbours.size)
     return sums._replace(neighbours=sums.neighbours._replace(mean=highest))
 
 

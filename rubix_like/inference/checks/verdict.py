@@ -2,15 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.inference.checks.misfit import Residue
-from rubix_like.inference.checks.residual_tests import furthest, moves_of, probabilities, together, too_small
+from rubix_like.inference.checks.residual_tests import (
+    furthest,
+    moves_of,
+    probabilities,
+    tests_of_set,
+    together,
+    too_small,
+)
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.runtime.words import listed
 
 SIGNIFICANT: float = 1e-3
 """Probability of the residuals, if the model is true, below which there is a misfit."""
@@ -19,6 +28,31 @@ LARGE: float = 1.1
 """chi^2 per degree of freedom above which a misfit matters."""
 
 _LEAST_SHOWN = 1e-99
+
+
+@dataclass(frozen=True)
+class SetVerdict:
+    """Whether the best model of several sets of data describes one of them.
+
+    `chi_square` of its `n_voxel` voxels, in units of the errors times the fitted noise scale; `expected` of a model that
+    is true; `p`: the lowest probability of its tests, times their number; `worst`: the name of that test.
+    """
+
+    chi_square: float = field(metadata=described_as("chi^2 of its voxels"))
+    n_voxel: int = field(metadata=described_as("voxels that were fitted"))
+    expected: float = field(metadata=described_as("chi^2 that is expected if the model is true"))
+    p: float = field(metadata=described_as("probability of its residuals if the model is true"))
+    worst: str = field(metadata=described_as("the test with the lowest probability"))
+
+    @property
+    def reduced(self) -> float:
+        """chi^2 over what is expected; NaN where nothing is."""
+        return self.chi_square / self.expected if self.expected > 0 else float("nan")
+
+    @property
+    def misfit(self) -> bool:
+        """Whether its residuals are not those of a model that is true."""
+        return self.p < SIGNIFICANT
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +69,7 @@ class Verdict:
     | moved | (latent,) | how far each number moves at most when half of the data are left out, in its standard |
     | | | deviations; 0 where noise alone would explain it |
     | trouble | | why the values are not those of a maximum of the posterior; empty if nothing is known against it |
+    | sets | by name | of several sets of data, whether the model describes each of them |
     """
 
     p: float = field(metadata=described_as("probability of the residuals if the model is true"))
@@ -50,6 +85,7 @@ class Verdict:
     trouble: str = field(
         default="", metadata=described_as("why the values are no maximum; empty where nothing is known")
     )
+    sets: Mapping[str, SetVerdict] = MappingProxyType({})
 
     @property
     def judged(self) -> bool:
@@ -89,7 +125,7 @@ class Verdict:
             return f"no misfit is found ({numbers}), but chi^2 is too low: the errors of the data are too large"
         if not self.misfit:
             return f"the model describes the data: no misfit found ({numbers})"
-        worst = min(self.tests, key=lambda name: (self.tests[name], name != "chi^2"))
+        worst = min(self.tests, key=lambda name: (self.tests[name], not name.startswith("chi^2 of"), name != "chi^2"))
         numbers = f"{numbers} by {worst}"
         if not self.matters:
             return (
@@ -97,9 +133,18 @@ class Verdict:
                 f"by more than its sigma when half of the data are left out"
             )
         return (
-            f"the model does not describe the data ({numbers}); uncertainties of {int(self.doubtful.sum())} of "
+            f"the model does not describe {self._disagreeing} ({numbers}); uncertainties of {int(self.doubtful.sum())} of "
             f"{len(self.moved)} values are too small"
         )
+
+
+    @property
+    def _disagreeing(self) -> str:
+        """Which data the model does not describe."""
+        found = [name for name, own in self.sets.items() if own.misfit]
+        if not self.sets or len(found) == len(self.sets) > 1:
+            return "the data" if not self.sets else f"any of the data sets ({listed(found)})"
+        return f"the data '{listed(found)}'" if found else f"the data sets {listed(list(self.sets))} together"
 
 
 def verdict_on(
@@ -124,6 +169,20 @@ def verdict_on(
         scale_free=free_scale is not None,
         moved=np.zeros(len(latent)) if moves is None or sigma is None else furthest(moves, sigma),
         trouble=trouble,
+        sets={name: _on_set(residue, own, free_scale) for name, own in residue.sets.items()},
+    )
+
+
+def _on_set(residue: Residue, own: Residue, free_scale: int | Sequence[int] | None) -> SetVerdict:
+    """The verdict on one of several sets of data."""
+    tests = tests_of_set(residue, own, free_scale)
+    known = {name: p for name, p in tests.items() if np.isfinite(p)}
+    return SetVerdict(
+        chi_square=float(own.chi_square.value),
+        n_voxel=int(own.chi_square.size),
+        expected=float(own.chi_square.mean),
+        p=together(tests),
+        worst=min(known, key=lambda name: known[name], default=""),
     )
 
 

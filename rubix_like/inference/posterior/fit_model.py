@@ -1,8 +1,9 @@
 """The model of a fit: from the values of free parameters to the flux of a cube, without noise."""
 
+import dataclasses
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +22,7 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, with_
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
-from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Values
+from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, OF_DATA, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 from rubix_like.runtime.mesh.placement import as_dtype
@@ -134,11 +135,53 @@ class HeldSource(AbstractParticleSource):
         return self.galaxy(values)
 
 
-class Forward(eqx.Module):
-    """The compiled part of a pipeline with its particles; a pytree, to be passed to jitted functions as an argument.
+class AbstractForward(eqx.Module):
+    """The model of a fit: of one cube, or of several sets of data; a pytree, to be passed to jitted functions.
 
-    `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share.
+    `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share. Tables,
+    parameters, plan and layout are those of the one cube, or of the first one.
     """
+
+    tables: eqx.AbstractVar[Tables]
+    parameters: eqx.AbstractVar[Parameters]
+    source: eqx.AbstractVar[AbstractParticleSource]
+    plan: eqx.AbstractVar[Plan]
+    layout: eqx.AbstractVar[DeviceLayout]
+    on_device: eqx.AbstractVar[bool]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave) of the flux of `observed`."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> tuple[Any, Any]:
+        """Everything static, and every array but those of the particles: what makes two models the same."""
+
+    @abstractmethod
+    def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
+        """The flux for these values, with the counters of the particles; pure, traceable, differentiable."""
+
+    @abstractmethod
+    def at(self, values: Values) -> tuple[Galaxy, Parameters]:
+        """Particles and parameters for these values."""
+
+    @abstractmethod
+    def parameters_of(self, values: Values) -> Parameters:
+        """The parameters for values on the host, host arrays; not to be traced."""
+
+    @abstractmethod
+    def particles_of(self, values: Values) -> Galaxy:
+        """The particles for values on the host, host arrays; not to be traced."""
+
+    @abstractmethod
+    def laid_out(self, layouts: Sequence[tuple[Tables, DeviceLayout]]) -> "AbstractForward":
+        """The model with the tables of each of its pipelines on another mesh."""
+
+
+class Forward(AbstractForward):
+    """The compiled part of a pipeline with its particles."""
 
     tables: Tables
     parameters: Parameters
@@ -146,6 +189,21 @@ class Forward(eqx.Module):
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave) of the cube."""
+        return *self.tables.footprint.shape, self.plan.n_wave
+
+    @property
+    def planned(self) -> tuple[Any, Any]:
+        """The plan, and tables with parameters."""
+        return self.plan, (self.tables, self.parameters)
+
+    def laid_out(self, layouts: Sequence[tuple[Tables, DeviceLayout]]) -> "Forward":
+        """The model with the tables of its pipeline on another mesh."""
+        (tables, layout), *_ = layouts
+        return dataclasses.replace(self, tables=tables, layout=layout)
 
     def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
         """The cube for these values, with the counters of the particles; pure, traceable, differentiable.
@@ -195,7 +253,7 @@ def _particles_at(forward: Forward, values: Values) -> Galaxy:
 
 def _of_run(values: Values) -> dict[str, Any]:
     """Those that are parameters of the run, by name."""
-    others = (GALAXY, STARS, LIKELIHOOD)
+    others = (GALAXY, STARS, LIKELIHOOD, OF_DATA)
     return {own: value for own, value in values.items() if own != NOISE_SCALE and not own.startswith(others)}
 
 

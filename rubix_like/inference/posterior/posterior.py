@@ -12,7 +12,7 @@ from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, Weighted, information_of_location
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS, Forward
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, AbstractForward
 from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Residuals
 
@@ -20,7 +20,7 @@ from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Re
 class Posterior(eqx.Module):
     """Model, free parameters and likelihood of one fit; a pytree, to be passed to jitted functions as an argument."""
 
-    forward: Forward
+    forward: AbstractForward
     free: Free
     likelihood: Likelihood
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from rubix_like.inference.posterior.fit_model import Forward
+from rubix_like.inference.posterior.fit_model import AbstractForward
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
@@ -41,15 +41,14 @@ class Tangent(eqx.Module):
     slopes: Float[Array, "*start latent y x wave"]
 
 
-def models(forward: Forward, free: Free, latent: Group) -> Modelled:
+def models(forward: AbstractForward, free: Free, latent: Group) -> Modelled:
     """The model of every start; not to be traced."""
-    shape = (*forward.tables.footprint.shape, forward.plan.n_wave)
-    if 8.0 * free.n_latent * np.prod(shape) > _ROOM:
+    if 8.0 * free.n_latent * np.prod(forward.shape) > _ROOM:
         return flux_alone(forward, free, latent)
     return linearised(forward, free, latent, np.int32(0))[0]
 
 
-def tangents(forward: Forward, free: Free, latent: Group) -> Tangent:
+def tangents(forward: AbstractForward, free: Free, latent: Group) -> Tangent:
     """The tangent of the model of every start; not to be traced."""
     modelled, slopes = linearised(forward, free, latent, np.int32(free.n_latent))
     return Tangent(modelled.flux, slopes)
@@ -73,7 +72,7 @@ def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
 
 @jax.jit
 def linearised(
-    forward: Forward, free: Free, latent: Group, n_slope: Int[Array | np.integer, ""]
+    forward: AbstractForward, free: Free, latent: Group, n_slope: Int[Array | np.integer, ""]
 ) -> tuple[Modelled, Float[Array, "start latent y x wave"]]:
     """The model of every start and its first `n_slope` slopes, the others 0; one slope after the other, which takes
     less time and memory. Without slopes it takes no longer than the model alone."""
@@ -81,7 +80,7 @@ def linearised(
 
 
 @jax.jit
-def flux_alone(forward: Forward, free: Free, latent: Group) -> Modelled:
+def flux_alone(forward: AbstractForward, free: Free, latent: Group) -> Modelled:
     """The model of every start."""
     return over_starts(_model, (forward, free), latent)
 
@@ -96,13 +95,13 @@ def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
     return tangents(posterior.forward, posterior.free, group_of(posterior, latent))
 
 
-def _model(own: tuple[Forward, Free], latent: Latent) -> Modelled:
+def _model(own: tuple[AbstractForward, Free], latent: Latent) -> Modelled:
     forward, free = own
     observed = forward.observed(free.values(latent))
     return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters)
 
 
-def _linearised(own: tuple[Forward, Free, Array], latent: Latent) -> tuple[Modelled, Float[Array, "latent y x wave"]]:
+def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tuple[Modelled, Float[Array, "latent y x wave"]]:
     forward, free, n_slope = own
     flux, along, counters = jax.linearize(lambda at: tuple(_model((forward, free), at)), latent, has_aux=True)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rubix_like.inference.checks.optima import Optimum, other_optima
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
@@ -66,6 +68,8 @@ class FitResult:
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
     | notes | | sentences: what was left out, what the data do not say |
+    | sets | by name | of several sets of data the model and the residuals of each (`SetResult`); `model` and `residual` |
+    | | | are then those of the first cube. chi^2 of each: `verdict.sets` |
     """
 
     free: Free
@@ -86,6 +90,7 @@ class FitResult:
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
     discreteness: Discreteness | None = None
+    sets: Mapping[str, SetResult] = MappingProxyType({})
 
     @property
     def labels(self) -> tuple[str, ...]:

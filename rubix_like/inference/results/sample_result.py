@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import Arrays
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.runtime.places import found_at
@@ -61,6 +63,8 @@ class SampleResult:
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
     | notes | | sentences: what should be known before the draws are used |
+    | sets | by name | of several sets of data the cubes of each (`SetResult`); `model`, `predictive` and `residual` are |
+    | | | then those of the first cube |
     """
 
     free: Free
@@ -82,6 +86,7 @@ class SampleResult:
     config: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
+    sets: Mapping[str, SetResult] = MappingProxyType({})
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def choose_starts(
     count = settings.starts - len(first)
     total = count * settings.candidates
     drawn = np.asarray(free.draw(settings.seed, total))
-    if count and problem is not None and settings.starts_from == "cube" and SHOWN & set(free.names):
+    if count and problem is not None and _is_looked_at(problem) and SHOWN & set(free.names):
         drawn = _guessed(posterior, problem, mesh, total)
     if isinstance(posterior, Posterior):
         drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
@@ -78,11 +78,18 @@ def choose_starts(
     return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
 
 
+def _is_looked_at(problem: Problem) -> bool:
+    """Whether guesses go by what a cube shows."""
+    first = problem.first_cube
+    return problem.settings.starts_from == "cube" and (first is None or first.kind == "cube")
+
+
 def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
     """Latents near what the cube shows."""
     free, frame, forward = problem.posterior.free, problem.pipeline.frame, problem.posterior.forward
     likelihood, observation = problem.posterior.likelihood, forward.parameters.observation
-    flux, inverse_sigma = (np.asarray(own, np.float64) for own in (likelihood.flux, likelihood.inverse_sigma))
+    rows = (likelihood.flux, likelihood.inverse_sigma)
+    flux, inverse_sigma = (np.asarray(problem.shown(own), np.float64) for own in rows)
     turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
     sketch = sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
     around = _surroundings(posterior, problem, mesh, sketch)
@@ -98,7 +105,10 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
         seeing = psf.fwhm
     width = 0.0 if seeing is None else float(np.mean(np.asarray(seeing)))
     reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
-    shift = shift_of(sketch, reference.spectrum[0], problem.pipeline.frame.bins.wavelength)
+    spectrum = reference.spectrum[0]
+    if problem.sets:
+        spectrum = problem.shown(spectrum[None, None]).sum(axis=(0, 1))
+    shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
     own = free.value(VELOCITY_OFFSET, middle)
     systemic = float(parameters.observation.velocity_offset if own is None else own) + shift
     return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic)

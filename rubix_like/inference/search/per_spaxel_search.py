@@ -21,7 +21,7 @@ from numpy import ndarray
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.model import scene_before_fields
-from rubix_like.inference.posterior.fit_model import STARS, HeldSource
+from rubix_like.inference.posterior.fit_model import STARS, Forward, HeldSource
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.start_groups import over_starts
@@ -123,7 +123,7 @@ def evolve(
 def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
     """Where the stars are for these latents; None where no parameter of stars is free."""
     free, forward = posterior.free, posterior.forward
-    if not (isinstance(forward.source, HeldSource) and free.has(STARS)):
+    if not (isinstance(forward, Forward) and isinstance(forward.source, HeldSource) and free.has(STARS)):
         return None
     spaxel = _spaxels(posterior, latent)
     owners = [
