@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -85,7 +84,7 @@ class Verdict:
     trouble: str = field(
         default="", metadata=described_as("why the values are no maximum; empty where nothing is known")
     )
-    sets: Mapping[str, SetVerdict] = MappingProxyType({})
+    sets: Mapping[str, SetVerdict] = field(default_factory=dict)
 
     @property
     def judged(self) -> bool:

@@ -1,9 +1,8 @@
 """What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,7 @@ class FitResult:
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
     discreteness: Discreteness | None = None
-    sets: Mapping[str, SetResult] = MappingProxyType({})
+    sets: Mapping[str, SetResult] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
 """What sampling ends with: the draws and what they are worth, the model's mean and spread, what it predicts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ class SampleResult:
     config: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
-    sets: Mapping[str, SetResult] = MappingProxyType({})
+    sets: Mapping[str, SetResult] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
