@@ -156,7 +156,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     """A fingerprint of everything that the numbers of a fit depend on."""
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
-    mesh, (plan, model) = forward.layout.mesh, forward.planned
+    mesh, (plan, model) = forward.main.layout.mesh, forward.planned
     search = settings.model_dump(include={"optimiser", "starts", "candidates", "starts_from", "generations", "seed"})
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {

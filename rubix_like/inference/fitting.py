@@ -30,19 +30,19 @@ from rubix_like.inference.checks.discreteness import (
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
 from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
+from rubix_like.inference.posing import posed
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
-from rubix_like.inference.posterior.problem import Given, Problem, pose
+from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
-from rubix_like.inference.results.set_result import SetResult
+from rubix_like.inference.results.set_result import SetResult, cubes_of_sets, places_of_sets
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.inference.sets.pose_sets import pose_sets
 from rubix_like.inference.sets.set_views import evaluated_for, views_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
@@ -107,9 +107,10 @@ def fit(
         with programs_kept():
             return _fit(request, galaxy, progress, None, resume=False)
     files = FitFiles.beside(request.settings.output)
-    check_separate(dataclasses.astuple(files), request.files(config_or_pipeline), "fit.output")
+    others = places_of_sets(request.sets, (files.model, files.residual))
+    check_separate((*dataclasses.astuple(files), *others), request.files(config_or_pipeline), "fit.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files)), programs_kept():
+    with claimed(files.result, *dataclasses.astuple(files), *others), programs_kept():
         return _fit(request, galaxy, progress, files, resume=resume)
 
 
@@ -131,6 +132,7 @@ def _fit(
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.residual: result.residual}
+            cubes |= cubes_of_sets(result.sets, {"model": files.model, "residual": files.residual})
             write_in_order(result, files.result, cubes, (files.checkpoint, files.second_checkpoint))
     return result
 
@@ -144,29 +146,6 @@ def pose_request(
     """The problem of a request, its model planned; `check`: what the shape of the data's cube must pass before."""
     n_start = models_at_once(device_count(request.model), request.settings.starts)
     return posed(request, galaxy, progress, n_start, check)
-
-
-def posed(
-    request: Request,
-    galaxy: Given | None,
-    progress: Progress,
-    n_start: int,
-    check: Callable[[tuple[int, int, int]], None] | None = None,
-) -> Problem:
-    """The same, for as many starts at once; of one cube, or of several sets of data."""
-    if request.sets is None or isinstance(request.model, Pipeline):
-        with progress.step("load", "reading the data"):
-            observed = request.read()
-        if check is not None:
-            check(observed.shape)
-        with progress.step("plan", "planning the model") as report:
-            return pose(request.model, observed, request.settings, galaxy, n_start, report)
-    with progress.step("load", "reading the data"):
-        sets = request.read_sets()
-    if check is not None:
-        check(max((own.observed.shape for own in sets), key=np.prod))
-    with progress.step("plan", "planning the models") as report:
-        return pose_sets(request.model, sets, request.settings, galaxy, n_start, report)
 
 
 def find_best(

@@ -40,8 +40,8 @@ Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """A fit as it was asked for, checked: `model` is what the posterior is made from; `data`: of several sets those that
-    were given in Python, by name."""
+    """A fit as it was asked for, checked: `model` is what the posterior is made from; `data`: of several sets those
+    that were given in Python, by name."""
 
     config: RunConfig
     settings: FitSettings
@@ -107,32 +107,27 @@ def read_request(
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
         given["fit.output"] = Path(output)
-    objects: Mapping[str, Cube | ObservedCube] = {}
-    if isinstance(data, Mapping):
-        sections, objects = split_sets(data)
-        given["fit.data"] = sections
-    elif data is not None:
-        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
     source = config_or_pipeline
     if isinstance(source, Pipeline):
         source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
+    objects: Mapping[str, Cube | ObservedCube] = {}
+    if isinstance(data, Mapping):
+        sections, objects = split_sets(data)
+        given["fit.data"] = _joined(load_config(source).fit, sections)
+    elif data is not None:
+        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
     config = load_config(source, overrides=given)
     if config.fit is None or not config.fit.free:
         raise ConfigError(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
-    if isinstance(config.fit.data, Mapping):
-        check_names(config.fit.free, config.fit.data)
+    own = config.fit.data
+    if isinstance(own, Mapping):
+        check_names(config.fit.free, own)
+        _check_no_pipeline(config_or_pipeline)
     check_free(config.fit.free, _declared(config, galaxy))
-    chosen = config.fit.data if data is None else data
-    if isinstance(config.fit.data, Mapping):
-        chosen = objects
-        if isinstance(config_or_pipeline, Pipeline):
-            raise ConfigError(
-                "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of "
-                "which a pipeline of each set is made"
-            )
+    chosen = objects if isinstance(own, Mapping) else own if data is None or isinstance(data, Mapping) else data
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
     make_optimiser(config.fit.optimiser, 1, 1)
@@ -141,6 +136,23 @@ def read_request(
     request = Request(config, config.fit, model, chosen)
     request.check()
     return request
+
+
+def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Data sets given in Python, with what the configuration says of them, and those that it alone has."""
+    known = settings.data if settings is not None and isinstance(settings.data, Mapping) else {}
+    files = {"cube", "image", "spectrum"}
+    found = {name: own.model_dump(exclude=files if name in sections else set()) for name, own in known.items()}
+    return found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
+
+
+def _check_no_pipeline(config_or_pipeline: ConfigSource | Pipeline) -> None:
+    """Raise ConfigError for a pipeline."""
+    if isinstance(config_or_pipeline, Pipeline):
+        raise ConfigError(
+            "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of which "
+            "a pipeline of each set is made"
+        )
 
 
 def _declared(config: RunConfig, galaxy: Any) -> Mapping[str, Declaration]:

@@ -17,6 +17,7 @@ from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.sample_result import SampleResult, flat_values
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, predict
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
@@ -41,6 +42,8 @@ def make_sample_result(
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
     model, predictive, residual = _with_values(predicted, free, values)
+    kinds = {own.name: own.kind for own in problem.sets}
+    sets = {name: _set_result(kinds[name], own, free, values) for name, own in predicted.sets.items()}
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=free,
@@ -62,7 +65,14 @@ def make_sample_result(
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
+        sets=sets,
     )
+
+
+def _set_result(kind: str, predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> SetResult:
+    """One of several sets of data."""
+    model, predictive, residual = _with_values(predicted, free, values)
+    return SetResult(kind, model, residual, predictive)
 
 
 def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> Iterator[Cube]:

@@ -47,6 +47,7 @@ from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
 from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.set_result import cubes_of_sets, places_of_sets
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
 from rubix_like.runtime.arrays_on_disk import key_of
@@ -132,9 +133,10 @@ def sample(
             return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
     read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
-    check_separate(dataclasses.astuple(files), read, "fit.sampling.output")
+    others = places_of_sets(request.sets, (files.model, files.predictive))
+    check_separate((*dataclasses.astuple(files), *others), read, "fit.sampling.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files)), programs_kept():
+    with claimed(files.result, *dataclasses.astuple(files), *others), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
 
 
@@ -172,6 +174,7 @@ def _sample(
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.predictive: result.predictive}
+            cubes |= cubes_of_sets(result.sets, {"model": files.model, "predictive": files.predictive})
             write_in_order(result, files.result, cubes, (files.first_search, files.second_search, files.checkpoint))
     return result
 

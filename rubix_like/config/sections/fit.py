@@ -24,8 +24,8 @@ from rubix_like.config.sections.data_sets import (
     PolynomialSettings,
     Window,
     Windows,
-    check_names,
     as_lists,
+    check_names,
     check_windows,
     one_prior,
 )

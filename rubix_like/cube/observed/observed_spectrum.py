@@ -9,7 +9,7 @@ from astropy.table import Table
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.cube.bins import SAME_BINS, Medium, WavelengthBins
+from rubix_like.cube.bins import SAME_BINS, Medium, Sampling, WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
 from rubix_like.cube.observed.observed_cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels
@@ -69,7 +69,7 @@ def _table(path: Path) -> Any:
     try:
         fits = path.name.lower().endswith((".fits", ".fit", ".fits.gz"))
         table = Table.read(path, format="fits" if fits else None if path.suffix == ".ecsv" else "ascii")
-    except (UNREADABLE, units.UnitsError) as error:
+    except (*UNREADABLE, units.UnitsError) as error:
         raise ValueError(f"{path}: expected a table with a spectrum, got none ({reason_of(error)})") from error
     for name in list(table.colnames):
         if name != name.lower():
@@ -104,8 +104,9 @@ def _bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) -> Wa
     """The even bins with these centres."""
     if len(wavelength) > 1 and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all() and wavelength[0] > 0:
         ends, count = wavelength[[0, -1]], len(wavelength)
-        for sampling, first_last in (("linear", ends), ("log", np.log10(ends))):
-            step = float(np.diff(first_last)[0]) / (count - 1)
+        steps = (float(np.diff(own)[0]) / (count - 1) for own in (ends, np.log10(ends)))
+        samplings: tuple[Sampling, ...] = ("linear", "log")
+        for sampling, step in zip(samplings, steps, strict=True):
             found = WavelengthBins(float(wavelength[0]), step, count, sampling, medium)
             if found.offset(wavelength) < 10 * SAME_BINS:
                 return found

@@ -196,7 +196,7 @@ def _splits(light: Voxels, halves: Halves | None, sets: Sequence[FittedSet]) -> 
     for own in sets:
         image, bins = halves_of(own.unpacked(light))
         for first, pair in zip(range(0, len(image), 2), HALVES, strict=True):
-            part = image[first][:, :, None] * bins[first]
+            part = np.asarray(image[first])[:, :, None] * np.asarray(bins[first])
             if 0 < part.sum() < part.size:
                 add(own, part, (f"{pair[0]} half of {own.name}", "all else"))
     return _Splits(tuple(pairs), masks)
@@ -268,7 +268,15 @@ def _of_sets(
 ) -> Residue:
     """The sums of all voxels in a row, of which only chi^2 says something, with those of each set on its own axes."""
     alone = {
-        own.name: _tests(*(own.unpacked(part) for part in (voxels, used, light, fitted, others)), None) for own in sets
+        own.name: _tests(
+            own.unpacked(voxels),
+            own.unpacked(used),
+            own.unpacked(light),
+            own.unpacked(fitted),
+            own.unpacked(others),
+            None,
+        )
+        for own in sets
     }
     nothing = Sums(0.0, 0.0, 0.0, 0.0)
     none = Sums(*(np.zeros(len(AXES)) for _ in nothing))

@@ -48,7 +48,7 @@ def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scal
     return found | _of_halves(residue, latent, free_scale)
 
 
-def tests_of_set(residue: Residue, own: Residue, free_scale: Places = None) -> dict[str, float]:
+def tests_of_set(residue: Residue, own: Residue, free_scale: Places) -> dict[str, float]:
     """The same of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
     whole, alone = residue.chi_square, own.chi_square
     size = 1.0 if float(alone.mean) <= 0 else float(alone.value) / float(alone.mean)

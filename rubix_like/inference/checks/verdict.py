@@ -33,8 +33,8 @@ _LEAST_SHOWN = 1e-99
 class SetVerdict:
     """Whether the best model of several sets of data describes one of them.
 
-    `chi_square` of its `n_voxel` voxels, in units of the errors times the fitted noise scale; `expected` of a model that
-    is true; `p`: the lowest probability of its tests, times their number; `worst`: the name of that test.
+    `chi_square` of its `n_voxel` voxels, in units of the errors times the fitted noise scale; `expected` of a true
+    model; `p`: the lowest probability of its tests, times their number; `worst`: the name of that test.
     """
 
     chi_square: float = field(metadata=described_as("chi^2 of its voxels"))
@@ -132,10 +132,9 @@ class Verdict:
                 f"by more than its sigma when half of the data are left out"
             )
         return (
-            f"the model does not describe {self._disagreeing} ({numbers}); uncertainties of {int(self.doubtful.sum())} of "
-            f"{len(self.moved)} values are too small"
+            f"the model does not describe {self._disagreeing} ({numbers}); uncertainties of "
+            f"{int(self.doubtful.sum())} of {len(self.moved)} values are too small"
         )
-
 
     @property
     def _disagreeing(self) -> str:

@@ -138,16 +138,16 @@ class HeldSource(AbstractParticleSource):
 class AbstractForward(eqx.Module):
     """The model of a fit: of one cube, or of several sets of data; a pytree, to be passed to jitted functions.
 
-    `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share. Tables,
-    parameters, plan and layout are those of the one cube, or of the first one.
+    `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share.
     """
 
-    tables: eqx.AbstractVar[Tables]
-    parameters: eqx.AbstractVar[Parameters]
     source: eqx.AbstractVar[AbstractParticleSource]
-    plan: eqx.AbstractVar[Plan]
-    layout: eqx.AbstractVar[DeviceLayout]
     on_device: eqx.AbstractVar[bool]
+
+    @property
+    @abstractmethod
+    def main(self) -> "Forward":
+        """The model of the one cube, or of the first one, whose tables, parameters, plan and layout stand for all."""
 
     @property
     @abstractmethod
@@ -189,6 +189,11 @@ class Forward(AbstractForward):
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
+
+    @property
+    def main(self) -> "Forward":
+        """Itself."""
+        return self
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -101,8 +101,8 @@ Given = Galaxy | SyntheticSource | ComponentsSource | AbstractGalaxyModel
 class Problem:
     """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise).
 
-    `start`: latents at which the first start begins; None: drawn from the prior like the others. `sets`: several sets of
-    data; `observed` and `pipeline` are then those of the first cube.
+    `start`: latents at which the first start begins; None: drawn from the prior like the others. `sets`: several
+    sets of data; `observed` and `pipeline` are then those of the first cube.
     """
 
     posterior: Posterior
@@ -166,7 +166,7 @@ def pose(
     check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
-    forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
+    forward = forward_of(pipeline, source)
     errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=errors)
     of_data = (*observed.notes, *notes_on_errors(errors))
@@ -174,6 +174,18 @@ def pose(
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)
+
+
+def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
+    """The compiled part of a pipeline, with particles."""
+    return Forward(
+        tables=pipeline.tables,
+        parameters=pipeline.parameters,
+        source=source,
+        plan=pipeline.plan,
+        layout=pipeline.layout,
+        on_device=on_device,
+    )
 
 
 def planned(

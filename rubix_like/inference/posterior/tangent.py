@@ -101,7 +101,9 @@ def _model(own: tuple[AbstractForward, Free], latent: Latent) -> Modelled:
     return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters)
 
 
-def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tuple[Modelled, Float[Array, "latent y x wave"]]:
+def _linearised(
+    own: tuple[AbstractForward, Free, Array], latent: Latent
+) -> tuple[Modelled, Float[Array, "latent y x wave"]]:
     forward, free, n_slope = own
     flux, along, counters = jax.linearize(lambda at: tuple(_model((forward, free), at)), latent, has_aux=True)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)

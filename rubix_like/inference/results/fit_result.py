@@ -67,8 +67,8 @@ class FitResult:
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
     | notes | | sentences: what was left out, what the data do not say |
-    | sets | by name | of several sets of data the model and the residuals of each (`SetResult`); `model` and `residual` |
-    | | | are then those of the first cube. chi^2 of each: `verdict.sets` |
+    | sets | by name | of several sets of data the model and the residuals of each (`SetResult`); `model` and |
+    | | | `residual` are then those of the first cube. chi^2 of each: `verdict.sets` |
     """
 
     free: Free

@@ -62,8 +62,8 @@ class SampleResult:
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
     | notes | | sentences: what should be known before the draws are used |
-    | sets | by name | of several sets of data the cubes of each (`SetResult`); `model`, `predictive` and `residual` are |
-    | | | then those of the first cube |
+    | sets | by name | of several sets of data the cubes of each (`SetResult`); `model`, `predictive` and `residual` |
+    | | | are then those of the first cube |
     """
 
     free: Free

@@ -3,7 +3,8 @@
 Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.fit_cubes import noise_variance, on_grid
+from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.posterior.device_rows import Placed, placed
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import ModelError, factor_of
@@ -21,6 +23,7 @@ from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.samplers.moments import Moments, moments_over_samples
+from rubix_like.inference.sets.set_views import view_of
 
 
 class Predicted(NamedTuple):
@@ -35,7 +38,8 @@ class Predicted(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Predictive:
     """The cubes `model`, `predictive` and `residual` of a SampleResult, how the data lie about the second, and how many
-    stars the models of the draws could not treat, on average: too fast, not finite."""
+    stars the models of the draws could not treat, on average: too fast, not finite; `sets`: of several sets of data
+    those of each, the cubes being those of the first cube."""
 
     model: Cube
     predictive: Cube
@@ -43,6 +47,10 @@ class Predictive:
     scatter: Scatter
     n_fast: float
     n_not_finite: float
+    sets: Mapping[str, "Predictive"] = field(default_factory=dict)
+
+
+_WITHIN = ("within_one", "within_two")
 
 
 def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], count: int) -> Predictive:
@@ -51,17 +59,39 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], count
     The variance of `predictive` is that of the model plus the data's times the mean square of the noise scale. That of
     a continuum's coefficients given the draw is not in it. A model error adds its offset and its variance.
     """
-    return predictive_of(problem, moments_of(problem, latent, count))
+    moments = moments_of(problem, latent, count)
+    if problem.first_cube is None:
+        return predictive_of(problem, moments)
+    sets = {own.name: predictive_of_set(problem, own, moments) for own in problem.sets}
+    scatter = _together([own.scatter for own in sets.values()])
+    return replace(sets[problem.first_cube.name], scatter=scatter, sets=sets)
+
+
+def _together(scatters: Sequence[Scatter]) -> Scatter:
+    """How the data of several sets lie about what is predicted."""
+    count = [own.n_voxel for own in scatters]
+    within = (np.average([getattr(own, name) for own in scatters], weights=count) for name in _WITHIN)
+    return Scatter(sum(count), sum(own.chi_square for own in scatters), *map(float, within))
 
 
 def moments_of(problem: Problem, latent: Float[ndarray, "chain draw latent"], count: int) -> Moments:
     """Of what the chosen draws say, on the host; computed on the rows of the problem's mesh."""
     chosen = latent.reshape(-1, latent.shape[2])[evenly(latent.shape[0] * latent.shape[1], count)]
-    return jax.device_get(_moments(problem.posterior, placed(chosen, problem.posterior.forward.layout.mesh)))
+    return jax.device_get(_moments(problem.posterior, placed(chosen, problem.posterior.forward.main.layout.mesh)))
+
+
+def predictive_of_set(problem: Problem, own: FittedSet, moments: Moments) -> Predictive:
+    """The cubes that the moments make of one of several sets of data."""
+
+    def part(found: Predicted) -> Predicted:
+        return found._replace(flux=own.unpacked(found.flux))
+
+    alone = Moments(moments.count, part(moments.mean), part(moments.square))
+    return predictive_of(view_of(problem, own), alone)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:
-    """The cubes that these moments make."""
+    """The cubes that these moments make, of one cube."""
     mean, variance = moments.mean, moments.variance
     scale_square = float(mean.noise_scale**2 + variance.noise_scale)
     model, spread = np.asarray(mean.flux), np.asarray(variance.flux)
@@ -87,7 +117,7 @@ def evenly(total: int, count: int) -> Int[ndarray, " chosen"]:
 
 @jax.jit
 def _moments(posterior: Posterior, latent: Placed) -> Moments:
-    return moments_over_samples(_predicted, posterior.forward.layout.mesh, posterior, latent)
+    return moments_over_samples(_predicted, posterior.forward.main.layout.mesh, posterior, latent)
 
 
 def _predicted(posterior: Posterior, latent: Latent) -> Predicted:

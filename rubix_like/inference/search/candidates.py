@@ -87,7 +87,7 @@ def _is_looked_at(problem: Problem) -> bool:
 def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
     """Latents near what the cube shows."""
     free, frame, forward = problem.posterior.free, problem.pipeline.frame, problem.posterior.forward
-    likelihood, observation = problem.posterior.likelihood, forward.parameters.observation
+    likelihood, observation = problem.posterior.likelihood, forward.main.parameters.observation
     rows = (likelihood.flux, likelihood.inverse_sigma)
     flux, inverse_sigma = (np.asarray(problem.shown(own), np.float64) for own in rows)
     turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
@@ -99,7 +99,7 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
     """By the model at the medians of all priors."""
     free, forward = problem.posterior.free, problem.posterior.forward
-    middle, parameters = np.zeros(free.n_latent), forward.parameters
+    middle, parameters = np.zeros(free.n_latent), forward.main.parameters
     psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
     if seeing is None and psf is not None:
         seeing = psf.fwhm
@@ -111,7 +111,7 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
     own = free.value(VELOCITY_OFFSET, middle)
     systemic = float(parameters.observation.velocity_offset if own is None else own) + shift
-    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic)
+    return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic)
 
 
 def _graded(

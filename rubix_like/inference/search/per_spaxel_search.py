@@ -136,7 +136,7 @@ def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
 @jax.jit
 def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
     """Flat index of the spaxel whose middle is nearest to each star."""
-    forward = posterior.forward
+    forward = posterior.forward.main
     galaxy, parameters = posterior.at(latent)
     scene = scene_before_fields(forward.tables, parameters, "stars", galaxy.stars)
     return SpaxelGrid(forward.tables.footprint, "nearest").weights(scene.position)[0][:, 0]

@@ -59,7 +59,7 @@ class Band:
 
 
 def band_of(given: str, place: str) -> Band:
-    """The band of a table of text (Angstrom in vacuum, response), or of speclite by its name; ConfigError for others."""
+    """The band of a table of text (Angstrom in vacuum, response), or of speclite by its name; else ConfigError."""
     if Path(given).suffix and not given.endswith(".ecsv"):
         table = read_columns(Path(given), place)
         wavelength, response = table[:, 0], table[:, 1] if table.shape[1] > 1 else np.full(len(table), np.nan)
@@ -85,4 +85,4 @@ def _fault(wavelength: ndarray, response: ndarray) -> str | None:
 
 def _fine(wavelength: Float[ndarray, " node"]) -> Float[ndarray, " fine"]:
     """The nodes and many places between them."""
-    return np.unique(np.concatenate([np.linspace(*wavelength[[0, -1]], 20001), wavelength]))
+    return np.unique(np.concatenate([np.linspace(wavelength[0], wavelength[-1], 20001), wavelength]))

@@ -66,14 +66,21 @@ class SetModel(eqx.Module):
 
     def forward(self, source: AbstractParticleSource, on_device: bool = False) -> Forward:
         """The model of its cube."""
-        return Forward(self.tables, self.parameters, source, self.plan, self.layout, on_device)
+        return Forward(
+            tables=self.tables,
+            parameters=self.parameters,
+            source=source,
+            plan=self.plan,
+            layout=self.layout,
+            on_device=on_device,
+        )
 
 
 class JointForward(AbstractForward):
     """The models of all sets, their voxels in one row (1, 1, voxel), one set after the other.
 
     Each set is painted, added up over the devices and finished as a cube alone is: one all-reduce a set. `first`: the
-    number of the set whose tables, parameters and layout stand for all.
+    number of the set that stands for all.
     """
 
     sets: tuple[SetModel, ...]
@@ -82,24 +89,9 @@ class JointForward(AbstractForward):
     on_device: bool = eqx.field(static=True, default=False)
 
     @property
-    def tables(self) -> Tables:
-        """Those of the first cube."""
-        return self.sets[self.first].tables
-
-    @property
-    def parameters(self) -> Parameters:
-        """Those of the first cube."""
-        return self.sets[self.first].parameters
-
-    @property
-    def plan(self) -> Plan:
-        """That of the first cube."""
-        return self.sets[self.first].plan
-
-    @property
-    def layout(self) -> DeviceLayout:
-        """That of the first cube."""
-        return self.sets[self.first].layout
+    def main(self) -> Forward:
+        """The model of the first cube."""
+        return self.sets[self.first].forward(self.source, self.on_device)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -132,16 +124,12 @@ class JointForward(AbstractForward):
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """The particles, and the parameters of the first cube."""
-        return self._first.at(self.sets[self.first].values(values))
+        return self.main.at(self.sets[self.first].values(values))
 
     def parameters_of(self, values: Values) -> Parameters:
         """The parameters of the first cube for values on the host; not to be traced."""
-        return self._first.parameters_of(self.sets[self.first].values(values))
+        return self.main.parameters_of(self.sets[self.first].values(values))
 
     def particles_of(self, values: Values) -> Galaxy:
         """The particles for values on the host; not to be traced."""
-        return self._first.particles_of(self.sets[self.first].values(values))
-
-    @property
-    def _first(self) -> Forward:
-        return self.sets[self.first].forward(self.source)
+        return self.main.particles_of(self.sets[self.first].values(values))

@@ -109,7 +109,7 @@ def polynomial_of(settings: DataSetSettings, observed: ObservedCube) -> Float[nd
 
 
 def sky_of(name: str, settings: DataSetSettings, observed: ObservedCube) -> Float[ndarray, "template wave"] | None:
-    """Templates of what the sky's subtraction has left, on a set's bins; ConfigError for a table that cannot be used."""
+    """Templates of what the sky's subtraction has left, on a set's bins; ConfigError for a table that is none."""
     own = settings.nuisance.sky
     if own is None:
         return None

@@ -63,7 +63,15 @@ from rubix_like.inference.sets.nuisances import (
     sky_of,
 )
 from rubix_like.inference.sets.read_sets import DataSet
-from rubix_like.inference.sets.set_grids import SetGrid, config_of, displacement_of, frame_of, grid_of, on_grid, within_ends
+from rubix_like.inference.sets.set_grids import (
+    SetGrid,
+    config_of,
+    displacement_of,
+    frame_of,
+    grid_of,
+    on_grid,
+    within_ends,
+)
 from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.physics.gaussian import reach_of
 from rubix_like.readers.components_reader import point_numbers
@@ -115,37 +123,53 @@ def pose_sets(
     first = next((number for number, own in enumerate(data) if own.kind == "cube"), 0)
     sets = _prepare(config, data, settings, first)
     of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
-    made = _particles(sets, settings, galaxy, report)
-    plans = []
-    for own in sets:
-        try:
-            plans.append(planned(own.config, own.settings, galaxy, of_errors, report, made))
-        except ConfigError as error:
-            raise ConfigError(f"fit.data.{own.name}: {error}") from error
-    pipelines = [without_noise(own[0]) for own in plans]
+    made = _particles(sets, galaxy, report)
+    pipelines, of_ages = _planned(sets, galaxy, of_errors, made, report)
     source = without_unread_gas(made[0], pipelines[first], settings)
-    nuisances = {name: sky_of(name, own.data.settings, own.observed) for name, own in zip(sections, sets, strict=True)}
+    skies = [sky_of(own.name, own.data.settings, own.observed) for own in sets]
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
-    for own, pipeline in zip(sets, pipelines, strict=True):
-        trees |= _checked_leaves(own, pipeline, leaves_of(own.name, own.data.settings, pipeline.parameters, nuisances[own.name]))
+    for own, pipeline, sky in zip(sets, pipelines, skies, strict=True):
+        trees |= _checked_leaves(own, pipeline, sky)
     joint = _with_nuisances(settings, sections)
-    deposit = "nearest" if any(own.plan.deposit == "nearest" for own in pipelines) else pipelines[first].plan.deposit
-    declared = model_declarations(source) | declared_nuisances(sections)
-    free = read_free(joint, trees, deposit, declared)
+    free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
     pipelines = [for_samples(own, n_sample) for own in pipelines]
     frames = [frame_of(own.frame, one.data, one.grid.cube) for own, one in zip(pipelines, sets, strict=True)]
     likelihoods = [_likelihood(*own, free) for own in zip(sets, pipelines, frames, strict=True)]
     likelihood = _joint_likelihood(sets, likelihoods, of_errors[LIKELIHOOD])
-    models = [_model(own, pipeline, nuisances[own.name]) for own, pipeline in zip(sets, pipelines, strict=True)]
-    forward = JointForward(tuple(models), source, first)
+    forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
     fitted = _fitted_sets(sets, pipelines, frames)
-    notes = _notes(sets, fitted, first, (*plans[first][2], *draw_notes(source), *library_notes_of(free, pipelines[first])))
-    notes = (*notes, *notes_on_errors(of_errors[LIKELIHOOD]))
+    shared = (*notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
+    notes = _notes(sets, fitted, first, (*shared, *library_notes_of(free, pipelines[first])))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipelines[first].mesh)
     return Problem(posterior, sets[first].observed, pipelines[first], joint, notes, start, fitted)
+
+
+def _planned(
+    sets: Sequence[_Prepared],
+    galaxy: Given | None,
+    of_errors: Mapping[str, Any],
+    made: tuple[AbstractParticleSource, GalaxyInfo | None],
+    report: Report,
+) -> tuple[list[Pipeline], list[tuple[str, ...]]]:
+    """The pipeline of each set, without noise, and notes on ages."""
+    pipelines, notes = [], []
+    for own in sets:
+        try:
+            pipeline, _, of_ages = planned(own.config, own.settings, galaxy, of_errors, report, made)
+        except ConfigError as error:
+            raise ConfigError(f"fit.data.{own.name}: {error}") from error
+        pipelines.append(without_noise(pipeline))
+        notes.append(of_ages)
+    return pipelines, notes
+
+
+def _deposit(pipelines: Sequence[Pipeline]) -> str:
+    """The deposit that gives the least gradients."""
+    deposits = [own.plan.deposit for own in pipelines]
+    return "nearest" if "nearest" in deposits else deposits[0]
 
 
 def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, first: int) -> list[_Prepared]:
@@ -160,11 +184,13 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
         scale = _lsf_range(own)
         run = config_of(config, own, 1.0 if scale is None else scale[0])
         grid = grid_of(own)
-        displacement = np.zeros(2) if own is cut[first][0] else displacement_of(config, grid.cube, cut[first][0].observed)
+        displacement = (
+            np.zeros(2) if own is cut[first][0] else displacement_of(config, grid.cube, cut[first][0].observed)
+        )
         if scale is not None and run.instrument.lsf is None:
             raise ConfigError(
-                f"fit.data.{own.name}.nuisance.lsf_scale: expected an instrument with an lsf, got null; leave it out, or "
-                f"give fit.data.{own.name}.instrument.lsf"
+                f"fit.data.{own.name}.nuisance.lsf_scale: expected an instrument with an lsf, got null; leave it out, "
+                f"or give fit.data.{own.name}.instrument.lsf"
             )
         try:
             run = for_model(on_grid(run, grid, displacement), alone, noise=None)
@@ -210,7 +236,7 @@ def _lsf_range(data: DataSet) -> tuple[float, float] | None:
 
 
 def _particles(
-    sets: Sequence[_Prepared], settings: FitSettings, galaxy: Given | None, report: Report
+    sets: Sequence[_Prepared], galaxy: Given | None, report: Report
 ) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of all sets: of smooth components as many points as the sharpest set needs."""
     config = sets[0].config
@@ -223,14 +249,14 @@ def _particles(
     return made, info
 
 
-def _checked_leaves(own: _Prepared, pipeline: Pipeline, leaves: dict[str, Any]) -> dict[str, Any]:
-    """The same; ConfigError for a PSF's width where there is none."""
+def _checked_leaves(own: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> dict[str, Any]:
+    """What the nuisances of a set are without them; ConfigError for a PSF's width where there is none."""
+    leaves = leaves_of(own.name, own.data.settings, pipeline.parameters, sky)
     for name, leaf in leaves.items():
         if leaf is None:
             raise ConfigError(
                 f"fit.data.{own.name}.nuisance.{name.rpartition('.')[2]}: expected an instrument with a psf of kind "
-                f"gaussian or moffat, got {pipeline.frame.meta.get('psf_kind') or 'none'}; leave it out, or give "
-                f"fit.data.{own.name}.instrument.psf"
+                f"gaussian or moffat, got none; leave it out, or give fit.data.{own.name}.instrument.psf"
             )
     return leaves
 
@@ -288,7 +314,7 @@ def _widest_sigma(own: _Prepared, pipeline: Pipeline) -> float:
 
 
 def _variances(own: _Prepared, pipeline: Pipeline) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
-    """Variances (bins^2) of the line spread: of the instrument as stated, and of the cube, planned for the narrowest."""
+    """Variances (bins^2) of the line spread: as stated of the instrument, and of the cube, planned for the least."""
     frame, (low, _) = pipeline.frame, own.lsf_scale or (1.0, 1.0)
     lsf = own.config.instrument.lsf
     if lsf is None:
@@ -302,7 +328,8 @@ def _model(own: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wav
     """How a set sees the galaxy."""
     broadening = None
     if own.lsf_scale is not None:
-        broadening = Broadening(*map(jnp.asarray, _variances(own, pipeline)), reach_of(_widest_sigma(own, pipeline)))
+        stated, effective = _variances(own, pipeline)
+        broadening = Broadening(stated, effective, reach_of(_widest_sigma(own, pipeline)))
     polynomial = polynomial_of(own.data.settings, own.observed)
     effects = Effects(broadening, own.grid.view, polynomial, sky)
     return SetModel(
@@ -333,11 +360,11 @@ def _notes(
 ) -> tuple[str, ...]:
     """What should be known of the data of each set and of its model."""
     notes = [f"{own.name}: {note}" for own in fitted for note in own.observed.notes]
-    notes += [f"{own.name}: {note}" for number, own in enumerate(fitted) if number != first for note in own.pipeline.notes]
+    others = [own for number, own in enumerate(fitted) if number != first]
+    notes += [f"{own.name}: {note}" for own in others for note in own.pipeline.notes]
     for number, own in enumerate(sets):
-        given = own.data.settings.aperture is not None and own.data.settings.aperture.ra is None
-        known = None not in (own.grid.cube.ra, sets[first].grid.cube.ra)
-        if number != first and not known and not given and own.data.settings.nuisance.shift is None:
+        unknown = None in (own.grid.cube.ra, sets[first].grid.cube.ra) and not own.data.centred
+        if number != first and unknown and own.data.settings.nuisance.shift is None:
             notes.append(
                 f"{own.name} or {sets[first].name} does not say where on the sky it is: the centres of both fields are "
                 f"taken to be the same; nuisance.shift lets them differ"

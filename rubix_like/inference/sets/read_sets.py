@@ -12,7 +12,6 @@ from rubix_like.cube.observed.observed_spectrum import read_spectrum
 from rubix_like.errors import ConfigError
 from rubix_like.inference.sets.bands import Band, band_of
 
-
 _WITH = {"image": "filter", "spectrum": "aperture"}
 """What makes data an image, or a spectrum."""
 
@@ -31,6 +30,11 @@ class DataSet:
         """cube, image or spectrum."""
         return self.settings.kind
 
+    @property
+    def centred(self) -> bool:
+        """Whether it is said to lie at the centre of the first cube."""
+        return self.settings.aperture is not None and self.settings.aperture.ra is None
+
 
 def read_sets(sets: Mapping[str, DataSetSettings], given: Mapping[str, Any]) -> tuple[DataSet, ...]:
     """All sets in their order; `given`: those of Python by name, Cube or ObservedCube.
@@ -44,9 +48,7 @@ def split_sets(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Cube 
     """Data sets as they are given in Python: sections as in a configuration, and the cubes among them by name."""
     sections, objects = dict[str, Any](), dict[str, Cube | ObservedCube]()
     for name, given in data.items():
-        if not isinstance(given, Mapping):
-            given = {"cube": given}
-        section = dict(given)
+        section = dict(given) if isinstance(given, Mapping) else {"cube": given}
         for key in ("cube", "image", "spectrum"):
             if isinstance(section.get(key), Cube | ObservedCube):
                 objects[name] = section.pop(key)
@@ -85,7 +87,10 @@ def _check_given(name: str, settings: DataSetSettings, stated: Mapping[str, Any]
 
 
 def _check_axes(name: str, kind: str, observed: ObservedCube) -> None:
-    wanted = {"image": ("(y, x, 1)", observed.shape[2] == 1), "spectrum": ("(1, 1, wave)", observed.shape[:2] == (1, 1))}
+    wanted = {
+        "image": ("(y, x, 1)", observed.shape[2] == 1),
+        "spectrum": ("(1, 1, wave)", observed.shape[:2] == (1, 1)),
+    }
     text, right = wanted.get(kind, ("", True))
     if not right:
         raise ConfigError(

@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.aperture import ApertureSettings
-from rubix_like.config.sections.data_sets import DataSetSettings, SpectrumAperture
+from rubix_like.config.sections.data_sets import SpectrumAperture
 from rubix_like.config.sections.instrument import LSFSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube
@@ -68,12 +68,11 @@ def cells_of(aperture: SpectrumAperture) -> tuple[Footprint, Float[ndarray, "y x
     shape = ApertureSettings(shape=aperture.shape, size=aperture.size)
     width, height = aperture_sides(shape, (0.0, 0.0))
     side = aperture.pixel_scale or min(width, height) / _CELLS
-    count = [int(np.ceil(own / side - 1e-6)) for own in (height, width)]
-    footprint = Footprint(*count, side)
-    fine = Footprint(*(_FINE * own for own in count), side / _FINE)
+    n_y, n_x = (int(np.ceil(own / side - 1e-6)) for own in (height, width))
+    footprint, fine = Footprint(n_y, n_x, side), Footprint(_FINE * n_y, _FINE * n_x, side / _FINE)
     x, y = np.meshgrid(*fine.centres())
     inside = inside_aperture(aperture.shape, x, y, width, height)
-    return footprint, inside.reshape(count[0], _FINE, count[1], _FINE).mean(axis=(1, 3))
+    return footprint, inside.reshape(n_y, _FINE, n_x, _FINE).mean(axis=(1, 3))
 
 
 def frame_of(frame: Header, data: DataSet, first_bins: ObservedCube) -> Header:
@@ -119,13 +118,17 @@ def _dotted(section: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for key, value in section.items():
         part = key in _PARTS and isinstance(value, Mapping) and "kind" not in value
-        found |= {f"instrument.{key}.{own}": one for own, one in value.items()} if part else {f"instrument.{key}": value}
+        found |= (
+            {f"instrument.{key}.{own}": one for own, one in value.items()} if part else {f"instrument.{key}": value}
+        )
     return found
 
 
 def scaled_lsf(lsf: LSFSettings, factor: float) -> LSFSettings:
     """A line spread that many times as wide."""
-    times = {name: tuple(factor * own for own in given) for name in ("polynomial", "fwhm") if (given := getattr(lsf, name))}
+    times = {
+        name: tuple(factor * own for own in given) for name in ("polynomial", "fwhm") if (given := getattr(lsf, name))
+    }
     if lsf.resolving_power:
         times["resolving_power"] = tuple(own / factor for own in lsf.resolving_power)
     return lsf.model_copy(update=times)
@@ -136,9 +139,9 @@ def displacement_of(config: RunConfig, own: ObservedCube, first: ObservedCube) -
     first cube's; 0 where one of them does not say where it is."""
     if own.ra is None or own.dec is None or first.ra is None or first.dec is None:
         return np.zeros(2)
-    offset = tuple(float(one) for one in config.observation.offset)
-    galaxy = from_tangent_plane((first.ra, first.dec), offset)
-    return np.array(to_tangent_plane((own.ra, own.dec), galaxy)) - np.array(offset)
+    east, north = config.observation.offset
+    galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
+    return np.array(to_tangent_plane((own.ra, own.dec), galaxy)) - np.array([east, north])
 
 
 def on_grid(config: RunConfig, grid: SetGrid, displacement: Float[ndarray, "2"]) -> RunConfig:

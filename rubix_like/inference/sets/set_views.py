@@ -52,9 +52,7 @@ def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluat
     return found._replace(flux=np.asarray(own.unpacked(found.flux)), counters=counters_of(problem, own, found.counters))
 
 
-def counters_of(
-    problem: Problem, own: FittedSet, counters: Mapping[str, SourceCounters]
-) -> dict[str, SourceCounters]:
+def counters_of(problem: Problem, own: FittedSet, counters: Mapping[str, SourceCounters]) -> dict[str, SourceCounters]:
     """The counters of a set's sources, by their names."""
     sources = own.pipeline.plan.sources
     before = "" if own is problem.first_cube else f"{own.name}."
