@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from rubix_like.inference.results.set_result import SetResult, cubes_of_sets, pl
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.inference.sets.set_views import evaluated_for, views_of
+from rubix_like.inference.sets.set_views import evaluated_for, sets_alone
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -73,6 +73,10 @@ class FitFiles:
         model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
         checkpoints = (own_name(output, purpose) for purpose in ("checkpoint.npz", "checkpoint-2.npz"))
         return cls(output, model, residual, *checkpoints)
+
+    def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """All files, and those of the cubes of several sets of data (None: one cube)."""
+        return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.residual)))
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
@@ -107,10 +111,9 @@ def fit(
         with programs_kept():
             return _fit(request, galaxy, progress, None, resume=False)
     files = FitFiles.beside(request.settings.output)
-    others = places_of_sets(request.sets, (files.model, files.residual))
-    check_separate((*dataclasses.astuple(files), *others), request.files(config_or_pipeline), "fit.output")
+    check_separate(files.places(request.sets), request.files(config_or_pipeline), "fit.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files), *others), programs_kept():
+    with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _fit(request, galaxy, progress, files, resume=resume)
 
 
@@ -248,19 +251,7 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
     evaluated = own.evaluated
-
-    def of_problem(alone: Problem, found: Evaluated) -> Iterator[Cube]:
-        return (with_values(own, free, np.asarray(free.flat(best)), sigma) for own in cubes_of(alone, found))
-
-    sets = {
-        own.name: SetResult(own.kind, *of_problem(alone, evaluated_for(problem, own, evaluated)))
-        for own, alone in views_of(problem)
-    }
-    first = problem.first_cube
-    if first is None:
-        model, residual = of_problem(problem, evaluated)
-    else:
-        model, residual = sets[first.name].model, sets[first.name].residual
+    (model, residual), sets = _result_cubes(problem, evaluated, np.asarray(free.flat(best)), sigma)
     return FitResult(
         free=free,
         values=free.split(np.asarray(free.flat(best))),
@@ -282,6 +273,25 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         notes=_notes(problem, found, own, edges, grain),
         sets=sets,
     )
+
+
+def _result_cubes(
+    problem: Problem, evaluated: Evaluated, values: ndarray, sigma: ndarray
+) -> tuple[Iterable[Cube], dict[str, SetResult]]:
+    """The model and the residuals, of the one cube or of the first one, and those of each of several sets of data, with
+    the values in their headers."""
+
+    def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
+        return (with_values(own, problem.posterior.free, values, sigma) for own in cubes_of(alone, found))
+
+    sets = {
+        own.name: SetResult(own.kind, *with_headers(alone, evaluated_for(problem, own, evaluated)))
+        for own, alone in sets_alone(problem)
+    }
+    if problem.first_cube is None:
+        return with_headers(problem, evaluated), sets
+    first = sets[problem.first_cube.name]
+    return (first.model, first.residual), sets
 
 
 def _notes(

@@ -21,7 +21,7 @@ from rubix_like.inference.posterior.free_parameters import check_free, declared_
 from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.inference.search.choose_optimiser import make_optimiser
-from rubix_like.inference.sets.nuisances import check_names
+from rubix_like.inference.sets.nuisances import check_free_names
 from rubix_like.inference.sets.read_sets import DataSet, read_sets, split_sets
 from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.runs.run_files import named_files
@@ -110,24 +110,16 @@ def read_request(
     source = config_or_pipeline
     if isinstance(source, Pipeline):
         source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
-    objects: Mapping[str, Cube | ObservedCube] = {}
-    if isinstance(data, Mapping):
-        sections, objects = split_sets(data)
-        given["fit.data"] = _joined(load_config(source).fit, sections)
-    elif data is not None:
-        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
-    config = load_config(source, overrides=given)
+    section, objects = _data_section(source, data)
+    config = load_config(source, overrides=given | section)
     if config.fit is None or not config.fit.free:
         raise ConfigError(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
-    own = config.fit.data
-    if isinstance(own, Mapping):
-        check_names(config.fit.free, own)
-        _check_no_pipeline(config_or_pipeline)
+    _check_sets(config_or_pipeline, config.fit)
     check_free(config.fit.free, _declared(config, galaxy))
-    chosen = objects if isinstance(own, Mapping) else own if data is None or isinstance(data, Mapping) else data
+    chosen = _chosen(config.fit.data, data, objects)
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
     make_optimiser(config.fit.optimiser, 1, 1)
@@ -138,6 +130,16 @@ def read_request(
     return request
 
 
+def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, Any], Mapping[str, Cube | ObservedCube]]:
+    """What data that are given in Python stand for in the configuration, and of several sets the cubes among them."""
+    if data is None:
+        return {}, {}
+    if not isinstance(data, Mapping):
+        return {"fit.data": None if isinstance(data, Cube | ObservedCube) else Path(data)}, {}
+    sections, objects = split_sets(data)
+    return {"fit.data": _joined(load_config(source).fit, sections)}, objects
+
+
 def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[str, Any]:
     """Data sets given in Python, with what the configuration says of them, and those that it alone has."""
     known = settings.data if settings is not None and isinstance(settings.data, Mapping) else {}
@@ -146,8 +148,20 @@ def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[s
     return found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
 
 
-def _check_no_pipeline(config_or_pipeline: ConfigSource | Pipeline) -> None:
-    """Raise ConfigError for a pipeline."""
+def _chosen(
+    configured: Path | Mapping[str, Any] | None, data: Data | None, objects: Mapping[str, Cube | ObservedCube]
+) -> OneCube | Mapping[str, Cube | ObservedCube] | None:
+    """The one cube, of the configuration or given in its place; of several sets what was given of them."""
+    if isinstance(configured, Mapping):
+        return objects
+    return configured if data is None or isinstance(data, Mapping) else data
+
+
+def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettings) -> None:
+    """Raise ConfigError for what does not go with several sets of data."""
+    if not isinstance(settings.data, Mapping):
+        return
+    check_free_names(settings.free, settings.data)
     if isinstance(config_or_pipeline, Pipeline):
         raise ConfigError(
             "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of which "

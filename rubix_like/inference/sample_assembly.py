@@ -42,8 +42,6 @@ def make_sample_result(
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
     model, predictive, residual = _with_values(predicted, free, values)
-    kinds = {own.name: own.kind for own in problem.sets}
-    sets = {name: _set_result(kinds[name], own, free, values) for name, own in predicted.sets.items()}
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=free,
@@ -65,7 +63,7 @@ def make_sample_result(
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
-        sets=sets,
+        sets={own.name: _set_result(own.kind, predicted.sets[own.name], free, values) for own in problem.sets},
     )
 
 

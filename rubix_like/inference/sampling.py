@@ -1,7 +1,7 @@
 """A whole sampling: configuration and data in, draws from the posterior and what they predict out, and the files."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,6 +88,10 @@ class SampleFiles:
         purposes = ("search.npz", "search-2.npz", "checkpoint.npz")
         return cls(output, *cubes, *(own_name(output, purpose) for purpose in purposes))
 
+    def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """All files, and those of the cubes of several sets of data (None: one cube)."""
+        return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.predictive)))
+
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a sampling of a cube of this shape."""
         check_places(dataclasses.astuple(self), self.model, shape)
@@ -133,10 +137,9 @@ def sample(
             return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
     read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
-    others = places_of_sets(request.sets, (files.model, files.predictive))
-    check_separate((*dataclasses.astuple(files), *others), read, "fit.sampling.output")
+    check_separate(files.places(request.sets), read, "fit.sampling.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files), *others), programs_kept():
+    with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
 
 

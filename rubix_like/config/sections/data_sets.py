@@ -251,11 +251,11 @@ def _form_of(value: object) -> str:
     return "kind=sets" if isinstance(value, Mapping) else "kind=path"
 
 
-Data = Annotated[Annotated[Path, Tag("kind=path")] | Annotated[DataSets, Tag("kind=sets")], Discriminator(_form_of)]
+FitData = Annotated[Annotated[Path, Tag("kind=path")] | Annotated[DataSets, Tag("kind=sets")], Discriminator(_form_of)]
 """A path, or several sets of data by name."""
 
 
-def check_names(value: object) -> object:
+def check_set_names(value: object) -> object:
     """The data of a fit as they are given; ValueError for names of data sets that cannot be."""
     if not isinstance(value, Mapping):
         return value

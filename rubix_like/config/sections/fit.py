@@ -20,12 +20,12 @@ from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
 from rubix_like.config.quantities import Arcsec, Integer, Number
 from rubix_like.config.sections.data_sets import (
     CovarianceSettings,
-    Data,
+    FitData,
     PolynomialSettings,
     Window,
     Windows,
     as_lists,
-    check_names,
+    check_set_names,
     check_windows,
     one_prior,
 )
@@ -236,7 +236,7 @@ class LikelihoodSettings(AbstractSettings):
 class FitSettings(AbstractSettings):
     """The section `fit`: which data, what is free, with which likelihood, how, and where the result goes."""
 
-    data: Data | None = None
+    data: FitData | None = None
     """An observed cube (FITS or HDF5), or several data sets by name; null where the data are given in Python."""
     data_medium: Literal["air", "vacuum"] | None = None
     """Of the file's wavelengths; null: as its header says, or known of its instrument."""
@@ -295,7 +295,7 @@ class FitSettings(AbstractSettings):
     @field_validator("data", mode="before")
     @classmethod
     def _check_data(cls, value: object) -> object:
-        return check_names(value)
+        return check_set_names(value)
 
     @field_validator("start", mode="before")
     @classmethod

@@ -23,7 +23,7 @@ from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.samplers.moments import Moments, moments_over_samples
-from rubix_like.inference.sets.set_views import view_of
+from rubix_like.inference.sets.set_views import set_alone
 
 
 class Predicted(NamedTuple):
@@ -87,7 +87,7 @@ def predictive_of_set(problem: Problem, own: FittedSet, moments: Moments) -> Pre
         return found._replace(flux=own.unpacked(found.flux))
 
     alone = Moments(moments.count, part(moments.mean), part(moments.square))
-    return predictive_of(view_of(problem, own), alone)
+    return predictive_of(set_alone(problem, own), alone)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:

@@ -44,7 +44,7 @@ class SetModel(eqx.Module):
         prefix = f"{OF_DATA}{self.name}."
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
-    def values(self, values: Values) -> dict[str, Any]:
+    def seen_values(self, values: Values) -> dict[str, Any]:
         """The values of its pipeline's and of the galaxy's parameters: with its own shifts and PSF."""
         own, found = self.own(values), {name: one for name, one in values.items() if not name.startswith(OF_DATA)}
         host = not any(isinstance(one, jax.Array) for one in values.values())
@@ -114,7 +114,7 @@ class JointForward(AbstractForward):
         name and a dot."""
         rows, counters = [], {}
         for number, own in enumerate(self.sets):
-            made = own.forward(self.source, self.on_device).observed(own.values(values), key)
+            made = own.forward(self.source, self.on_device).observed(own.seen_values(values), key)
             flux = made.voxels.flux.astype(jax.dtypes.canonicalize_dtype(float))
             rows.append(own.effects(flux, own.own(values)).reshape(-1))
             before = "" if number == self.first else f"{own.name}."
@@ -124,12 +124,12 @@ class JointForward(AbstractForward):
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """The particles, and the parameters of the first cube."""
-        return self.main.at(self.sets[self.first].values(values))
+        return self.main.at(self.sets[self.first].seen_values(values))
 
     def parameters_of(self, values: Values) -> Parameters:
         """The parameters of the first cube for values on the host; not to be traced."""
-        return self.main.parameters_of(self.sets[self.first].values(values))
+        return self.main.parameters_of(self.sets[self.first].seen_values(values))
 
     def particles_of(self, values: Values) -> Galaxy:
         """The particles for values on the host; not to be traced."""
-        return self.main.particles_of(self.sets[self.first].values(values))
+        return self.main.particles_of(self.sets[self.first].seen_values(values))

@@ -83,7 +83,7 @@ def leaves_of(
     return {dotted: plain[key] for key, dotted in names_of(name, settings).items()}
 
 
-def check_names(names: Iterable[str], sets: Mapping[str, DataSetSettings]) -> None:
+def check_free_names(names: Iterable[str], sets: Mapping[str, DataSetSettings]) -> None:
     """Raise ConfigError for free parameters that belong to one of several sets."""
     example = next(iter(sets))
     for name in names:
@@ -108,7 +108,9 @@ def polynomial_of(settings: DataSetSettings, observed: ObservedCube) -> Float[nd
     return None if own is None else legendre_basis(observed.wavelength, own.degree)
 
 
-def sky_of(name: str, settings: DataSetSettings, observed: ObservedCube) -> Float[ndarray, "template wave"] | None:
+def sky_templates(
+    name: str, settings: DataSetSettings, observed: ObservedCube
+) -> Float[ndarray, "template wave"] | None:
     """Templates of what the sky's subtraction has left, on a set's bins; ConfigError for a table that is none."""
     own = settings.nuisance.sky
     if own is None:

@@ -17,7 +17,6 @@ from rubix_like.config.sections.fit import FitSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
-from rubix_like.forward.cube_header import Header
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy.particles import GalaxyInfo
@@ -54,13 +53,13 @@ from rubix_like.inference.sets.joint_errors import JointErrors
 from rubix_like.inference.sets.joint_forward import JointForward, SetModel
 from rubix_like.inference.sets.nuisances import (
     FWHM,
-    check_names,
+    check_free_names,
     declared_nuisances,
     leaves_of,
     names_of,
     polynomial_of,
     priors_of,
-    sky_of,
+    sky_templates,
 )
 from rubix_like.inference.sets.read_sets import DataSet
 from rubix_like.inference.sets.set_grids import (
@@ -69,7 +68,7 @@ from rubix_like.inference.sets.set_grids import (
     displacement_of,
     frame_of,
     grid_of,
-    on_grid,
+    on_set_grid,
     within_ends,
 )
 from rubix_like.instrument.line_width import instrument_fwhm
@@ -119,27 +118,22 @@ def pose_sets(
     used.
     """
     sections = {own.name: own.settings for own in data}
-    check_names(settings.free, sections)
+    check_free_names(settings.free, sections)
     first = next((number for number, own in enumerate(data) if own.kind == "cube"), 0)
     sets = _prepare(config, data, settings, first)
     of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
     made = _particles(sets, galaxy, report)
     pipelines, of_ages = _planned(sets, galaxy, of_errors, made, report)
     source = without_unread_gas(made[0], pipelines[first], settings)
-    skies = [sky_of(own.name, own.data.settings, own.observed) for own in sets]
+    skies = [sky_templates(own.name, own.data.settings, own.observed) for own in sets]
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
-    for own, pipeline, sky in zip(sets, pipelines, skies, strict=True):
-        trees |= _checked_leaves(own, pipeline, sky)
+    trees |= {name: leaf for own in map(_checked_leaves, sets, pipelines, skies) for name, leaf in own.items()}
     joint = _with_nuisances(settings, sections)
     free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
-    for pipeline in pipelines:
-        check_line_widths(free, pipeline)
-    pipelines = [for_samples(own, n_sample) for own in pipelines]
-    frames = [frame_of(own.frame, one.data, one.grid.cube) for own, one in zip(pipelines, sets, strict=True)]
-    likelihoods = [_likelihood(*own, free) for own in zip(sets, pipelines, frames, strict=True)]
-    likelihood = _joint_likelihood(sets, likelihoods, of_errors[LIKELIHOOD])
+    pipelines = [for_samples(_with_line_widths(own, free), n_sample) for own in pipelines]
+    fitted = _fitted_sets(sets, pipelines)
+    likelihood = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
     forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
-    fitted = _fitted_sets(sets, pipelines, frames)
     shared = (*notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
     notes = _notes(sets, fitted, first, (*shared, *library_notes_of(free, pipelines[first])))
     start = read_start(settings.start, free, trees)
@@ -164,6 +158,12 @@ def _planned(
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
     return pipelines, notes
+
+
+def _with_line_widths(pipeline: Pipeline, free: Free) -> Pipeline:
+    """The same, of which the priors of the lines' widths have been checked."""
+    check_line_widths(free, pipeline)
+    return pipeline
 
 
 def _deposit(pipelines: Sequence[Pipeline]) -> str:
@@ -193,7 +193,7 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
                 f"or give fit.data.{own.name}.instrument.lsf"
             )
         try:
-            run = for_model(on_grid(run, grid, displacement), alone, noise=None)
+            run = for_model(on_set_grid(run, grid, displacement), alone, noise=None)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
         found.append(_Prepared(own, own.observed, selection, alone, grid, run, displacement, scale))
@@ -267,16 +267,17 @@ def _with_nuisances(settings: FitSettings, sections: Mapping[str, DataSetSetting
     return settings.model_copy(update={"free": {**settings.free, **priors}})
 
 
-def _likelihood(own: _Prepared, pipeline: Pipeline, frame: Header, free: Free) -> Likelihood:
+def _likelihood(own: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:
     """That of a set alone; bins at the ends of a spectrum that is broadened are left out."""
     selection = own.selection
     if own.lsf_scale is not None:
-        selection = selection & within_ends(len(selection), _ENDS * _widest_sigma(own, pipeline))
-    return make_likelihood(own.observed, selection, dataclasses.replace(pipeline, frame=frame), own.settings, free)
+        selection = selection & within_ends(len(selection), _ENDS * _widest_sigma(own, fitted.pipeline))
+    return make_likelihood(own.observed, selection, fitted.seen, own.settings, free)
 
 
-def _joint_likelihood(sets: Sequence[_Prepared], likelihoods: Sequence[Likelihood], errors: Any) -> Likelihood:
+def _joint_likelihood(sets: Sequence[_Prepared], fitted: Sequence[FittedSet], free: Free, errors: Any) -> Likelihood:
     """All voxels in one row, with the correlations of each set."""
+    likelihoods = [_likelihood(own, one, free) for own, one in zip(sets, fitted, strict=True)]
     correlations = [
         None if own.data.settings.covariance is None else _correlation(own, np.asarray(likelihood.inverse_sigma) > 0)
         for own, likelihood in zip(sets, likelihoods, strict=True)
@@ -344,12 +345,11 @@ def _model(own: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wav
     )
 
 
-def _fitted_sets(
-    sets: Sequence[_Prepared], pipelines: Sequence[Pipeline], frames: Sequence[Header]
-) -> tuple[FittedSet, ...]:
+def _fitted_sets(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
     """The sets with their places in the row of all voxels."""
     found, begin = [], 0
-    for own, pipeline, frame in zip(sets, pipelines, frames, strict=True):
+    for own, pipeline in zip(sets, pipelines, strict=True):
+        frame = frame_of(pipeline.frame, own.data, own.grid.cube)
         found.append(FittedSet(own.name, own.data.kind, own.observed, pipeline, frame, own.settings, begin))
         begin = found[-1].place.stop
     return tuple(found)

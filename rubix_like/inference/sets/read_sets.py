@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rubix_like.config.sections.data_sets import DataSetSettings
@@ -10,7 +11,7 @@ from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.cube.observed.observed_image import read_image
 from rubix_like.cube.observed.observed_spectrum import read_spectrum
 from rubix_like.errors import ConfigError
-from rubix_like.inference.sets.bands import Band, band_of
+from rubix_like.inference.sets.response_curves import ImageBand, band_of
 
 _WITH = {"image": "filter", "spectrum": "aperture"}
 """What makes data an image, or a spectrum."""
@@ -23,7 +24,7 @@ class DataSet:
     name: str
     settings: DataSetSettings
     observed: ObservedCube
-    band: Band | None = None
+    band: ImageBand | None = None
 
     @property
     def kind(self) -> str:
@@ -49,9 +50,8 @@ def split_sets(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Cube 
     sections, objects = dict[str, Any](), dict[str, Cube | ObservedCube]()
     for name, given in data.items():
         section = dict(given) if isinstance(given, Mapping) else {"cube": given}
-        for key in ("cube", "image", "spectrum"):
-            if isinstance(section.get(key), Cube | ObservedCube):
-                objects[name] = section.pop(key)
+        held = [key for key in ("cube", "image", "spectrum") if isinstance(section.get(key), Cube | ObservedCube)]
+        objects.update((name, section.pop(key)) for key in held)
         sections[name] = section
     return sections, objects
 
@@ -65,14 +65,18 @@ def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
         observed = observed_from(given, name) if isinstance(given, Cube) else given
     elif path is None:
         raise ConfigError(f"fit.data.{name}: expected {kind}: FILE, or data given in Python, got neither")
-    elif band is not None:
-        observed = read_image(path, band.whole, stated["units"], stated["pixel_scale"])
-    elif kind == "spectrum":
-        observed = read_spectrum(path, stated["medium"], stated["units"])
     else:
-        observed = read_observed(path, **stated)
+        observed = _from_file(path, kind, band, stated)
     _check_axes(name, kind, observed)
     return DataSet(name, settings, observed, band)
+
+
+def _from_file(path: Path, kind: str, band: ImageBand | None, stated: Mapping[str, Any]) -> ObservedCube:
+    if band is not None:
+        return read_image(path, band.whole, stated["units"], stated["pixel_scale"])
+    if kind == "spectrum":
+        return read_spectrum(path, stated["medium"], stated["units"])
+    return read_observed(path, **stated)
 
 
 def _check_given(name: str, settings: DataSetSettings, stated: Mapping[str, Any]) -> None:

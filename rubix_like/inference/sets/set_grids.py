@@ -144,7 +144,7 @@ def displacement_of(config: RunConfig, own: ObservedCube, first: ObservedCube) -
     return np.array(to_tangent_plane((own.ra, own.dec), galaxy)) - np.array([east, north])
 
 
-def on_grid(config: RunConfig, grid: SetGrid, displacement: Float[ndarray, "2"]) -> RunConfig:
+def on_set_grid(config: RunConfig, grid: SetGrid, displacement: Float[ndarray, "2"]) -> RunConfig:
     """The configuration on the grid of a set, with the galaxy's offset from the centre of its field."""
     offset = [float(own) for own in np.array(config.observation.offset) + displacement]
     return load_config(on_grid_of(config, grid.cube), overrides={"observation.offset": offset})

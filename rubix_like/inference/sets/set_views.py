@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
 
 import numpy as np
 
@@ -12,16 +11,14 @@ from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.posterior.likelihood import ModelError
 from rubix_like.inference.posterior.problem import Problem
 
-Counted = TypeVar("Counted")
 
-
-def views_of(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
+def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
     """Each set with the problem of it alone, none of one cube: data, errors and grids, not the model."""
     for own in problem.sets:
-        yield own, view_of(problem, own)
+        yield own, set_alone(problem, own)
 
 
-def view_of(problem: Problem, own: FittedSet) -> Problem:
+def set_alone(problem: Problem, own: FittedSet) -> Problem:
     """The problem of one set alone, whose voxels are (y, x, wave)."""
     likelihood = problem.posterior.likelihood
     alone = dataclasses.replace(
@@ -44,15 +41,17 @@ def view_of(problem: Problem, own: FittedSet) -> Problem:
 def first_view(problem: Problem) -> Problem:
     """The problem of the first cube alone; of one cube itself."""
     first = problem.first_cube
-    return problem if first is None else view_of(problem, first)
+    return problem if first is None else set_alone(problem, first)
 
 
 def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
     """What is said of a place, of one set alone."""
-    return found._replace(flux=np.asarray(own.unpacked(found.flux)), counters=counters_of(problem, own, found.counters))
+    return found._replace(
+        flux=np.asarray(own.unpacked(found.flux)), counters=set_counters(problem, own, found.counters)
+    )
 
 
-def counters_of(problem: Problem, own: FittedSet, counters: Mapping[str, SourceCounters]) -> dict[str, SourceCounters]:
+def set_counters(problem: Problem, own: FittedSet, counters: Mapping[str, SourceCounters]) -> dict[str, SourceCounters]:
     """The counters of a set's sources, by their names."""
     sources = own.pipeline.plan.sources
     before = "" if own is problem.first_cube else f"{own.name}."

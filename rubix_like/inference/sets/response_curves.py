@@ -14,7 +14,7 @@ from rubix_like.inference.sets.nuisances import read_columns
 
 
 @dataclass(frozen=True, eq=False)
-class Band:
+class ImageBand:
     """A response R for photons, linear between its nodes (Angstrom in vacuum) and 0 beyond them.
 
     The mean flux density in it is int F_lambda R lambda dlambda / int R lambda dlambda (Tokunaga & Vacca 2005, PASP
@@ -58,7 +58,7 @@ class Band:
         return found / found.sum()
 
 
-def band_of(given: str, place: str) -> Band:
+def band_of(given: str, place: str) -> ImageBand:
     """The band of a table of text (Angstrom in vacuum, response), or of speclite by its name; else ConfigError."""
     if Path(given).suffix and not given.endswith(".ecsv"):
         table = read_columns(Path(given), place)
@@ -71,7 +71,7 @@ def band_of(given: str, place: str) -> Band:
         raise ConfigError(f"{place}: {table_fault} ({given})")
     seen = np.flatnonzero(response > 0)
     kept = slice(max(seen[0] - 1, 0), seen[-1] + 2)
-    return Band(name, wavelength[kept], response[kept])
+    return ImageBand(name, wavelength[kept], response[kept])
 
 
 def _fault(wavelength: ndarray, response: ndarray) -> str | None:
