@@ -1,5 +1,6 @@
 """One of several sets of data that are fitted together: its data, the pipeline of its model, its place among all."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,6 +60,6 @@ class FittedSet:
         return replace(self, pipeline=pipeline)
 
 
-def row_of(parts: list[Float[ndarray, "y x wave"]]) -> Float[ndarray, "1 1 voxel"]:
-    """The voxels of all sets in one row."""
+def row_of(parts: Sequence[ndarray]) -> Float[ndarray, "1 1 voxel"]:
+    """The voxels of all sets, (y, x, wave) each, in one row."""
     return np.concatenate([part.reshape(-1) for part in parts])[None, None]

@@ -1,5 +1,6 @@
 """Single spectra from tables, as observed cubes of one spaxel."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,9 @@ def _table(path: Path) -> Any:
     """The table with names of columns in small letters."""
     try:
         fits = path.name.lower().endswith((".fits", ".fit", ".fits.gz"))
-        table = Table.read(path, format="fits" if fits else None if path.suffix == ".ecsv" else "ascii")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", units.UnitsWarning)  # units are parsed here
+            table = Table.read(path, format="fits" if fits else None if path.suffix == ".ecsv" else "ascii")
     except (*UNREADABLE, units.UnitsError) as error:
         raise ValueError(f"{path}: expected a table with a spectrum, got none ({reason_of(error)})") from error
     for name in list(table.colnames):

@@ -21,13 +21,17 @@ from numpy import ndarray
 from rubix_like.physics.gaussian import weights_of_variance
 
 Flux = Float[Array, "y x wave"]
+"""Of the model's cube."""
+
+Seen = Float[Array, "own_y own_x own_wave"]
+"""On the axes of the data."""
 
 
 class AbstractView(eqx.Module):
     """A linear map from the model's cube to what was observed."""
 
     @abstractmethod
-    def seen(self, flux: Flux) -> Flux:
+    def seen(self, flux: Flux) -> Seen:
         """The data's flux."""
 
 
@@ -36,7 +40,7 @@ class BandView(AbstractView):
 
     weight: Float[Array | ndarray, " wave"]
 
-    def seen(self, flux: Flux) -> Flux:
+    def seen(self, flux: Flux) -> Seen:
         """(y, x, 1)."""
         return jnp.einsum("yxw,w->yx", flux, jnp.asarray(self.weight, flux.dtype))[..., None]
 
@@ -46,7 +50,7 @@ class ApertureView(AbstractView):
 
     share: Float[Array | ndarray, "y x"]
 
-    def seen(self, flux: Flux) -> Flux:
+    def seen(self, flux: Flux) -> Seen:
         """(1, 1, wave)."""
         return jnp.einsum("yxw,yx->w", flux, jnp.asarray(self.share, flux.dtype))[None, None]
 
@@ -88,7 +92,7 @@ class Effects(eqx.Module):
     polynomial: Float[Array | ndarray, "wave degree"] | None = None
     sky: Float[Array | ndarray, "template wave"] | None = None
 
-    def __call__(self, flux: Flux, own: Mapping[str, Any]) -> Flux:
+    def __call__(self, flux: Flux, own: Mapping[str, Any]) -> Seen:
         """The data's flux (1e-20 erg/s/cm2/Angstrom) of a model's cube; `own`: the set's nuisances by key."""
         if self.broadening is not None and "lsf_scale" in own:
             flux = self.broadening(flux, own["lsf_scale"])

@@ -1,5 +1,7 @@
 """Errors of several sets of data: correlated within some sets, independent between them."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -25,10 +27,10 @@ class JointErrors(AbstractErrors):
             parts.append(whitened.reshape(-1))
         return jnp.concatenate(parts)[None, None]
 
-    def excess(self) -> float:
+    def excess(self) -> Any:
         """None."""
         return 0.0
 
-    def log_constant(self) -> Voxels | float:
+    def log_constant(self) -> Any:
         """-ln det(R) / 2 of all sets."""
         return sum((own.log_constant() for own in self.sets if own is not None), start=0.0)

@@ -127,7 +127,8 @@ def pose_sets(
     source = without_unread_gas(made[0], pipelines[first], settings)
     skies = [sky_templates(own.name, own.data.settings, own.observed) for own in sets]
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
-    trees |= {name: leaf for own in map(_checked_leaves, sets, pipelines, skies) for name, leaf in own.items()}
+    for own, pipeline, sky in zip(sets, pipelines, skies, strict=True):
+        trees |= leaves_of(own.name, own.data.settings, pipeline.parameters, sky)
     joint = _with_nuisances(settings, sections)
     free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
     pipelines = [for_samples(_with_line_widths(own, free), n_sample) for own in pipelines]
@@ -187,17 +188,32 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
         displacement = (
             np.zeros(2) if own is cut[first][0] else displacement_of(config, grid.cube, cut[first][0].observed)
         )
-        if scale is not None and run.instrument.lsf is None:
-            raise ConfigError(
-                f"fit.data.{own.name}.nuisance.lsf_scale: expected an instrument with an lsf, got null; leave it out, "
-                f"or give fit.data.{own.name}.instrument.lsf"
-            )
+        _check_instrument(own, run)
         try:
             run = for_model(on_set_grid(run, grid, displacement), alone, noise=None)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
         found.append(_Prepared(own, own.observed, selection, alone, grid, run, displacement, scale))
     return found
+
+
+def _check_instrument(data: DataSet, run: RunConfig) -> None:
+    """Raise ConfigError for an instrument that has no such thing as a nuisance is about."""
+    nuisance, psf = data.settings.nuisance, run.instrument.psf
+    lacks = {
+        "lsf_scale": ("an lsf", nuisance.lsf_scale is not None and run.instrument.lsf is None, "lsf"),
+        "psf_fwhm": (
+            "a psf of kind gaussian or moffat",
+            nuisance.psf_fwhm is not None and (psf is None or psf.fwhm is None),
+            "psf",
+        ),
+    }
+    for key, (what, lacking, section) in lacks.items():
+        if lacking:
+            raise ConfigError(
+                f"fit.data.{data.name}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, or "
+                f"give fit.data.{data.name}.instrument.{section}"
+            )
 
 
 def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
@@ -247,18 +263,6 @@ def _particles(
         numbers = tuple(max(own) for own in zip(*counts, strict=True))
         made = ComponentsSource(made.base, made.base.points(numbers), numbers)
     return made, info
-
-
-def _checked_leaves(own: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> dict[str, Any]:
-    """What the nuisances of a set are without them; ConfigError for a PSF's width where there is none."""
-    leaves = leaves_of(own.name, own.data.settings, pipeline.parameters, sky)
-    for name, leaf in leaves.items():
-        if leaf is None:
-            raise ConfigError(
-                f"fit.data.{own.name}.nuisance.{name.rpartition('.')[2]}: expected an instrument with a psf of kind "
-                f"gaussian or moffat, got none; leave it out, or give fit.data.{own.name}.instrument.psf"
-            )
-    return leaves
 
 
 def _with_nuisances(settings: FitSettings, sections: Mapping[str, DataSetSettings]) -> FitSettings:
