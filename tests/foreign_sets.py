@@ -79,3 +79,39 @@ def write_second(path, seed=2, **changes):
             hdu.header["CRVAL1"] = 150.0 + FIELD[0] / 3600 / np.cos(np.radians(2.0))
             hdu.header["CRVAL2"] = 2.0 + FIELD[1] / 3600
     return Path(made)
+
+
+def jacobian(names, step=1e-2):
+    """Slopes of both cubes' fluxes by `names`, in units of each cube's error: (name, voxel) of the first, and of the
+    second. By differences of numpy's cubes, with channels 10 km/s wide."""
+    both = [_cubes({name: sign * _STEPS.get(name, step) for name in [one]}) for one in names for sign in (1, -1)]
+    sizes = [_STEPS.get(name, step) for name in names]
+    sigma = [own.max() / foreign_cube.SIGNAL_TO_NOISE for own in _cubes({})]
+    slopes = []
+    for number in range(2):
+        pairs = zip(both[::2], both[1::2], sizes, strict=True)
+        rows = [(up[number] - down[number]).ravel() / (2 * own) / sigma[number] for up, down, own in pairs]
+        slopes.append(np.stack(rows))
+    return slopes
+
+
+_STEPS = {"observation.inclination": 0.5, "galaxy.stellar_mass": 1e8, "shift[0]": 0.01, "shift[1]": 0.01}
+
+
+def _cubes(changes):
+    """Both cubes without noise, with parameters changed by so much."""
+    kept, seeing, scale, shift = dict(foreign_cube.TRUTH), SECOND_FWHM, SCALE, list(SHIFT)
+    for name, change in changes.items():
+        if name in kept:
+            foreign_cube.TRUTH[name] = kept[name] + change
+    seeing += changes.get("second_fwhm", 0.0)
+    scale += changes.get("scale", 0.0)
+    shift = [own + changes.get(f"shift[{number}]", 0.0) for number, own in enumerate(shift)]
+    try:
+        with constants(foreign_cube.TRUTH["instrument.psf.fwhm"], **FIRST, CHANNEL=10.0):
+            first = foreign_cube.foreign_flux()
+        with constants(seeing, **SECOND, CHANNEL=10.0), displaced(*np.subtract(shift, FIELD)):
+            second = scale * foreign_cube.foreign_flux()
+    finally:
+        foreign_cube.TRUTH.update(kept)
+    return first, second
