@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number
+from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number
 from rubix_like.config.sections.aperture import Sizes
 from rubix_like.config.settings import AbstractSettings
 
@@ -133,11 +133,11 @@ class SpectrumAperture(AbstractSettings):
     shape: Literal["square", "rectangle", "circle", "hexagon"] = "circle"
     size: Sizes
     """Arcsec: diameter of the circle; side, [x, y]; the hexagon from corner to corner."""
-    ra: Annotated[Number, Field(ge=0, le=360)] | None = None
+    ra: Annotated[Degree, Field(ge=0, le=360)] | None = None
     """Right ascension of its centre in deg (ICRS); null: the centre of the first cube."""
-    dec: Annotated[Number, Field(ge=-90, le=90)] | None = None
+    dec: Annotated[Degree, Field(ge=-90, le=90)] | None = None
     """Declination of its centre in deg (ICRS)."""
-    angle: Number = 0.0
+    angle: Degree = 0.0
     """Position angle of its height in deg, from North through East."""
     pixel_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the cells that the light inside is summed over; null: a 15th of the smaller side."""
