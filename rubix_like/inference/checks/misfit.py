@@ -181,7 +181,8 @@ class _Splits(NamedTuple):
 def _splits(light: Voxels, halves: Halves | None, sets: Sequence[FittedSet]) -> _Splits:
     """Halves of a cube; of several sets of data, each set and the others, and the halves of each set."""
     if halves is not None:
-        return _Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in zip(*halves, strict=True)])
+        own = Halves(*map(np.asarray, halves))
+        return _Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in zip(*own, strict=True)])
     pairs, masks = list[tuple[str, str]](), list[Voxels]()
 
     def add(own: FittedSet, part: Voxels, pair: tuple[str, str]) -> None:
