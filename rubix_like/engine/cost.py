@@ -40,8 +40,9 @@ class Work(NamedTuple):
 
     Particles, spaxels that each touches, painted spaxels, templates, bins; fine bins that a template falls on, the
     wavelengths that it is given at there, bins that a vector of its basis is projected on; the size of that basis;
-    spaxels that are projected where the PSF acts on coefficients; a PSF that is one for all wavelengths (by two `bands`
-    or as an `image`) or follows them (`terms`); and whether numbers have 64 bits.
+    spaxels that are projected where the PSF acts on coefficients; spaxels that the layers of wide particles become
+    together, and products that this takes for one image; a PSF that is one for all wavelengths (by two `bands` or as an
+    `image`) or follows them (`terms`); and whether numbers have 64 bits.
     """
 
     n_particle: int
@@ -53,6 +54,8 @@ class Work(NamedTuple):
     n_rest: int
     n_reached: int | float
     n_seen: int
+    n_together: int
+    n_refined: int = 0
     size: BasisSize = _TYPICAL
     psf: Literal["none", "bands", "image", "terms"] = "none"
     is_wide: bool = False
@@ -197,10 +200,10 @@ class Rates(NamedTuple):
         return painting + projection + matrix + outliers
 
     def psf_seconds(self, work: Work, n_image: int) -> float:
-        """So many images convolved with a PSF; one that acts after other stages does so on the cube, whichever method
-        made it."""
+        """So many images made of their layers and convolved with a PSF; one that acts after other stages does so on the
+        cube, whichever method made it."""
         value = {"none": 0.0, "bands": self.bands_value}.get(work.psf, self.image_value)
-        return n_image * work.n_spaxel * value
+        return n_image * (work.n_together * value + 2 * work.n_refined * self.flop)
 
     def tile_seconds(self, work: Work, n_node: int) -> float:
         """Sums behind dust: particles sorted, small products of each with the functions of its A(V), and of each tile
@@ -256,12 +259,12 @@ _CPU = Rates(
     coefficient_slope=20e-9,
     histogram_value=10e-9,
     flop=1 / 150e9,
-    direct_value=2.5e-08,
+    direct_value=21e-9,
     rest_value=8e-9,
     dimmed_value=6e-9,
     matrix_value=12e-9,
     voxel=3e-9,
-    direct_voxel=2e-9,
+    direct_voxel=2.7e-9,
     tile_share=200e-9,
     tile_flop=1 / 50e9,
     bands_value=5e-9,

@@ -1,12 +1,13 @@
 """Stars that are wider than a point: width classes, each painted on a layer of its own and convolved once.
 
+Wide classes are painted on coarser cells, so that they take little room and time however wide they are.
+
 A star's width is that before the spaxel's box, as the PSF's is.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -16,7 +17,7 @@ from numpy import ndarray
 from rubix_like.config import PipelineSettings, RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Gas, Stars
-from rubix_like.instrument.blur import blur_layers
+from rubix_like.instrument.blur import refine
 from rubix_like.physics.gaussian import gaussian_weights, reach_of
 from rubix_like.runtime.words import counted
 
@@ -27,6 +28,33 @@ _BOX = 1 / 12
 
 _RATIO = np.sqrt(2.0)
 _WIDEST_OF_FIELD = 1 / 8
+
+_LEAST_STEPS = np.sqrt(2.0)
+"""Width of a class in cells of its own layer, at least: a Gaussian that is shared among its cells and convolved is one
+to 1 % of its peak, and even light stays even to 1e-14."""
+
+
+class LayerGrid(NamedTuple):
+    """The grid that a width class is painted on: `n_step` times as coarse as the cells, which the class resolves well
+    enough; `reach`: cells that it spreads light to, the margin of the layer."""
+
+    n_step: int
+    reach: int
+
+    @staticmethod
+    def of(sigma: float) -> "LayerGrid":
+        """That of a class of this width in cells."""
+        n_step = 2 ** max(0, int(np.floor(np.log2(sigma / _LEAST_STEPS) + 1e-9)))
+        return LayerGrid(n_step, reach_of(_kernel_sigma(sigma, n_step, np)))
+
+    def size(self, inner: int) -> int:
+        """Cells of the layer along an axis with so many cells."""
+        return -(-(inner - 1 + 2 * self.reach) // self.n_step) + 1
+
+
+def _kernel_sigma(sigma: Any, n_step: Any, namespace: Any) -> Any:
+    """Width of what a layer is convolved with, less than that of its class by the deposit's."""
+    return namespace.sqrt(namespace.maximum(sigma**2 - (DEPOSIT_SIGMA * n_step) ** 2, 0.0))
 
 
 class WidthClasses(eqx.Module):
@@ -41,18 +69,35 @@ class WidthClasses(eqx.Module):
     | sigma | (layer,) | cells, along an axis, increasing by at most sqrt(2) from that of the deposit itself |
     | sigma_per_length | scalar | width (cells) per arcsec of smoothing length |
     | deposit_variance | scalar | cells^2: the deposit's where the PSF takes it off again, else that of a cell's box |
-    | reach | static | cells that the widest one spreads light to |
+    | grids | static, per layer | the layers, which lie one after the other in what is painted |
     """
 
     sigma: Float[Array | ndarray, " layer"]
     sigma_per_length: Float[Array | ndarray, ""]
     deposit_variance: Float[Array | ndarray, ""]
-    reach: int = eqx.field(static=True)
+    grids: tuple[LayerGrid, ...] = eqx.field(static=True)
 
     @property
     def n_layer(self) -> int:
         """Number of classes."""
-        return len(self.sigma)
+        return len(self.grids)
+
+    @property
+    def reach(self) -> int:
+        """Cells that the widest one spreads light to."""
+        return max(grid.reach for grid in self.grids)
+
+    def shapes(self, inner: tuple[int, int]) -> list[tuple[int, int]]:
+        """Rows and columns of each layer, around so many that come out."""
+        return [(grid.size(inner[0]), grid.size(inner[1])) for grid in self.grids]
+
+    def starts(self, inner: tuple[int, int]) -> Int[ndarray, " end"]:
+        """Where each layer begins in what is painted, and where the last one ends."""
+        return np.cumsum([0, *(n_y * n_x for n_y, n_x in self.shapes(inner))])
+
+    def n_product(self, inner: tuple[int, int]) -> int:
+        """Products of one image that it takes to put its layers together."""
+        return sum(inner[0] * n_x * (n_y + inner[1]) for n_y, n_x in self.shapes(inner))
 
     def shares(
         self, smoothing_length: Float[Array, " particle"]
@@ -68,11 +113,14 @@ class WidthClasses(eqx.Module):
         share = (variance - ladder[low]) / gap
         return jnp.stack([low, high], axis=1), jnp.stack([1 - share, share], axis=1)
 
-    def together(self, layers: Float[Array, "layer y x k"]) -> Float[Array, "inner_y inner_x k"]:
-        """The sum of all layers, each convolved to its width, without the margin that is `reach` wide."""
-        kernel = jnp.sqrt(jnp.maximum(jnp.asarray(self.sigma) ** 2 - DEPOSIT_SIGMA**2, 0.0))
-        weights = jax.vmap(lambda sigma: gaussian_weights(sigma, self.reach))(lax.stop_gradient(kernel))
-        return blur_layers(layers, weights)
+    def together(self, columns: Float[Array, "cell k"], inner: tuple[int, int]) -> Float[Array, "inner_y inner_x k"]:
+        """The sum of all layers, each convolved to its width, without their margins."""
+        starts, total = self.starts(inner), jnp.zeros((*inner, columns.shape[1]), columns.dtype)
+        for number, (grid, shape) in enumerate(zip(self.grids, self.shapes(inner), strict=True)):
+            layer = columns[starts[number] : starts[number + 1]].reshape(*shape, -1)
+            sigma = _kernel_sigma(lax.stop_gradient(jnp.asarray(self.sigma)[number]), grid.n_step, jnp)
+            total = total + refine(layer, gaussian_weights(sigma, grid.reach), grid.n_step, inner)
+        return total
 
 
 class Lengths(NamedTuple):
@@ -138,5 +186,5 @@ def plan_widths(
             f"{counted(lengths.n_wider, 'star is', 'stars are')} smoothed with a sigma of {largest_sigma(config):.3g} "
             f"arcsec instead of up to {widest_sigma:.3g} arcsec (engine.smoothing.largest)"
         )
-    reach = reach_of(last) if n_step else 0
-    return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), reach), note
+    grids = tuple(LayerGrid.of(float(sigma)) for sigma in ladder)
+    return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), grids), note

@@ -6,11 +6,10 @@ Where images have several `cells` along the side of a spaxel, the PSF takes ligh
 import itertools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.fft import next_fast_len
 
 _IMAGES_AT_ONCE = 32
@@ -32,14 +31,18 @@ def blur_separable(
     return sum(parts[1:], start=parts[0])
 
 
-def blur_layers(
-    layers: Float[Array, "layer y x k"], weights: Float[Array, "layer offset"]
+def refine(
+    images: Float[Array, "y x k"], weights: Float[Array, " offset"], n_step: int, inner: tuple[int, int]
 ) -> Float[Array, "inner_y inner_x k"]:
-    """The sum over layers of separable convolutions, each with its own weights along both axes."""
+    """Images of a coarser grid seen on cells, the light of each place of theirs spread with `weights` along both axes.
+
+    `weights`: of the cells at offsets -reach ... reach, which keep light where they have the sum 1. The first place is
+    on the cell `reach` before the first that comes out, the others every `n_step` cells.
+    """
     exact = lax.Precision.HIGHEST
-    rows, columns = (jax.vmap(lambda own, size=size: _band(own, size))(weights) for size in layers.shape[1:3])
-    part = jnp.einsum("lij,ljxk->lixk", rows, layers, precision=exact)
-    return jnp.einsum("lij,lyjk->yik", columns, part, precision=exact)
+    rows, columns = (_shares(weights, n_step, *sizes) for sizes in zip(inner, images.shape, strict=False))
+    part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
+    return jnp.einsum("ij,yjk->yik", columns, part, precision=exact)
 
 
 def blur(
@@ -129,9 +132,20 @@ def _by_shifts(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) ->
     return lax.scan(add, jnp.zeros_like(images, shape=shape), numbers)[0]
 
 
+def _shares(weights: Float[Array, " offset"], n_step: int, inner: int, outer: int) -> Float[Array, "inner outer"]:
+    """Matrix with `weights`, each column `n_step` rows further down."""
+    offset = jnp.arange(inner)[:, None] + len(weights) - 1 - n_step * jnp.arange(outer)[None, :]
+    return _looked_up(weights, offset)
+
+
 def _band(weights: Float[Array, " offset"], size: int, cells: int = 1) -> Float[Array, "inner outer"]:
     """Matrix with `weights`, each row `cells` columns further on, shape ((size - len(weights)) / cells + 1, size)."""
     inner = (size - len(weights)) // cells + 1
     offset = jnp.arange(size)[None, :] - cells * jnp.arange(inner)[:, None]
+    return _looked_up(weights, offset)
+
+
+def _looked_up(weights: Float[Array, " offset"], offset: Int[Array, "inner outer"]) -> Float[Array, "inner outer"]:
+    """The weights at these places, 0 where there is none."""
     inside = (offset >= 0) & (offset < len(weights))
     return jnp.where(inside, weights[jnp.clip(offset, 0, len(weights) - 1)], jnp.zeros((), weights.dtype))

@@ -39,6 +39,7 @@ WORK = Work(
     n_reached=3000,
     size=BasisSize(rank=96, step=40.0),
     n_seen=900,
+    n_together=900,
 )
 
 
