@@ -5,9 +5,13 @@ Wide classes are painted on coarser cells, so that they take little room and tim
 A star's width is that before the spaxel's box, as the PSF's is.
 """
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -35,21 +39,30 @@ to 1 % of its peak, and even light stays even to 1e-14."""
 
 
 class LayerGrid(NamedTuple):
-    """The grid that a width class is painted on: `n_step` times as coarse as the cells, which the class resolves well
-    enough; `reach`: cells that it spreads light to, the margin of the layer."""
+    """The grid that neighbouring width classes are painted on: `n_step` times as coarse as the cells, which these
+    classes resolve well enough; `reach`: cells that they spread light to, the margin of their layers."""
 
+    n_layer: int
     n_step: int
     reach: int
 
     @staticmethod
-    def of(sigma: float) -> "LayerGrid":
-        """That of a class of this width in cells."""
-        n_step = 2 ** max(0, int(np.floor(np.log2(sigma / _LEAST_STEPS) + 1e-9)))
-        return LayerGrid(n_step, reach_of(_kernel_sigma(sigma, n_step, np)))
+    def of_classes(sigmas: Sequence[float]) -> "tuple[LayerGrid, ...]":
+        """Those of classes of increasing widths (cells)."""
+        grids = []
+        for n_step, own in itertools.groupby(sigmas, _coarseness):
+            widths = list(own)
+            grids.append(LayerGrid(len(widths), n_step, reach_of(float(_kernel_sigma(widths[-1], n_step, np)))))
+        return tuple(grids)
 
-    def size(self, inner: int) -> int:
-        """Cells of the layer along an axis with so many cells."""
-        return -(-(inner - 1 + 2 * self.reach) // self.n_step) + 1
+    def shape(self, inner: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of a layer around so many cells."""
+        n_y, n_x = (-(-(size - 1 + 2 * self.reach) // self.n_step) + 1 for size in inner)
+        return n_y, n_x
+
+
+def _coarseness(sigma: float) -> int:
+    return 2 ** max(0, int(np.floor(np.log2(sigma / _LEAST_STEPS) + 1e-9)))
 
 
 def _kernel_sigma(sigma: Any, n_step: Any, namespace: Any) -> Any:
@@ -69,7 +82,7 @@ class WidthClasses(eqx.Module):
     | sigma | (layer,) | cells, along an axis, increasing by at most sqrt(2) from that of the deposit itself |
     | sigma_per_length | scalar | width (cells) per arcsec of smoothing length |
     | deposit_variance | scalar | cells^2: the deposit's where the PSF takes it off again, else that of a cell's box |
-    | grids | static, per layer | the layers, which lie one after the other in what is painted |
+    | grids | static | those of the layers, which lie one after the other in what is painted |
     """
 
     sigma: Float[Array | ndarray, " layer"]
@@ -80,24 +93,25 @@ class WidthClasses(eqx.Module):
     @property
     def n_layer(self) -> int:
         """Number of classes."""
-        return len(self.grids)
+        return sum(grid.n_layer for grid in self.grids)
 
     @property
     def reach(self) -> int:
         """Cells that the widest one spreads light to."""
         return max(grid.reach for grid in self.grids)
 
-    def shapes(self, inner: tuple[int, int]) -> list[tuple[int, int]]:
-        """Rows and columns of each layer, around so many that come out."""
-        return [(grid.size(inner[0]), grid.size(inner[1])) for grid in self.grids]
+    def grid_of_each(self) -> list[LayerGrid]:
+        """The grid of each class."""
+        return [grid for grid in self.grids for _ in range(grid.n_layer)]
 
     def starts(self, inner: tuple[int, int]) -> Int[ndarray, " end"]:
-        """Where each layer begins in what is painted, and where the last one ends."""
-        return np.cumsum([0, *(n_y * n_x for n_y, n_x in self.shapes(inner))])
+        """Where each layer begins in what is painted around so many rows and columns, and where the last one ends."""
+        return np.cumsum([0, *(math.prod(grid.shape(inner)) for grid in self.grid_of_each())])
 
     def n_product(self, inner: tuple[int, int]) -> int:
         """Products of one image that it takes to put its layers together."""
-        return sum(inner[0] * n_x * (n_y + inner[1]) for n_y, n_x in self.shapes(inner))
+        shapes = (grid.shape(inner) for grid in self.grid_of_each())
+        return sum(inner[0] * n_x * (n_y + inner[1]) for n_y, n_x in shapes)
 
     def shares(
         self, smoothing_length: Float[Array, " particle"]
@@ -115,11 +129,15 @@ class WidthClasses(eqx.Module):
 
     def together(self, columns: Float[Array, "cell k"], inner: tuple[int, int]) -> Float[Array, "inner_y inner_x k"]:
         """The sum of all layers, each convolved to its width, without their margins."""
-        starts, total = self.starts(inner), jnp.zeros((*inner, columns.shape[1]), columns.dtype)
-        for number, (grid, shape) in enumerate(zip(self.grids, self.shapes(inner), strict=True)):
-            layer = columns[starts[number] : starts[number + 1]].reshape(*shape, -1)
-            sigma = _kernel_sigma(lax.stop_gradient(jnp.asarray(self.sigma)[number]), grid.n_step, jnp)
-            total = total + refine(layer, gaussian_weights(sigma, grid.reach), grid.n_step, inner)
+        total, first, cell = jnp.zeros((*inner, columns.shape[1]), columns.dtype), 0, 0
+        for grid in self.grids:
+            (n_y, n_x), last = grid.shape(inner), first + grid.n_layer
+            end = cell + grid.n_layer * n_y * n_x
+            layers = columns[cell:end].reshape(grid.n_layer, n_y, n_x, -1)
+            sigma = _kernel_sigma(lax.stop_gradient(jnp.asarray(self.sigma)[first:last]), grid.n_step, jnp)
+            weights = jax.vmap(gaussian_weights, (0, None))(sigma, grid.reach)
+            total = total + refine(layers, weights, grid.n_step, inner)
+            first, cell = last, end
         return total
 
 
@@ -186,5 +204,5 @@ def plan_widths(
             f"{counted(lengths.n_wider, 'star is', 'stars are')} smoothed with a sigma of {largest_sigma(config):.3g} "
             f"arcsec instead of up to {widest_sigma:.3g} arcsec (engine.smoothing.largest)"
         )
-    grids = tuple(LayerGrid.of(float(sigma)) for sigma in ladder)
+    grids = LayerGrid.of_classes(ladder.tolist())
     return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), grids), note

@@ -14,7 +14,7 @@ from rubix_like.engine.spectra.basis_size import basis_size
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread, rest_window
 from rubix_like.instrument.psf import PSF
-from rubix_like.instrument.response import n_fine_bins
+from rubix_like.instrument.response import n_fine_bins, n_spread_products
 from rubix_like.physics.templates import Templates
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0
@@ -102,6 +102,8 @@ class OnBins(NamedTuple):
     n_fine: int
     n_rest: int
     n_reached: int | float
+    n_spread: int = 0
+    """Products by which the line spread makes bins of the fine bins of a spectrum."""
 
     @staticmethod
     def of_spectra(spread: LineSpread) -> "OnBins":
@@ -109,7 +111,9 @@ class OnBins(NamedTuple):
         bins = spread.bins
         edges = bins.to_vacuum(bins.edges) / (1.0 + spread.redshift)
         window = rest_window(spread.templates.rest_wavelength, edges, 0.0)
-        return OnBins(n_fine_bins(bins, spread), window.stop - window.start, bins.n_wave)
+        return OnBins(
+            n_fine_bins(bins, spread), window.stop - window.start, bins.n_wave, n_spread_products(bins, spread)
+        )
 
 
 def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bins: OnBins) -> Work:
@@ -131,6 +135,7 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
         n_reached=on_bins.n_reached,
         n_seen=instrument.footprint.n_element if acts_early else inner.n_element,
         n_together=inner.n_element,
+        n_spread=on_bins.n_spread,
         n_refined=0 if widths is None else widths.n_product(inner.shape),
         psf=_psf_kind(psf if acts_early else None, is_one=is_one),
         is_wide=setup.config.engine.precision == "float64",

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -90,13 +89,16 @@ class SpaxelGrid(eqx.Module):
         widths: WidthClasses,
     ) -> tuple[Int[Array, "particle 2 corner"], Float[Array, "particle 2 corner"]]:
         """Spaxels and weights in two layers of each particle."""
-        shapes = np.asarray(widths.shapes(self.inner.shape), dtype=np.int32)
-        starts = widths.starts(self.inner.shape)[:-1].astype(np.int32)
-        own_shape = jnp.asarray(shapes)[layer].reshape(-1, 2)
-        n_step, reach = (jnp.asarray(numbers, column.dtype)[layer] for numbers in zip(*widths.grids, strict=True))
-        place = [((along[:, None] + reach) / n_step).reshape(-1) for along in (column, row)]
-        sides = own_shape[:, 0], own_shape[:, 1]
-        index, weight = self._shared(*place, sides, jnp.asarray(starts)[layer].reshape(-1))
+        inner, grids = self.inner.shape, widths.grid_of_each()
+        starts = jnp.asarray(widths.starts(inner)[:-1], jnp.int32)
+        shapes = jnp.asarray([grid.shape(inner) for grid in grids], jnp.int32)[layer].reshape(-1, 2)
+        n_step, reach = (
+            jnp.asarray(numbers, column.dtype)[layer]
+            for numbers in ([grid.n_step for grid in grids], [grid.reach for grid in grids])
+        )
+        in_x, in_y = (((along[:, None] + reach) / n_step).reshape(-1) for along in (column, row))
+        sides = shapes[:, 0], shapes[:, 1]
+        index, weight = self._shared(in_x, in_y, sides, starts[layer].reshape(-1))
         return index.reshape(*layer.shape, -1), weight.reshape(*layer.shape, -1)
 
     def _shared(

@@ -6,6 +6,7 @@ Where images have several `cells` along the side of a spaxel, the PSF takes ligh
 import itertools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -32,17 +33,21 @@ def blur_separable(
 
 
 def refine(
-    images: Float[Array, "y x k"], weights: Float[Array, " offset"], n_step: int, inner: tuple[int, int]
+    layers: Float[Array, "layer y x k"], weights: Float[Array, "layer offset"], n_step: int, inner: tuple[int, int]
 ) -> Float[Array, "inner_y inner_x k"]:
-    """Images of a coarser grid seen on cells, the light of each place of theirs spread with `weights` along both axes.
+    """The sum of layers on a coarser grid, seen on cells: the light of each place spread with the layer's `weights`
+    along both axes.
 
     `weights`: of the cells at offsets -reach ... reach, which keep light where they have the sum 1. The first place is
     on the cell `reach` before the first that comes out, the others every `n_step` cells.
     """
     exact = lax.Precision.HIGHEST
-    rows, columns = (_shares(weights, n_step, *sizes) for sizes in zip(inner, images.shape, strict=False))
-    part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
-    return jnp.einsum("ij,yjk->yik", columns, part, precision=exact)
+    rows, columns = (
+        jax.vmap(lambda own, sizes=sizes: _shares(own, n_step, *sizes))(weights)
+        for sizes in zip(inner, layers.shape[1:3], strict=True)
+    )
+    part = jnp.einsum("lij,ljxk->lixk", rows, layers, precision=exact)
+    return jnp.einsum("lij,lyjk->yik", columns, part, precision=exact)
 
 
 def blur(

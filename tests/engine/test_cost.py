@@ -26,6 +26,7 @@ def work_of(n_particle, side, size, **changes):
         size=size,
         n_seen=side**2,
         n_together=side**2,
+        n_spread=3721,
     )
     return work._replace(**changes)
 

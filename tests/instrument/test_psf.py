@@ -193,14 +193,16 @@ def test_separable_blurs_are_convolutions():
 
 
 @pytest.mark.parametrize("n_step", [1, 2, 4])
-def test_refined_images_are_convolutions_of_what_is_zero_between_their_places(n_step):
+def test_refined_layers_are_convolutions_of_what_is_zero_between_their_places(n_step):
     rng = np.random.default_rng(5)
-    images, weights = rng.uniform(size=(9, 8, 3)), np.array([0.05, 0.1, 0.2, 0.3, 0.2, 0.1, 0.05])
-    sparse = np.zeros((n_step * 8 + 1, n_step * 7 + 1, 3))
-    sparse[::n_step, ::n_step] = images
-    expected = np.stack([fftconvolve(sparse[:, :, k], np.outer(weights, weights), mode="valid") for k in range(3)], 2)
-    inner = expected.shape[:2]
-    found = jax.jit(refine, static_argnums=(2, 3))(images, weights, n_step, inner)
+    layers, weights = rng.uniform(size=(2, 9, 8, 3)), np.array([[0.1, 0.2, 0.4, 0.2, 0.1], [0.0, 0.3, 0.4, 0.3, 0.0]])
+    sparse = np.zeros((2, n_step * 8 + 1, n_step * 7 + 1, 3))
+    sparse[:, ::n_step, ::n_step] = layers
+    expected = sum(
+        np.stack([fftconvolve(own[:, :, k], np.outer(line, line), mode="valid") for k in range(3)], axis=2)
+        for own, line in zip(sparse, weights, strict=True)
+    )
+    found = jax.jit(refine, static_argnums=(2, 3))(layers, weights, n_step, expected.shape[:2])
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
 
 
