@@ -35,7 +35,7 @@ _ROUNDING = 1.0001
 class Census:
     """What planning needs to know of the particles of a galaxy, without padding (host, float64).
 
-    `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
+    `birth_mass` in Msun; `line_light`: that of emitters; `velocities`: weighted by mass at birth; `sample`: what the galaxy's axes are found by, with the current
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
     than `products.losvd.limit`; `gas`: how fast the gas that shines is, and `gas_lengths` the smoothing lengths of gas
@@ -56,6 +56,7 @@ class Census:
     gas_lengths: Lengths | None = None
     young: FastParticles | None = None
     crowding: Crowding | None = None
+    line_light: float = 0.0
 
     @property
     def all_lengths(self) -> Lengths:
@@ -82,6 +83,7 @@ class Census:
             gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
             young=_joined(self.young, other.young),
             crowding=_joined(self.crowding, other.crowding),
+            line_light=self.line_light + other.line_light,
         )
 
 
@@ -115,7 +117,7 @@ def take_census(
     census = reduce(Census.joined, team.exchange(lambda: own[0].among(n_stars)))
     if not census.n_stars:
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
-    if not census.birth_mass > 0:
+    if not (census.birth_mass > 0 or census.line_light > 0):
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     if census.gas is not None and census.gas.number:
         return census
@@ -256,6 +258,7 @@ class _Rules(NamedTuple):
             gas_lengths=gas_lengths,
             young=None if self.ionising is None else self.ionising.among(self.config, stars),
             crowding=self._crowding(stars),
+            line_light=0.0 if stars.line_light is None else float(np.sum(stars.line_light, dtype=np.float64)),
         )
 
     def _crowding(self, stars: Stars) -> Crowding | None:
