@@ -31,7 +31,7 @@ def cube_files(job, folder):
     """FITS files of the fluxes and of the variance, on wavelengths (Angstrom) for GalPaK3D."""
     header = fits.Header(
         {
-            "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CTYPE3": "WAVE", "CUNIT3": "Angstrom",
+            "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CTYPE3": "WAVE", "CUNIT3": "Angstrom", "CUNIT1": "deg", "CUNIT2": "deg",
             "CDELT1": -job["spaxel"] / 3600, "CDELT2": job["spaxel"] / 3600,
             "CRPIX3": 1.0, "CRVAL3": job["first"], "CDELT3": job["step"], "CD3_3": job["step"],
         }
@@ -78,7 +78,8 @@ def make_galpak(job):
     fine, side, count = 3, job["n_spaxel"], job["n_wave"]
     shape = (count, side * fine, side * fine)
     cards = {
-        "CTYPE3": "WAVE", "CUNIT3": "Angstrom", "CRVAL3": job["first"], "CRPIX3": 1.0, "CDELT3": job["step"],
+        "CTYPE3": "WAVE", "CUNIT3": "Angstrom", "CUNIT1": "deg", "CUNIT2": "deg", "CRPIX3": 1.0,
+        "CRVAL3": job["first"], "CDELT3": job["step"],
         "CDELT1": -job["spaxel"] / fine / 3600, "CDELT2": job["spaxel"] / fine / 3600,
     }  # fmt: skip
     blank = galpak.HyperspectralCube(data=np.ones(shape), header=fits.Header(cards))
@@ -88,7 +89,7 @@ def make_galpak(job):
     middle = 0.5 * (side * fine - 1)
     disc = galpak.GalaxyParameters(
         x=middle, y=middle, z=0.5 * (count - 1), flux=1.0, radius=job["half_light"] * fine,
-        inclination=job["inclination"], pa=job["position_angle"], turnover_radius=job["turnover"] * fine,
+        inclination=job["inclination"], pa=job["position_angle"] + 180, turnover_radius=job["turnover"] * fine,
         maximum_velocity=job["velocity"], velocity_dispersion=job["dispersion"],
     )  # fmt: skip
     made = np.asarray(run.create_convolved_cube(disc, shape).data, dtype=np.float64)
@@ -105,9 +106,19 @@ def fit_galpak(job):
         run = galpak.GalPaK3D(
             str(flux), variance=str(variance), model=galpak_model(job), instrument=galpak_instrument(job), quiet=True
         )
-        known = {"inclination": job["inclination"]} if job.get("inclination_is_known") else None
+        known = galpak.GalaxyParameters(inclination=job["inclination"]) if job.get("inclination_is_known") else None
+        start = job.get("start")
+        first = None
+        if start is not None:
+            first = galpak.GalaxyParameters(
+                inclination=start["inclination"], pa=(start["position_angle"] + 180) % 360, radius=start["half_light"],
+                maximum_velocity=start["velocity"], turnover_radius=start["turnover"], velocity_dispersion=30.0,
+            )  # fmt: skip
         begun, wall = time.process_time(), time.time()
-        run.run_mcmc(max_iterations=job["iterations"], verbose=False, known_parameters=known, random_scale=job["scale"])
+        run.run_mcmc(
+            max_iterations=job["iterations"], verbose=False, known_parameters=known, random_scale=job["scale"],
+            initial_parameters=first,
+        )
         seconds, wall = time.process_time() - begun, time.time() - wall
     chain = run.chain[run.chain.colnames]
     names = dict(
@@ -123,6 +134,7 @@ def fit_galpak(job):
     for own, name in names.items():
         low, middle, high = np.percentile(np.asarray(chain[name])[-kept:], [15.87, 50, 84.13])
         found |= {own: float(middle), f"{own}_sigma": float(0.5 * (high - low))}
+    found["position_angle"] = (found["position_angle"] + 180) % 360  # its own is that of the approaching side
     curve = np.asarray(chain["maximum_velocity"])[-kept:] * 2 / np.pi
     inner = 2.2 / HALF_LIGHT * np.asarray(chain["radius"])[-kept:] / np.asarray(chain["turnover_radius"])[-kept:]
     low, middle, high = np.percentile(curve * np.arctan(inner), [15.87, 50, 84.13])
@@ -163,6 +175,7 @@ def fit_kinms(job):
     from kinms_fitter.sb_profs import sb_profs
     from kinms_fitter.velocity_profs import velocity_profs
 
+    vars(sys.modules["gastimator.gastimator"]).setdefault("__version__", "0.5.4")  # which that version leaves out
     np.random.seed(job["seed"])
     flux = np.load(job["flux"])
     sigma = float(np.sqrt(np.load(job["variance"]).mean()))
@@ -196,11 +209,16 @@ def fit_kinms(job):
         begun, wall = time.process_time(), time.time()
         best, errors, *_ = fit.run(method="mcmc")
         seconds, wall = time.process_time() - begun, time.time() - wall
-    labels = [str(own) for own in fit.labels]
-    return {
-        "seconds": seconds, "wall": wall, "evaluations": job["iterations"], "labels": labels,
-        "values": np.asarray(best, float).tolist(), "errors": np.asarray(errors, float).tolist(),
-    }  # fmt: skip
+    places = {"dispersion": 4, "position_angle": 5, "inclination": 6, "half_light": 7, "velocity": 8, "turnover": 9}
+    found = {"seconds": seconds, "wall": wall, "evaluations": job["iterations"]}
+    found["labels"] = [str(own) for own in fit.labels]
+    for name, place in places.items():
+        found |= {name: float(best[place]), f"{name}_sigma": float(errors[place])}
+    found["half_light"], found["half_light_sigma"] = (HALF_LIGHT * found[f"half_light{own}"] for own in ("", "_sigma"))
+    total, spread = found["dispersion"], job["line_spread_sigma"]
+    found["dispersion"] = float(np.sqrt(max(total**2 - spread**2, 1.0)))
+    found["dispersion_sigma"] *= total / found["dispersion"]
+    return found
 
 
 def main():

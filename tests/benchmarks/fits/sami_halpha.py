@@ -119,10 +119,10 @@ def chi_maps(data, result):
     return np.where(number > 0, square.sum(axis=2) / np.maximum(number, 1), np.nan)
 
 
-def seeing_image(spaxel, side=15):
-    """The seeing's two Gaussians on spaxels."""
-    axis = (np.arange(side) - side // 2) * spaxel
-    square = axis[:, None] ** 2 + axis[None, :] ** 2
+def seeing_image(spaxel, shape):
+    """The seeing's two Gaussians on spaxels, about the middle of a field (y, x)."""
+    y, x = ((np.arange(side) - side // 2) * spaxel for side in shape)
+    square = y[:, None] ** 2 + x[None, :] ** 2
     widths = [(fwhm / np.sqrt(8 * np.log(2)), share) for fwhm, share in SEEING]
     made = sum(share * np.exp(-0.5 * square / sigma**2) / sigma**2 for sigma, share in widths)
     return made / made.sum()
@@ -139,7 +139,7 @@ def galpak(python, data, iterations):
         variance = np.where(good, data.variance[:, :, window] * scale**2, 1e12)
         np.save(place / "flux.npy", np.moveaxis(flux, 2, 0))
         np.save(place / "variance.npy", np.moveaxis(variance, 2, 0))
-        np.save(place / "seeing.npy", seeing_image(data.pixel_scale))
+        np.save(place / "seeing.npy", seeing_image(data.pixel_scale, data.shape[:2]))
         job = {
             "flux": str(place / "flux.npy"), "variance": str(place / "variance.npy"),
             "seeing_image": str(place / "seeing.npy"), "spaxel": data.pixel_scale, "line_spread": LINE_SPREAD,
