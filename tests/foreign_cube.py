@@ -1,4 +1,4 @@
-"""A cube of a smooth disc that this package has no part in: numpy, scipy, h5py and astropy alone, written as MUSE's are.
+"""A cube of a smooth disc that this package has no part in: numpy, scipy, h5py and astropy, written as MUSE's are.
 
     python tests/foreign_cube.py foreign.fits [--library data/popstar.h5] [--seed 1]
 

@@ -6,8 +6,8 @@ that the type states; inside the package it is a float in that unit. Numeric tex
 
 import functools
 import math
-import warnings
 import re
+import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any

@@ -667,9 +667,7 @@ def test_shapes_are_checked():
         dataclasses.replace(observed, bins=observed.bins.part(0, 3))
 
 
-@pytest.mark.parametrize(
-    ("kind", "stretch"), [("VRAD", lambda beta: 1 / (1 - beta)), ("VOPT", lambda beta: 1 + beta)]
-)
+@pytest.mark.parametrize(("kind", "stretch"), [("VRAD", lambda beta: 1 / (1 - beta)), ("VOPT", lambda beta: 1 + beta)])
 def test_velocities_are_read_as_wavelengths(tmp_path, kind, stretch):
     """CO(2-1) at 230.538 GHz; a flux per beam of 4 arcsec becomes one per spaxel of its own, per Angstrom."""
     cards = {"CTYPE3": kind, "CUNIT3": "km/s", "CRVAL3": -40.0, "CRPIX3": 1.0, "CD3_3": 20.0, "BUNIT": "Jy/beam"}

@@ -30,8 +30,8 @@ DISC = {
     "flux": FLUX,
     "dispersion": DISPERSION,
     "speed": lambda r: 180 * 2 / np.pi * np.arctan(r * KPC / 0.3),
-    "light": lambda r, phi: np.ones_like(r),  # noqa: ARG005
-    "streaming": lambda r, phi: np.zeros_like(r),  # noqa: ARG005
+    "light": lambda r, phi: np.ones_like(r),
+    "streaming": lambda r, phi: np.zeros_like(r),
     "angles": lambda r: (np.full_like(r, 55.0), np.full_like(r, 120.0)),
 }
 COMPONENT = {

@@ -68,8 +68,8 @@ def foreign(fwhm):
 
 @pytest.mark.parametrize("lsf", [2.5, None])
 def test_the_cube_is_that_of_the_formula(lsf):
-    """Errors relative to the brightest voxel. Without a line spread the emitters' lines have a width of their own, which
-    is taken off the dispersion; numpy's are as wide as one of its channels."""
+    """Errors relative to the brightest voxel. Without a line spread the emitters' lines have a width of their own,
+    taken off the dispersion; numpy's are as wide as one of its channels."""
     changes = {} if lsf else {"instrument.lsf": None}
     flux = np.asarray(cube_of(configuration(**changes)).flux, np.float64)
     expected = foreign(lsf or 0.1)
@@ -169,7 +169,11 @@ ONE = {"wavelengths": "Ha", "flux": 1.0}
     [
         ([WITHOUT_LIGHT], {}, "expected mass and population for stars, or lines for gas, got none of them"),
         ([DISC | {"mass": 1e9}], {}, "got mass and lines"),
-        ([WITHOUT_LIGHT | {"lines": {"wavelengths": "Ha"}}], {}, "flux or the luminosity of the first line, got neither"),
+        (
+            [WITHOUT_LIGHT | {"lines": {"wavelengths": "Ha"}}],
+            {},
+            "flux or the luminosity of the first line, got neither",
+        ),
         ([WITHOUT_LIGHT | {"lines": ONE | {"luminosity": 1.0}}], {}, "got both"),
         ([WITHOUT_LIGHT | {"lines": ONE | {"ratios": [1, 2]}}], {}, "so 0, got 2"),
         ([DISC | {"dispersion": {"profile": "from_height"}}], {}, "for gas, whose mass is not known; got from_height"),

@@ -1,4 +1,4 @@
-"""Source `lines` of a galaxy of smooth components: gas that shines in lines of its own, in ratios that are parameters."""
+"""Source `lines` of a galaxy of smooth components: gas in lines of its own, in ratios that are parameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -31,8 +31,8 @@ from rubix_like.physics.templates import LineTemplates, TemplateAxes
 class ComponentLines(AbstractSource):
     """Emitters of components with `lines`; each shines in a mixture of the galaxy's lines.
 
-    `to_luminosity` (line,): Lsun per unit of `Stars.line_light`. `names` are those of the coordinates: the share of each
-    line. `is_mixed`: whether other components have stars.
+    `to_luminosity` (line,): Lsun per unit of `Stars.line_light`. `names` are those of the coordinates: the share of
+    each line. `is_mixed`: whether other components have stars.
     """
 
     painter: AbstractPainter

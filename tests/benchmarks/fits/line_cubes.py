@@ -11,8 +11,8 @@ it is done; a run that was ended goes on. `--only S/N,inclination` takes those c
 
 KinMS draws cloudlets: a cube is used only if that of other cloudlets differs by less than a tenth of the noise in every
 voxel. GalPaK3D's disc is as thin as 0.05 of its half-light radius, so that the dispersion that it adds itself is small,
-and is made in cells of a third of a spaxel. All begin at the angle of the velocity gradient of the cube without noise and the
-same other values.
+and is made in cells of a third of a spaxel. All begin at the angle of the velocity gradient of the cube without noise
+and the same other values.
 """
 
 import argparse
@@ -26,6 +26,8 @@ from pathlib import Path
 import numpy as np
 from astropy.io import fits
 from scipy.stats import binom
+
+import rubix_like as rl
 
 PEERS = Path(__file__).parent / "line_peers.py"
 LIGHT = 299792.458
@@ -86,7 +88,8 @@ def called(python, command, job, suffix):
     with tempfile.TemporaryDirectory() as folder:
         place, out = Path(folder) / "job.json", Path(folder) / f"out{suffix}"
         place.write_text(json.dumps(job))
-        done = subprocess.run([python, str(PEERS), command, str(place), str(out)], capture_output=True, text=True, cwd=folder)
+        words = [python, str(PEERS), command, str(place), str(out)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
         if done.returncode:
             raise RuntimeError(f"{command}: {done.stderr[-2000:]}")
         return np.load(out) if suffix == ".npy" else json.loads(out.read_text())
@@ -183,8 +186,6 @@ def write_cube(path, flux, sigma):
 
 def fitted_by_us(flux, sigma, start, cube):
     """The maximum of the posterior and Laplace's errors."""
-    import rubix_like as rl
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cube.fits"
         write_cube(path, flux, sigma)
@@ -276,10 +277,8 @@ def report(given):
         if not own:
             continue
         relative, pull = zip(*map(errors_of, own), strict=True)
-        cells = [
-            f"{100 * np.median([one[name] for one in relative]):+7.2f} +-{100 * np.std([one[name] for one in relative]):5.2f} %"
-            for name in names
-        ]
+        errors = {name: 100 * np.array([one[name] for one in relative]) for name in names}
+        cells = [f"{np.median(error):+7.2f} +-{np.std(error):5.2f} %" for error in errors.values()]
         pulls = np.array([[one[name] for name in names] for one in pull])
         known = np.isfinite(pulls)
         inside = [np.abs(pulls[known]) < width for width in (1.0, 1.96)]
@@ -295,25 +294,31 @@ def report(given):
 
 def bound_check(fitter, label, own, relative):
     """Print biases beyond the bounds, over the cubes for which they are stated."""
-    wanted = [number for number, one in enumerate(own) if one["cube"][0] >= 10 and one["cube"][1] >= 1.5 and one["cube"][2] >= 60]
+    wanted = [
+        number
+        for number, one in enumerate(own)
+        if one["cube"][0] >= 10 and one["cube"][1] >= 1.5 and one["cube"][2] >= 60
+    ]
     for name, bound in BOUNDS.items():
         if not wanted:
             return
         bias = float(np.median([relative[number][name] for number in wanted]))
         if abs(bias) > bound:
-            print(f"    {fitter}, cubes of {label}: {name} is {100 * bias:+.1f} % off ({len(wanted)} cubes), beyond {100 * bound:g} %")
+            where = f"{fitter}, cubes of {label}"
+            print(f"    {where}: {name} is {100 * bias:+.1f} % off ({len(wanted)} cubes), beyond {100 * bound:g} %")
 
 
 def coverage_check(fitter, label, pulls):
     """Print parameters whose 68 % intervals hold the truth too seldom, or too often, for chance (99.7 %, corrected for
     their number)."""
     tail = (1 - 0.9973) / 2 / len(OWN)
-    for name, own in zip(OWN, pulls.T, strict=True):
-        own = own[np.isfinite(own)]
+    for name, column in zip(OWN, pulls.T, strict=True):
+        own = column[np.isfinite(column)]
         inside = int((np.abs(own) < 1).sum())
         low, high = binom.ppf([tail, 1 - tail], len(own), 0.6827)
         if len(own) and not low <= inside <= high:
-            print(f"    {fitter}, cubes of {label}: {name} is within 1 sigma in {inside} of {len(own)}, expected {low:.0f}-{high:.0f}")
+            where = f"{fitter}, cubes of {label}"
+            print(f"    {where}: {name} is within 1 sigma in {inside} of {len(own)}, expected {low:.0f}-{high:.0f}")
 
 
 def main():

@@ -6,9 +6,11 @@
     PYTHON_WITH_KINMS tests/benchmarks/fits/line_peers.py fit-kinms job.json found.json
 
 Called by `line_cubes.py` and `sami_halpha.py`, which say what is in a job. Lengths are in spaxels, velocities in km/s,
-angles in deg; position angles from North through East, of the receding side, on arrays with rows to the North and columns
-to the West. What is found has the names of `NAMES`, with the half-width of the central 68 % as `NAME_sigma`.
+angles in deg; position angles from North through East, of the receding side, on arrays with rows to the North and
+columns to the West. What is found has the names of `NAMES`, with the half-width of the central 68 % as `NAME_sigma`.
 """
+
+# ruff: noqa: PLC0415
 
 import json
 import sys
@@ -31,8 +33,8 @@ def cube_files(job, folder):
     """FITS files of the fluxes and of the variance, on wavelengths (Angstrom) for GalPaK3D."""
     header = fits.Header(
         {
-            "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CTYPE3": "WAVE", "CUNIT3": "Angstrom", "CUNIT1": "deg", "CUNIT2": "deg",
-            "CDELT1": -job["spaxel"] / 3600, "CDELT2": job["spaxel"] / 3600,
+            "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CTYPE3": "WAVE", "CUNIT1": "deg", "CUNIT2": "deg",
+            "CUNIT3": "Angstrom", "CDELT1": -job["spaxel"] / 3600, "CDELT2": job["spaxel"] / 3600,
             "CRPIX3": 1.0, "CRVAL3": job["first"], "CDELT3": job["step"], "CD3_3": job["step"],
         }
     )  # fmt: skip
@@ -116,7 +118,10 @@ def fit_galpak(job):
             )  # fmt: skip
         begun, wall = time.process_time(), time.time()
         run.run_mcmc(
-            max_iterations=job["iterations"], verbose=False, known_parameters=known, random_scale=job["scale"],
+            max_iterations=job["iterations"],
+            verbose=False,
+            known_parameters=known,
+            random_scale=job["scale"],
             initial_parameters=first,
         )
         seconds, wall = time.process_time() - begun, time.time() - wall
@@ -200,10 +205,14 @@ def fit_kinms(job):
         fit.pa_guess, fit.inc_guess = job["start"]["position_angle"], job["start"]["inclination"]
         fit.inc_range, fit.pa_range = np.array([5.0, 89.0]), fit.pa_guess + np.array([-90.0, 90.0])
         fit.velDisp_guess, fit.velDisp_range = 50.0, np.array([5.0, 120.0])
-        fit.sb_profile = [sb_profs.expdisk(guesses=[job["start"]["half_light"] / HALF_LIGHT], minimums=[0.3], maximums=[20])]
+        fit.sb_profile = [
+            sb_profs.expdisk(guesses=[job["start"]["half_light"] / HALF_LIGHT], minimums=[0.3], maximums=[20])
+        ]
         fit.vel_profile = [
             velocity_profs.arctan(
-                guesses=[job["start"]["velocity"], job["start"]["turnover"]], minimums=[10.0, 0.05], maximums=[450.0, 15.0]
+                guesses=[job["start"]["velocity"], job["start"]["turnover"]],
+                minimums=[10.0, 0.05],
+                maximums=[450.0, 15.0],
             )
         ]
         begun, wall = time.process_time(), time.time()

@@ -3,8 +3,8 @@
     python tests/benchmarks/fits/sami_halpha.py CUBE [--galpak PYTHON] [--iterations 6000] [--maps chi2.npz]
 
 CUBE is `sami_gama485885_halpha.fits`. PSF, LSF and inclination are those of the cube's own documentation: two Gaussians
-of 2.30" (65 %) and 1.43", 1.61 Angstrom, 32.8 deg (held). Prints V(2.2 R_d), dispersion, chi^2 and time of each, and the
-median of chi^2 / n over spaxels by distance from the centre. GalPaK3D fits Halpha alone, of 6553 to 6575 Angstrom.
+of 2.30" (65 %) and 1.43", 1.61 Angstrom, 32.8 deg (held). Prints V(2.2 R_d), dispersion, chi^2 and time of each,
+and the median of chi^2 / n over spaxels by distance from the centre. GalPaK3D fits Halpha alone, of 6553 to 6575 Angstrom.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def configuration(angle):
 
 
 def kinematic_angle(data):
-    """Position angle (deg) of the receding side, by the mean wavelength of each bright spaxel, weighted by its light."""
+    """Position angle (deg) of the receding side, by the mean wavelengths of bright spaxels."""
     wavelength, flux = data.wavelength, np.where(data.used, data.flux, 0.0)
     window = np.abs(wavelength - 6562.8) < 8
     light = flux[:, :, window].sum(axis=2)
@@ -179,8 +179,8 @@ def main():
     for name, own in rows.items():
         print(
             f"{name:11s} V(2.2 Rd) {own['velocity_22']:6.1f} +- {own['velocity_22_sigma']:4.1f} km/s, sigma "
-            f"{own['dispersion']:5.1f} +- {own['dispersion_sigma']:4.1f} km/s, R_half {own['half_light']:.2f} arcsec, PA "
-            f"{own['position_angle']:.1f}, {own['seconds']:.0f} s of processor time"
+            f"{own['dispersion']:5.1f} +- {own['dispersion_sigma']:4.1f} km/s, R_half {own['half_light']:.2f} arcsec, "
+            f"PA {own['position_angle']:.1f}, {own['seconds']:.0f} s of processor time"
         )
     if given.maps:
         np.savez(given.maps, chi2=chi, light=light)
