@@ -38,9 +38,10 @@ class Census:
     `birth_mass` in Msun; `line_light`: that of emitters of lines; `velocities`: weighted by mass at birth; `sample`:
     what the galaxy's axes are found by, with the current mass where stars have one (empty where the axes are left as
     they are); `n_without_mass`: stars that have no current mass; `n_older`: stars older than the Universe where the
-    galaxy is put; `n_beyond_losvd`: stars that may be faster than `products.losvd.limit`; `gas`: how fast the gas that shines is, and `gas_lengths` the smoothing lengths of gas
-    that is read, where it was counted and there is any; `young`: how fast the stars are that ionise gas, where the run
-    paints nebulae around them; `crowding`: how many stars share a resolution element, where the deposit depends on it.
+    galaxy is put; `n_beyond_losvd`: stars that may be faster than `products.losvd.limit`; `gas`: how fast the gas that
+    shines is, and `gas_lengths` the smoothing lengths of gas that is read, where it was counted and there is any;
+    `young`: how fast the stars are that ionise gas, where the run paints nebulae around them; `crowding`: how many
+    stars share a resolution element, where the deposit depends on it.
     """
 
     n_stars: int

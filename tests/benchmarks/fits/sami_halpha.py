@@ -3,8 +3,8 @@
     python tests/benchmarks/fits/sami_halpha.py CUBE [--galpak PYTHON] [--iterations 6000] [--maps chi2.npz]
 
 CUBE is `sami_gama485885_halpha.fits`. PSF, LSF and inclination are those of the cube's own documentation: two Gaussians
-of 2.30" (65 %) and 1.43", 1.61 Angstrom, 32.8 deg (held). Prints V(2.2 R_d), dispersion, chi^2 and time of each,
-and the median of chi^2 / n over spaxels by distance from the centre. GalPaK3D fits Halpha alone, of 6553 to 6575 Angstrom.
+of 2.30" (65 %) and 1.43", 1.61 Angstrom, 32.8 deg (held). Prints V(2.2 R_d), dispersion, chi^2 and time of each, and
+the median of chi^2 / n over spaxels by distance from the centre. GalPaK3D fits Halpha alone, of 6553 to 6575 Angstrom.
 """
 
 import argparse
