@@ -21,6 +21,7 @@ from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.detector import DetectorSettings, merged_detector
+from rubix_like.config.sections.fibres import Fibres
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES
@@ -154,6 +155,8 @@ class InstrumentSettings(AbstractSettings):
     lsf: LSFSettings | None = None
     detector: DetectorSettings | None = None
     """What an exposure (`noise.exposure`) needs to know; null where that is not published."""
+    fibres: Annotated[Fibres, Field(exclude_if=lambda value: value is None)] = None
+    """A bundle of fibres that collects the light instead of the spaxels; null: none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -193,9 +196,13 @@ class InstrumentSettings(AbstractSettings):
         return _whole(self.fov[0] / self.pixel_scale), _whole(self.fov[1] / self.pixel_scale)
 
 
+_ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres"}
+"""Keys that recorded runs state, also those without fibres."""
+
+
 def is_complete(section: Mapping[str, Any]) -> bool:
     """Whether an instrument section states every key, so that its preset no longer matters."""
-    return set(InstrumentSettings.model_fields) <= set(section)
+    return _ALWAYS_STATED <= set(section)
 
 
 def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +210,7 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
-    layers = preset_layers(section, frozenset(InstrumentSettings.model_fields))
+    layers = preset_layers(section, _ALWAYS_STATED)
     return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf, "detector": merged_detector})
 
 
