@@ -117,7 +117,7 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
     instrument, painting, widths, psf = setup.instrument, setup.painting, setup.widths, setup.instrument.psf
     n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
     painted = instrument.footprint.painted(instrument.psf_reach, painting.cells).painted(beyond).n_element
-    is_one = psf is not None and psf.nodes is None and setup.pipeline.has_cube_stage("psf")
+    is_one = psf is not None and psf.nodes is None and setup.pipeline.blurs
     acts_early = is_one or setup.psf_terms is not None
     return Work(
         n_particle=0 if fast is None else fast.number,

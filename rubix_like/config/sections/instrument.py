@@ -184,6 +184,21 @@ class InstrumentSettings(AbstractSettings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _check_fibres(self) -> "InstrumentSettings":
+        if self.fibres is not None and (self.psf is None or self.psf.kind == "image"):
+            came = "null" if self.psf is None else "one of kind image"
+            raise ValueError(
+                f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
+                f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"
+            )
+        return self
+
+    @property
+    def element_area(self) -> float:
+        """arcsec^2 of the sky whose light one spectrum of the detector holds: of a spaxel, or of a fibre."""
+        return self.pixel_scale**2 if self.fibres is None else math.pi * self.fibres.diameter**2 / 4
+
     @property
     def label(self) -> str:
         """The name for headers: that of the preset, or of the file without its folder and suffix."""
