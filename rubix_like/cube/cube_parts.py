@@ -281,4 +281,4 @@ def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
         raise ValueError("Cube.truth: expected the noiseless flux, got None; observe with noise.keep_truth: true")
     meta = Meta({key: value for key, value in noisy.meta.items() if key not in NOISE_KEYS})
     parts = tuple(Part(part.first, part.truth) for part in noisy.parts if part.truth is not None)
-    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta)
+    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta, fibres=None)

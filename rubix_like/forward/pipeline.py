@@ -300,7 +300,7 @@ class Pipeline(eqx.Module):
         frame = self.frame.fibres
         if observed.fibres is None or frame is None:
             return None
-        return FibreSpectra(*observed.fibres, frame.places, frame.weights, frame.layout)
+        return FibreSpectra(*observed.fibres, frame.places, frame.weights, self.frame.wave_bits, frame.layout)
 
     def _maps(self, observed: Observed) -> Maps | None:
         frame = self.frame

@@ -192,6 +192,11 @@ class InstrumentSettings(AbstractSettings):
                 f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
                 f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"
             )
+        if self.fibres is not None and self.fibres.spectra == "sami" and self.wavelength.sampling != "linear":
+            raise ValueError(
+                "fibres.spectra: expected 'manga' or 'none' for bins that are even in the logarithm of the wavelength, "
+                "got 'sami', whose files have linear ones; change it, or wavelength.sampling"
+            )
         return self
 
     @property

@@ -49,6 +49,12 @@ class CubeWeights(eqx.Module):
         """Rows and columns of spaxels."""
         return self.weights.shape[0], self.weights.shape[1]
 
+    def part(self, rows: slice, columns: slice) -> "CubeWeights":
+        """The map onto some of the spaxels."""
+        return CubeWeights(
+            self.near[rows], self.weights[rows, columns], self.coverage[rows, columns], self.n_fibre
+        )
+
     def matrix(self) -> Any:
         """The map as a scipy CSR array (spaxel, fibre) in 64 bits; spaxels row after row (on the host)."""
         weights, near = np.asarray(self.weights, dtype=np.float64), np.asarray(self.near)

@@ -41,3 +41,8 @@ class FibrePlaces(eqx.Module):
     def n_exposure(self) -> int:
         """Number of exposures."""
         return int(self.exposure.max())
+
+    def on_sky(self, field_angle: float) -> tuple[Float[ndarray, " fibre"], Float[ndarray, " fibre"]]:
+        """(East, North) in arcsec on the sky, where the field's +y lies at `field_angle` (deg) from North to East."""
+        sine, cosine = np.sin(np.deg2rad(field_angle)), np.cos(np.deg2rad(field_angle))
+        return self.x * cosine + self.y * sine, self.y * cosine - self.x * sine

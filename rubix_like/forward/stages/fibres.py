@@ -148,5 +148,5 @@ def _at_wavelengths(
     matrices: Float[Array, "node fibre cell"], shares: Float[Array, "k node"], images: Float[Array, "y x k"]
 ) -> Float[Array, "fibre 1 k"]:
     """Image k through the sum over nodes of shares[k] times each node's map."""
-    parts = [_through(own, images * shares[:, node].astype(images.dtype)) for node, own in enumerate(matrices)]
+    parts = [_through(own, images * shares[None, None, :, node].astype(images.dtype)) for node, own in enumerate(matrices)]
     return sum(parts[1:], start=parts[0])

@@ -88,7 +88,7 @@ class FibreMap(eqx.Module):
             own = None if beta is None else beta[node]
             parts = [part * self._of_one(away, width, own) for part, width in zip(share, widths[node], strict=True)]
             of_nodes.append(sum(parts[1:], start=parts[0]))
-        matrices = jnp.stack(of_nodes) * jnp.asarray(self.transparency, fwhm.dtype)[:, None, None]
+        matrices = jnp.stack(of_nodes) * jnp.asarray(self.transparency, fwhm.dtype)[None, :, None, None]
         return matrices.reshape(*matrices.shape[:2], -1)
 
     def _of_one(

@@ -27,8 +27,8 @@ def share_in_fibre(
     The integrand is smooth and periodic, so that the error of the sum over `n_angle` angles falls exponentially.
     """
     angle = (np.arange(n_angle) + 0.5) * (np.pi / n_angle)
-    cosine = jnp.asarray(np.cos(angle), distance.dtype)
-    sine2 = jnp.asarray(np.sin(angle) ** 2, distance.dtype)
+    cosine = jnp.asarray(np.cos(angle), distance.dtype)[None, :]
+    sine2 = jnp.asarray(np.sin(angle) ** 2, distance.dtype)[None, :]
     away = distance[:, None]
     square = (away + radius * cosine) ** 2 + radius**2 * sine2
     edge = radius**2 + radius * away * cosine
