@@ -138,7 +138,7 @@ FIBRE_STAGES = Registry(
     "stage of fibres",
     "rubix_like.fibre_stages",
     {
-        "fibres": "rubix_like.forward.stages.fibres:FibreStage",
+        "fibres": "rubix_like.forward.stages.through_fibres:FibreStage",
         "fibre_cube": "rubix_like.forward.stages.fibre_cube:FibreCube",
     },
     needs=("build",),

@@ -184,9 +184,11 @@ class Cube(AbstractCube, eqx.Module):
         return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
 
     def covariance(self, wavelength: Any) -> "SpaxelCovariance":
-        """The covariance of the spaxels of a cube of fibres, in the bin at a `wavelength` (with units, or in Angstrom of
-        the cube's medium). Raises ValueError for a cube that was not made of fibres here, that has no noise, or that
-        does not hold the wavelength."""
+        """The covariance of the spaxels of a cube of fibres in the bin at a `wavelength`, with units or in Angstrom.
+
+        Raises ValueError for a cube that was not made of fibres in this session, that has no noise, or that does not
+        hold the wavelength.
+        """
         return found_at(_OUTPUTS["covariance"])(self, wavelength)
 
     def cut(

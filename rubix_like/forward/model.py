@@ -261,8 +261,8 @@ class Voxels(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What the compiled function returns: voxels, what is the same on all devices, counters by source and field, and all
-    bins of the `fibres` that the cube is made of."""
+    """What the compiled function returns: voxels, what is the same on all devices, counters by source and field, and
+    all bins of the `fibres` that the cube is made of."""
 
     voxels: Voxels
     moments: Float[Array, "y x 2"]

@@ -55,8 +55,8 @@ def files_at(path: Path) -> list[Path]:
 class OutputFile(AbstractGridded):
     """A cube that a run will write, and what goes beside it.
 
-    `truth`: the noiseless cube, in the layout 'default'; None where there is none, or the same file holds it. `spectra`:
-    those of the fibres that it is made of.
+    `truth`: the noiseless cube, in the layout 'default'; None where there is none, or the same file holds it.
+    `spectra`: files of the spectra of fibres that it is made of.
     """
 
     path: Path

@@ -222,7 +222,7 @@ _ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"
 
 def is_complete(section: Mapping[str, Any]) -> bool:
     """Whether an instrument section states every key, so that its preset no longer matters."""
-    return _ALWAYS_STATED <= set(section)
+    return set(section) >= _ALWAYS_STATED
 
 
 def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:

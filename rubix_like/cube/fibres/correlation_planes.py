@@ -34,7 +34,7 @@ def correlation_tables(fibres: FibreSpectra, bins: WavelengthBins) -> list[fits.
 
 
 def _correlation_table(name: str, wavelength: float, fibres: FibreSpectra, bins: WavelengthBins) -> fits.BinTableHDU:
-    number = int(np.clip(np.rint(bins.place(np.asarray(wavelength))), 0, bins.n_wave - 1))
+    number = min(int(np.searchsorted(bins.edges, wavelength, side="right")) - 1, bins.n_wave - 1)
     covariance = SpaxelCovariance.of(fibres, number)
     n_y, n_x = covariance.shape
     pairs = covariance.correlation.tocoo()
@@ -69,7 +69,7 @@ def _correlation_table(name: str, wavelength: float, fibres: FibreSpectra, bins:
 def local_covariance(covariance: SpaxelCovariance) -> Float[ndarray, "side side y x"]:
     """Covariance of each spaxel with those at most `REACH` from it, relative to its own variance: 1 in the middle.
 
-    The first two axes are row and column of the other spaxel, from `REACH` below and to the left; 0 where there is none.
+    The first two axes are row and column of the other spaxel, from `REACH` below and to the left; 0 where none is.
     """
     n_y, n_x = covariance.shape
     matrix, variance = covariance.matrix, covariance.variance

@@ -15,7 +15,6 @@ from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
     from rubix_like.cube.cube import Cube

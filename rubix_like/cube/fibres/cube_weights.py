@@ -51,9 +51,7 @@ class CubeWeights(eqx.Module):
 
     def part(self, rows: slice, columns: slice) -> "CubeWeights":
         """The map onto some of the spaxels."""
-        return CubeWeights(
-            self.near[rows], self.weights[rows, columns], self.coverage[rows, columns], self.n_fibre
-        )
+        return CubeWeights(self.near[rows], self.weights[rows, columns], self.coverage[rows, columns], self.n_fibre)
 
     def matrix(self) -> Any:
         """The map as a scipy CSR array (spaxel, fibre) in 64 bits; spaxels row after row (on the host)."""

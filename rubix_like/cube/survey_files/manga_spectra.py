@@ -90,7 +90,7 @@ _DC: Card = ("DC-FLAG", 1, "log-linear")
 
 
 def _exposures(cube: Cube | ShardedCube, fibres: FibreSpectra) -> fits.BinTableHDU:
-    """OBSINFO: number, offset from the mean (arcsec, East and North), time, seeing and transparency of each exposure."""
+    """OBSINFO: of each exposure number, offset from the mean (arcsec, East and North), time, seeing, transparency."""
     places = fibres.places
     first = np.unique(places.exposure, return_index=True)[1]
     east, north = (side[first] for side in places.on_sky(float(cube.meta.get("field_angle") or 0.0)))

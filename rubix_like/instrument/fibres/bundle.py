@@ -40,7 +40,8 @@ def bundle_places(settings: FibreSettings) -> Places:
     if settings.positions is not None:
         return np.asarray(settings.positions, dtype=np.float64)
     rings, pitch = settings.rings, settings.pitch
-    assert rings is not None and pitch is not None
+    assert rings is not None
+    assert pitch is not None
     return pitch * (hexagon(rings) if settings.arrangement == "hexagon" else circles(rings))
 
 

@@ -44,7 +44,8 @@ def cube_weights(settings: FibreCubeSettings, places: FibrePlaces, footprint: Fo
 
 def _shepard(settings: FibreCubeSettings, places: FibrePlaces, footprint: Footprint) -> Any:
     sigma, limit = settings.sigma, settings.limit
-    assert sigma is not None and limit is not None
+    assert sigma is not None
+    assert limit is not None
     spaxel, fibre, east, north = _pairs(places, footprint, limit)
     square = east**2 + north**2
     near = square < limit**2

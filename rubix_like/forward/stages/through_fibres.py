@@ -104,9 +104,7 @@ class FibreStage(AbstractCubeStage):
             flux = _at_wavelengths(matrices, jnp.asarray(self.shares), images)
         fibres = Footprint(flux.shape[0], 1, footprint.pixel_scale)
         moments = everywhere(footprint.images(cube.moments))
-        return dataclasses.replace(
-            cube, flux=fibres.elements(flux), moments=fibres.elements(moments), footprint=fibres
-        )
+        return dataclasses.replace(cube, flux=fibres.elements(flux), moments=fibres.elements(moments), footprint=fibres)
 
     def report(self) -> StageReport:
         """The fibres, and the PSF in front of them."""
@@ -148,5 +146,7 @@ def _at_wavelengths(
     matrices: Float[Array, "node fibre cell"], shares: Float[Array, "k node"], images: Float[Array, "y x k"]
 ) -> Float[Array, "fibre 1 k"]:
     """Image k through the sum over nodes of shares[k] times each node's map."""
-    parts = [_through(own, images * shares[None, None, :, node].astype(images.dtype)) for node, own in enumerate(matrices)]
+    parts = [
+        _through(own, images * shares[None, None, :, node].astype(images.dtype)) for node, own in enumerate(matrices)
+    ]
     return sum(parts[1:], start=parts[0])
