@@ -182,6 +182,7 @@ FILE_LAYOUTS = Registry(
     {
         "default": "rubix_like.cube.files.known_layouts:DEFAULT",
         "manga": "rubix_like.cube.files.known_layouts:MANGA",
+        "sami": "rubix_like.cube.files.known_layouts:SAMI",
         "hsim": "rubix_like.cube.files.known_layouts:HSIM",
     },
     needs=("formats",),

@@ -163,7 +163,7 @@ def test_gradients_through_fibres_are_finite_differences():
     ("name", "layout", "n_file"),
     [
         pytest.param("manga_fibres", "manga", 1, marks=pytest.mark.slow),
-        pytest.param("sami_blue_fibres", "default", 7, marks=pytest.mark.long),
+        pytest.param("sami_blue_fibres", "sami", 7, marks=pytest.mark.long),
     ],
 )
 def test_a_run_writes_the_cube_and_the_spectra_that_it_is_made_of(tmp_path, name, layout, n_file):
@@ -197,6 +197,17 @@ def test_a_run_writes_the_cube_and_the_spectra_that_it_is_made_of(tmp_path, name
             offset = (table["FIB_MRA"] - table["GRP_MRA"]) * np.cos(np.deg2rad(20)) * 3600
             offset = np.where(offset > 1e5, offset - 360 * 3600 * np.cos(np.deg2rad(20)), offset)
             np.testing.assert_allclose(offset, east[:19], atol=1e-3)
+            with fits.open(tmp_path / "cube.fits", checksum=True) as cube_hdus:
+                n_plane = cube_hdus["COVAR"].header["COVAR_N"]
+                assert cube_hdus["COVAR"].data.shape == (n_plane, 5, 5, *cube.shape[:2])
+                good = np.asarray(cube.mask)[:, :, 0] == 0
+                np.testing.assert_allclose(
+                    cube_hdus["COVAR"].data[:, 2, 2], np.broadcast_to(good, (n_plane, *good.shape))
+                )
+                flux, weight = cube_hdus[0].data, cube_hdus["WEIGHT"].data
+                np.testing.assert_allclose(flux[:, good], np.asarray(cube.flux)[good].T * 1e-4, rtol=1e-5)
+                collected = np.nansum(flux * weight, axis=(1, 2)) * 0.8**2 / 0.4**2
+                np.testing.assert_allclose(collected, np.asarray(cube.fibres.flux).sum(axis=0) * 1e-4, rtol=1e-3)
     with pytest.raises(ValueError, match="expected a cube that was made of fibres in this session"):
         rl.Cube.read(cube.write(tmp_path / "again.fits")).covariance(4700)
 
