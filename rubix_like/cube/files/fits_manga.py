@@ -103,7 +103,8 @@ def manga_primary(cube: Cube | ShardedCube) -> tuple[Card, ...]:
         ("MASKNAME", "MANGA_DRP3PIXMASK", "bits of MASK"),
         ("DRP3QUAL", 0, "quality bits"),
     )
-    return (*run, *names, *_places(cube))
+    of_fibres = () if cube.fibres is None else (("EBVGAL", 0.0, "no dust of the Milky Way"),)
+    return (*run, *names, *of_fibres, *_places(cube))
 
 
 def _places(cube: Cube | ShardedCube) -> tuple[Card, ...]:
