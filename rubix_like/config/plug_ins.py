@@ -134,6 +134,17 @@ CUBE_STAGES = Registry(
     needs=("build",),
 )
 
+FIBRE_STAGES = Registry(
+    "stage of fibres",
+    "rubix_like.fibre_stages",
+    {
+        "fibres": "rubix_like.forward.stages.through_fibres:FibreStage",
+        "fibre_cube": "rubix_like.forward.stages.fibre_cube:FibreCube",
+    },
+    needs=("build",),
+)
+"""Stages on the cube that an instrument with fibres puts into every pipeline; no pipeline names them."""
+
 STAGES: tuple[Registry, ...] = (SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)
 """A stage or source from outside may bring the settings of a section of its own name, as `section_type`."""
 
@@ -171,6 +182,7 @@ FILE_LAYOUTS = Registry(
     {
         "default": "rubix_like.cube.files.known_layouts:DEFAULT",
         "manga": "rubix_like.cube.files.known_layouts:MANGA",
+        "sami": "rubix_like.cube.files.known_layouts:SAMI",
         "hsim": "rubix_like.cube.files.known_layouts:HSIM",
     },
     needs=("formats",),

@@ -192,7 +192,7 @@ def plan_widths(
         )
     scale = config.engine.smoothing.sigma * cells / config.instrument.pixel_scale
     widest = min(lengths.widest, allowed_length(config, arcsec_per_kpc)) * arcsec_per_kpc * scale
-    is_taken_off = config.instrument.psf is not None and pipeline.has_cube_stage("psf")
+    is_taken_off = config.instrument.psf is not None and pipeline.blurs
     deposit_variance = DEPOSIT_SIGMA**2 if is_taken_off else _BOX
     last = max(float(np.hypot(widest, np.sqrt(deposit_variance))), DEPOSIT_SIGMA)
     n_step = int(np.ceil(np.log(last / DEPOSIT_SIGMA) / np.log(_RATIO) - 1e-9))
