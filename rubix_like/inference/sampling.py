@@ -208,7 +208,8 @@ def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
     evaluated = evaluate(problem.posterior, given.latent)
     quality = quality_of(problem, evaluated)
     approximation = from_information(problem.posterior.free, given.latent, given.laplace.information)
-    return BestFit(evaluated, quality, approximation, given.verdict) if _same_loss(quality, given.quality) else None
+    found = BestFit(evaluated, quality, approximation, given.verdict, given.evidence)
+    return found if _same_loss(quality, given.quality) else None
 
 
 def _grain_of(problem: Problem, given: FitResult) -> Discreteness | None:

@@ -93,6 +93,9 @@ class SamplingSettings(AbstractSettings):
     """Chains or samples that a group computes at the same time; more take more memory, and may be faster on GPUs."""
     predictive: Annotated[Integer, Field(ge=2)] = 128
     """Draws whose models make the posterior-predictive cube; all, if there are fewer."""
+    log_likelihood: Literal["spaxels", "voxels"] | None = "spaxels"
+    """Whether the result has ln(likelihood) of every spaxel, or of every voxel, at the draws of `predictive`, for
+    ArviZ's loo and waic; null: neither."""
     seed: Annotated[Integer, Field(ge=0)] = 1
     """Seed of all random numbers of the sampler."""
     output: Path | None = None
@@ -284,6 +287,9 @@ class FitSettings(AbstractSettings):
     """A multiplicative continuum; null: none."""
     noise_scale: dict[str, tuple[Any, ...]] | None = None
     """Prior of the factor on the data's standard deviations, e.g. {log_uniform: [0.5, 2]}; null: 1."""
+    inflate_sigma: bool = False
+    """Whether the standard deviations of a fit are multiplied by the root of chi^2 per degree of freedom where that is
+    above 1. The first line of the summary then says so; a wrong model stays wrong."""
     likelihood: LikelihoodSettings = LikelihoodSettings()
     """Distribution of the data's errors."""
     model_error: ModelErrorSettings | None = None
@@ -339,6 +345,10 @@ class FitSettings(AbstractSettings):
         for low, high in (*(self.windows or ()), *self.exclude):
             if low >= high:
                 raise ValueError(f"windows, exclude: expected increasing wavelengths, got [{low:g}, {high:g}]")
+        if self.inflate_sigma and self.noise_scale is not None:
+            raise ValueError(
+                "inflate_sigma: expected false beside noise_scale, which fits the size of errors, got both; keep one"
+            )
         if self.polynomial is not None and self.model_error is not None:
             raise ValueError("expected polynomial or model_error, got both; set one of them to null")
         if not self.likelihood.plain and (self.polynomial is not None or self.model_error is not None):

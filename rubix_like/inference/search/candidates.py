@@ -39,6 +39,9 @@ _SAME = 0.3
 _SIDE = 90.0
 """Difference of two position angles, deg, beyond which other sides recede."""
 
+_CERTAIN = 10.0
+"""Velocity of one half of the galaxy against the other, in units of its error, up to which a search begins on both."""
+
 _STREAM = 1
 """Of the random numbers of guesses, beside that of draws from the prior."""
 
@@ -51,7 +54,7 @@ class ChosenStarts(NamedTuple):
 
 
 class Guessed(NamedTuple):
-    """Latents near what the cube shows; `sure`: whether it shows which side recedes."""
+    """Latents near what the cube shows; `sure`: whether it shows beyond doubt which side recedes."""
 
     latent: Float[ndarray, "candidate latent"]
     sure: bool
@@ -103,7 +106,7 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
     sketch = sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
     around = _surroundings(posterior, problem, mesh, sketch)
     generator = np.random.default_rng([problem.settings.seed, _STREAM])
-    return Guessed(guesses(sketch, around, free, generator, count), bool(np.isfinite(sketch.receding_angle)))
+    return Guessed(guesses(sketch, around, free, generator, count), sketch.certainty > _CERTAIN)
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:

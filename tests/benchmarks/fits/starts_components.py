@@ -1,13 +1,14 @@
 """How often a fit of a smooth component gets to one place from any start: cubes of numpy, many seeds of the starts.
 
-    PYTHONPATH=tests python tests/benchmarks/fits/starts_components.py [--seeds 10] [--cases 20:10 50:30] [--last 5050]
+    PYTHONPATH=tests python tests/benchmarks/fits/starts_components.py [--seeds 10] [--cases 20:10 50:30]
 
 The discs are those of `tests/foreign_cube.py` (numpy alone), on 12 x 12 spaxels, at inclinations of 20, 50 and 80 deg
 with S/N 10 and 50 in the brightest voxel. Eight numbers are free, with wide priors, and nothing is given to start at.
 Seeds change the guesses that the search begins with; the cube of a case is the same, so that one compiled program
 serves all. A fit has reached the best place when its loss is within 1 of the lowest that is known: of all seeds and of
-a search begun at the truth. Where it has not, it must say that there are two optima. `off`: the largest difference of
-the best values from the truth, in standard deviations.
+a search begun at the truth. `two optima told`: how many results say that there are several; `missed`: how many have not
+reached the best place and say nothing. `off`: the largest difference of a value from the truth in standard deviations,
+of the place that is nearest to it, in any of the fits.
 """
 
 import argparse
@@ -31,9 +32,9 @@ from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.search.search import search
 
 CASES = tuple(itertools.product((20, 50, 80), (10, 50)))
-SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10}
-ANGLE, OFFSET, VELOCITY = 230.0, (0.35, -0.2), 60.0
-"""Position angle, place of the centre in the prior's units (arcsec) and systemic velocity."""
+SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "FIRST": 5150.0, "LAST": 5400.0, "STEP": 2.5}
+ANGLE, VELOCITY = 230.0, 60.0
+"""Position angle (deg) and systemic velocity (km/s)."""
 
 FREE = {
     "observation.inclination": {"isotropic": ["1 deg", "89 deg"]},
@@ -55,17 +56,17 @@ def truth():
     return made | {"observation.offset": (0.0, 0.0)}
 
 
-def make_problem(folder, inclination, ratio, last):
+def make_problem(folder, inclination, ratio):
     """The fit of the cube of one case."""
     foreign_cube.TRUTH |= {
         "observation.inclination": float(inclination),
         "observation.position_angle": ANGLE,
         "observation.velocity_offset": VELOCITY,
     }
-    for name, value in {**SMALL, "SIGNAL_TO_NOISE": float(ratio), "LAST": last}.items():
+    for name, value in {**SMALL, "SIGNAL_TO_NOISE": float(ratio)}.items():
         setattr(foreign_cube, name, value)
     cube = foreign_cube.write_foreign_cube(Path(folder) / f"disc_{inclination}_{ratio}.fits")
-    fixed = {"instrument.psf.fwhm": foreign_cube.TRUTH["instrument.psf.fwhm"], "fit.free": FREE}
+    fixed = {"instrument.psf.fwhm": foreign_cube.TRUTH["instrument.psf.fwhm"], "fit.free": FREE, "fit.starts": 4}
     config = load_config(configuration(start=None), overrides=fixed)
     return pose(config, read_observed(cube), config.fit)
 
@@ -91,14 +92,14 @@ def optima_of(problem, end):
     own = describe_best(problem, end["latent"], trouble_of(end["state"]))
     found = other_optima(problem.posterior.free, end["state"], end["latent"], own.laplace)
     sigma = np.sqrt(np.diag(own.laplace.value_covariance()))
-    best = np.asarray(problem.posterior.free.flat(end["latent"]))
+    places = [np.asarray(problem.posterior.free.flat(end["latent"])), *(other.values for other in found)]
     true = np.concatenate([np.ravel(truth()[name]) for name in FREE])
-    return found, float(np.max(np.abs(best - true) / sigma))
+    return found, min(float(np.max(np.abs(place - true) / sigma)) for place in places)
 
 
-def row_of(folder, case, seeds, last):
+def row_of(folder, case, seeds):
     """A line of the table."""
-    problem = make_problem(folder, *case, last)
+    problem = make_problem(folder, *case)
     free = problem.posterior.free
     alone = problem.settings.model_copy(update={"starts": 1})
     at_truth = end_of(problem, settings=alone, start=free.latent(truth()))
@@ -129,14 +130,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--cases", nargs="+", type=case_of, default=CASES)
-    parser.add_argument("--last", type=float, default=5050.0, help="last wavelength, Angstrom")
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print("| inclination | S/N | reached | converged | two optima told | missed | steps | off | s |")
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for case in given.cases:
-            print(row_of(folder, case, range(1, given.seeds + 1), given.last), flush=True)
+            print(row_of(folder, case, range(1, given.seeds + 1)), flush=True)
 
 
 if __name__ == "__main__":
