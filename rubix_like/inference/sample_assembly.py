@@ -21,7 +21,7 @@ from rubix_like.inference.results.sample_result import SampleResult, flat_values
 from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, predict
 from rubix_like.inference.samplers.predictive_checks import notes_on_checks
-from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, find_sampler
 
 _NOT_INFLATED = (
     "fit.inflate_sigma does nothing to draws: they are those of the posterior with the errors of the data; free "
@@ -112,7 +112,8 @@ def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
     lower = quality.loss - float(np.min(sampled.statistics["loss"]))
     expected = 0.5 * sampled.latent.shape[2]
     excess = float(np.mean(sampled.statistics["loss"])) - quality.loss
-    if not sampled.is_chain and excess > 2 * expected + _FAR_EXCESS:
+    approximate = not sampled.is_chain and find_sampler(sampled.method).is_approximate
+    if approximate and excess > 2 * expected + _FAR_EXCESS:
         return [
             f"the mean loss of the draws is {excess:.3g} above that of the best fit, where about {expected:.3g} is "
             f"expected: the approximation has missed the posterior; take fit.sampling.method nuts, or wider priors"

@@ -319,7 +319,7 @@ def _check_likelihood(request: Request, sampler: AbstractSampler) -> None:
     """Raise ConfigError for a variational sampler of errors that are not normal: it takes J^T J for Fisher's
     information."""
     kind = request.settings.likelihood.kind
-    if kind != "gaussian" and not sampler.is_chain:
+    if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
         raise ConfigError(
             f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
             f"{request.settings.sampling.method}"

@@ -375,7 +375,7 @@ def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> S
     return Sums(*(np.sum(own) for own in zip(*along, strict=True)))
 
 
-def _in_one_row(design: Design) -> Design:
+def _in_one_row(design: Design) -> Float[ndarray, "_ _ wave coefficient"]:
     """The coefficients of all spaxels as those of one."""
     return np.moveaxis(design, 2, 0).reshape(1, 1, design.shape[2], -1)
 

@@ -12,7 +12,7 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_tables import TableRow, rows_of
 from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.samplers.samplers import describe_statistics
+from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
 from rubix_like.runtime.text_tables import html_table, table_lines
 from rubix_like.runtime.words import counted, percent
 
@@ -223,7 +223,8 @@ def _checks_lines(result: SampleResult) -> list[str]:
 
 
 def _draws_line(result: SampleResult) -> str:
-    made = "" if result.is_chain else " from an approximation of the posterior"
+    approximate = not result.is_chain and find_sampler(result.method).is_approximate
+    made = " from an approximation of the posterior" if approximate else ""
     words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
     if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")

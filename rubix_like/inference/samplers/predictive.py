@@ -98,7 +98,8 @@ def models_of_draws(
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(seed), len(chosen)))
     moments, each = jax.device_get(_moments(problem.posterior, placed((chosen, keys), mesh), points=points))
     rows = fetched(each, len(chosen))
-    return Drawn(moments, jax.tree.map(lambda own: own.reshape(n_chain, -1, *own.shape[1:]), rows), draws)
+    shape = (n_chain, len(draws))
+    return Drawn(moments, jax.tree.map(lambda own: own.reshape(*shape, *own.shape[1:]), rows), draws)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:

@@ -90,6 +90,7 @@ class AbstractSampler(ABC):
     | title | its name in sentences and pictures |
     | section_type | settings of its section `fit.sampling.NAME`: a frozen model |
     | is_chain | whether each draw depends on the one before, so that R-hat and ESS mean something |
+    | is_approximate | whether draws that are no chains come from an approximation of the posterior |
     | packages | optional packages that it imports |
     | statistics | name -> what it gives for every draw beside `loss` |
     """
@@ -99,6 +100,7 @@ class AbstractSampler(ABC):
     title: ClassVar[str]
     section_type: ClassVar[type[AbstractSettings]]
     is_chain: ClassVar[bool]
+    is_approximate: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ()
     statistics: ClassVar[Mapping[str, Statistic]] = {}
 
