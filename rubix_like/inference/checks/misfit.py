@@ -224,7 +224,7 @@ def _sums(linear: _Linear, inverse_sigma: Voxels, light: Voxels, halves: Halves,
     even = slopes.reshape(size, -1) / scale[:, None]
     fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
     others = others - np.tensordot(_products(fitted, others), fitted, axes=(0, 0))
-    sums = tests_of(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
+    sums = sums_of_tests(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
     own = [_half(linear, spaxels[:, :, None] * bins) for spaxels, bins in zip(*halves, strict=True)]
     return sums._replace(whole=whole, halves=Half(*map(np.stack, zip(*own, strict=True))), information=information)
 
@@ -251,7 +251,7 @@ def measure_misfit_roughly(
     voxels = np.asarray(_voxels(posterior, latent, models_at(posterior, latent)))
     inverse_sigma, nothing = np.asarray(posterior.likelihood.inverse_sigma), np.zeros((0, *voxels.shape), voxels.dtype)
     with np.errstate(all="ignore"):
-        sums = tests_of(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
+        sums = sums_of_tests(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
     number = np.asarray(n_free)
     maps = {name: own._replace(mean=np.minimum(number, own.size)) for name, own in (sums.maps or {}).items()}
     return sums._replace(neighbours=sums.neighbours._replace(mean=np.minimum(number, sums.neighbours.size)), maps=maps)
@@ -285,7 +285,7 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     )
 
 
-def tests_of(
+def sums_of_tests(
     voxels: Voxels,
     inverse_sigma: Voxels,
     light: Voxels,

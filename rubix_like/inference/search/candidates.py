@@ -18,8 +18,9 @@ from rubix_like.inference.posterior.start_groups import placed_starts
 from rubix_like.inference.posterior.tangent import models
 from rubix_like.inference.search.component_guesses import Pose
 from rubix_like.inference.search.guesses import VELOCITY_OFFSET, Surroundings, guesses, shown_among
+from rubix_like.inference.search.other_side import is_unsure, sketched, with_both_sides
 from rubix_like.inference.search.per_spaxel_search import evolved
-from rubix_like.inference.search.sketch import Sketch, shift_of, sketch_of
+from rubix_like.inference.search.sketch import Sketch, shift_of
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 
 MASS: str = GALAXY + "stellar_mass"
@@ -36,12 +37,6 @@ _HEAVIEST = 3.0
 _SAME = 0.3
 """Largest difference of the latents of two places of which one is not tried as well."""
 
-_SIDE = 90.0
-"""Difference of two position angles, deg, beyond which other sides recede."""
-
-_CERTAIN = 10.0
-"""Velocity of one half of the galaxy against the other, in units of its error, up to which a search begins on both."""
-
 _STREAM = 1
 """Of the random numbers of guesses, beside that of draws from the prior."""
 
@@ -51,13 +46,6 @@ class ChosenStarts(NamedTuple):
 
     starts: Float[ndarray, "start latent"]
     reserve: Float[ndarray, "spare latent"]
-
-
-class Guessed(NamedTuple):
-    """Latents near what the cube shows; `sure`: whether it shows beyond doubt which side recedes."""
-
-    latent: Float[ndarray, "candidate latent"]
-    sure: bool
 
 
 class Graded(NamedTuple):
@@ -84,29 +72,26 @@ def choose_starts(
     first = np.empty((0, free.n_latent)) if start is None else np.asarray(start)[None]
     count = settings.starts - len(first)
     total = count * settings.candidates
-    drawn, sure = np.asarray(free.draw(settings.seed, total)), True
+    drawn = np.asarray(free.draw(settings.seed, total))
     if count and problem is not None and settings.starts_from == "cube" and shown_among(free.names):
-        drawn, sure = _guessed(posterior, problem, mesh, total)
+        drawn = _guessed(posterior, problem, mesh, total)
     if isinstance(posterior, Posterior):
         drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
     if settings.candidates > 1 and count:
         drawn, loss = _graded(posterior, mesh, drawn)
         ordered = drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")]
         drawn = _apart(ordered, 2 * count)
-        drawn = drawn if sure else with_both_sides(free, drawn, ordered, count)
+        if problem is not None and is_unsure(problem):
+            drawn = with_both_sides(free, drawn, ordered, count)
     return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
 
 
-def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Guessed:
+def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
     """Latents near what the cube shows."""
-    free, frame, forward = problem.posterior.free, problem.pipeline.frame, problem.posterior.forward
-    likelihood, observation = problem.posterior.likelihood, forward.parameters.observation
-    flux, inverse_sigma = (np.asarray(own, np.float64) for own in (likelihood.flux, likelihood.inverse_sigma))
-    turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
-    sketch = sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
+    free, sketch = problem.posterior.free, sketched(problem)
     around = _surroundings(posterior, problem, mesh, sketch)
     generator = np.random.default_rng([problem.settings.seed, _STREAM])
-    return Guessed(guesses(sketch, around, free, generator, count), sketch.certainty > _CERTAIN)
+    return guesses(sketch, around, free, generator, count)
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
@@ -213,31 +198,3 @@ def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[nda
             chosen.append(number)
     rest = [number for number in range(len(ordered)) if number not in chosen]
     return ordered[[*chosen, *rest][:count]]
-
-
-def with_both_sides(
-    free: Free,
-    chosen: Float[ndarray, "chosen latent"],
-    ordered: Float[ndarray, "candidate latent"],
-    count: int,
-) -> Float[ndarray, "chosen latent"]:
-    """The chosen candidates, with one among the first `count` for which the other side of the galaxy recedes, in place
-    of the last of them, if all have the same and there is another: of a galaxy whose rotation is not seen, the search
-    decides. `ordered`: all of them, the best first."""
-    sides, known = _sides(free, chosen), _sides(free, ordered)
-    others = np.flatnonzero(known != sides[0]) if len(sides) else np.zeros(0, int)
-    if count < 2 or not len(others) or (sides[:count] != sides[0]).any():
-        return chosen
-    last = chosen[count - 1]
-    return np.concatenate([chosen[: count - 1], ordered[others[:1]], last[None], chosen[count:-1]])
-
-
-def _sides(free: Free, latent: Float[ndarray, "candidate latent"]) -> ndarray:
-    """Whether the side that recedes is that of the first candidate, by position angles and signs of speeds."""
-    same = np.ones(len(latent), bool)
-    for own, values in free.split(np.asarray(free.flat(latent))).items():
-        if own.endswith("position_angle"):
-            same ^= np.abs((values - values[:1] + 180.0) % 360.0 - 180.0) > _SIDE
-        elif own.endswith("rotation.velocity") or own == GALAXY + "rotation_velocity":
-            same ^= np.sign(values) != np.sign(values[:1])
-    return same
