@@ -26,18 +26,20 @@ class Reduced(NamedTuple):
     target: Float[Array, " row"]
     smoothness: Float[Array, "difference weight"]
 
-    def stacked(self, strength: Float[Array, ""]) -> tuple[Float[Array, "row weight"], Float[Array, " row"]]:
-        """Design and target of one least-squares problem for a given strength."""
+    def stacked(
+        self, strength: Float[Array, "*difference"]
+    ) -> tuple[Float[Array, "row weight"], Float[Array, " row"]]:
+        """Design and target of one least-squares problem for a given strength, of all or of every difference."""
         none = jnp.zeros(self.smoothness.shape[0], self.target.dtype)
-        rows = jnp.sqrt(strength) * self.smoothness
+        rows = jnp.sqrt(strength)[..., None] * self.smoothness
         return jnp.concatenate([self.design, rows]), jnp.concatenate([self.target, none])
 
 
 class Draws(NamedTuple):
-    """Draws of the weights, and of the strength with each."""
+    """Draws of the weights, and of the strength of each group with them."""
 
     weights: Float[Array, "draw weight"]
-    strength: Float[Array, " draw"]
+    strength: Float[Array, "draw group"]
 
 
 class _Moving(NamedTuple):
@@ -50,34 +52,40 @@ class _Moving(NamedTuple):
 def draw_weights(
     problem: Reduced,
     first: Float[Array, " weight"],
-    strength: Float[Array, ""],
+    strength: Float[Array, " group"],
+    groups: Int[Array, " difference"],
     key: PRNGKeyArray,
     n_warm: int,
     n_draw: int,
     *,
-    fixed: bool = False,
+    held: tuple[bool, ...] | None = None,
 ) -> Draws:
-    """Draws of weights and strength in turn (Gibbs), after `n_warm` that are left out; begun at the `first` weights.
+    """Draws of weights and strengths in turn (Gibbs), after `n_warm` that are left out; begun at the `first` weights.
 
-    Weights given a strength are normal, cut at 0: by exact Hamiltonian trajectories between these walls (Pakman &
-    Paninski 2014, J. Comput. Graph. Stat. 23, 518). The strength given the weights has Gamma's distribution of shape
-    n / 2 and rate |S w|^2 / 2, for a prior that is flat in its logarithm: the share of a normal distribution about 0
-    that is not cut off does not depend on its width, so this is exact, too. `fixed`: the strength stays as given.
+    Weights given the strengths are normal, cut at 0: by exact Hamiltonian trajectories between these walls (Pakman &
+    Paninski 2014, J. Comput. Graph. Stat. 23, 518). The strength of a group of n weights given these has Gamma's
+    distribution of shape n / 2 and rate |S w|^2 / 2, for a prior that is flat in its logarithm: the share of a normal
+    distribution about 0 that is not cut off does not depend on its width, so this is exact, too. `groups`: of which
+    group each difference is; `held`: groups whose strength stays as given.
     """
     matrix = problem.design.T @ problem.design
     vector = problem.design.T @ problem.target
-    penalty = problem.smoothness.T @ problem.smoothness
-    n_weight = matrix.shape[0]
-    low, high = jnp.log(strength) + jnp.log(10.0) * jnp.array([-_WIDEST, _WIDEST])
+    n_group = strength.shape[0]
+    is_own = (groups[None, :] == jnp.arange(n_group)[:, None]).astype(matrix.dtype)
+    penalties = jnp.einsum("gd,di,dj->gij", is_own, problem.smoothness, problem.smoothness)
+    n_weight = (jnp.diagonal(penalties, axis1=1, axis2=2) > 0).sum(axis=1).astype(matrix.dtype)
+    reach = jnp.log(10.0) * _WIDEST
+    low, high = jnp.log(strength) - reach, jnp.log(strength) + reach
+    is_held = jnp.asarray(held or (False,) * n_group)
 
     def step(now: tuple[Array, Array], key: PRNGKeyArray) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         weights, own = now
         of_weights, of_strength = jax.random.split(key)
-        weights = _trajectory(matrix + own * penalty, vector, weights, of_weights)
-        if not fixed:
-            rate = 0.5 * weights @ penalty @ weights
-            log_gamma = jax.random.loggamma(of_strength, 0.5 * n_weight, dtype=own.dtype)
-            own = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
+        weights = _trajectory(matrix + jnp.tensordot(own, penalties, 1), vector, weights, of_weights)
+        rate = 0.5 * jnp.einsum("i,gij,j->g", weights, penalties, weights)
+        log_gamma = jax.random.loggamma(of_strength, 0.5 * n_weight, dtype=own.dtype)
+        drawn = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
+        own = jnp.where(is_held, own, drawn)
         return (weights, own), (weights, own)
 
     begin = (jnp.maximum(first, _least(first)), strength)
