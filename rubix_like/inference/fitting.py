@@ -29,13 +29,8 @@ from rubix_like.inference.checks.discreteness import (
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
 from rubix_like.inference.fit_cubes import cubes_of, with_values
-from rubix_like.inference.populations.free_form import (
-    has_free_strength,
-    populations_at,
-    with_solved_weights,
-    with_strength,
-)
 from rubix_like.inference.populations.histories import Populations
+from rubix_like.inference.populations.planned_mixtures import with_solved_weights
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
@@ -47,6 +42,7 @@ from rubix_like.inference.results.result_places import check_places, write_in_or
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -297,7 +293,8 @@ def _populations(
     found = populations_at(posterior.forward, posterior.free, jnp.asarray(best))
     if not found or galaxy is None or not isinstance(source, ComponentsSource):
         return found, galaxy
-    forward = dataclasses.replace(posterior.forward, source=with_solved_weights(source, found))
+    source = dataclasses.replace(source, base=with_solved_weights(source.base, found))
+    forward = dataclasses.replace(posterior.forward, source=source)
     return found, forward.particles_of(posterior.free.values(np.asarray(best)))
 
 

@@ -1,1 +1,1 @@
-"""Free-form populations: non-negative mass weights on a grid of age and metallicity, smooth as far as the data allow."""
+"""Free-form populations: non-negative weights on a grid of age and metallicity, as smooth as the data ask for."""

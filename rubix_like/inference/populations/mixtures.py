@@ -16,7 +16,7 @@ from rubix_like.inference.populations.nonnegative import nonnegative_least_squar
 from rubix_like.inference.populations.weight_draws import Reduced
 
 Paint = Callable[[tuple[int, ...], Array | None], Observed]
-"""The cube of some components: with one spectrum for all of their stars, given by its coefficients on the basis spectra,
+"""The cube of some components: with one spectrum for all of their stars, given by its coefficients on the basis,
 or (None) with their own populations."""
 
 

@@ -31,13 +31,19 @@ class _Step(NamedTuple):
     ended: Bool[Array, ""]
 
 
-def nonnegative_least_squares(design: Float[Array, "row weight"], target: Float[Array, " row"]) -> NonNegative:
+def nonnegative_least_squares(
+    design: Float[Array, "row weight"], target: Float[Array, " row"], first: Float[Array, " weight"] | None = None
+) -> NonNegative:
     """The weights w >= 0 with the least |design w - target|^2, by an active set (Lawson & Hanson 1974, chapter 23).
 
     Columns are scaled to length 1, and each step solves a QR factorisation of the free columns, so that the condition
-    of the design is not squared. Columns of zeros have the weight 0. Derivatives are not those of the solution:
-    `response` has them.
+    of the design is not squared. Columns of zeros have the weight 0. `first`: weights >= 0 to begin at, such as those
+    of a problem that is nearly the same; the solution does not depend on them. Derivatives are not those of the
+    solution: `response` has them.
     """
+    if design.shape[0] > design.shape[1]:
+        orthogonal, design = jnp.linalg.qr(design)
+        target = orthogonal.T @ target
     length = jnp.linalg.norm(design, axis=0)
     scale = jnp.where(length > 0, length, 1.0)
     scaled = design / scale
@@ -71,9 +77,10 @@ def nonnegative_least_squares(design: Float[Array, "row weight"], target: Float[
         )
 
     none = jnp.zeros(n_weight, bool)
+    begun = jnp.zeros(n_weight, design.dtype) if first is None else jnp.maximum(first, 0.0) * scale
     begin = _Step(
-        jnp.zeros(n_weight, design.dtype),
-        none,
+        begun,
+        begun > 0,
         none,
         jnp.asarray(n_weight, jnp.int32),
         jnp.zeros((), jnp.int32),

@@ -26,9 +26,7 @@ class Reduced(NamedTuple):
     target: Float[Array, " row"]
     smoothness: Float[Array, "difference weight"]
 
-    def stacked(
-        self, strength: Float[Array, "*difference"]
-    ) -> tuple[Float[Array, "row weight"], Float[Array, " row"]]:
+    def stacked(self, strength: Float[Array, "*difference"]) -> tuple[Float[Array, "row weight"], Float[Array, " row"]]:
         """Design and target of one least-squares problem for a given strength, of all or of every difference."""
         none = jnp.zeros(self.smoothness.shape[0], self.target.dtype)
         rows = jnp.sqrt(strength)[..., None] * self.smoothness

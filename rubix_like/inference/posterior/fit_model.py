@@ -22,8 +22,8 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, with_
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
-from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Values
 from rubix_like.inference.populations.mixtures import Mixtures, Solved, with_one_template
+from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 from rubix_like.runtime.mesh.placement import as_dtype

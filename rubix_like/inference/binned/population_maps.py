@@ -14,7 +14,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.wcs import celestial_cards, header_of, spectral_cards
 from rubix_like.errors import ConfigError
-from rubix_like.inference.populations.binning import NOT_BINNED
+from rubix_like.inference.binned.binning import NOT_BINNED
 from rubix_like.inference.populations.histories import Interval, Populations
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writers import CREATOR, ORIGIN
@@ -88,7 +88,7 @@ class PopulationMaps:
         return self.populations.history(edges)
 
     def to_table(self) -> Table:
-        """An `astropy.table.Table` with a row for each bin: the columns of `Populations.to_table`, kinematics, chi^2."""
+        """An `astropy.table.Table` with a row for each bin: columns of `Populations.to_table`, kinematics, chi^2."""
         table = self.populations.to_table()
         table.rename_column("population", "bin")
         table["n_spaxel"] = self.n_spaxel

@@ -17,16 +17,16 @@ from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
-from rubix_like.inference.populations.bin_fits import BinFit, Spectrum, fit_bin
-from rubix_like.inference.populations.bin_templates import (
+from rubix_like.inference.binned.bin_fits import BinFit, Spectrum, fit_bin
+from rubix_like.inference.binned.bin_templates import (
     LARGEST_SIGMA,
     LARGEST_VELOCITY,
     BinTemplates,
     make_templates,
 )
-from rubix_like.inference.populations.binning import NOT_BINNED, voronoi_bins
+from rubix_like.inference.binned.binning import NOT_BINNED, voronoi_bins
+from rubix_like.inference.binned.population_maps import PopulationMaps
 from rubix_like.inference.populations.histories import Populations
-from rubix_like.inference.populations.population_maps import PopulationMaps
 from rubix_like.inference.populations.smoothness import smoothness_rows
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.physics.cosmology import observed_distance
@@ -79,12 +79,12 @@ def fit_populations(
 
     | argument | |
     |---|---|
-    | data | a cube or its file, with a variance; or the result of a fit, whose data are taken, with its `ssp`, redshift, |
-    | | distance and line spread where these are not given |
+    | data | a cube or its file, with a variance; or the result of a fit, whose data are taken, with its `ssp`, |
+    | | redshift, distance and line spread where these are not given |
     | ssp | library, its name or file; resolved finer than the data |
     | redshift | of the galaxy; V is relative to it, by ln(1 + v / c) |
-    | bins | None: every spaxel; a number: Voronoi bins of that signal to noise (median per wavelength bin); or an image |
-    | | of their numbers, -1 for spaxels in none |
+    | bins | None: every spaxel; a number: Voronoi bins of that signal to noise (median per wavelength bin); or an |
+    | | image of their numbers, -1 for spaxels in none |
     | kinematics | (V, sigma) in km/s that are kept, as numbers or images, averaged over each bin; None: fitted |
     | regularisation | strength of the prior, as that of a free-form component's `smoothness`; None: drawn |
     | lsf | line spread of the data as in `instrument.lsf`; None: as fine as the library |
@@ -116,7 +116,7 @@ def fit_populations(
         templates = make_templates(source.library, *grid)
         inverse = np.where(templates.covered, spectra.inverse_sigma, 0.0)
         _check_fitted(inverse, source)
-        rows = smoothness_rows(np.log10(metallicity), log_age)
+        rows = smoothness_rows(np.log10(metallicity), log_age, np.asarray(templates.coefficients)[:, 0])
     with progress.step("fit", f"populations of {counted(len(inverse), 'spectrum', 'spectra')}") as report:
         keys = jax.random.split(jax.random.key(seed), len(inverse))
         found = []
@@ -126,7 +126,8 @@ def fit_populations(
             strength = None if regularisation is None else jnp.asarray(float(regularisation))
             arguments = (jnp.asarray(rows), strength, own, keys[number])
             found.append(jax.device_get(_fitted(draws, templates, Spectrum(*spectrum), *arguments)))
-    result = _result(jax.tree.map(lambda *own: np.stack(own), *found), templates, spectra, inverse, source, (log_age, metallicity))
+    together = jax.tree.map(lambda *own: np.stack(own), *found)
+    result = _result(together, templates, spectra, inverse, source, (log_age, metallicity))
     if output is not None:
         with progress.step("write", f"writing {output}"):
             result.write(output)
@@ -227,8 +228,8 @@ def _spectra_of(observed: ObservedCube, chosen: ndarray, bins: Any) -> _Spectra:
         variance = np.where(used, observed.variance, 0.0)[members].sum(axis=0)
         inverse[number] = np.where(whole, 1 / np.sqrt(np.where(whole, variance, 1.0)), 0.0)
     left_out = int((~enough).sum())
-    notes = (*observed.notes, f"{counted(left_out, 'spaxel')} left out: no data at half of the wavelengths") if left_out else observed.notes
-    return _Spectra(numbers, flux, inverse, notes)
+    notes = (f"{counted(left_out, 'spaxel')} left out: no data at half of the wavelengths",) if left_out else ()
+    return _Spectra(numbers, flux, inverse, (*observed.notes, *notes))
 
 
 def _bin_map(observed: ObservedCube, used: ndarray, enough: ndarray, bins: Any) -> Int[ndarray, "y x"]:

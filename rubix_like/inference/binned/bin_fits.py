@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from rubix_like.inference.populations.bin_templates import LARGEST_SIGMA, LARGEST_VELOCITY, BinTemplates
+from rubix_like.inference.binned.bin_templates import LARGEST_SIGMA, LARGEST_VELOCITY, BinTemplates
 from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
 from rubix_like.inference.populations.weight_draws import Draws, Reduced, draw_weights
 
@@ -60,12 +60,13 @@ def profile_at(
     smoothness: Float[Array, "difference node"],
     strength: Float[Array, ""],
     motion: Float[Array, "2"],
+    first: Float[Array, " node"] | None = None,
 ) -> Profile:
     """The variable projection at (V, sigma): `Profile.slopes` are those of the residuals whose weights follow
-    (Kaufman's form), so that slopes^T residual is the gradient of the objective."""
+    (Kaufman's form), so that slopes^T residual is the gradient of the objective. `first`: weights to begin at."""
     problem, orthogonal = _reduced(templates, spectrum, smoothness, motion)
     rows, target = problem.stacked(strength)
-    found = nonnegative_least_squares(rows, target)
+    found = nonnegative_least_squares(rows, target, first)
     mixed = found.weights @ templates.coefficients
 
     def seen(at: Array) -> Array:
@@ -123,13 +124,12 @@ def fit_bin(
     """Everything of one bin; without a `motion` that is given V and sigma are fitted, without a `strength` it is drawn
     with the weights.
 
-    The smoothness prior is of weights in units of their mean, which follows from the brightness of the spectrum: the
-    mean of the best weights without a prior.
+    The smoothness prior is of light in units of the mean of all nodes, that of the best weights without a prior.
     """
     start = jnp.array([0.0, _FIRST_SIGMA]) if motion is None else motion
     if motion is None:
         start = _first_motion(templates, spectrum, smoothness)
-    unit = _mean_weight(templates, spectrum, start)
+    unit = _mean_light(templates, spectrum, start)
     rows = smoothness / unit
     own = jnp.ones(()) if strength is None else strength
     groups = jnp.zeros(len(smoothness), jnp.int32)
@@ -159,10 +159,11 @@ def fit_bin(
     return BinFit(start, covariance, profile.weights, draws, own, model, chi_square)
 
 
-def _mean_weight(templates: BinTemplates, spectrum: Spectrum, motion: Array) -> Float[Array, ""]:
+def _mean_light(templates: BinTemplates, spectrum: Spectrum, motion: Array) -> Float[Array, ""]:
     design = _design(templates, spectrum, motion)
     found = nonnegative_least_squares(design, spectrum.flux * spectrum.inverse_sigma).weights
-    mean = found.mean()
+    light = templates.coefficients[:, 0]
+    mean = (found * light).mean() / light.mean()
     return jnp.where(mean > 0, mean, 1.0)
 
 
@@ -186,6 +187,7 @@ class _Search(NamedTuple):
     objective: Float[Array, ""]
     gradient: Float[Array, "2"]
     matrix: Float[Array, "2 2"]
+    weights: Float[Array, " node"]
     damping: Float[Array, ""]
     number: Int[Array, ""]
     gain: Float[Array, ""]
@@ -198,14 +200,15 @@ def _best_motion(
     low = jnp.array([-LARGEST_VELOCITY, _LEAST_SIGMA])
     high = jnp.array([LARGEST_VELOCITY, LARGEST_SIGMA])
 
-    def evaluate(motion: Array) -> tuple[Array, Array, Array]:
-        profile = profile_at(templates, spectrum, smoothness, strength, motion)
-        return profile.objective, profile.slopes.T @ profile.residual, profile.slopes.T @ profile.slopes
+    def evaluate(motion: Array, weights: Array | None = None) -> tuple[Array, Array, Array, Array]:
+        profile = profile_at(templates, spectrum, smoothness, strength, motion, weights)
+        slopes = profile.slopes
+        return profile.objective, slopes.T @ profile.residual, slopes.T @ slopes, profile.weights
 
     def step(now: _Search) -> _Search:
         damped = now.matrix + now.damping * jnp.diag(jnp.diagonal(now.matrix))
         trial = jnp.clip(now.motion - jnp.linalg.solve(damped, now.gradient), low, high)
-        objective, gradient, matrix = evaluate(trial)
+        objective, gradient, matrix, weights = evaluate(trial, now.weights)
         better = objective < now.objective
         gain = jnp.where(better, now.objective - objective, jnp.where(now.damping > 1e6, 0.0, jnp.inf))
         return _Search(
@@ -213,6 +216,7 @@ def _best_motion(
             objective=jnp.where(better, objective, now.objective),
             gradient=jnp.where(better, gradient, now.gradient),
             matrix=jnp.where(better, matrix, now.matrix),
+            weights=jnp.where(better, weights, now.weights),
             damping=jnp.where(better, 0.2 * now.damping, 10 * now.damping),
             number=now.number + 1,
             gain=gain,

@@ -38,7 +38,7 @@ def voronoi_bins(
     reached = light.sum() / np.sqrt(variance.sum())
     if reached < target:
         raise ConfigError(
-            f"bins: expected a signal to noise of all spaxels together above the target, {target:g}, got {reached:.3g}; "
+            f"bins: expected the signal to noise of all spaxels above the target, {target:g}, got {reached:.3g}; "
             f"set it lower"
         )
     centres = _accreted(place, light, variance, target)
