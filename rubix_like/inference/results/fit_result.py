@@ -1,7 +1,7 @@
 """What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.optima import Optimum, other_optima
 from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.search.search_state import SearchState
@@ -68,6 +69,7 @@ class FitResult:
     | galaxy | | the particles with the best values; None where nothing of the galaxy was free |
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
+    | populations | by component | free-form populations that were solved for, with draws at the best values |
     | notes | | sentences: what was left out, what the data do not say |
     """
 
@@ -91,6 +93,7 @@ class FitResult:
     discreteness: Discreteness | None = None
     evidence: Evidence | None = None
     inflation: float = 1.0
+    populations: Mapping[str, Populations] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:

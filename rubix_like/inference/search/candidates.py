@@ -141,11 +141,12 @@ def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate 
     filled = np.asarray(placed)
     if not isinstance(posterior, Posterior):
         return Graded(filled, np.asarray(losses_at(posterior, placed)), np.zeros((len(filled), 0)))
-    flux = models(posterior.forward, posterior.free, placed).flux
+    modelled = models(posterior.forward, posterior.free, placed)
+    flux = modelled.flux
     made = np.asarray(flux)
     rows = [_scaled(posterior, *own) for own in zip(filled, made, strict=True)]
     latent, factor = np.stack([own for own, _ in rows]), np.array([own for _, own in rows], made.dtype)
-    loss = scores(posterior, placed_starts(latent, mesh), flux, factor).loss
+    loss = scores(posterior, placed_starts(latent, mesh), flux, factor, modelled.roughness).loss
     return Graded(latent, np.asarray(loss), made.sum(axis=(1, 2)) * factor[:, None])
 
 
