@@ -10,6 +10,7 @@ from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
 from rubix_like.errors import ConfigError
 from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.line_choice import named_lines
+from rubix_like.forward.sources.component_lines import check_component_lines
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.instrument.crowding import AUTO, Crowding, DepositChoice, choose_deposit
 from rubix_like.instrument.instrument import Instrument
@@ -48,6 +49,7 @@ def check_early(config: RunConfig, n_parts: int = 1) -> None:
         named_lines(products.lines)
     if config.lines is not None:
         line_templates(config.lines)
+    check_component_lines(config)
 
 
 def resolve(config: RunConfig) -> Resolved:
@@ -98,8 +100,9 @@ def _with_deposit(config: RunConfig, chosen: DepositChoice) -> RunConfig:
 
 
 def painted_pipeline(config: RunConfig) -> PipelineSettings:
-    """The run's pipeline, with the active nucleus that `nebulae` stands for where the section `nebular` has one."""
-    pipeline = load_pipeline(config.pipeline)
+    """The run's pipeline, with the active nucleus that `nebulae` stands for where the section `nebular` has one, and
+    with the fibres of the instrument where it has any."""
+    pipeline = _through_fibres(config, load_pipeline(config.pipeline))
     nebular, names = config.nebular, [source.name for source in pipeline.paint]
     if nebular is None or nebular.agn is None or not {NEBULAE, AGN} & set(names):
         return pipeline
@@ -112,6 +115,23 @@ def painted_pipeline(config: RunConfig) -> PipelineSettings:
     if NUCLEUS not in {field.name for field in fields}:
         fields.append(StageSettings(name=NUCLEUS))
     return pipeline.model_copy(update={"fields": tuple(fields), "paint": tuple(paint)})
+
+
+def _through_fibres(config: RunConfig, pipeline: PipelineSettings) -> PipelineSettings:
+    """The pipeline with `fibres` in the place of `psf`, and a last stage that makes the cube of their spectra; the
+    aperture is where they lie. Raises ConfigError for one that has no place for them."""
+    if config.instrument.fibres is None:
+        return pipeline
+    names = [stage.name for stage in pipeline.cube]
+    if "psf" not in names:
+        raise ConfigError(
+            f"instrument.fibres: expected a pipeline with the stage 'psf' (the seeing in front of the fibres), got "
+            f"'{pipeline.name}' with {', '.join(names) or 'no stage'}; add it to the pipeline's cube list, or set "
+            f"instrument.fibres: null"
+        )
+    kept = (stage for stage in pipeline.cube if stage.name != "aperture")
+    seen = (stage.model_copy(update={"name": "fibres"}) if stage.name == "psf" else stage for stage in kept)
+    return pipeline.model_copy(update={"cube": (*seen, StageSettings(name="fibre_cube"))})
 
 
 def _check_dust_maps(config: RunConfig, pipeline: PipelineSettings) -> None:

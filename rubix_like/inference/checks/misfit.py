@@ -9,14 +9,15 @@ J their derivatives by the latents, whose priors are N(0, 1): what is fitted fol
 of the coefficients of a polynomial, S = D (D^T D + 1)^-1 D^T in each spaxel. U: n deviations of models with other base
 draws, of which the weights of a `fit.model_error` know nothing, less what the fit follows of them. A sum of products
 T = r^T K r has the mean tr(K C) and the variance 2 tr(K C K C), which is not larger than 2 tr(K^2) without U. Here K
-takes all voxels (chi^2), neighbours along an axis, or the light of each spaxel and of each bin.
+takes all voxels (chi^2), neighbours along an axis, the light of each spaxel and of each bin, the velocity and the line
+width of each spaxel, or neighbours in maps of these three and in the spectrum of the light.
 
 The residuals and their derivatives come from a program. The sums are made once in a fit, by numpy: to compile a program
 for them would take longer.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.linalg import solve_triangular
 
-from rubix_like.inference.fitted_set import FittedSet
+from rubix_like.inference.checks.data_halves import HALVES, Halves, Splits
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     information_of_location,
@@ -48,31 +49,16 @@ from rubix_like.inference.posterior.tangent import Modelled, Tangent, models_at,
 AXES: tuple[str, ...] = ("y", "x", "wavelength")
 """Names of a cube's axes, in their order."""
 
-HALVES: tuple[tuple[str, str], ...] = (
-    ("left", "right"),
-    ("lower", "upper"),
-    ("brighter", "fainter"),
-    ("bluer", "redder"),
-)
-"""Both halves of the data for each way to split them: by columns, rows and light of the spaxels, and by bins.
+_NOTHING = 1e-10
+"""Part of the square of a shape, below which there is nothing of it but rounding."""
 
-Splits in which neighbours are on different sides (a checkerboard, every second bin) are not among them: there both
-halves see the same error of a model."""
-
-_TWO = 2
-"""Sets of data that are compared with each other; of more each with all others."""
+SHAPES: tuple[str, ...] = ("velocities", "line widths")
+"""What the first and the second derivative of a spectrum along wavelength stand for."""
 
 Voxels = Float[ndarray, "y x wave"]
 Vectors = Float[ndarray, "vector y x wave"]
 Others = Float[ndarray, "draw y x wave"]
 Design = Float[ndarray, "y x wave degree"]
-
-
-class Halves(NamedTuple):
-    """Spaxels and bins of every half (1: in it), in the order of `HALVES`, both halves of one after the other."""
-
-    spaxels: Float[Array | ndarray, "half y x"]
-    bins: Float[Array | ndarray, "half wave"]
 
 
 class Sums(NamedTuple):
@@ -94,10 +80,21 @@ class Half(NamedTuple):
     other_draws: Float[ndarray, "*half latent draw"]
 
 
+class Left(NamedTuple):
+    """The residuals themselves, to find out where they are too large: those of the voxels, the variance of each if the
+    model is true (0: not fitted), the model's light and its `line_shapes`, all in units of sigma."""
+
+    voxels: Voxels
+    variance: Voxels
+    light: Voxels
+    shapes: Float[ndarray, "shape y x wave"]
+
+
 class Residue(NamedTuple):
     """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign;
-    `information`: that of all data on the latents, without the prior's; `sets`: of several sets of data each alone;
-    `pairs`: names of both halves of each split."""
+    `information`: that of all data on the latents, without the prior's; `squares` and `maps`: sums of squares, and of
+    products of neighbours, of what is left in every spaxel of each of some shapes of spectra, by the test's name;
+    `sets`: of several sets of data each alone; `pairs`: names of both halves of each split."""
 
     chi_square: Sums
     neighbours: Sums
@@ -109,27 +106,13 @@ class Residue(NamedTuple):
     information: Float[ndarray, "latent latent"] | None = None
     sets: Mapping[str, "Residue"] = MappingProxyType({})
     pairs: tuple[tuple[str, str], ...] = HALVES
+    squares: Mapping[str, Sums] | None = None
+    maps: Mapping[str, Sums] | None = None
+    left: Left | None = None
 
 
-def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
-    """Halves that hold the same sum of squares of `light`, the model in units of the data's sigma."""
-    square = np.asarray(light, np.float64) ** 2
-    image, spectrum = square.sum(axis=2), square.sum(axis=(0, 1))
-    place = np.meshgrid(*[np.arange(own, dtype=float) for own in image.shape], indexing="ij")
-    first = [_first_half(order, image) for order in (place[1], place[0], -image)]
-    everywhere, always = np.ones_like(image), np.ones_like(spectrum)
-    bluer = _first_half(np.arange(len(spectrum), dtype=float), spectrum)
-    spaxels = [half for own in first for half in (own, 1 - own)] + [everywhere] * 2
-    bins = [always] * (2 * len(first)) + [bluer, 1 - bluer]
-    return Halves(np.stack(spaxels), np.stack(bins))
-
-
-def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-    """1 where the order is low, so that half of the weight is there; places of one order stay together."""
-    values, group = np.unique(order, return_inverse=True)
-    total = np.bincount(group.ravel(), weight.ravel(), minlength=len(values))
-    before = np.cumsum(total) - 0.5 * total
-    return (before < 0.5 * total.sum())[group.reshape(order.shape)].astype(float)
+Tests = Callable[[Any, Any, Any, Any, Any, Any], Residue]
+"""What makes the sums, as `sums_of_tests` does."""
 
 
 class _Linear(NamedTuple):
@@ -158,49 +141,25 @@ def measure_misfit(
     posterior: Posterior,
     latent: Latent,
     light: Float[Array | ndarray, "y x wave"],
-    halves: Halves | None,
-    sets: Sequence[FittedSet] = (),
+    halves: Halves | Splits,
+    tests: Tests | None = None,
 ) -> Residue:
-    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma; `sets`: several sets of
-    data, which have halves of their own (`halves` is None). Not to be traced."""
+    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what makes them
+    (None: `sums_of_tests`). Not to be traced."""
     normal = posterior.as_normal(jnp.asarray(latent))
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
-    used = np.asarray(posterior.likelihood.inverse_sigma) > 0
+    inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
     with np.errstate(all="ignore"):
-        return _sums(linear, used, np.asarray(light), _splits(np.asarray(light), halves, sets), posterior.free, sets)
+        return _sums(linear, inverse_sigma, np.asarray(light), _splits_of(halves), posterior.free, tests)
 
 
-class _Splits(NamedTuple):
-    """Names of both halves of each split, and the voxels of every half, both of one after the other."""
-
-    pairs: tuple[tuple[str, str], ...]
-    masks: list[Voxels]
-
-
-def _splits(light: Voxels, halves: Halves | None, sets: Sequence[FittedSet]) -> _Splits:
-    """Halves of a cube; of several sets of data, each set and the others, and the halves of each set."""
-    if halves is not None:
-        own = Halves(*map(np.asarray, halves))
-        return _Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in zip(*own, strict=True)])
-    pairs, masks = list[tuple[str, str]](), list[Voxels]()
-
-    def add(own: FittedSet, part: Voxels, pair: tuple[str, str]) -> None:
-        row = np.zeros(light.size)
-        row[own.place] = part.reshape(-1)
-        masks.extend([row[None, None], 1 - row[None, None]])
-        pairs.append(pair)
-
-    for number, own in enumerate(sets[: len(sets) if len(sets) > _TWO else len(sets) - 1]):
-        other = sets[number + 1].name if len(sets) == _TWO else "all others"
-        add(own, np.ones(own.shape), (own.name, other))
-    for own in sets:
-        image, bins = halves_of(own.unpacked(light))
-        for first, pair in zip(range(0, len(image), 2), HALVES, strict=True):
-            part = np.asarray(image[first])[:, :, None] * np.asarray(bins[first])
-            if 0 < part.sum() < part.size:
-                add(own, part, (f"{pair[0]} half of {own.name}", "all else"))
-    return _Splits(tuple(pairs), masks)
+def _splits_of(halves: Halves | Splits) -> Splits:
+    """The halves of a cube as their voxels; others as they are."""
+    if isinstance(halves, Splits):
+        return halves
+    own = Halves(*map(np.asarray, halves))
+    return Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in zip(*own, strict=True)])
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
@@ -235,12 +194,12 @@ def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
 
 
 def _sums(
-    linear: _Linear, used: ndarray, light: Voxels, splits: _Splits, free: Free, sets: Sequence[FittedSet]
+    linear: _Linear, inverse_sigma: Voxels, light: Voxels, splits: Splits, free: Free, tests: Tests | None
 ) -> Residue:
-    """The sums of residuals that are linear; `used`: which voxels are fitted."""
+    """The sums of residuals that are linear; `inverse_sigma`: 0 for voxels that are not fitted."""
     slopes, others = linear.columns.voxels, linear.others
     size = len(slopes)
-    whole = _half(linear, np.ones(used.shape, slopes.dtype))
+    whole = _half(linear, np.ones(light.shape, slopes.dtype))
     information = np.array(whole.matrix)
     for place in nuisance_places(free):
         information[place, :] = information[:, place] = linear.of_scale[:, place]
@@ -249,39 +208,11 @@ def _sums(
     lower = _root(precision / np.outer(scale, scale))
     even = slopes.reshape(size, -1) / scale[:, None]
     fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
-    others = others - np.tensordot(_products(fitted, others), fitted, axes=(0, 0))
-    sums = _tests(linear.residuals.voxels, used, light, fitted, others, linear.design)
-    if sets:
-        sums = _of_sets(sums, linear.residuals.voxels, used, light, fitted, others, sets)
+    others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
+    sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
     own = [_half(linear, mask) for mask in splits.masks]
     halves = Half(*map(np.stack, zip(*own, strict=True))) if own else None
     return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs)
-
-
-def _of_sets(
-    sums: Residue,
-    voxels: Voxels,
-    used: ndarray,
-    light: Voxels,
-    fitted: Vectors,
-    others: Others,
-    sets: Sequence[FittedSet],
-) -> Residue:
-    """The sums of all voxels in a row, of which only chi^2 says something, with those of each set on its own axes."""
-    alone = {
-        own.name: _tests(
-            own.unpacked(voxels),
-            own.unpacked(used),
-            own.unpacked(light),
-            own.unpacked(fitted),
-            own.unpacked(others),
-            None,
-        )
-        for own in sets
-    }
-    nothing = Sums(0.0, 0.0, 0.0, 0.0)
-    none = Sums(*(np.zeros(len(AXES)) for _ in nothing))
-    return sums._replace(sets=alone, neighbours=none, agreeing=np.zeros(len(AXES)), spaxels=nothing, bins=nothing)
 
 
 def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent latent"]:
@@ -292,7 +223,7 @@ def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent lat
         return np.full_like(matrix, np.nan)
 
 
-def _products(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
+def products_of(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
     """Of all pairs, summed over the voxels."""
     flat = [own.reshape(len(own), math.prod(own.shape[1:])) for own in (one, other)]
     return flat[0] @ flat[1].T
@@ -303,24 +234,22 @@ def measure_misfit_roughly(
     latent: Latent,
     light: Float[Array | ndarray, "y x wave"],
     n_free: Float[Array | ndarray, ""],
-    sets: Sequence[FittedSet] = (),
+    tests: Tests | None = None,
 ) -> Residue:
     """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
     number of what is fitted, so that less is found than there is. Not to be traced."""
     voxels = np.asarray(_voxels(posterior, latent, models_at(posterior, latent)))
-    used, nothing = np.asarray(posterior.likelihood.inverse_sigma) > 0, np.zeros((0, *voxels.shape), voxels.dtype)
+    inverse_sigma, nothing = np.asarray(posterior.likelihood.inverse_sigma), np.zeros((0, *voxels.shape), voxels.dtype)
     with np.errstate(all="ignore"):
-        sums = _tests(voxels, used, np.asarray(light), nothing, nothing, None)
-        if sets:
-            sums = _of_sets(sums, voxels, used, np.asarray(light), nothing, nothing, sets)
+        sums = (tests or sums_of_tests)(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
     alone = {name: _with_highest(own, np.asarray(n_free)) for name, own in sums.sets.items()}
     return _with_highest(sums, np.asarray(n_free))._replace(sets=alone)
 
 
-def _with_highest(sums: Residue, n_free: Float[ndarray, ""]) -> Residue:
+def _with_highest(sums: Residue, number: Float[ndarray, ""]) -> Residue:
     """The sums with the largest correlations that a fit of so many numbers can leave."""
-    highest = np.minimum(n_free, sums.neighbours.size)
-    return sums._replace(neighbours=sums.neighbours._replace(mean=highest))
+    maps = {name: own._replace(mean=np.minimum(number, own.size)) for name, own in (sums.maps or {}).items()}
+    return sums._replace(neighbours=sums.neighbours._replace(mean=np.minimum(number, sums.neighbours.size)), maps=maps)
 
 
 @jax.jit
@@ -333,10 +262,10 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     and c + C d + g of voxels and coefficients, the best g is taken out (Schur's complement)."""
     residuals, columns, design = linear.residuals, linear.columns, linear.design
     slopes = columns.voxels * mask
-    matrix = _products(slopes, columns.voxels)
+    matrix = products_of(slopes, columns.voxels)
     pull = residuals.voxels if linear.pull is None else linear.pull
     gradient = slopes.reshape(len(slopes), -1) @ pull.reshape(-1)
-    along = _products(slopes, linear.others)
+    along = products_of(slopes, linear.others)
     if design is None or columns.coefficients is None or residuals.coefficients is None:
         return Half(matrix, gradient, along)
     own = design * mask[..., None]
@@ -351,34 +280,110 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     )
 
 
-def _tests(
+def sums_of_tests(
     voxels: Voxels,
-    used: ndarray,
+    inverse_sigma: Voxels,
     light: Voxels,
     fitted: Vectors,
     others: Others,
     design: Design | None,
 ) -> Residue:
-    """`fitted`: L^-1 J with L L^T = A."""
-    real = used.astype(voxels.dtype)
+    """The sums of all tests of residuals; `fitted`: L^-1 J with L L^T = A, `light`: the model in units of sigma, whose
+    inverse is 0 for voxels that are not fitted; halves are left out."""
+    real = (inverse_sigma > 0).astype(voxels.dtype)
     smooth = None if design is None else _smooth(design)
     neighbours = [_neighbours(axis, voxels, real, fitted, others, design, smooth) for axis in (-3, -2, -1)]
     count = np.sum(real)
-    followed = np.sum(fitted**2) + (
-        0.0 if design is None or smooth is None else np.einsum("yxwi,yxwi->", design, smooth)
-    )
-    products = _products(others, others)
-    left = np.maximum(count - followed, 0.0)
+    variance = real - np.sum(fitted**2, axis=0)
+    if design is not None and smooth is not None:
+        variance = variance - np.einsum("yxwi,yxwi->yxw", design, smooth)
+    products = products_of(others, others)
+    left = np.maximum(np.sum(variance), 0.0)
     chi_square = Sums(np.sum(voxels**2), left, 2 * left, count)
+    light, shapes = light * real, line_shapes(light, inverse_sigma)
+    squares = {
+        f"{name} of the spaxels": _collapsed(voxels, own, (2,), fitted, others, design, smooth)
+        for name, own in zip(SHAPES, shapes, strict=True)
+    }
+    maps = {
+        f"map of the {name}": _map(own, voxels, fitted, others)
+        for name, own in zip(("light", *SHAPES), (light, *shapes), strict=True)
+    }
+    maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
     return Residue(
-        chi_square=_with_others(chi_square, products, products),
+        chi_square=with_others(chi_square, products, products),
         neighbours=Sums(*(np.stack(own) for own in zip(*[sums for sums, _ in neighbours], strict=True))),
         agreeing=np.stack([own for _, own in neighbours]),
-        spaxels=_collapsed(voxels, light * real, (2,), fitted, others, design, smooth),
-        bins=_collapsed(voxels, light * real, (0, 1), fitted, others, design, smooth),
+        spaxels=_collapsed(voxels, light, (2,), fitted, others, design, smooth),
+        bins=_collapsed(voxels, light, (0, 1), fitted, others, design, smooth),
         whole=None,
         halves=None,
+        squares=squares,
+        maps=maps,
+        left=Left(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0), light, shapes),
     )
+
+
+def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y x wave"]:
+    """How the model changes, to first order, where its spectra are shifted, and widened: their first and second
+    derivatives along the bins, in units of sigma, each less its part along the light and the ones before."""
+    used = inverse_sigma > 0
+    light = np.where(used, light, 0.0)
+    flux = _without_gaps(np.divide(light, inverse_sigma, out=np.zeros_like(light), where=used), used)
+    shapes = [light]
+    for order in range(1, len(SHAPES) + 1):
+        own = flux
+        for _ in range(order):
+            own = np.gradient(own, axis=2) if own.shape[2] > 1 else np.zeros_like(own)
+        own = size = own * inverse_sigma
+        for before in shapes:
+            square = np.sum(before**2, axis=2, keepdims=True)
+            along = np.sum(own * before, axis=2, keepdims=True) / np.where(square > 0, square, 1.0)
+            own = own - along * before
+        some = np.sum(own**2, axis=2, keepdims=True) > _NOTHING * np.sum(size**2, axis=2, keepdims=True)
+        shapes.append(np.where(some, own, 0.0))
+    return np.stack(shapes[1:])
+
+
+def _without_gaps(flux: Voxels, used: ndarray) -> Voxels:
+    """Spectra in which bins that are not used lie on lines between those that are."""
+    flux, bins = np.array(flux), np.arange(flux.shape[2])
+    for y, x in np.argwhere(used.any(axis=2) & ~used.all(axis=2)):
+        known = used[y, x]
+        flux[y, x] = np.interp(bins, bins[known], flux[y, x, known])
+    return flux
+
+
+def _unit(template: Voxels, over: tuple[int, ...]) -> tuple[Voxels, Float[ndarray, "_ _ _"]]:
+    """The template with a unit sum of squares over these axes, and where (1) there is any of it."""
+    norm = np.sqrt(np.sum(template**2, axis=over, keepdims=True))
+    some = norm > 0
+    return np.where(some, template / np.where(some, norm, 1.0), 0.0), some.astype(template.dtype)
+
+
+def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> Sums:
+    """Products of neighbouring spaxels, along both axes, of what is left of a shape in each of them."""
+    weight, some = _unit(template, (2,))
+    seen = np.sum(weight * voxels, axis=2, keepdims=True)
+    below = [np.sum(weight * own, axis=3, keepdims=True) for own in (fitted, others)]
+    along = [_neighbours(axis, seen, some, *below, None, None)[0] for axis in (-3, -2)]
+    return Sums(*(np.sum(own) for own in zip(*along, strict=True)))
+
+
+def _in_one_row(design: Design) -> Float[ndarray, "_ _ wave coefficient"]:
+    """The coefficients of all spaxels as those of one."""
+    return np.moveaxis(design, 2, 0).reshape(1, 1, design.shape[2], -1)
+
+
+def _spectrum(
+    light: Voxels, voxels: Voxels, fitted: Vectors, others: Others, design: Design | None, smooth: Design | None
+) -> Sums:
+    """Products of neighbouring bins of the light that is left in each, over all spaxels."""
+    weight, some = _unit(light, (0, 1))
+    seen = np.sum(weight * voxels, axis=(0, 1), keepdims=True)
+    below = [np.sum(weight * own, axis=(1, 2), keepdims=True) for own in (fitted, others)]
+    continua = [None if own is None else _in_one_row(weight[..., None] * own) for own in (design, smooth)]
+    return _neighbours(-1, seen, some, below[0], below[1], *continua)[0]
 
 
 def _smooth(design: Design) -> Design:
@@ -387,7 +392,7 @@ def _smooth(design: Design) -> Design:
     return np.swapaxes(np.linalg.solve(normal, np.swapaxes(design, 2, 3)), 2, 3)
 
 
-def _with_others(sums: Sums, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> Sums:
+def with_others(sums: Sums, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> Sums:
     """With what particle noise adds: `products` = U^T K U, `identity` = U^T U, not less than U^T K^2 U; its own error,
     that of a mean over the draws, is in the variance."""
     count = max(products.shape[0], 1)
@@ -424,11 +429,11 @@ def _neighbours(
     followed = np.einsum("nyxw,nyxw,yxw->", first(fitted), second(fitted), pairs)
     if axis == -1 and design is not None and smooth is not None:
         followed += np.einsum("yxwi,yxwi->", first(design, -2), second(smooth, -2))
-    crossed = _products(first(others) * pairs, second(others))
-    identity = _products(others, others)
+    crossed = products_of(first(others) * pairs, second(others))
+    identity = products_of(others, others)
     count = np.sum(pairs)
     sums = Sums(np.sum(product), -followed, np.maximum(np.sum(product**2), count), count)
-    return _with_others(sums, 0.5 * (crossed + crossed.T), identity), np.sum(product > 0, dtype=product.dtype)
+    return with_others(sums, 0.5 * (crossed + crossed.T), identity), np.sum(product > 0, dtype=product.dtype)
 
 
 def _collapsed(
@@ -457,4 +462,4 @@ def _collapsed(
         parts = [np.sum(weight[..., None] * own, axis=over) for own in (design, smooth)]
         mean -= np.sum(parts[0] * parts[1]) if over == (2,) else np.sum(weight[..., None] ** 2 * design * smooth)
     products = own_others @ own_others.T
-    return _with_others(Sums(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)
+    return with_others(Sums(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -22,6 +22,7 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, with_
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
+from rubix_like.inference.populations.mixtures import Mixtures, Solved, with_one_template
 from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, OF_DATA, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
@@ -74,6 +75,13 @@ class ComponentsSource(AbstractParticleSource):
     base: SmoothGalaxy
     points: tuple[Points, ...]
     numbers: tuple[int, ...] = eqx.field(static=True)
+
+    def part(self, numbers: tuple[int, ...]) -> "ComponentsSource":
+        """The source of some of the components."""
+        components = tuple(self.base.components[number] for number in numbers)
+        base = SmoothGalaxy(components, tuple(self.base.names[number] for number in numbers))
+        own = tuple(self.numbers[number] for number in numbers)
+        return ComponentsSource(base, tuple(self.points[number] for number in numbers), own)
 
     def galaxy(self, values: Values) -> Galaxy:
         """The emitters of the galaxy with the values named `galaxy.COMPONENT.*`."""
@@ -164,6 +172,12 @@ class AbstractForward(eqx.Module):
         """The flux for these values, with the counters of the particles; pure, traceable, differentiable."""
 
     @abstractmethod
+    def modelled(
+        self, values: Values, key: PRNGKeyArray | None = None
+    ) -> tuple[Observed, Float[Array, " difference"] | None]:
+        """The same with the residuals of the smoothness prior, where populations are solved for."""
+
+    @abstractmethod
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """Particles and parameters for these values."""
 
@@ -181,7 +195,7 @@ class AbstractForward(eqx.Module):
 
 
 class Forward(AbstractForward):
-    """The compiled part of a pipeline with its particles."""
+    """The compiled part of a pipeline with its particles; `mixtures`: what populations that are solved for need."""
 
     tables: Tables
     parameters: Parameters
@@ -189,6 +203,7 @@ class Forward(AbstractForward):
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
+    mixtures: Mixtures | None = None
 
     @property
     def main(self) -> "Forward":
@@ -215,6 +230,38 @@ class Forward(AbstractForward):
 
         `key`: that of the noise, where the pipeline adds any.
         """
+        return self.modelled(values, key)[0]
+
+    def modelled(
+        self, values: Values, key: PRNGKeyArray | None = None
+    ) -> tuple[Observed, Float[Array, " difference"] | None]:
+        """The same with the residuals of the smoothness prior, where populations are solved for: those weights of which
+        the cube, given all other values, has the highest posterior (`free_form`)."""
+        if self.mixtures is None:
+            return self._painted(values, key), None
+        return self.mixtures.observed(self._painter_of(values), self._painter_of(lax.stop_gradient(dict(values))))
+
+    def solved(self, values: Values) -> Solved:
+        """The weights that are solved for, and the linear problem that they solve; ValueError where there are none."""
+        if self.mixtures is None:
+            raise ValueError("expected populations that are solved for, got none")
+        return self.mixtures.solve(self._painter_of(values))
+
+    def _painter_of(self, values: Values) -> Callable[[tuple[int, ...], Array | None], Observed]:
+        """The cube of some components, all of whose stars shine alike as these coefficients on the basis spectra, or
+        as their own ages and metallicities say."""
+        source = self.source
+        if not isinstance(source, ComponentsSource):
+            raise TypeError(f"expected a source of components, got {type(source).__name__}")
+
+        def paint(numbers: tuple[int, ...], coefficients: Array | None) -> Observed:
+            tables = self.tables if coefficients is None else with_one_template(self.tables, coefficients)
+            part = dataclasses.replace(self, tables=tables, source=source.part(numbers), mixtures=None)
+            return part._painted(values, None)
+
+        return paint
+
+    def _painted(self, values: Values, key: PRNGKeyArray | None) -> Observed:
         if self.on_device:
             return self._observed_here(values, key)
         galaxy, parameters = self.at(values)

@@ -37,6 +37,7 @@ from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors, with_correlation
+from rubix_like.inference.populations.planned_mixtures import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
@@ -166,7 +167,10 @@ def pose(
     check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
-    forward = forward_of(pipeline, source)
+    mixtures = None
+    if isinstance(source, ComponentsSource):
+        mixtures = mixtures_of(source.base, pipeline, settings, likelihood.flux, likelihood.inverse_sigma)
+    forward = dataclasses.replace(forward_of(pipeline, source), mixtures=mixtures)
     errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=errors)
     of_data = (*observed.notes, *notes_on_errors(errors))
@@ -199,7 +203,8 @@ def planned(
     """The pipeline of a configuration, planned for all of the priors, with its particles, and notes on ages.
 
     `made`: the particles, where they are known."""
-    given = with_fit_deposit(config, settings, galaxy)
+    components = galaxy.base if isinstance(galaxy, ComponentsSource) else None
+    given = for_mixtures(with_fit_deposit(config, settings, galaxy), components)
     config, resolved = for_widest_psf(given, resolve(given), settings)
     source, info = source_of(given, resolved.library, galaxy, report) if made is None else made
     trees = {**trees_of(source, Parameters.build(config, config.engine.precision), None), **of_errors}
@@ -455,8 +460,8 @@ def source_of(
         return ModelSource.of(config.galaxy.model()), info
     reader = config.galaxy
     if isinstance(reader, ComponentsReader):
-        base = reader.build()
-        numbers = point_numbers(reader, base, config)
+        base = reader.build(config)
+        numbers = point_numbers(reader, without_spread_ages(base), config)
         return ComponentsSource(base, base.points(numbers), numbers), info
     if not isinstance(reader, SyntheticReader):
         return held(loaded), info

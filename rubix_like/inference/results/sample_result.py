@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.checks.edges import LIMIT, Reach, at_edge, ends_of, reach_by
+from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
@@ -18,6 +19,7 @@ from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import Arrays
 from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.samplers.convergence import Convergence
+from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
@@ -54,6 +56,9 @@ class SampleResult:
     | best, laplace | (latent,) | the best fit's latents, and the Gaussian approximation there (None without one) |
     | quality | | chi^2 of the best fit and what goes with it |
     | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | evidence | | ln of the evidence: the sampler's, or by Laplace's approximation; None without either |
+    | checks | | posterior-predictive checks: how often replicated data are further from the model |
+    | pointwise | | ln(likelihood) of each spaxel or voxel at some of the draws; None: not asked for |
     | scatter | | how the data lie about `predictive` |
     | model | | Cube on the data's grid: mean and variance of the model, with its continuum, over the posterior |
     | predictive | | Cube: what the data should be; variance: the model's and the noise's; masked (`NOT_FITTED`) |
@@ -86,6 +91,9 @@ class SampleResult:
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
     sets: Mapping[str, SetResult] = field(default_factory=dict)
+    evidence: Evidence | None = None
+    checks: Mapping[str, float] = field(default_factory=dict)
+    pointwise: Pointwise | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -172,7 +180,8 @@ class SampleResult:
         return "\n".join(found_at(_OUTPUTS["summary"])(self))
 
     def to_arviz(self) -> Any:
-        """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`.
+        """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`, and
+        `log_likelihood` (of spaxels or voxels, at some of the draws), by which ArviZ compares models (`loo`, `waic`).
 
         Raises ConfigError without ArviZ.
         """

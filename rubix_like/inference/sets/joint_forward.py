@@ -122,6 +122,10 @@ class JointForward(AbstractForward):
         row = jnp.concatenate(rows)[None, None]
         return Observed(Voxels(row, None, None), jnp.zeros((1, 1, 2), row.dtype), None, counters)
 
+    def modelled(self, values: Values, key: PRNGKeyArray | None = None) -> tuple[Observed, None]:
+        """The same; populations are not solved for."""
+        return self.observed(values, key), None
+
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """The particles, and the parameters of the first cube."""
         return self.main.at(self.sets[self.first].seen_values(values))

@@ -23,6 +23,7 @@ from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.inference.fitted_set import FittedSet, row_of
 from rubix_like.inference.likelihoods.correlation import Correlation, make_correlation
 from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors
+from rubix_like.inference.populations.planned_mixtures import stars_of
 from rubix_like.inference.posterior.fit_model import AbstractParticleSource, ComponentsSource
 from rubix_like.inference.posterior.free import LIKELIHOOD, Free, read_prior
 from rubix_like.inference.posterior.free_parameters import read_free, read_start
@@ -257,12 +258,23 @@ def _particles(
     """The particles of all sets: of smooth components as many points as the sharpest set needs."""
     config = sets[0].config
     made, info = source_of(config, resolve(config).library, galaxy, report)
+    _check_no_solved_populations(made)
     reader = config.galaxy
     if galaxy is None and isinstance(made, ComponentsSource) and isinstance(reader, ComponentsReader):
         counts = [point_numbers(reader, made.base, own.config) for own in sets]
         numbers = tuple(max(own) for own in zip(*counts, strict=True))
         made = ComponentsSource(made.base, made.base.points(numbers), numbers)
     return made, info
+
+
+def _check_no_solved_populations(source: AbstractParticleSource) -> None:
+    """Raise ConfigError for populations that one cube is solved for."""
+    components = source.base.components if isinstance(source, ComponentsSource) else ()
+    if any(stars_of(own) is not None for own in components):
+        raise ConfigError(
+            "fit.data: expected one cube for a population of the kind free_form, which is solved for, got several data "
+            "sets; take another kind of population, or fit one cube"
+        )
 
 
 def _with_nuisances(settings: FitSettings, sections: Mapping[str, DataSetSettings]) -> FitSettings:
