@@ -129,7 +129,10 @@ def seeing_image(spaxel, shape):
 
 
 def galpak(python, data, iterations):
-    """GalPaK3D on the bins around Halpha."""
+    """GalPaK3D on the bins around Halpha, from where our own fit begins."""
+    spaxel = data.pixel_scale
+    start = {"inclination": INCLINATION, "position_angle": kinematic_angle(data), "velocity": 100.0}
+    start |= {"turnover": 0.5 / spaxel, "half_light": 2 * HALF_LIGHT / spaxel}
     window = (data.wavelength > 6553) & (data.wavelength < 6575)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -145,7 +148,7 @@ def galpak(python, data, iterations):
             "seeing_image": str(place / "seeing.npy"), "spaxel": data.pixel_scale, "line_spread": LINE_SPREAD,
             "first": float(data.wavelength[window][0]), "step": float(np.diff(data.wavelength)[0]),
             "aspect": 0.05, "inclination": INCLINATION, "inclination_is_known": True, "seed": 1,
-            "iterations": iterations, "scale": 1.0,
+            "iterations": iterations, "scale": 1.0, "start": start,
         }  # fmt: skip
         (place / "job.json").write_text(json.dumps(job))
         subprocess.run([python, str(PEERS), "fit-galpak", str(place / "job.json"), str(place / "out.json")], check=True)
