@@ -34,6 +34,7 @@ class FileFormat:
     bytes each. `masks`: those of the mask, `mask_bytes` each. `keeps_all`: the file also holds the noiseless flux, and
     values of 8 bytes for a cube in float64. `compressions`: what `output.compression` may be beside `none`; then
     `write` is called with a `Packing` as the fourth argument. `package`: an optional package that it needs.
+    `needs_fibres`: whether it holds the covariance of a cube of fibres.
     """
 
     write: Callable[..., None]
@@ -48,6 +49,7 @@ class FileFormat:
     mask_bytes: int = 4
     compressions: tuple[str, ...] = ()
     package: str | None = None
+    needs_fibres: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,15 @@ def find_format(path: Path, layout: str) -> FileFormat:
     )
 
 
-def check_layout(chosen: FileFormat, layout: str, *, noise: bool, medium: str, sampling: str) -> None:
-    """Raise ConfigError where the layout cannot hold such a cube."""
+def check_layout(
+    chosen: FileFormat, layout: str, *, noise: bool, medium: str, sampling: str, fibres: bool = False
+) -> None:
+    """Raise ConfigError where the layout cannot hold such a cube; `fibres`: whether it was made of their spectra."""
+    if chosen.needs_fibres and not fibres:
+        raise ConfigError(
+            f"output.layout: '{layout}' keeps the covariance of a cube of fibres, but this one was not made of any, or "
+            f"of several cubes; set instrument.fibres (and observation.mosaic: false), or choose layout 'default'"
+        )
     if chosen.needs_variance and not noise:
         raise ConfigError(
             f"output.layout: '{layout}' needs a variance, but the cube has none; give the run a noise section "

@@ -90,6 +90,7 @@ POPULATIONS = Registry(
         "tau": f"{_KINDS}:TauPopulation",
         "delayed_tau": f"{_KINDS}:DelayedTauPopulation",
         "continuity": f"{_KINDS}:ContinuityPopulation",
+        "free_form": f"{_KINDS}:FreeFormPopulation",
     },
     needs=("model_validate", "build"),
 )
@@ -134,6 +135,17 @@ CUBE_STAGES = Registry(
     needs=("build",),
 )
 
+FIBRE_STAGES = Registry(
+    "stage of fibres",
+    "rubix_like.fibre_stages",
+    {
+        "fibres": "rubix_like.forward.stages.through_fibres:FibreStage",
+        "fibre_cube": "rubix_like.forward.stages.fibre_cube:FibreCube",
+    },
+    needs=("build",),
+)
+"""Stages on the cube that an instrument with fibres puts into every pipeline; no pipeline names them."""
+
 STAGES: tuple[Registry, ...] = (SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)
 """A stage or source from outside may bring the settings of a section of its own name, as `section_type`."""
 
@@ -171,6 +183,7 @@ FILE_LAYOUTS = Registry(
     {
         "default": "rubix_like.cube.files.known_layouts:DEFAULT",
         "manga": "rubix_like.cube.files.known_layouts:MANGA",
+        "sami": "rubix_like.cube.files.known_layouts:SAMI",
         "hsim": "rubix_like.cube.files.known_layouts:HSIM",
     },
     needs=("formats",),
@@ -184,6 +197,7 @@ SAMPLERS = Registry(
         "nuts": "rubix_like.inference.samplers.nuts:NutsSampler",
         "geovi": "rubix_like.inference.samplers.variational:GeoVISampler",
         "mgvi": "rubix_like.inference.samplers.variational:MGVISampler",
+        "nested": "rubix_like.inference.samplers.nested:NestedSampler",
     },
     needs=("section_type", "title", "run"),
 )

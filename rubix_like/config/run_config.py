@@ -231,7 +231,8 @@ class OutputSettings(AbstractSettings):
     path: Path = Path("cube.fits")
     """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5), Zarr (.zarr) or Parquet (.parquet)."""
     layout: LayoutName = "default"
-    """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
+    """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `sami`: like a cube of SAMI, of
+    fibres alone; `hsim`: a scene for HSIM."""
     maps: Annotated[Literal["auto"] | StrictBool | Path, BeforeValidator(_parse_maps)] = "auto"
     """The file of maps, those of `products` or else of light, velocity, dispersion, age, metallicity and mass: a path
     (.fits or .fits.gz); true: beside the cube, as <name>_maps.fits; auto: there, without `products` only where they are
@@ -382,7 +383,10 @@ class RunConfig(AbstractSettings):
         bins = self.instrument.wavelength
         chosen = find_format(self.output.path, self.output.layout)
         noise = self.noise is not None
-        check_layout(chosen, self.output.layout, noise=noise, medium=bins.medium, sampling=bins.sampling)
+        is_mosaic = self.observation.mosaic and len(self.observation.pointings or ()) > 1
+        fibres = self.instrument.fibres is not None and not is_mosaic
+        layout, medium, sampling = self.output.layout, bins.medium, bins.sampling
+        check_layout(chosen, layout, noise=noise, medium=medium, sampling=sampling, fibres=fibres)
         check_packing(chosen, self.output.path, self.output.packing)
         return self
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from rubix_like.config.file_layouts import Packing
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]
     from xarray import Dataset
 
+    from rubix_like.cube.fibres.covariance import SpaxelCovariance
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.views.extraction import ExtractedSpectrum
 
@@ -38,6 +40,7 @@ _OUTPUTS: dict[str, str] = {
     "cut": "rubix_like.cube.views.cutting:cut_cube",
     "words": "rubix_like.cube.views.cube_summary:cube_words",
     "html": "rubix_like.cube.views.cube_summary:cube_html",
+    "covariance": "rubix_like.cube.fibres.covariance:cube_covariance",
     "plot": "rubix_like.plots.figure:make_figure",
 }
 """What turns cubes into something else, which this module cannot import: it takes cubes itself."""
@@ -64,6 +67,7 @@ class Cube(AbstractCube, eqx.Module):
     | counters | Counters or None | of the stars |
     | source_counters | SourceCounters by name | of the sources beside the stars |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
+    | fibres | FibreSpectra or None | the spectra of fibres that it was made of, if any; kept in a file of their own |
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
@@ -83,6 +87,7 @@ class Cube(AbstractCube, eqx.Module):
     maps: "Maps | None" = None
     meta: Meta = eqx.field(static=True, default=Meta())
     source_counters: dict[str, SourceCounters] = eqx.field(default_factory=dict)
+    fibres: FibreSpectra | None = None
 
     def __check_init__(self) -> None:
         shape = np.shape(self.flux)
@@ -128,8 +133,9 @@ class Cube(AbstractCube, eqx.Module):
 
         A name that ends in .h5 or .hdf5 makes HDF5, .zarr Zarr, .parquet a table with a row per spaxel.
 
-        `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM, or that of a
-        plug-in. `compression`, `quantize`: as in the section `output`. Raises as `write_cube`.
+        `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "sami" like a cube of SAMI (of fibres
+        alone), "hsim" a scene for HSIM, or that of a plug-in. `compression`, `quantize`: as in the section `output`.
+        Raises as `write_cube`.
         """
         return found_at(_OUTPUTS["write"])(self, path, layout, packing=Packing(compression, quantize))
 
@@ -177,6 +183,14 @@ class Cube(AbstractCube, eqx.Module):
         not read from FITS. `before_psf`: the truth. Raises ValueError for a map that is not there.
         """
         return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
+
+    def covariance(self, wavelength: Any) -> "SpaxelCovariance":
+        """The covariance of the spaxels of a cube of fibres in the bin at a `wavelength`, with units or in Angstrom.
+
+        Raises ValueError for a cube that was not made of fibres in this session, that has no noise, or that does not
+        hold the wavelength.
+        """
+        return found_at(_OUTPUTS["covariance"])(self, wavelength)
 
     def cut(
         self, wavelength: "Sequence[Any] | None" = None, *, at: Any = None, offset: Any = None, size: Any = None

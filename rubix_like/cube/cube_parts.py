@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Bins, Cube, Map, Voxels
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards
@@ -113,6 +114,7 @@ class ShardedCube(AbstractCube):
     maps: "Maps | None" = None
     meta: Meta = field(default_factory=Meta)
     source_counters: dict[str, SourceCounters] = field(default_factory=dict)
+    fibres: FibreSpectra | None = None
 
     def __post_init__(self) -> None:
         expected = self.footprint.shape
@@ -201,7 +203,7 @@ def _unrepeated(values: Array | ndarray) -> Array | ndarray:
     return values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
 
 
-_DESCRIBED = ("bins", "footprint", "lsf_fwhm", "mean_v_los", "counters", "source_counters", "maps", "meta")
+_DESCRIBED = ("bins", "footprint", "lsf_fwhm", "mean_v_los", "counters", "source_counters", "maps", "meta", "fibres")
 """Fields that a cube and a cube in parts share."""
 
 
@@ -279,4 +281,4 @@ def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
         raise ValueError("Cube.truth: expected the noiseless flux, got None; observe with noise.keep_truth: true")
     meta = Meta({key: value for key, value in noisy.meta.items() if key not in NOISE_KEYS})
     parts = tuple(Part(part.first, part.truth) for part in noisy.parts if part.truth is not None)
-    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta)
+    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta, fibres=None)

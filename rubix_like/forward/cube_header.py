@@ -2,13 +2,15 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.cube_weights import CubeWeights
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.maps import ProductAxes
 from rubix_like.cube.meta import OUTSIDE_SSP, Meta
@@ -16,8 +18,17 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.planning import Planned
 from rubix_like.forward.product_planning import product_axes
 from rubix_like.forward.provenance import describe_run
+from rubix_like.forward.stages.fibre_cube import FibreCube
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.instrument.pointing import Pointing, pointings_of
+
+
+class FibreFrame(NamedTuple):
+    """What every cube of an instrument with fibres shares: where they lie, the map to spaxels, the file's layout."""
+
+    places: FibrePlaces
+    weights: CubeWeights
+    layout: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +47,7 @@ class Header(AbstractCube):
     notes: tuple[str, ...]
     pointings: tuple[Pointing, ...]
     products: ProductAxes | None
+    fibres: FibreFrame | None = None
 
     def mask(self) -> Int[ndarray, "y x wave"]:
         """The bits of every voxel (read-only: where all spaxels are alike, they share the memory of one)."""
@@ -70,7 +82,18 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
         notes=notes,
         pointings=pointings_of(setup.config.observation),
         products=product_axes(setup, planned.plan, planned.tables, planned.lines),
+        fibres=_fibres(planned),
     )
+
+
+def _fibres(planned: Planned) -> FibreFrame | None:
+    """The fibres of the instrument; None of one without."""
+    setup = planned.setup
+    places, settings = setup.instrument.fibres, setup.config.instrument.fibres
+    if places is None or settings is None:
+        return None
+    stage = next(stage for stage in planned.tables.cube if isinstance(stage, FibreCube))
+    return FibreFrame(places, stage.weights, settings.spectra)
 
 
 def _painter_reports(planned: Planned) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
 from rubix_like.engine.painter import AbstractPainter, Sum, View
@@ -259,12 +261,14 @@ class Voxels(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What the compiled function returns: voxels, what is the same on all devices, counters by source and field."""
+    """What the compiled function returns: voxels, what is the same on all devices, counters by source and field, and
+    all bins of the `fibres` that the cube is made of."""
 
     voxels: Voxels
     moments: Float[Array, "y x 2"]
     products: ProductImages | None
     counters: dict[str, SourceCounters]
+    fibres: FibreVoxels | None = None
 
 
 def finish(
@@ -288,6 +292,8 @@ def finish(
     if products is not None:
         moments = jnp.concatenate([moments, spatial.seen(products)], axis=1)
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
+    if early and plan.n_fibre:
+        painted = Footprint(plan.n_fibre, 1, painted.pixel_scale)
     cube = PaintedCube(flux, moments, painted, fields=fields, split=layout.split)
     keys = split_keys(key, tables.cube)
     for stage, number in late:
@@ -299,7 +305,8 @@ def finish(
         products = _image_sets(tables, parameters, partial, before, moments[:, :, 2:])
     counters = dict(zip(plan.sources, partial.counters, strict=True))
     counters |= {name: field.counters for name, field in fields.items() if isinstance(field, Counted)}
-    return Observed(voxels, moments[:, :, :2], products, counters)
+    fibres = jax.tree.map(layout.split.gather_rows, cube.fibres)
+    return Observed(voxels, moments[:, :, :2], products, counters, fibres)
 
 
 def _image_sets(
@@ -431,7 +438,7 @@ def observed_specs(layout: DeviceLayout) -> Observed:
     """The prefix of the tree of PartitionSpecs of what every device returns."""
     whole = PartitionSpec()
     voxels = PartitionSpec(None, None, layout.split.axes) if layout.split.axes else whole
-    return Observed(voxels, whole, whole, whole)  # pyright: ignore[reportArgumentType]
+    return Observed(voxels, whole, whole, whole, whole)  # pyright: ignore[reportArgumentType]
 
 
 def gathered(plan: Plan, layout: DeviceLayout, observed: Observed) -> Observed:

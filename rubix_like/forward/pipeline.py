@@ -19,6 +19,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.maps import Maps
 from rubix_like.engine.counters import check_counters
 from rubix_like.errors import ConfigError
@@ -281,6 +282,7 @@ class Pipeline(eqx.Module):
             "footprint": frame.footprint,
             "meta": frame.meta,
             "maps": self._maps(observed),
+            "fibres": self._fibres(observed),
         }
 
     def _without_padding(self, voxels: Voxels) -> Voxels:
@@ -293,6 +295,12 @@ class Pipeline(eqx.Module):
             return own[:, :, :n_wave] if isinstance(own, Tracer) else np.asarray(own)[:, :, :n_wave]
 
         return jax.tree.map(cut, voxels)
+
+    def _fibres(self, observed: Observed) -> FibreSpectra | None:
+        frame = self.frame.fibres
+        if observed.fibres is None or frame is None:
+            return None
+        return FibreSpectra(*observed.fibres, frame.places, frame.weights, self.frame.wave_bits, frame.layout)
 
     def _maps(self, observed: Observed) -> Maps | None:
         frame = self.frame

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
-from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
+from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
 from rubix_like.config.sections.nebular import YOUNG_STARS
 from rubix_like.cube.maps import LineAxes
 from rubix_like.engine.cost import rates_here
@@ -62,10 +62,11 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     pipeline = resolved.pipeline
     _check_noise(config, pipeline)
     paint = _sources(setup)
-    lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene), (CUBE_STAGES, pipeline.cube))
-    listed, scene, cube = (
+    lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene))
+    listed, scene = (
         tuple(_made(stage, registry.find(stage.name).build, setup) for stage in stages) for registry, stages in lists
     )
+    cube = tuple(_made(stage, _cube_stage(stage.name).build, setup) for stage in pipeline.cube)
     fields = {own.name: field for own, field in zip(pipeline.fields, listed, strict=True) if field is not None}
     _check_fields(pipeline, fields, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
@@ -106,6 +107,7 @@ def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:
         margin=margin + (0 if setup.widths is None else -(-setup.widths.reach // cells)),
         cells=cells,
         n_wave=instrument.bins.n_wave,
+        n_fibre=0 if instrument.fibres is None else len(instrument.fibres),
         chunk=rates_here().chunk if engine.chunk == "auto" else engine.chunk,
         fields=fields,
     )
@@ -183,8 +185,8 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
 
 def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
     """The terms of a PSF that follows wavelength, where it acts before all other stages of the cube."""
-    psf, settings, cube = resolved.instrument.psf, config.instrument.psf, resolved.pipeline.cube
-    if psf is None or psf.nodes is None or settings is None or not cube or cube[0].name != "psf":
+    psf, settings = resolved.instrument.psf, config.instrument.psf
+    if psf is None or psf.nodes is None or settings is None or not resolved.pipeline.blurs_first:
         return None
     return find_terms(psf, PSFParameters(**{name: np.asarray(value) for name, value in settings.numbers().items()}))
 
@@ -211,6 +213,11 @@ def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
         _made(source, PAINT_STAGES.find(source.name).build, setup, setup.sources[source.name])
         for source in setup.pipeline.paint
     )
+
+
+def _cube_stage(name: str) -> Any:
+    """A stage on the cube, those that only instruments bring among them."""
+    return (FIBRE_STAGES if name in FIBRE_STAGES else CUBE_STAGES).find(name)
 
 
 def _made(stage: StageSettings, make: Callable[..., Any], *planned: Setup | SourcePlan) -> Any:

@@ -45,7 +45,8 @@ def describe_run(
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
     entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
-    entries |= _nebular_entries(setup) | _agn_entries(setup) | describe_noise(config.noise)
+    element = "spaxel" if setup.instrument.fibres is None else "fibre"
+    entries |= _nebular_entries(setup) | _agn_entries(setup) | describe_noise(config.noise, element)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes

@@ -100,8 +100,9 @@ def _with_deposit(config: RunConfig, chosen: DepositChoice) -> RunConfig:
 
 
 def painted_pipeline(config: RunConfig) -> PipelineSettings:
-    """The run's pipeline, with the active nucleus that `nebulae` stands for where the section `nebular` has one."""
-    pipeline = load_pipeline(config.pipeline)
+    """The run's pipeline, with the active nucleus that `nebulae` stands for where the section `nebular` has one, and
+    with the fibres of the instrument where it has any."""
+    pipeline = _through_fibres(config, load_pipeline(config.pipeline))
     nebular, names = config.nebular, [source.name for source in pipeline.paint]
     if nebular is None or nebular.agn is None or not {NEBULAE, AGN} & set(names):
         return pipeline
@@ -114,6 +115,23 @@ def painted_pipeline(config: RunConfig) -> PipelineSettings:
     if NUCLEUS not in {field.name for field in fields}:
         fields.append(StageSettings(name=NUCLEUS))
     return pipeline.model_copy(update={"fields": tuple(fields), "paint": tuple(paint)})
+
+
+def _through_fibres(config: RunConfig, pipeline: PipelineSettings) -> PipelineSettings:
+    """The pipeline with `fibres` in the place of `psf`, and a last stage that makes the cube of their spectra; the
+    aperture is where they lie. Raises ConfigError for one that has no place for them."""
+    if config.instrument.fibres is None:
+        return pipeline
+    names = [stage.name for stage in pipeline.cube]
+    if "psf" not in names:
+        raise ConfigError(
+            f"instrument.fibres: expected a pipeline with the stage 'psf' (the seeing in front of the fibres), got "
+            f"'{pipeline.name}' with {', '.join(names) or 'no stage'}; add it to the pipeline's cube list, or set "
+            f"instrument.fibres: null"
+        )
+    kept = (stage for stage in pipeline.cube if stage.name != "aperture")
+    seen = (stage.model_copy(update={"name": "fibres"}) if stage.name == "psf" else stage for stage in kept)
+    return pipeline.model_copy(update={"cube": (*seen, StageSettings(name="fibre_cube"))})
 
 
 def _check_dust_maps(config: RunConfig, pipeline: PipelineSettings) -> None:

@@ -27,8 +27,11 @@ from rubix_like.inference.checks.discreteness import (
     with_discreteness,
 )
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
+from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
 from rubix_like.inference.fit_cubes import cubes_of, with_values
+from rubix_like.inference.populations.histories import Populations
+from rubix_like.inference.populations.planned_mixtures import with_solved_weights
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
@@ -40,6 +43,7 @@ from rubix_like.inference.results.result_places import check_places, write_in_or
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -158,7 +162,7 @@ def find_best(
     if first is not None and second is not None and not (resume and first.exists()):
         second.unlink(missing_ok=True)
     found = _search(problem, first, progress, resume=resume)
-    if problem.settings.model_error is None:
+    if problem.settings.model_error is None and not has_free_strength(problem.posterior.forward):
         return problem, found
     notes = diagnosis.notes_on_search(problem.posterior.free, found, found.latent[found.best], None)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *notes))
@@ -167,7 +171,15 @@ def find_best(
 
 
 def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Problem:
-    """The problem with what the model's particle noise does about the best fit, where the settings ask for it."""
+    """The problem with what the model's particle noise does about the best fit, where the settings ask for it, or with
+    the strength of the smoothness prior of populations that the data ask for."""
+    posterior = problem.posterior
+    if has_free_strength(posterior.forward):
+        with progress.step("smoothness", "strength of the smoothness prior of the populations"):
+            forward = with_strength(posterior.forward, posterior.free, jnp.asarray(best))
+        settings = problem.settings.model_copy(update={"starts": 1})
+        posterior = dataclasses.replace(posterior, forward=forward)
+        return dataclasses.replace(problem, posterior=posterior, start=jnp.asarray(best), settings=settings)
     if problem.settings.model_error is None:
         return problem
     with progress.step("model error", f"{problem.settings.model_error.draws} models with other base draws"):
@@ -243,11 +255,13 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     own = describe_best(problem, best, diagnosis.trouble_of(found))
     edges = edges_at(problem, best, own.laplace)
     grain = measure_discreteness(problem, own.laplace, report)
-    normal, covariance = with_discreteness(own.laplace, grain)
+    factor = inflation_of(problem, own)
+    normal, covariance = with_discreteness(inflated(own.laplace, factor), grain)
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
     evaluated = own.evaluated
     cubes = cubes_of(problem, evaluated)
+    populations, galaxy = _populations(problem, best, evaluated.galaxy)
     model, residual = (with_values(own, free, np.asarray(free.flat(best)), sigma) for own in cubes)
     return FitResult(
         free=free,
@@ -264,11 +278,34 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         model=model,
         residual=residual,
         parameters=evaluated.parameters,
-        galaxy=evaluated.galaxy,
+        galaxy=galaxy,
+        populations=populations,
         config=config.to_yaml(),
         versions=versions(),
         notes=_notes(problem, found, own, edges, grain),
+        evidence=own.evidence,
+        inflation=factor,
     )
+
+
+def inflation_of(problem: Problem, own: BestFit) -> float:
+    """The root of chi^2 per degree of freedom where it is above 1 and `fit.inflate_sigma` asks for it; else 1."""
+    reduced = own.quality.reduced
+    return float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
+
+
+def _populations(
+    problem: Problem, best: ndarray, galaxy: Galaxy | None
+) -> tuple[dict[str, Populations], Galaxy | None]:
+    """The populations that were solved for, and the particles with them."""
+    posterior = problem.posterior
+    source = posterior.forward.source
+    found = populations_at(posterior.forward, posterior.free, jnp.asarray(best))
+    if not found or galaxy is None or not isinstance(source, ComponentsSource):
+        return found, galaxy
+    source = dataclasses.replace(source, base=with_solved_weights(source.base, found))
+    forward = dataclasses.replace(posterior.forward, source=source)
+    return found, forward.particles_of(posterior.free.values(np.asarray(best)))
 
 
 def _notes(

@@ -71,7 +71,7 @@ def element_side(config: RunConfig, pipeline: PipelineSettings) -> float:
     of its FWHM, the narrowest where it has several; an image of one as it is.
     """
     psf, pixel_scale = config.instrument.psf, config.instrument.pixel_scale
-    if psf is None or not pipeline.has_cube_stage("psf"):
+    if psf is None or not pipeline.blurs:
         return pixel_scale
     if psf.kind == "image":
         images, side = found_at(_PSF_IMAGE)(psf)

@@ -10,9 +10,11 @@ from pydantic import ValidationError
 from rubix_like.config import InstrumentSettings, LSFSettings
 from rubix_like.config.messages import explain
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.apertures import aperture_mask
+from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
 from rubix_like.instrument.psf import PSF, USUAL_CHANGE
 
@@ -27,6 +29,7 @@ class Instrument(AbstractGridded, eqx.Module):
     | inside | (y, x) | whether a spaxel's centre lies in the aperture |
     | bins | static | detector bins: `bins.wavelength`, `bins.edges` in Angstrom of `bins.medium` |
     | lsf | static or None | settings of the line-spread function |
+    | fibres | FibrePlaces or None | where fibres collect the light, in all exposures; None: spaxels do |
     """
 
     footprint: Footprint
@@ -35,6 +38,7 @@ class Instrument(AbstractGridded, eqx.Module):
     bins: WavelengthBins = eqx.field(static=True)
     lsf: LSFSettings | None = eqx.field(static=True)
     name: str = eqx.field(static=True)
+    fibres: FibrePlaces | None = None
 
     @classmethod
     def build(
@@ -53,6 +57,7 @@ class Instrument(AbstractGridded, eqx.Module):
             bins=bins,
             lsf=settings.lsf,
             name=settings.name,
+            fibres=None if settings.fibres is None else fibre_places(settings.fibres),
         )
 
     @property

@@ -67,7 +67,7 @@ def plan_painting(config: RunConfig, pipeline: PipelineSettings) -> Painting:
     is no PSF, or where it is not the first stage of the cube.
     """
     deposit, wanted, psf = config.engine.deposit, config.engine.oversampling, config.instrument.psf
-    if psf is None or not pipeline.cube or pipeline.cube[0].name != "psf":
+    if psf is None or not pipeline.blurs_first:
         return Painting(deposit)
     if wanted != "auto":
         return Painting(deposit, int(wanted))

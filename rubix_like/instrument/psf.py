@@ -134,15 +134,23 @@ class PSF(eqx.Module):
         """
         if self.image is not None:
             return jax.vmap(self._of_file)(jnp.asarray(self.image))
-        fwhm = _given(parameters.fwhm) / self.pixel_scale
-        beta, fraction = _array(parameters.beta), _array(parameters.fraction)
+        fwhm, beta = self.at_nodes(parameters)
+        fwhm, fraction = fwhm / self.pixel_scale, _array(parameters.fraction)
         if self.nodes is None:
-            return self._profile(fwhm, beta, fraction)[None]
-        place = node_shares(jnp.asarray(self.nodes.wavelength), jnp.asarray(self.table_wavelength))
-        at_nodes = jnp.einsum("kt,...t->k...", place, fwhm)
+            return self._profile(fwhm[0], None if beta is None else beta[0], fraction)[None]
         if beta is None:
-            return jax.vmap(lambda own: self._profile(own, None, fraction))(at_nodes)
-        return jax.vmap(lambda own, exponent: self._profile(own, exponent, fraction))(at_nodes, place @ beta)
+            return jax.vmap(lambda own: self._profile(own, None, fraction))(fwhm)
+        return jax.vmap(lambda own, exponent: self._profile(own, exponent, fraction))(fwhm, beta)
+
+    def at_nodes(
+        self, parameters: PSFParameters
+    ) -> tuple[Float[Array, "node *component"], Float[Array, " node"] | None]:
+        """FWHM (arcsec; of each Gaussian where there are several) and beta at `node_wavelength`, or the one for all."""
+        fwhm, beta = _given(parameters.fwhm), _array(parameters.beta)
+        if self.nodes is None:
+            return fwhm[None], None if beta is None else beta[None]
+        place = node_shares(jnp.asarray(self.nodes.wavelength), jnp.asarray(self.table_wavelength))
+        return jnp.einsum("kt,...t->k...", place, fwhm), None if beta is None else place @ beta
 
     def image_at(self, parameters: PSFParameters, wavelength: Float[Array | ndarray, ""]) -> Float[Array, "side side"]:
         """The image at one wavelength (Angstrom in the detector's medium)."""

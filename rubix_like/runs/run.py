@@ -17,6 +17,7 @@ from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
+from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
@@ -213,7 +214,7 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
 
 def _without_maps(cube: Cube | ShardedCube) -> Cube:
     """What a mosaic needs of a cube, on the host."""
-    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
+    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None, fibres=None))
 
 
 def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
@@ -245,6 +246,9 @@ def _write(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team:
         if file.maps is not None and cube.maps is not None:
             maps, path = cube.maps, file.maps
             team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
+        if file.spectra and cube.fibres is not None:
+            layout = cube.fibres.layout
+            team.exchange(lambda: str(write_spectra(cube, file.spectra, layout)) if team.number == 0 else None)
 
 
 def expected_maps_size(pipeline: Pipeline) -> int:

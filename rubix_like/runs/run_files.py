@@ -10,6 +10,7 @@ from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, che
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_grid import Field, grid_around
+from rubix_like.cube.survey_files.spectra_files import spectra_bytes, spectra_paths
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
@@ -55,6 +56,7 @@ class OutputFile(AbstractGridded):
     """A cube that a run will write, and what goes beside it.
 
     `truth`: the noiseless cube, in the layout 'default'; None where there is none, or the same file holds it.
+    `spectra`: files of the spectra of fibres that it is made of.
     """
 
     path: Path
@@ -67,11 +69,14 @@ class OutputFile(AbstractGridded):
     truth_bytes: int = 0
     is_mosaic: bool = False
     maps: Path | None = None
+    spectra: tuple[Path, ...] = ()
+    spectra_bytes: int = 0
 
     @property
     def others(self) -> tuple[tuple[str, Path], ...]:
         """What goes beside the cube, and where."""
-        found = (("Noiseless cube", self.truth), ("Maps", self.maps))
+        spectra = (("Fibre spectra", path) for path in self.spectra)
+        found = (("Noiseless cube", self.truth), ("Maps", self.maps), *spectra)
         return tuple((what, path) for what, path in found if path is not None)
 
     @property
@@ -128,7 +133,7 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
                 f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
                 f"output.path, output.maps or the name of a pointing"
             )
-        check_writable(own, sum(file.n_bytes + file.truth_bytes for file in files))
+        check_writable(own, sum(file.n_bytes + file.truth_bytes + file.spectra_bytes for file in files))
 
 
 def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: str, read: Sequence[Named] = ()) -> None:
@@ -201,7 +206,21 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     for file in (path, truth):
         if file is not None:
             check_packing(chosen if file is path else find_format(file, "default"), file, packing)
-    return OutputFile(path, footprint, n_wave, own, layout, packing, truth, truth_bytes, is_mosaic)
+    fibres = None if is_mosaic else config.instrument.fibres
+    spectra = spectra_paths(path, fibres)
+    return OutputFile(
+        path,
+        footprint,
+        n_wave,
+        own,
+        layout,
+        packing,
+        truth,
+        truth_bytes,
+        is_mosaic,
+        spectra=spectra,
+        spectra_bytes=spectra_bytes(fibres, n_wave) if fibres is not None and spectra else 0,
+    )
 
 
 def keeps_truth(config: RunConfig) -> bool:

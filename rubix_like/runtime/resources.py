@@ -1,4 +1,4 @@
-"""Where the packaged folders (configs, pipelines, instruments, simulations, data) and the user's cache lie."""
+"""Where the packaged folders (configs, pipelines, instruments, bundles, simulations, data) and the user's cache lie."""
 
 import os
 from pathlib import Path
@@ -13,6 +13,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     "configs": ("configs", ".yaml"),
     "pipelines": ("pipelines", ".yaml"),
     "instruments": ("instruments", ".yaml"),
+    "bundles": ("bundles", ".yaml"),
     "simulations": ("simulations", ".yaml"),
     "data": ("data", ".h5"),
     "skies": ("data/skies", ".fits"),

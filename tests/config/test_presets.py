@@ -41,6 +41,10 @@ PUBLISHED = {
     "manga_61": (22.5, 22.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
     "manga_91": (27.5, 27.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
     "manga": (32.5, 32.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
+    "manga_fibres": (32.5, 32.5, None, 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
+    "sami_blue_fibres": (16, 16, None, 0.5, 3750, 5750, 1.05, "air", (2.65, 4800)),
+    "sami_red_fibres": (16, 16, None, 0.5, 6300, 7400, 0.60, "air", (1.61, 6850)),
+    "califa_v500_fibres": (82, 74, None, 1, 3745, 7500, 2.0, "air", (6.0, 5000)),
     "sami_blue": (15, 15, "circle", 0.5, 3750, 5750, 1.05, "air", (2.65, 4800)),
     "sami_red": (15, 15, "circle", 0.5, 6300, 7400, 0.60, "air", (1.61, 6850)),
     "califa_v500": (74, 64, "hexagon", 1, 3745, 7500, 2.0, "air", (6.0, 5000)),
@@ -125,7 +129,7 @@ def test_sampling_and_image_quality_make_sense(name):
     width = instrument_fwhm(preset.lsf, np.array([wave.start, wave.stop]))
     step = wave.step if wave.sampling == "linear" else np.log(10) * wave.step * np.array([wave.start, wave.stop])
     assert (width / step > 1.5).all()
-    assert 0.5 * preset.pixel_scale < np.min(preset.psf.fwhm) <= np.max(preset.psf.fwhm) < 3.0
+    assert 0.5 * preset.pixel_scale < preset.psf.narrowest <= preset.psf.width_table[0].max() < 3.0
 
 
 @pytest.mark.parametrize("name", NAMES)

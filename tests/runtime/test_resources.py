@@ -14,7 +14,7 @@ def test_embedded_data_are_found_with_and_without_suffix():
     assert resource("data", "popstar.h5") == resource("data", "popstar")
 
 
-@pytest.mark.parametrize("kind", ["configs", "pipelines", "instruments", "data", "skies"])
+@pytest.mark.parametrize("kind", ["configs", "pipelines", "instruments", "bundles", "data", "skies"])
 def test_every_name_of_a_kind_is_a_file(kind):
     for name in resource_names(kind):
         assert resource(kind, name).is_file()

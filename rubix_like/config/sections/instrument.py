@@ -21,6 +21,7 @@ from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.detector import DetectorSettings, merged_detector
+from rubix_like.config.sections.fibres import Fibres
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES
@@ -154,6 +155,8 @@ class InstrumentSettings(AbstractSettings):
     lsf: LSFSettings | None = None
     detector: DetectorSettings | None = None
     """What an exposure (`noise.exposure`) needs to know; null where that is not published."""
+    fibres: Annotated[Fibres, Field(exclude_if=lambda value: value is None)] = None
+    """A bundle of fibres that collects the light instead of the spaxels; null: none."""
 
     @model_validator(mode="before")
     @classmethod
@@ -181,6 +184,26 @@ class InstrumentSettings(AbstractSettings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _check_fibres(self) -> "InstrumentSettings":
+        if self.fibres is not None and (self.psf is None or self.psf.kind == "image"):
+            came = "null" if self.psf is None else "one of kind image"
+            raise ValueError(
+                f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
+                f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"
+            )
+        if self.fibres is not None and self.fibres.spectra == "sami" and self.wavelength.sampling != "linear":
+            raise ValueError(
+                "fibres.spectra: expected 'manga' or 'none' for bins that are even in the logarithm of the wavelength, "
+                "got 'sami', whose files have linear ones; change it, or wavelength.sampling"
+            )
+        return self
+
+    @property
+    def element_area(self) -> float:
+        """arcsec^2 of the sky whose light one spectrum of the detector holds: of a spaxel, or of a fibre."""
+        return self.pixel_scale**2 if self.fibres is None else math.pi * self.fibres.diameter**2 / 4
+
     @property
     def label(self) -> str:
         """The name for headers: that of the preset, or of the file without its folder and suffix."""
@@ -193,9 +216,13 @@ class InstrumentSettings(AbstractSettings):
         return _whole(self.fov[0] / self.pixel_scale), _whole(self.fov[1] / self.pixel_scale)
 
 
+_ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres"}
+"""Keys that recorded runs state, also those without fibres."""
+
+
 def is_complete(section: Mapping[str, Any]) -> bool:
     """Whether an instrument section states every key, so that its preset no longer matters."""
-    return set(InstrumentSettings.model_fields) <= set(section)
+    return set(section) >= _ALWAYS_STATED
 
 
 def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +230,7 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
-    layers = preset_layers(section, frozenset(InstrumentSettings.model_fields))
+    layers = preset_layers(section, _ALWAYS_STATED)
     return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf, "detector": merged_detector})
 
 

@@ -82,6 +82,16 @@ class PipelineSettings(AbstractSettings):
         """Whether a stage of that name works on the cube."""
         return name in {stage.name for stage in self.cube}
 
+    @property
+    def blurs(self) -> bool:
+        """Whether the PSF works on the cube: by itself, or with the fibres that it is seen through."""
+        return self.has_cube_stage("psf") or self.has_cube_stage("fibres")
+
+    @property
+    def blurs_first(self) -> bool:
+        """Whether the PSF comes before all other stages of the cube."""
+        return bool(self.cube) and self.cube[0].name in ("psf", "fibres")
+
 
 def load_pipeline(name: str) -> PipelineSettings:
     """The pipeline called `name`: a packaged one or the path of a .yaml file; raises ConfigError if it is not valid."""

@@ -50,7 +50,8 @@ def write_cube(
     """
     path, team, parts = Path(path).expanduser(), team or SINGLE, in_parts(cube)
     chosen = find_format(path, layout)
-    check_layout(chosen, layout, noise=parts.has_variance, medium=parts.bins.medium, sampling=parts.bins.sampling)
+    noise, bins, fibres = parts.has_variance, parts.bins, parts.fibres is not None
+    check_layout(chosen, layout, noise=noise, medium=bins.medium, sampling=bins.sampling, fibres=fibres)
     check_packing(chosen, path, packing)
     check_several(path, team.size, packing)
     with replacing_together(path, team) as (temporary, writing):

@@ -3,7 +3,7 @@
 PRIMARY (no data), FLUX, IVAR, MASK, LSFPOST and LSFPRE (sigma in Angstrom after and before the bins' own width), WAVE,
 SPECRES and PRESPECRES (wavelength / FWHM of the two) with their scatters SPECRESD and PRESPECRESD, which are 0 here.
 Names, units and order: Law et al. 2016, AJ 152, 83; LSFPOST, LSFPRE: Law et al. 2021, AJ 161, 52. The pipeline's
-images (GIMG ...), correlation matrices (GCORREL ...) and OBSINFO are not made.
+images (GIMG ...) and OBSINFO are not made; correlation matrices (GCORREL ...) are, of cubes of fibres.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import Block, ShardedCube
+from rubix_like.cube.fibres.correlation_planes import correlation_tables
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.cube.meta import OUTSIDE_APERTURE
@@ -50,11 +52,12 @@ _QUALITY: Card = ("QUALDATA", "MASK", "mask extension name")
 def manga_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of the file, in order. The cube has a variance; inverse variances are 0 where it is masked."""
     return [
-        fits.PrimaryHDU(header=header_of(_primary(cube))),
+        fits.PrimaryHDU(header=header_of(manga_primary(cube))),
         _image(cube, "FLUX", _flux, (*_flux_cards(), *_places(cube))),
         _image(cube, "IVAR", _inverse_variance, _ivar_cards()),
         _image(cube, "MASK", lambda block: pixel_mask(block.mask), _mask_cards(), np.int32),
         *_line_spread(cube),
+        *([] if cube.fibres is None else correlation_tables(cube.fibres, cube.bins)),
         config_table(cube, cube.source_counters),
     ]
 
@@ -87,7 +90,7 @@ def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[
     return np.sqrt(variance + bins), np.sqrt(variance)
 
 
-def _primary(cube: ShardedCube) -> tuple[Card, ...]:
+def manga_primary(cube: Cube | ShardedCube) -> tuple[Card, ...]:
     """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM..."""
     run = primary_cards(cube)
     known = {keyword: value for keyword, value, _ in run}
@@ -100,10 +103,11 @@ def _primary(cube: ShardedCube) -> tuple[Card, ...]:
         ("MASKNAME", "MANGA_DRP3PIXMASK", "bits of MASK"),
         ("DRP3QUAL", 0, "quality bits"),
     )
-    return (*run, *names, *_places(cube))
+    of_fibres = () if cube.fibres is None else (("EBVGAL", 0.0, "no dust of the Milky Way"),)
+    return (*run, *names, *of_fibres, *_places(cube))
 
 
-def _places(cube: ShardedCube) -> tuple[Card, ...]:
+def _places(cube: Cube | ShardedCube) -> tuple[Card, ...]:
     """The field's centre as that of the bundle and of the object, and what programs know an observation by."""
     known = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fields = (
@@ -142,12 +146,22 @@ def _line_spread(cube: ShardedCube) -> list[Member]:
         _image(cube, name, _same_everywhere(sigma), (("BUNIT", "Angstrom", "sigma"),))
         for name, sigma in (("LSFPOST", post), ("LSFPRE", pre))
     ]
+    return [*cubes, wave, *resolution_vectors(cube)]
+
+
+def resolution_vectors(cube: Cube | ShardedCube) -> list[fits.ImageHDU]:
+    """SPECRES and PRESPECRES with their scatters, of a cube with an LSF."""
+    if cube.lsf_fwhm is None:
+        return []
+    includes_pixel = bool(cube.meta.get("lsf_includes_pixel"))
+    widths = np.diff(cube.bins.edges)
+    sigmas = line_spread_sigmas(np.asarray(cube.lsf_fwhm, np.float64), widths, includes_pixel)
     vectors = []
-    for name, sigma in (("SPECRES", post), ("PRESPECRES", pre)):
+    for name, sigma in zip(("SPECRES", "PRESPECRES"), sigmas, strict=True):
         known = sigma > 0
-        resolution = np.where(known, wavelength / np.where(known, FWHM_PER_SIGMA * sigma, 1), 0)
+        resolution = np.where(known, cube.bins.wavelength / np.where(known, FWHM_PER_SIGMA * sigma, 1), 0)
         vectors += [fits.ImageHDU(resolution, name=name), fits.ImageHDU(np.zeros_like(resolution), name=f"{name}D")]
-    return [*cubes, wave, *vectors]
+    return vectors
 
 
 def _same_everywhere(spectrum: Bins) -> Callable[[Block], ndarray]:

@@ -91,6 +91,21 @@ MANGA = FileLayout(
 )
 """As MaNGA's data reduction pipeline writes cubes."""
 
+SAMI = FileLayout(
+    (
+        FileFormat(
+            _fits_of("rubix_like.cube.survey_files.sami_cube:sami_members"),
+            (".fits",),
+            images=3,
+            masks=0,
+            samplings=("linear",),
+            needs_variance=True,
+            needs_fibres=True,
+        ),
+    )
+)
+"""As the SAMI Galaxy Survey writes cubes; of fibres alone."""
+
 HSIM = FileLayout(
     (
         FileFormat(

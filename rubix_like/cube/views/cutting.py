@@ -38,7 +38,8 @@ def _cut_bins(cube: Cube, own: np.ndarray) -> Cube:
     values = {name: getattr(cube, name) for name in _PER_VOXEL}
     cut = {name: value[:, :, first:last] for name, value in values.items() if value is not None}
     spread = None if cube.lsf_fwhm is None else cube.lsf_fwhm[first:last]
-    return dataclasses.replace(cube, **cut, bins=cube.bins.part(first, last), lsf_fwhm=spread)
+    fibres = None if cube.fibres is None else cube.fibres.part(slice(first, last))
+    return dataclasses.replace(cube, **cut, bins=cube.bins.part(first, last), lsf_fwhm=spread, fibres=fibres)
 
 
 def _box(cube: Cube, at: Place | None, offset: Offset | None, size: Any) -> tuple[slice, slice]:
@@ -69,7 +70,8 @@ def _cut_spaxels(cube: Cube, rows: slice, columns: slice) -> Cube:
     values = {name: getattr(cube, name) for name in (*_PER_VOXEL, "mean_v_los")}
     cut = {name: value[rows, columns] for name, value in values.items() if value is not None}
     maps = None if cube.maps is None else _cut_maps(cube.maps, rows, columns, footprint, meta)
-    return dataclasses.replace(cube, **cut, footprint=footprint, meta=meta, maps=maps)
+    fibres = None if cube.fibres is None else cube.fibres.within(rows, columns)
+    return dataclasses.replace(cube, **cut, footprint=footprint, meta=meta, maps=maps, fibres=fibres)
 
 
 def _cut_maps(maps: Maps, rows: slice, columns: slice, footprint: Footprint, meta: Any) -> Maps:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError, suggest
@@ -25,7 +26,7 @@ class PaintedCube(eqx.Module):
     An element is a spaxel of the `footprint`, which turns spectra into images and back. moments (element, moment) are
     sums over particles of what is not of one wavelength, which a stage treats like light of the detector's whole range:
     light, light times v_los (km/s), and what the products sum. `truth` (element, wave) is the flux before noise;
-    `fields` is what the pipeline's fields hold, by name.
+    `fields` is what the pipeline's fields hold, by name; `fibres` the spectra that the cube was made of, if any.
 
     `split`: a device may hold a part of the bins only (of flux, variance and truth, and of the tables that a stage
     marks as `per_bin`); the moments are the same on all devices.
@@ -38,6 +39,7 @@ class PaintedCube(eqx.Module):
     truth: Float[Array, "element wave"] | None = None
     fields: Mapping[str, Any] = eqx.field(default_factory=dict)
     split: BinSplit = eqx.field(static=True, default=WHOLE)
+    fibres: FibreVoxels | None = None
 
 
 Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]

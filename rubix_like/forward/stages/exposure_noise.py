@@ -57,7 +57,7 @@ class ExposureNoise(AbstractNoise):
         time = exposure.time * exposure.count
         photons_to_electrons = detector.collecting_area * time * _throughput(detector, bins.edges)
         light = PHOTONS_AT_1_ANGSTROM * bins.to_vacuum(bins.wavelength) * np.diff(bins.edges)
-        sky_photons = emission * np.diff(vacuum_edges) / ANGSTROM_PER_MICRON * instrument.pixel_scale**2
+        sky_photons = emission * np.diff(vacuum_edges) / ANGSTROM_PER_MICRON * instrument.element_area
         dark = detector.dark_current / _SECONDS_PER_HOUR * time * detector.pixels_per_voxel
         return cls(
             gain=light * transmission * photons_to_electrons,

@@ -63,6 +63,7 @@ class TargetNoise(AbstractNoise):
         instrument = setup.instrument
         radius = None if settings.radius is None else np.asarray(settings.radius)
         if radius is not None:
+            _check_spaxels(setup)
             _check_ring(setup, settings.radius)
         return cls(
             radius=radius,
@@ -138,6 +139,15 @@ def ring_weights(inside: Any, footprint: Footprint, center: Any, radius: Any) ->
     return weights / jnp.maximum(jnp.sum(weights), jnp.ones((), distance.dtype))
 
 
+def _check_spaxels(setup: Setup) -> None:
+    """Raise ConfigError for a ring of spaxels where noise is that of fibres."""
+    if setup.instrument.fibres is not None:
+        raise ConfigError(
+            "noise.radius: expected null for an instrument with fibres (the signal to noise is that of the brightest "
+            "fibre), got one; leave it out, or state noise.exposure"
+        )
+
+
 def _check_ring(setup: Setup, radius: float | None) -> None:
     """Raise ConfigError unless every field of the run, each pointing's or the only one, holds a spaxel of the ring."""
     instrument, config = setup.instrument, setup.config
@@ -169,14 +179,14 @@ def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
     return window
 
 
-def describe_noise(settings: NoiseSettings | None) -> dict[str, str | int | float | None]:
-    """What the header says of the noise, by NOISE_KEYS."""
+def describe_noise(settings: NoiseSettings | None, element: str = "spaxel") -> dict[str, str | int | float | None]:
+    """What the header says of the noise, by NOISE_KEYS; `element`: what it is drawn for, spaxel or fibre."""
     if settings is None:
         return {}
     exposure = settings.exposure
     seed = {"noise_seed": settings.seed}
     if exposure is None:
-        definition = signal_to_noise_definition(settings)
+        definition = signal_to_noise_definition(settings, element)
         return {"signal_to_noise": settings.signal_to_noise, "signal_to_noise_definition": definition, **seed}
     return {
         "exposure_time": exposure.time,
@@ -187,9 +197,9 @@ def describe_noise(settings: NoiseSettings | None) -> dict[str, str | int | floa
     }
 
 
-def signal_to_noise_definition(settings: NoiseSettings) -> str:
+def signal_to_noise_definition(settings: NoiseSettings, element: str = "spaxel") -> str:
     """What `noise.signal_to_noise` means, in words."""
-    place = "of the brightest spaxel"
+    place = f"of the brightest {element}"
     if settings.radius is not None:
         place = f"per voxel on the ring {settings.radius:g} arcsec from the centre of the galaxy"
     flux = "median flux over wavelength"

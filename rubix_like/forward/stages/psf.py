@@ -70,7 +70,7 @@ class PSFStage(AbstractCubeStage):
             return middle
         if terms is None:
             return None
-        at_nodes, shares, cells = psf.images(_widths(parameters)), jnp.asarray(self.shares), psf.painting.cells
+        at_nodes, shares, cells = psf.images(psf_widths(parameters)), jnp.asarray(self.shares), psf.painting.cells
         of_terms = terms.images(at_nodes)
         return WavelengthSpatial(
             middle=middle,
@@ -84,7 +84,7 @@ class PSFStage(AbstractCubeStage):
         psf = self.psf
         if psf is None:
             return lambda images: images
-        widths = _widths(parameters)
+        widths = psf_widths(parameters)
         if psf.is_separable:
             weights = psf.axis_weights(widths)
             return lambda images: blur_separable(images, weights, psf.painting.cells)
@@ -101,7 +101,7 @@ class PSFStage(AbstractCubeStage):
         if self.shares is None:
             flux = everywhere(images)
         else:
-            flux = blur_each(images, psf.images(_widths(parameters)), jnp.asarray(self.shares), cells)
+            flux = blur_each(images, psf.images(psf_widths(parameters)), jnp.asarray(self.shares), cells)
         seen = cube.footprint.within(self.margin, cells)
         flux, moments = seen.elements(flux), seen.elements(everywhere(moments))
         return dataclasses.replace(cube, flux=flux, moments=moments, footprint=seen)
@@ -117,7 +117,7 @@ class PSFStage(AbstractCubeStage):
         return StageReport(meta=meta, notes=self.seen.notes(self.psf.painting.deposit, self.psf.painting.cells))
 
 
-def _widths(parameters: Parameters) -> PSFParameters:
+def psf_widths(parameters: Parameters) -> PSFParameters:
     """The PSF's parameters; without any (the PSF given as an image) all None."""
     widths = parameters.instrument.psf
     return PSFParameters() if widths is None else PSFParameters(**vars(widths))

@@ -1,8 +1,9 @@
 """The model of a fit: from the values of free parameters to the flux of a cube, without noise."""
 
+import dataclasses
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, with_
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
+from rubix_like.inference.populations.mixtures import Mixtures, Solved, with_one_template
 from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
@@ -73,6 +75,13 @@ class ComponentsSource(AbstractParticleSource):
     base: SmoothGalaxy
     points: tuple[Points, ...]
     numbers: tuple[int, ...] = eqx.field(static=True)
+
+    def part(self, numbers: tuple[int, ...]) -> "ComponentsSource":
+        """The source of some of the components."""
+        components = tuple(self.base.components[number] for number in numbers)
+        base = SmoothGalaxy(components, tuple(self.base.names[number] for number in numbers))
+        own = tuple(self.numbers[number] for number in numbers)
+        return ComponentsSource(base, tuple(self.points[number] for number in numbers), own)
 
     def galaxy(self, values: Values) -> Galaxy:
         """The emitters of the galaxy with the values named `galaxy.COMPONENT.*`."""
@@ -138,6 +147,7 @@ class Forward(eqx.Module):
     """The compiled part of a pipeline with its particles; a pytree, to be passed to jitted functions as an argument.
 
     `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share.
+    `mixtures`: where populations are solved for, what that needs.
     """
 
     tables: Tables
@@ -146,12 +156,45 @@ class Forward(eqx.Module):
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
+    mixtures: Mixtures | None = None
 
     def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
         """The cube for these values, with the counters of the particles; pure, traceable, differentiable.
 
         `key`: that of the noise, where the pipeline adds any.
         """
+        return self.modelled(values, key)[0]
+
+    def modelled(
+        self, values: Values, key: PRNGKeyArray | None = None
+    ) -> tuple[Observed, Float[Array, " difference"] | None]:
+        """The same with the residuals of the smoothness prior, where populations are solved for: those weights of which
+        the cube, given all other values, has the highest posterior (`free_form`)."""
+        if self.mixtures is None:
+            return self._painted(values, key), None
+        return self.mixtures.observed(self._painter_of(values), self._painter_of(lax.stop_gradient(dict(values))))
+
+    def solved(self, values: Values) -> Solved:
+        """The weights that are solved for, and the linear problem that they solve; ValueError where there are none."""
+        if self.mixtures is None:
+            raise ValueError("expected populations that are solved for, got none")
+        return self.mixtures.solve(self._painter_of(values))
+
+    def _painter_of(self, values: Values) -> Callable[[tuple[int, ...], Array | None], Observed]:
+        """The cube of some components, all of whose stars shine alike as these coefficients on the basis spectra, or
+        as their own ages and metallicities say."""
+        source = self.source
+        if not isinstance(source, ComponentsSource):
+            raise TypeError(f"expected a source of components, got {type(source).__name__}")
+
+        def paint(numbers: tuple[int, ...], coefficients: Array | None) -> Observed:
+            tables = self.tables if coefficients is None else with_one_template(self.tables, coefficients)
+            part = dataclasses.replace(self, tables=tables, source=source.part(numbers), mixtures=None)
+            return part._painted(values, None)
+
+        return paint
+
+    def _painted(self, values: Values, key: PRNGKeyArray | None) -> Observed:
         if self.on_device:
             return self._observed_here(values, key)
         galaxy, parameters = self.at(values)

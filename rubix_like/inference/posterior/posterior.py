@@ -52,11 +52,15 @@ class Posterior(eqx.Module):
 
     def residuals(self, latent: Latent) -> Residuals:
         """A pytree of residuals: half their squared sum is the loss. The prior's are the latents themselves."""
-        return self.residuals_of(self.model(latent), latent)
+        observed, roughness = self.forward.modelled(self.free.values(latent))
+        return self.residuals_of(observed.voxels.flux, latent, roughness)
 
-    def residuals_of(self, model: Float[Array, "y x wave"], latent: Latent) -> Residuals:
-        """Residuals of a model whose flux is known."""
-        return self.likelihood_at(latent).residuals(model, self.noise_scale(latent))._replace(prior=latent)
+    def residuals_of(
+        self, model: Float[Array, "y x wave"], latent: Latent, roughness: Float[Array, " difference"] | None = None
+    ) -> Residuals:
+        """Residuals of a model whose flux is known, and the roughness of populations that were solved for."""
+        known = self.likelihood_at(latent).residuals(model, self.noise_scale(latent))
+        return known._replace(prior=latent, roughness=roughness)
 
     def likelihood_at(self, latent: Latent) -> Likelihood:
         """The likelihood with the values of its own parameters."""

@@ -36,6 +36,7 @@ from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors, with_correlation
+from rubix_like.inference.populations.planned_mixtures import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
@@ -139,7 +140,11 @@ def pose(
     _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
-    forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
+    mixtures = None
+    if isinstance(source, ComponentsSource):
+        mixtures = mixtures_of(source.base, pipeline, settings, likelihood.flux, likelihood.inverse_sigma)
+    tables, plan, layout = pipeline.tables, pipeline.plan, pipeline.layout
+    forward = Forward(tables, pipeline.parameters, source, plan, layout, mixtures=mixtures)
     errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=errors)
     of_data = (*observed.notes, *notes_on_errors(errors))
@@ -153,7 +158,8 @@ def _planned(
     config: RunConfig, settings: FitSettings, galaxy: Given | None, of_errors: Mapping[str, Any], report: Report
 ) -> tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]:
     """The pipeline of a configuration, planned for all of the priors, with its particles, and notes on ages."""
-    given = with_fit_deposit(config, settings, galaxy)
+    components = galaxy.base if isinstance(galaxy, ComponentsSource) else None
+    given = for_mixtures(with_fit_deposit(config, settings, galaxy), components)
     config, resolved = for_widest_psf(given, resolve(given), settings)
     source, info = source_of(given, resolved.library, galaxy, report)
     trees = {**trees_of(source, Parameters.build(config, config.engine.precision), None), **of_errors}
@@ -410,7 +416,7 @@ def source_of(
     reader = config.galaxy
     if isinstance(reader, ComponentsReader):
         base = reader.build(config)
-        numbers = point_numbers(reader, base, config)
+        numbers = point_numbers(reader, without_spread_ages(base), config)
         return ComponentsSource(base, base.points(numbers), numbers), info
     if not isinstance(reader, SyntheticReader):
         return held(loaded), info

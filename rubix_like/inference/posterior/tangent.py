@@ -25,10 +25,12 @@ _ROOM = 2.5e8
 
 
 class Modelled(NamedTuple):
-    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and their particles' counters."""
+    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, their particles' counters, and
+    the residuals of the smoothness prior where populations are solved for (`free_form`)."""
 
     flux: Float[Array, "*start y x wave"]
     counters: Any
+    roughness: Float[Array, "*start difference"] | None = None
 
 
 class Tangent(eqx.Module):
@@ -39,6 +41,8 @@ class Tangent(eqx.Module):
 
     flux: Float[Array, "*start y x wave"]
     slopes: Float[Array, "*start latent y x wave"]
+    roughness: Float[Array, "*start difference"] | None = None
+    roughness_slopes: Float[Array, "*start latent difference"] | None = None
 
 
 def models(forward: Forward, free: Free, latent: Group) -> Modelled:
@@ -52,7 +56,7 @@ def models(forward: Forward, free: Free, latent: Group) -> Modelled:
 def tangents(forward: Forward, free: Free, latent: Group) -> Tangent:
     """The tangent of the model of every start; not to be traced."""
     modelled, slopes = linearised(forward, free, latent, np.int32(free.n_latent))
-    return Tangent(modelled.flux, slopes)
+    return Tangent(modelled.flux, slopes[0], modelled.roughness, slopes[1])
 
 
 def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
@@ -74,9 +78,10 @@ def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
 @jax.jit
 def linearised(
     forward: Forward, free: Free, latent: Group, n_slope: Int[Array | np.integer, ""]
-) -> tuple[Modelled, Float[Array, "start latent y x wave"]]:
+) -> tuple[Modelled, Any]:
     """The model of every start and its first `n_slope` slopes, the others 0; one slope after the other, which takes
-    less time and memory. Without slopes it takes no longer than the model alone."""
+    less time and memory. Without slopes it takes no longer than the model alone. Slopes: of the flux, and of the
+    roughness (or None)."""
     return over_starts(_linearised, (forward, free, n_slope), latent)
 
 
@@ -98,20 +103,25 @@ def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
 
 def _model(own: tuple[Forward, Free], latent: Latent) -> Modelled:
     forward, free = own
-    observed = forward.observed(free.values(latent))
-    return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters)
+    observed, roughness = forward.modelled(free.values(latent))
+    return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters, roughness)
 
 
-def _linearised(own: tuple[Forward, Free, Array], latent: Latent) -> tuple[Modelled, Float[Array, "latent y x wave"]]:
+def _linearised(own: tuple[Forward, Free, Array], latent: Latent) -> tuple[Modelled, Any]:
     forward, free, n_slope = own
-    flux, along, counters = jax.linearize(lambda at: tuple(_model((forward, free), at)), latent, has_aux=True)
+
+    def model(at: Latent) -> tuple[tuple[Array, Array | None], Any]:
+        made = _model((forward, free), at)
+        return (made.flux, made.roughness), made.counters
+
+    (flux, roughness), along, counters = jax.linearize(model, latent, has_aux=True)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
 
-    def add(number: Array, slopes: Array) -> Array:
-        return slopes.at[number].set(along(unit[number]))
+    def add(number: Array, slopes: Any) -> Any:
+        return jax.tree.map(lambda every, one: every.at[number].set(one), slopes, along(unit[number]))
 
-    slopes = jnp.zeros((latent.shape[0], *flux.shape), flux.dtype)
-    return Modelled(flux, counters), lax.fori_loop(0, n_slope, add, slopes)
+    none = jax.tree.map(lambda leaf: jnp.zeros((latent.shape[0], *leaf.shape), leaf.dtype), (flux, roughness))
+    return Modelled(flux, counters, roughness), lax.fori_loop(0, n_slope, add, none)
 
 
 def _dtype() -> Any:

@@ -1,7 +1,7 @@
 """What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges, Reach
+from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.optima import Optimum, other_optima
 from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.search.search_state import SearchState
@@ -57,6 +59,8 @@ class FitResult:
     | discreteness | | of a synthetic galaxy: how far its finite draws move the values; None: not measured |
     | quality | | chi^2 and what goes with it |
     | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | evidence | | ln of the evidence by Laplace's approximation; None without it |
+    | inflation | | by how much `sigma`, `covariance` and `laplace` were enlarged (`fit.inflate_sigma`); 1: not |
     | edges | | the posterior of each value at the edge of its prior |
     | starts | | where every start ended, and the way there (`trace_loss`, `trace_gradient_norm`, `trace_latent`) |
     | model, residual | | Cubes on the data's grid: the best model with its continuum, and data less model, masked |
@@ -65,6 +69,7 @@ class FitResult:
     | galaxy | | the particles with the best values; None where nothing of the galaxy was free |
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
+    | populations | by component | free-form populations that were solved for, with draws at the best values |
     | notes | | sentences: what was left out, what the data do not say |
     """
 
@@ -86,6 +91,9 @@ class FitResult:
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
     discreteness: Discreteness | None = None
+    evidence: Evidence | None = None
+    inflation: float = 1.0
+    populations: Mapping[str, Populations] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:

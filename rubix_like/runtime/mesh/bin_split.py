@@ -57,6 +57,12 @@ class BinSplit:
             return own
         return lax.all_gather(own, self.axes, tiled=True, to="invarying")[: self.n_wave]
 
+    def gather_rows(self, own: Float[Array, "row own"]) -> Float[Array, "row wave"]:
+        """A few spectra over all bins, from the parts of them; without the padding. Never for a cube."""
+        if self.is_whole:
+            return own
+        return lax.all_gather(own, self.axes, axis=1, tiled=True, to="invarying")[:, : self.n_wave]
+
     def without_padding(self, own: Float[Array, "... own"]) -> Float[Array, "... own"]:
         """The own part with 0 where there is no bin of the detector, as a sum over bins needs it."""
         if self.n_padded == self.n_wave:

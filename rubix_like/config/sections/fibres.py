@@ -1,0 +1,166 @@
+"""Settings of a bundle of fibres: where they lie, how they are exposed, and how a cube is made of their spectra."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from rubix_like.config.quantities import Arcsec, Degree, Integer, Number
+from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.yaml_files import find_file, read_section
+
+KIND: str = "bundles"
+"""Kind of the packaged files that bundles are described by."""
+
+_LARGEST = 3600.0
+
+Place = tuple[
+    Annotated[Arcsec, Field(ge=-_LARGEST, le=_LARGEST)],
+    Annotated[Arcsec, Field(ge=-_LARGEST, le=_LARGEST)],
+]
+"""(East, North) along the field's axes in arcsec: x to the left, y up."""
+
+Factors = Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=1)]
+
+
+class FibreCubeSettings(AbstractSettings):
+    """How a cube is made of the fibres' spectra: each spaxel is a weighted mean of the fibres near it.
+
+    shepard: the weight of a fibre is exp(-r^2 / (2 sigma^2)) up to the distance `limit` from the spaxel's centre
+    (MaNGA; CALIFA with numbers of its own). drizzle: it is the area that the fibre's disc, its diameter multiplied by
+    `drop`, has in common with the spaxel (SAMI).
+    """
+
+    method: Literal["shepard", "drizzle"]
+    sigma: Annotated[Arcsec, Field(gt=0)] | None = None
+    """Of shepard: width of the Gaussian weight."""
+    limit: Annotated[Arcsec, Field(gt=0)] | None = None
+    """Of shepard: distance up to which fibres count."""
+    drop: Annotated[Number, Field(gt=0, le=1)] | None = None
+    """Of drizzle: diameter of the disc that is drizzled, in diameters of the fibre."""
+    coverage: Annotated[Number, Field(gt=0, le=1)] | None = None
+    """Spaxels with less than this fraction of the median sum of weights are masked; null: those without any fibre."""
+
+    @model_validator(mode="after")
+    def _check_method(self) -> "FibreCubeSettings":
+        needed = ("sigma", "limit") if self.method == "shepard" else ("drop",)
+        for name in ("sigma", "limit", "drop"):
+            if (getattr(self, name) is not None) != (name in needed):
+                wanted = "a value" if name in needed else "null"
+                raise ValueError(f"{name}: expected {wanted} with method {self.method}, got {getattr(self, name)}")
+        return self
+
+
+class FibreSettings(AbstractSettings):
+    """Fibres instead of spaxels: the light that each collects in every exposure, and the cube that is made of it.
+
+    `bundle` is the name of a packaged bundle (or the path of a .yaml file), and other keys override its values; the
+    name alone stands for {bundle: NAME}. `instrument.psf` is then the seeing, and `pixel_scale` and `fov` are those of
+    the cube. A section that states every key, as a recorded run does, needs no file.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra=lambda schema: schema.update(required=["bundle"]),
+    )
+
+    bundle: str
+    description: str = ""
+    source: str = ""
+    """Where the values were published."""
+    arrangement: Literal["hexagon", "circles", "positions"]
+    """A hexagonal grid with corners East and West, concentric circles of 1, 6, 12, ... fibres, or a list."""
+    rings: Annotated[Integer, Field(ge=0, le=40)] | None = None
+    """Rings about the fibre in the middle: 1 + 3 rings (rings + 1) fibres."""
+    pitch: Annotated[Arcsec, Field(gt=0)] | None = None
+    """Distance of neighbouring rings (and fibres of the hexagon)."""
+    positions: Annotated[tuple[Place, ...], Field(min_length=1)] | None = None
+    """Of arrangement positions: (x, y) of each fibre in arcsec from the bundle's middle, East and North."""
+    diameter: Annotated[Arcsec, Field(gt=0)]
+    """Diameter of a fibre's core, which collects the light."""
+    angle: Degree = 0.0
+    """By which the bundle is turned in its field, from +y through East."""
+    dead: tuple[Annotated[Integer, Field(ge=1)], ...] = ()
+    """Numbers (from 1) of fibres that give no spectrum."""
+    dithers: Annotated[tuple[Place, ...], Field(min_length=1)] = ((0.0, 0.0),)
+    """(x, y) of the bundle's middle in each exposure, in arcsec from the field's centre, East and North."""
+    seeing: Factors | None = None
+    """FWHM of each exposure relative to `instrument.psf`; null: 1 for all."""
+    transparency: Annotated[tuple[Annotated[Number, Field(gt=0, le=1)], ...], Field(min_length=1)] | None = None
+    """Light that the sky lets through in each exposure, relative to a clear one. Spectra are calibrated for it, so that
+    it shows in their noise alone; null: 1 for all."""
+    cube: FibreCubeSettings
+    """How the cube is made."""
+    spectra: Literal["manga", "sami", "none"] = "manga"
+    """Layout of the file of row-stacked spectra beside the cube; none: there is no such file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _merge_bundle(cls, data: object) -> object:
+        return with_bundle(data) if isinstance(data, Mapping) else data
+
+    @model_validator(mode="after")
+    def _check_arrangement(self) -> "FibreSettings":
+        listed = self.arrangement == "positions"
+        for name, needed in (("rings", not listed), ("pitch", not listed), ("positions", listed)):
+            if (getattr(self, name) is not None) != needed:
+                wanted = "a value" if needed else "null"
+                came = "null" if getattr(self, name) is None else "one"
+                raise ValueError(f"{name}: expected {wanted} with arrangement {self.arrangement}, got {came}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_numbers(self) -> "FibreSettings":
+        beyond = [number for number in self.dead if number > self.n_fibre]
+        if beyond:
+            raise ValueError(f"dead: expected numbers from 1 to {self.n_fibre}, got {beyond[0]}")
+        if len(set(self.dead)) == self.n_fibre:
+            raise ValueError(f"dead: expected at least one fibre that works, got all {self.n_fibre}")
+        for name in ("seeing", "transparency"):
+            given = getattr(self, name)
+            if given is not None and len(given) != len(self.dithers):
+                raise ValueError(
+                    f"{name}: expected one number for each of the {len(self.dithers)} exposures (dithers), got "
+                    f"{len(given)}"
+                )
+        return self
+
+    @property
+    def n_fibre(self) -> int:
+        """Fibres of the bundle, dead ones among them."""
+        if self.positions is not None:
+            return len(self.positions)
+        rings = self.rings or 0
+        return 1 + 3 * rings * (rings + 1)
+
+
+def _named(value: object) -> object:
+    return {"bundle": value} if isinstance(value, str) else value
+
+
+Fibres = Annotated[FibreSettings | None, BeforeValidator(_named)]
+"""A section, the name of a bundle, or null."""
+
+
+def with_bundle(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The bundle's file overridden by `section`; a new arrangement or method replaces what describes the other.
+
+    Raises ConfigError where there is no such file.
+    """
+    name = section.get("bundle")
+    if set(FibreSettings.model_fields) <= set(section) or not isinstance(name, str):
+        return dict(section)
+    below = read_section(find_file(KIND, name))
+    merged = {**below, **section}
+    if section.get("arrangement", below.get("arrangement")) != below.get("arrangement"):
+        merged |= {key: section.get(key) for key in ("rings", "pitch", "positions")}
+    if isinstance(below.get("cube"), Mapping) and isinstance(section.get("cube"), Mapping):
+        merged["cube"] = _merged_cube(below["cube"], section["cube"])
+    if "dithers" in section:
+        merged |= {key: section.get(key) for key in ("seeing", "transparency")}
+    return merged
+
+
+def _merged_cube(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    if above.get("method", below.get("method")) != below.get("method"):
+        return dict(above)
+    return {**below, **above}

@@ -1,0 +1,168 @@
+"""The covariance of the spaxels of a cube that was made of fibres: W V W^T.
+
+W is the map from fibres to spaxels and V the diagonal of the fibres' variances. There are more spaxels than fibres, so
+the matrix is singular: its rank is at most the number of fibre exposures with data. Noise that can be is W times a
+vector; chi^2 is worked out there, by the pseudo-inverse, and has as many degrees of freedom as the rank.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.config.quantities import parse_quantity
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+
+if TYPE_CHECKING:
+    from rubix_like.cube.cube import Cube
+
+SMALLEST: float = 1e-8
+"""Singular values below this fraction of the largest count as 0."""
+
+_CONSISTENT = 1e-4
+"""Part of a residual's norm that may lie outside the map's row space, by rounding in 32 bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpaxelCovariance:
+    """Covariance of the spaxels in one bin, in (1e-20 erg/s/cm2/Angstrom)^2; spaxels are numbered row after row.
+
+    | field | shape | |
+    |---|---|---|
+    | weights | (spaxel, fibre) | the map W, a scipy CSR array |
+    | fibre_variance | (fibre,) | V |
+    | shape | | rows and columns of spaxels |
+    """
+
+    weights: Any
+    fibre_variance: Float[ndarray, " fibre"]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, fibres: FibreSpectra, bin_: int) -> "SpaxelCovariance":
+        """That of a bin by its number; raises ValueError for spectra without noise."""
+        if fibres.variance is None:
+            raise ValueError(
+                "covariance: expected a cube with noise, got one without variance; give the run a noise section, such "
+                "as noise: {signal_to_noise: 50}"
+            )
+        variance = np.asarray(fibres.variance[:, bin_], dtype=np.float64)
+        return cls(fibres.weights.matrix(), variance, fibres.weights.shape)
+
+    @functools.cached_property
+    def matrix(self) -> Any:
+        """The covariance as a scipy CSR array (spaxel, spaxel); rows of spaxels without a fibre are empty."""
+        scaled = self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).tocsr()
+        return (scaled @ scaled.T).tocsr()
+
+    @property
+    def variance(self) -> Float[ndarray, "y x"]:
+        """Its diagonal as an image."""
+        return np.asarray(self.matrix.diagonal()).reshape(self.shape)
+
+    @functools.cached_property
+    def correlation(self) -> Any:
+        """The correlation coefficients as a scipy CSR array (spaxel, spaxel); 1 on the diagonal of good spaxels."""
+        sigma = np.sqrt(self.matrix.diagonal())
+        inverse = np.where(sigma > 0, 1.0 / np.where(sigma > 0, sigma, 1.0), 0.0)
+        return self.matrix.multiply(inverse[:, None]).multiply(inverse[None, :]).tocsr()
+
+    @property
+    def rank(self) -> int:
+        """Rank of the matrix: the degrees of freedom of chi^2, less the parameters that were fitted."""
+        return len(self._decomposed[1])
+
+    def chi2(self, residual: Float[ndarray, "y x"]) -> float:
+        """r^T (W V W^T)^+ r of an image of data minus model: on average `rank` where the model is true.
+
+        The model must have come through the same fibres, as `Cube` of the pipeline does. Raises ValueError for a
+        residual that this map cannot make of any fluxes of fibres.
+        """
+        left, singular = self._decomposed
+        rest = np.where(self._good, np.asarray(residual, dtype=np.float64).ravel(), 0.0)
+        if not np.isfinite(rest).all():
+            raise ValueError("covariance.chi2: expected finite residuals in all spaxels near a fibre, got others")
+        inside = left.T @ rest
+        outside = rest - left @ inside
+        if np.linalg.norm(outside) > _CONSISTENT * np.linalg.norm(rest):
+            share = np.linalg.norm(outside) / np.linalg.norm(rest)
+            raise ValueError(
+                f"covariance.chi2: expected a residual that the fibres can make, got one of which {share:.1%} lies "
+                f"outside of the map's row space; make the model by the same pipeline (instrument.fibres), without "
+                f"smoothing or noise of its own"
+            )
+        return float(np.sum((inside / singular) ** 2))
+
+    def inverse(self) -> None:
+        """Raises ValueError: the matrix has none."""
+        n_good = int(self._good.sum())
+        raise ValueError(
+            f"covariance.inverse: expected a matrix of full rank, got {n_good} spaxels made of {self.rank} independent "
+            f"spectra of fibres: it is singular, and a numerical inverse is rounding errors; take chi2(residual), "
+            f"which has rank = {self.rank} degrees of freedom, or chi^2 of the fibres (Cube.fibres.chi2)"
+        )
+
+    def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
+        """Images of noise with this covariance, W V^(1/2) z with normal z of numpy's default generator."""
+        normal = np.random.default_rng(seed).standard_normal((number, len(self.fibre_variance)))
+        drawn = self.weights @ (normal * np.sqrt(self.fibre_variance)).T
+        return np.asarray(drawn).T.reshape(number, *self.shape)
+
+    def binned_sigma(self, spaxels: Bool[ndarray, "y x"]) -> float:
+        """Standard deviation of the sum over some spaxels."""
+        chosen = self._chosen(spaxels)
+        return float(np.sqrt(np.sum((self.weights.T @ chosen) ** 2 * self.fibre_variance)))
+
+    def calibration(self, spaxels: Bool[ndarray, "y x"]) -> float:
+        """`binned_sigma` over the one without covariance, by which errors of binned spectra are multiplied.
+
+        For MaNGA it is about 1 + 1.62 log10 N of N adjacent spaxels (Law et al. 2016, AJ 152, 83, section 9.3).
+        """
+        chosen = self._chosen(spaxels)
+        return self.binned_sigma(spaxels) / float(np.sqrt(self.matrix.diagonal() @ chosen))
+
+    def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
+        chosen = np.asarray(spaxels, dtype=bool)
+        if chosen.shape != self.shape or not (chosen.ravel() & self._good).any():
+            raise ValueError(
+                f"covariance: expected a mask of shape {self.shape} that is true in a spaxel near a fibre, got shape "
+                f"{chosen.shape}, {int(chosen.sum())} true"
+            )
+        return (chosen.ravel() & self._good).astype(np.float64)
+
+    @functools.cached_property
+    def _good(self) -> Bool[ndarray, " spaxel"]:
+        """Spaxels near a fibre."""
+        return np.diff(self.weights.indptr) > 0
+
+    @functools.cached_property
+    def _decomposed(self) -> tuple[Float[ndarray, "spaxel rank"], Float[ndarray, " rank"]]:
+        """Left singular vectors and values of W V^(1/2), those that are not 0."""
+        scaled = self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).toarray()
+        left, singular, _ = np.linalg.svd(scaled, full_matrices=False)
+        kept = singular > SMALLEST * singular.max(initial=0.0)
+        return left[:, kept], singular[kept]
+
+
+def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:
+    """The covariance in the bin at a wavelength; raises as `Cube.covariance`."""
+    if cube.fibres is None:
+        raise ValueError(
+            "Cube.covariance: expected a cube that was made of fibres in this session, got none of its spectra; "
+            "observe with instrument.fibres, or read the file of row-stacked spectra beside the cube"
+        )
+    try:
+        place = parse_quantity(wavelength, "Angstrom")
+    except ValueError as error:
+        raise ValueError(f"covariance: {error}") from error
+    edges = cube.wave_edges
+    if not edges[0] <= place <= edges[-1]:
+        raise ValueError(
+            f"covariance: expected a wavelength from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}), got "
+            f"{place:g}"
+        )
+    bin_ = min(int(np.searchsorted(edges, place, side="right")) - 1, cube.bins.n_wave - 1)
+    return SpaxelCovariance.of(cube.fibres, bin_)

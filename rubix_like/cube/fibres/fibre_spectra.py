@@ -1,0 +1,72 @@
+"""The spectra of fibres that a cube was made of: row-stacked spectra (RSS)."""
+
+import dataclasses
+from typing import NamedTuple
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from rubix_like.cube.fibres.cube_weights import CubeWeights
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
+
+Spectra = Float[Array | np.ndarray, "fibre wave"]
+
+
+class FibreVoxels(NamedTuple):
+    """(fibre, wave), all exposures: flux, with noise its variance, and where it is kept the flux without noise."""
+
+    flux: Spectra
+    variance: Spectra | None
+    truth: Spectra | None
+
+
+class FibreSpectra(eqx.Module):
+    """One spectrum for each fibre in each exposure, and the map that made the cube of them; a pytree.
+
+    | field | shape | |
+    |---|---|---|
+    | flux | (fibre, wave) | 1e-20 erg/s/cm2/Angstrom per fibre, calibrated for the sky's transparency |
+    | variance | (fibre, wave) or None | square of the flux unit; the noise of different fibres is independent |
+    | truth | (fibre, wave) or None | flux without its noise, where `noise.keep_truth` is true |
+    | places | FibrePlaces | where the fibres lie, their numbers and exposures |
+    | weights | CubeWeights | the map from fibres to spaxels |
+    | mask | (wave,) | bits of the bins, as in `Cube.mask` |
+    | layout | static | of the file that a run writes of them: manga, sami or none |
+    """
+
+    flux: Spectra
+    variance: Spectra | None
+    truth: Spectra | None
+    places: FibrePlaces
+    weights: CubeWeights
+    mask: Int[Array | np.ndarray, " wave"]
+    layout: str = eqx.field(static=True, default="manga")
+
+    @property
+    def surface_brightness(self) -> Spectra:
+        """Mean flux within each fibre per arcsec^2."""
+        return self.flux / self.places.area
+
+    def chi2(self, model: Spectra) -> Float[np.ndarray, " wave"]:
+        """Sum over fibres of (flux - model)^2 / variance in each bin, in 64 bits; it has as many degrees of freedom as
+        there are fibres. `model` (fibre, wave) is that of the same pipeline, such as `fibres.flux` without noise.
+
+        Raises ValueError without a variance, or for a model of another shape.
+        """
+        if self.variance is None:
+            raise ValueError("fibres.chi2: expected spectra with noise, got no variance; give the run a noise section")
+        if np.shape(model) != np.shape(self.flux):
+            raise ValueError(f"fibres.chi2: expected a model of shape {np.shape(self.flux)}, got {np.shape(model)}")
+        rest = np.asarray(self.flux, dtype=np.float64) - np.asarray(model, dtype=np.float64)
+        return np.sum(rest**2 / np.asarray(self.variance, dtype=np.float64), axis=0)
+
+    def part(self, bins: slice) -> "FibreSpectra":
+        """The spectra in some bins."""
+        own = {name: getattr(self, name) for name in ("flux", "variance", "truth")}
+        cut = {name: value[:, bins] for name, value in own.items() if value is not None}
+        return dataclasses.replace(self, **cut, mask=self.mask[bins])
+
+    def within(self, rows: slice, columns: slice) -> "FibreSpectra":
+        """The same spectra with the map to some of the spaxels."""
+        return dataclasses.replace(self, weights=self.weights.part(rows, columns))

@@ -1,0 +1,152 @@
+"""Stage `fibres`: the light that the instrument's fibres collect through the PSF, in the place of stage `psf`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.cube.footprint import Footprint
+from rubix_like.engine.setup import Setup
+from rubix_like.errors import ConfigError
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.base import (
+    AbstractCubeStage,
+    PaintedCube,
+    Spatial,
+    StageReport,
+    WavelengthSpatial,
+    refuse_options,
+)
+from rubix_like.forward.stages.psf import psf_widths
+from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
+from rubix_like.instrument.painting import SeenWidth, seen_width
+from rubix_like.instrument.psf import PSF
+from rubix_like.instrument.psf_terms import PSFTerms
+from rubix_like.runtime.mesh.bin_split import per_bin
+
+
+class FibreStage(AbstractCubeStage):
+    """Spectra (fibre, wave) of the light in every fibre of every exposure: `instrument.psf`, with the width of the
+    exposure's seeing, integrated over the fibre's disc, times the exposure's transparency.
+
+    Fibres are a column of spaxels for the stages that follow. Sums that are not of one wavelength (the moments) are
+    seen through the PSF in the middle of the detector's range.
+    """
+
+    psf: PSF
+    optics: FibreMap
+    terms: PSFTerms | None
+    seen: SeenWidth | None
+    shares: Float[Array | ndarray, "wave node"] | None = eqx.field(metadata=per_bin(0))
+    middle: Float[Array | ndarray, ""]
+    bundle: str = eqx.field(static=True)
+    n_exposure: int = eqx.field(static=True)
+    margin: int = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FibreStage":
+        """The instrument's fibres behind its PSF; no options. Raises ConfigError without either."""
+        refuse_options("fibres", options)
+        instrument, settings = setup.instrument, setup.config.instrument
+        psf, places = instrument.psf, instrument.fibres
+        if psf is None or places is None:
+            raise ConfigError("instrument.fibres: expected a bundle of fibres behind a PSF, got none; give both")
+        wavelength, footprint = instrument.bins.wavelength, instrument.footprint
+        middle = np.asarray(wavelength[len(wavelength) // 2])
+        margin = margin_for(places, footprint, psf.reach)
+        painted = footprint.painted(margin, setup.painting.cells)
+        return cls(
+            psf=psf,
+            optics=FibreMap.build(settings, places, painted, setup.painting),
+            terms=setup.psf_terms,
+            seen=seen_width(settings, setup.painting, float(middle)),
+            shares=None if psf.nodes is None else psf.nodes.shares(wavelength, np),
+            middle=middle,
+            bundle=places.bundle,
+            n_exposure=places.n_exposure,
+            margin=margin,
+        )
+
+    def spatial(self, parameters: Parameters) -> Spatial | WavelengthSpatial | None:
+        """Images to fibres (fibre, 1, k): the same for all wavelengths, or with a PSF that follows them."""
+        matrices, shares, terms = self._matrices(parameters), self.shares, self.terms
+        if shares is None:
+            return lambda images: _through(matrices[0], images)
+        if terms is None:
+            return None
+        of_terms = jnp.einsum("kn,nfc->kfc", jnp.asarray(terms.mix, matrices.dtype), matrices)
+
+        def groups(images: Float[Array, "y x k"], sizes: tuple[int, ...]) -> Float[Array, "fibre 1 k"]:
+            parts = jnp.split(images, np.cumsum(sizes)[:-1], axis=2)
+            seen = [_through(matrix, own) for matrix, own in zip(of_terms, parts, strict=True)]
+            return jnp.concatenate(seen, axis=2)
+
+        return WavelengthSpatial(
+            middle=self._broadband(matrices),
+            bins=lambda images: _at_wavelengths(matrices, jnp.asarray(shares), images),
+            terms=groups,
+            shares=terms.shares(jnp.asarray(shares)),
+        )
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The fibres' spectra, as a column of spaxels."""
+        matrices, footprint = self._matrices(parameters), cube.footprint
+        images, everywhere = footprint.images(cube.flux), self._broadband(matrices)
+        if self.shares is None:
+            flux = _through(matrices[0], images)
+        else:
+            flux = _at_wavelengths(matrices, jnp.asarray(self.shares), images)
+        fibres = Footprint(flux.shape[0], 1, footprint.pixel_scale)
+        moments = everywhere(footprint.images(cube.moments))
+        return dataclasses.replace(cube, flux=fibres.elements(flux), moments=fibres.elements(moments), footprint=fibres)
+
+    def report(self) -> StageReport:
+        """The fibres, and the PSF in front of them."""
+        psf = self.psf
+        meta: dict[str, Any] = {
+            "psf_kind": psf.kind,
+            "psf_lost": float(psf.lost),
+            "psf_cells": psf.painting.cells,
+            "fibre_bundle": self.bundle,
+            "fibre_diameter": 2 * self.optics.radius,
+            "fibre_spectra": int(np.size(self.optics.exposure)),
+            "fibre_exposures": self.n_exposure,
+        }
+        if self.seen is None:
+            return StageReport(meta=meta)
+        meta |= {"psf_fwhm": float(self.seen.fwhm), "psf_fwhm_effective": float(self.seen.effective)}
+        return StageReport(meta=meta, notes=self.seen.notes(psf.painting.deposit, psf.painting.cells))
+
+    def _matrices(self, parameters: Parameters) -> Float[Array, "node fibre cell"]:
+        return self.optics.matrices(self.psf, psf_widths(parameters))
+
+    def _broadband(self, matrices: Float[Array, "node fibre cell"]) -> Spatial:
+        """The map with the PSF in the middle of the detector's range."""
+        nodes = self.psf.nodes
+        if nodes is None:
+            return lambda images: _through(matrices[0], images)
+        share = nodes.shares(jnp.asarray(self.middle)[None])[0]
+        middle = jnp.einsum("n,nfc->fc", share.astype(matrices.dtype), matrices)
+        return lambda images: _through(middle, images)
+
+
+def _through(matrix: Float[Array, "fibre cell"], images: Float[Array, "y x k"]) -> Float[Array, "fibre 1 k"]:
+    flat = images.reshape(-1, images.shape[2])
+    seen = jnp.matmul(matrix.astype(images.dtype), flat, precision=lax.Precision.HIGHEST)
+    return seen[:, None, :]
+
+
+def _at_wavelengths(
+    matrices: Float[Array, "node fibre cell"], shares: Float[Array, "k node"], images: Float[Array, "y x k"]
+) -> Float[Array, "fibre 1 k"]:
+    """Image k through the sum over nodes of shares[k] times each node's map."""
+    parts = [
+        _through(own, images * shares[None, None, :, node].astype(images.dtype)) for node, own in enumerate(matrices)
+    ]
+    return sum(parts[1:], start=parts[0])

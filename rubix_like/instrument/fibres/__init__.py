@@ -1,0 +1,1 @@
+"""Fibres: where they lie, the light that each collects, and the cubes that surveys make of their spectra."""

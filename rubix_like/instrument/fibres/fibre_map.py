@@ -1,0 +1,131 @@
+"""The linear map from a painted image to the light of every fibre, through the seeing."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.config import InstrumentSettings
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.cube.footprint import Footprint
+from rubix_like.instrument.fibres.fibre_share import angles_for, interpolated, share_in_fibre
+from rubix_like.instrument.painting import Painting
+from rubix_like.instrument.psf import PSF, PSFParameters
+from rubix_like.instrument.psf_profile import TAPS, sharpened
+
+_STEPS_PER_FWHM = 40.0
+"""Radii of the table per FWHM: cubics between them are right to 1e-6 of a fibre's light."""
+
+
+class FibreMap(eqx.Module):
+    """The light of a star in each painted cell that every fibre collects: the PSF integrated over the fibre's disc.
+
+    It is tabulated by the distance of cell and fibre for the seeing of each exposure, and sharpened by what the deposit
+    spreads stars, as the PSF of spaxels is.
+
+    | field | shape | |
+    |---|---|---|
+    | x, y | (fibre,) | arcsec East and North of the field's centre |
+    | exposure | (fibre,) | which of `seeing`, from 0 |
+    | seeing | (exposure,) | FWHM relative to the PSF's |
+    | transparency | (fibre,) | part of the light that arrives |
+    | field | Footprint | the cells that are painted |
+    | step | scalar | arcsec between the table's radii |
+    | n_step, n_angle, radius, painting | static | length of the table; of its sums; arcsec of the core; the deposit |
+    """
+
+    x: Float[Array | ndarray, " fibre"]
+    y: Float[Array | ndarray, " fibre"]
+    exposure: Int[Array | ndarray, " fibre"]
+    seeing: Float[Array | ndarray, " exposure"]
+    transparency: Float[Array | ndarray, " fibre"]
+    field: Footprint
+    step: Float[Array | ndarray, ""]
+    n_step: int = eqx.field(static=True)
+    n_angle: int = eqx.field(static=True)
+    radius: float = eqx.field(static=True)
+    painting: Painting = eqx.field(static=True)
+
+    @classmethod
+    def build(
+        cls, settings: InstrumentSettings, places: FibrePlaces, painted: Footprint, painting: Painting
+    ) -> "FibreMap":
+        """The map from the cells of `painted`, for the widths of the settings' PSF."""
+        psf = settings.psf
+        assert psf is not None
+        first = np.unique(places.exposure, return_index=True)[1]
+        narrowest = psf.narrowest * float(places.seeing.min())
+        cell = float(painted.pixel_scale)
+        farthest = [
+            max(np.max(np.abs(own)) + (size / 2 + TAPS) * cell, 0.0)
+            for own, size in ((places.x, painted.n_x), (places.y, painted.n_y))
+        ]
+        step = narrowest / _STEPS_PER_FWHM
+        return cls(
+            x=places.x,
+            y=places.y,
+            exposure=(places.exposure - 1).astype(np.int32),
+            seeing=places.seeing[first],
+            transparency=places.transparency,
+            field=painted,
+            step=np.asarray(step),
+            n_step=int(np.ceil(np.hypot(*farthest) / step)) + 4,
+            n_angle=angles_for(places.radius, narrowest),
+            radius=places.radius,
+            painting=painting,
+        )
+
+    def matrices(self, psf: PSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:
+        """The share of each cell's light in every fibre, at the wavelengths of the PSF's nodes (or the one for all);
+        cells row after row."""
+        fwhm, beta = psf.at_nodes(parameters)
+        away, fraction = self._distances(fwhm.dtype), parameters.fraction
+        share = [1.0] if fraction is None else list(jnp.asarray(fraction) / jnp.asarray(fraction).sum())
+        widths = fwhm.reshape(fwhm.shape[0], -1)
+        of_nodes = []
+        for node in range(widths.shape[0]):
+            own = None if beta is None else beta[node]
+            parts = [part * self._of_one(away, width, own) for part, width in zip(share, widths[node], strict=True)]
+            of_nodes.append(sum(parts[1:], start=parts[0]))
+        matrices = jnp.stack(of_nodes) * jnp.asarray(self.transparency, fwhm.dtype)[None, :, None, None]
+        return matrices.reshape(*matrices.shape[:2], -1)
+
+    def _of_one(
+        self, away: Float[Array, "fibre y x"], fwhm: Float[Array, ""], beta: Float[Array, ""] | None
+    ) -> Float[Array, "fibre inner_y inner_x"]:
+        """The map of one profile."""
+        radii = jnp.arange(self.n_step, dtype=away.dtype) * self.step
+        tables = [share_in_fibre(radii, self.radius, fwhm * seen, beta, self.n_angle) for seen in self.seeing]
+        n_exposure = len(tables)
+        apart = away.reshape(n_exposure, -1, *away.shape[1:])
+        values = [interpolated(table, own) for table, own in zip(tables, apart, strict=True)]
+        shares = jnp.concatenate(values)
+        if not self._sharpens:
+            return shares
+        variance = self.painting.taken_off(fwhm / (self.field.pixel_scale * self.painting.cells))
+        return sharpened(sharpened(shares, 1, variance), 2, variance)
+
+    @property
+    def _sharpens(self) -> bool:
+        """Whether the deposit spreads stars."""
+        return self.painting.deposit != "nearest"
+
+    def _distances(self, dtype: np.dtype) -> Float[Array, "fibre y x"]:
+        """From each fibre to the middles of all cells, and of those beyond them that sharpening needs, in steps of the
+        table."""
+        beyond = TAPS if self._sharpens else 0
+        x, y = self.field.painted(beyond).centres(jnp)
+        east = (x.astype(dtype)[None, :] - jnp.asarray(self.x, dtype)[:, None]) ** 2
+        north = (y.astype(dtype)[None, :] - jnp.asarray(self.y, dtype)[:, None]) ** 2
+        return jnp.sqrt(north[:, :, None] + east[:, None, :]) / self.step
+
+
+def margin_for(places: FibrePlaces, footprint: Footprint, reach: int) -> int:
+    """Spaxels beyond the field on each side from which fibres collect light, where the PSF reaches `reach` spaxels."""
+    wider = float(places.seeing.max()) * reach * footprint.pixel_scale + places.radius
+    beyond = [
+        (np.max(np.abs(own)) + wider - side / 2) / footprint.pixel_scale
+        for own, side in zip((places.x, places.y), footprint.sides, strict=True)
+    ]
+    return max(0, int(np.ceil(max(beyond))))

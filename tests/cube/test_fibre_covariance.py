@@ -1,0 +1,166 @@
+"""Covariance of cubes of fibres: the published figures of MaNGA, and statistics of noise that numpy draws."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fibre_sums import light_in_disc, spaxels_by_shepard
+from scipy.optimize import least_squares
+
+from rubix_like.config import InstrumentSettings
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.correlation_planes import correlation_tables, local_covariance
+from rubix_like.cube.fibres.covariance import SpaxelCovariance
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.footprint import Footprint
+from rubix_like.instrument.fibres.bundle import fibre_places
+from rubix_like.instrument.fibres.cube_recipes import cube_weights
+
+SEEING = {
+    "kind": "gaussians",
+    "components": [{"fwhm": 1.425, "fraction": 9}, {"fwhm": 2.850, "fraction": 4}],
+}
+"""1.5 arcsec, as the sum of two Gaussians by which SDSS describes its seeing."""
+
+
+def seen_by(bundle, fov, **changes):
+    """Places and the map to spaxels of a bundle."""
+    settings = InstrumentSettings.model_validate(
+        {"name": "manga", "fov": fov, "psf": SEEING, "fibres": {"bundle": bundle, "spectra": "none", **changes}}
+    )
+    places, footprint = fibre_places(settings.fibres), Footprint.build(settings)
+    return places, footprint, cube_weights(settings.fibres.cube, places, footprint)
+
+
+@pytest.fixture(scope="module")
+def manga():
+    """127 fibres of 2 arcsec in three exposures 1.44 arcsec apart, spaxels of 0.5 arcsec."""
+    return seen_by("manga-127", "32.5 arcsec")
+
+
+def test_the_cube_of_a_star_is_the_sum_by_hand_and_as_wide_as_mangas(manga):
+    """Law et al. (2016): a median FWHM of 2.54 arcsec by fits of Gaussians; here in seeing of 1.5 arcsec."""
+    places, footprint, weights = manga
+    star, (x, y), widths = (0.43, -0.71), np.meshgrid(*footprint.centres()), []
+    for east, north in (star, (-1.9, 2.2), (3.1, 0.4)):
+        light = np.array([light_in_disc(SEEING, r, 1.0) for r in np.hypot(places.x - east, places.y - north)])
+        image = np.asarray(weights.images(jnp.asarray(light)[:, None]))[:, :, 0]
+        if (east, north) == star:
+            by_hand = spaxels_by_shepard(
+                light, places.x, places.y, np.pi, footprint.centres(), 0.5, sigma=0.7, limit=1.6
+            )
+            np.testing.assert_array_equal(np.isfinite(by_hand), weights.coverage > 0)
+            np.testing.assert_allclose(image, np.nan_to_num(by_hand), rtol=1e-10, atol=1e-16)
+            total, middle = image.sum(), [(image * own).sum() / image.sum() for own in (x, y)]
+            np.testing.assert_allclose(total, 1.0, atol=0.05)
+            np.testing.assert_allclose(middle, star, atol=0.1)
+        near = np.hypot(x - east, y - north) < 6
+
+        def off(p, near=near, image=image):
+            return (p[0] * np.exp(-((x - p[1]) ** 2 + (y - p[2]) ** 2) / (2 * p[3] ** 2)) - image)[near]
+
+        widths.append(np.sqrt(8 * np.log(2)) * least_squares(off, [image.max(), east, north, 1.0]).x[3])
+    np.testing.assert_allclose(np.mean(widths), 2.54, rtol=0.05)
+
+
+def test_errors_of_binned_spectra_grow_as_mangas_do(manga):
+    """Law et al. (2016, section 9.3): n_covar / n_nocovar = 1 + 1.62 log10 N for square bins of N <= 100 spaxels, 4.2
+    beyond, and correlation over 5 to 6 spaxels in all; for fibres with the same noise."""
+    places, _, weights = manga
+    covariance = SpaxelCovariance(weights.matrix(), np.ones(len(places)), weights.shape)
+    bins = {}
+    for side in (*range(1, 11), 13):
+        found = []
+        for row in range(20, 33, 3):
+            for column in range(20, 33, 3):
+                spaxels = np.zeros(covariance.shape, dtype=bool)
+                spaxels[row : row + side, column : column + side] = True
+                found.append(covariance.calibration(spaxels))
+        bins[side**2] = np.mean(found)
+    number, ratio = np.array([*bins]), np.array([*bins.values()])
+    small = (number > 1) & (number <= 100)
+    slope = np.sum((ratio[small] - 1) * np.log10(number[small])) / np.sum(np.log10(number[small]) ** 2)
+    np.testing.assert_allclose(slope, 1.62, rtol=0.05)
+    np.testing.assert_allclose(ratio[small], 1 + 1.62 * np.log10(number[small]), rtol=0.07)
+    np.testing.assert_allclose(ratio[number > 100], 4.2, rtol=0.05)
+    pairs = covariance.correlation.tocoo()
+    apart = np.hypot(pairs.row % 65 - pairs.col % 65, pairs.row // 65 - pairs.col // 65)
+    assert 5 <= apart[pairs.data > 0.01].max() <= 6.5
+    np.testing.assert_allclose(pairs.data[apart == 0], 1)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Spectra of 19 fibres in three exposures, each with an error of its own."""
+    places, _, weights = seen_by("manga-19", "13.5 arcsec", dead=[4])
+    random = np.random.default_rng(7)
+    variance = random.uniform(0.5, 2.0, (len(places), 2))
+    truth = random.uniform(5, 10, variance.shape)
+    flux = truth + np.sqrt(variance) * random.standard_normal(variance.shape)
+    return FibreSpectra(flux, variance, truth, places, weights, np.zeros(2, dtype=np.int32))
+
+
+def test_chi2_of_the_cube_is_that_of_the_fibres_and_its_inverse_is_refused(small):
+    covariance, weights = SpaxelCovariance.of(small, 1), small.weights.matrix().toarray()
+    np.testing.assert_allclose(covariance.matrix.toarray(), weights @ np.diag(small.variance[:, 1]) @ weights.T)
+    variances = np.asarray(small.weights.variances(jnp.asarray(small.variance)))[:, :, 1]
+    np.testing.assert_allclose(covariance.variance, variances)
+    assert covariance.rank == np.linalg.matrix_rank(weights) == len(small.places) == 54
+    residual = (weights @ (small.flux - small.truth)[:, 1]).reshape(covariance.shape)
+    np.testing.assert_allclose(covariance.chi2(residual), small.chi2(small.truth)[1], rtol=1e-6)
+    by_numpy = residual.ravel() @ np.linalg.pinv(covariance.matrix.toarray(), rcond=1e-12) @ residual.ravel()
+    np.testing.assert_allclose(covariance.chi2(residual), by_numpy, rtol=1e-6)
+    with pytest.raises(ValueError, match="it is singular, and a numerical inverse is rounding errors; take chi2"):
+        covariance.inverse()
+    spoilt = residual + np.random.default_rng(1).standard_normal(residual.shape)
+    with pytest.raises(ValueError, match="lies outside of the map's row space; make the model by the same pipeline"):
+        covariance.chi2(spoilt)
+
+
+def test_chi2_of_noise_is_its_rank_with_covariance_and_far_from_the_number_of_spaxels_without(small):
+    """200 images of noise that numpy draws fibre by fibre."""
+    covariance, weights = SpaxelCovariance.of(small, 0), small.weights.matrix()
+    normal = np.random.default_rng(11).standard_normal((200, len(small.places)))
+    images = (weights @ (normal * np.sqrt(small.variance[:, 0])).T).T.reshape(200, *covariance.shape)
+    chi2 = np.array([covariance.chi2(image) for image in images]) / covariance.rank
+    assert abs(chi2.mean() - 1) < 3 * np.sqrt(2 / covariance.rank / 200)
+    np.testing.assert_allclose(chi2.std(), np.sqrt(2 / covariance.rank), rtol=0.2)
+    good = covariance.variance > 0
+    naive = np.sum(images[:, good] ** 2 / covariance.variance[good], axis=1) / good.sum()
+    assert naive.std() > 2 * np.sqrt(2 / good.sum())
+    drawn = covariance.draw(seed=3, number=4000).reshape(4000, -1)
+    sample, expected = drawn.T @ drawn / 4000, covariance.matrix.toarray()
+    scale = np.sqrt(np.outer(expected.diagonal(), expected.diagonal()) + expected**2 + 1e-30)
+    assert np.abs((sample - expected) / scale * np.sqrt(4000)).max() < 6
+    sums = drawn.reshape(4000, *covariance.shape)[:, 10:14, 10:14].sum(axis=(1, 2))
+    spaxels = np.zeros(covariance.shape, dtype=bool)
+    spaxels[10:14, 10:14] = True
+    np.testing.assert_allclose(sums.std(), covariance.binned_sigma(spaxels), rtol=0.05)
+
+
+def test_correlations_are_kept_as_mangas_and_samis_files_have_them(small):
+    bins = WavelengthBins(4702.0, 5.0, 2, "linear", "vacuum")
+    (table,) = correlation_tables(small, bins)
+    covariance = SpaxelCovariance.of(small, 0)
+    n_y, n_x = covariance.shape
+    assert (table.name, table.header["BBINDEX"], table.header["COVSHAPE"]) == (
+        "GCORREL",
+        0,
+        f"({n_y * n_x}, {n_y * n_x})",
+    )
+    found = np.zeros((n_y, n_x, n_y, n_x))
+    (i_x, i_y), (j_x, j_y) = ([table.data[f"INDX{own}_C{axis}"] for axis in (1, 2)] for own in "IJ")
+    found[i_y, i_x, j_y, j_x] = table.data["RHOIJ"]
+    found[j_y, j_x, i_y, i_x] = table.data["RHOIJ"]
+    expected = covariance.matrix.toarray()
+    sigma = np.sqrt(expected.diagonal())
+    inverse = np.where(sigma > 0, 1 / np.where(sigma > 0, sigma, 1), 0)
+    np.testing.assert_allclose(found.reshape(n_y * n_x, -1), expected * np.outer(inverse, inverse), atol=1e-6)
+    assert ((j_x * n_y + j_y) >= (i_x * n_y + i_y)).all()
+    local = local_covariance(covariance)
+    assert local.shape == (5, 5, n_y, n_x)
+    for up, right, row, column in ((0, 0, 10, 11), (1, -2, 12, 9), (-2, 1, 13, 13), (2, 2, 26, 26)):
+        there = row + up, column + right
+        inside = max(there) < n_y
+        own, other = row * n_x + column, there[0] * n_x + there[1]
+        ratio = expected[own, other] / expected[own, own] if inside and expected[own, own] else 0.0
+        np.testing.assert_allclose(local[up + 2, right + 2, row, column], ratio)
