@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from astropy.table import Table
+from astropy.table import Column, Table
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -98,8 +98,7 @@ class Populations:
         table = Table({"population": list(self.labels)})
         for name, (own, unit) in self.columns().items():
             for suffix, values in zip(("", "_low", "_high"), own, strict=True):
-                table[f"{name}{suffix}"] = values
-                table[f"{name}{suffix}"].unit = unit or None
+                table[f"{name}{suffix}"] = Column(values, unit=unit or None)
         return table
 
     def _mean(self, values: ndarray, weighting: Weighting) -> Float[ndarray, "draw population"]:
