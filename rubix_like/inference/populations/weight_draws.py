@@ -29,7 +29,7 @@ class Reduced(NamedTuple):
     def stacked(self, strength: Float[Array, "*difference"]) -> tuple[Float[Array, "row weight"], Float[Array, " row"]]:
         """Design and target of one least-squares problem for a given strength, of all or of every difference."""
         none = jnp.zeros(self.smoothness.shape[0], self.target.dtype)
-        rows = jnp.sqrt(strength)[..., None] * self.smoothness
+        rows = jnp.sqrt(strength).reshape(-1, 1) * self.smoothness
         return jnp.concatenate([self.design, rows]), jnp.concatenate([self.target, none])
 
 
