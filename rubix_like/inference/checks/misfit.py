@@ -337,10 +337,7 @@ def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y
     flux = _without_gaps(np.divide(light, inverse_sigma, out=np.zeros_like(light), where=used), used)
     shapes = [light]
     for order in range(1, len(SHAPES) + 1):
-        own = flux
-        for _ in range(order):
-            own = np.gradient(own, axis=2) if own.shape[2] > 1 else np.zeros_like(own)
-        own = size = own * inverse_sigma
+        own = size = _difference(flux, order) * inverse_sigma
         for before in shapes:
             square = np.sum(before**2, axis=2, keepdims=True)
             along = np.sum(own * before, axis=2, keepdims=True) / np.where(square > 0, square, 1.0)
@@ -348,6 +345,14 @@ def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y
         some = np.sum(own**2, axis=2, keepdims=True) > _NOTHING * np.sum(size**2, axis=2, keepdims=True)
         shapes.append(np.where(some, own, 0.0))
     return np.stack(shapes[1:])
+
+
+def _difference(flux: Voxels, order: int) -> Voxels:
+    """Central differences along the bins, first or second; 0 at both ends."""
+    found = np.zeros_like(flux)
+    before, after = flux[:, :, :-2], flux[:, :, 2:]
+    found[:, :, 1:-1] = 0.5 * (after - before) if order == 1 else after - 2 * flux[:, :, 1:-1] + before
+    return found
 
 
 def _without_gaps(flux: Voxels, used: ndarray) -> Voxels:
@@ -370,8 +375,8 @@ def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> S
     """Products of neighbouring spaxels, along both axes, of what is left of a shape in each of them."""
     weight, some = _unit(template, (2,))
     seen = np.sum(weight * voxels, axis=2, keepdims=True)
-    below = [np.sum(weight * own, axis=3, keepdims=True) for own in (fitted, others)]
-    along = [_neighbours(axis, seen, some, *below, None, None)[0] for axis in (-3, -2)]
+    own, other = (np.sum(weight * vectors, axis=3, keepdims=True) for vectors in (fitted, others))
+    along = [_neighbours(axis, seen, some, own, other, None, None)[0] for axis in (-3, -2)]
     return Sums(*(np.sum(own) for own in zip(*along, strict=True)))
 
 
