@@ -76,11 +76,13 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
     """
     points, likelihood = settings.log_likelihood, problem.posterior.likelihood
     drawn = models_of_draws(problem, latent, settings.predictive, points, settings.seed)
-    flat = [own.reshape(-1, own.shape[-1]) for own in (drawn.each.data, drawn.each.replicated)]
+    data, replicated = (
+        np.asarray(own).reshape(-1, own.shape[-1]) for own in (drawn.each.data, drawn.each.replicated)
+    )
     return dataclasses.replace(
         predictive_of(problem, drawn.moments),
-        checks=predictive_p(*flat) if can_replicate(likelihood) else {},
-        pointwise=Pointwise(drawn.each.pointwise, drawn.draws) if points and has_points(likelihood) else None,
+        checks=predictive_p(data, replicated) if can_replicate(likelihood) else {},
+        pointwise=Pointwise(np.asarray(drawn.each.pointwise), drawn.draws) if points and has_points(likelihood) else None,
     )
 
 
