@@ -8,7 +8,7 @@ import scipy.stats
 
 from rubix_like.inference.checks.misfit import line_shapes, sums_of_tests
 from rubix_like.inference.checks.residual_tests import excess_of, probabilities, together
-from rubix_like.inference.checks.whereabouts import field_of, whereabouts
+from rubix_like.inference.checks.whereabouts import data_places, whereabouts
 
 SHAPE = (9, 10, 60)
 SCALE = 0.5
@@ -141,7 +141,7 @@ def test_wrong_models_are_found_with_power(case):
 def told(data, seed=5):
     """Where a misfit is, in words."""
     residue, tests = judged(data + np.random.default_rng(seed).standard_normal(SHAPE))
-    field = field_of(setup()[1], place(), SCALE, WAVELENGTH)
+    field = data_places(setup()[1], place(), SCALE, WAVELENGTH)
     return whereabouts(residue.left, tests, field), tests
 
 
@@ -186,7 +186,7 @@ def test_the_words_of_a_turned_field_follow_the_sky():
     residue = sums_of_tests(left, inverse_sigma, model, fitted, NOTHING, None)
     tests = probabilities(residue, np.zeros(4))
     upright, upside_down = (
-        whereabouts(residue.left, tests, field_of(model, own, SCALE, WAVELENGTH)) for own in (place(), turned)
+        whereabouts(residue.left, tests, data_places(model, own, SCALE, WAVELENGTH)) for own in (place(), turned)
     )
     assert "South-East of the centre" in upright
     assert "North-West of the centre" in upside_down

@@ -306,15 +306,7 @@ def sums_of_tests(
     left = np.maximum(np.sum(variance), 0.0)
     chi_square = Sums(np.sum(voxels**2), left, 2 * left, count)
     light, shapes = light * real, line_shapes(light, inverse_sigma)
-    squares = {
-        f"{name} of the spaxels": _collapsed(voxels, own, (2,), fitted, others, design, smooth)
-        for name, own in zip(SHAPES, shapes, strict=True)
-    }
-    maps = {
-        f"map of the {name}": _map(own, voxels, fitted, others)
-        for name, own in zip(("light", *SHAPES), (light, *shapes), strict=True)
-    }
-    maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
+    squares, maps = _of_shapes(light, shapes, voxels, fitted, others, design, smooth)
     return Residue(
         chi_square=_with_others(chi_square, products, products),
         neighbours=Sums(*(np.stack(own) for own in zip(*[sums for sums, _ in neighbours], strict=True))),
@@ -327,6 +319,26 @@ def sums_of_tests(
         maps=maps,
         left=Left(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0), light, shapes),
     )
+
+
+def _of_shapes(
+    light: Voxels,
+    shapes: Float[ndarray, "shape y x wave"],
+    voxels: Voxels,
+    fitted: Vectors,
+    others: Others,
+    design: Design | None,
+    smooth: Design | None,
+) -> tuple[dict[str, Sums], dict[str, Sums]]:
+    """Squares and maps of what is left of each shape in every spaxel, and the spectrum of the light."""
+    squares = {
+        f"{name} of the spaxels": _collapsed(voxels, own, (2,), fitted, others, design, smooth)
+        for name, own in zip(SHAPES, shapes, strict=True)
+    }
+    named = zip(("light", *SHAPES), (light, *shapes), strict=True)
+    maps = {f"map of the {name}": _map(own, voxels, fitted, others) for name, own in named}
+    maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
+    return squares, maps
 
 
 def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y x wave"]:

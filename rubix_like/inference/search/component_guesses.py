@@ -84,10 +84,7 @@ def component_values(
         if key in _SIZES:
             found[own.name] = _SIZES[key] * seen.size
         elif key in _SPEEDS:
-            turned = _turns(component, free, seen, pose)
-            way = np.ones(len(seen.speed)) if turned is None else turned
-            if turned is not None or len(speeds) > 1:
-                way = way * np.where(generator.random(len(way)) < _AGAINST, -1.0, 1.0)
+            way = _way(_turns(component, free, seen, pose), len(seen.speed), generator, several=len(speeds) > 1)
             found[own.name] = _spread(own, seen.speed * way)
         elif key not in seen.observed:
             found[own.name] = _left(key, seen, pose)
@@ -115,6 +112,16 @@ def _turns(component: str, free: Free, seen: Seen, pose: Pose) -> Float[ndarray,
         return None
     angle = pose.position_angle + pose.own_angles.get(component, 0.0)
     return np.where(np.cos(np.deg2rad(seen.position_angle - angle)) < 0, -1.0, 1.0)
+
+
+def _way(
+    turned: Float[ndarray, " count"] | None, count: int, generator: np.random.Generator, *, several: bool
+) -> Float[ndarray, " count"]:
+    """The signs of speeds, a share of them turned round where that is another galaxy."""
+    way = np.ones(count) if turned is None else turned
+    if turned is None and not several:
+        return way
+    return way * np.where(generator.random(count) < _AGAINST, -1.0, 1.0)
 
 
 def _spread(own: FreeParameter, speed: Float[ndarray, " count"]) -> Float[ndarray, "count ..."]:
