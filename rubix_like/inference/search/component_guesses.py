@@ -76,19 +76,22 @@ def component_values(
     position angle is free it is that of the prior's middle. A quarter turns the other way, each component for itself,
     if its prior has both signs and there are several, or the angle is not free.
     """
-    found: dict[str, Float[ndarray, "count ..."]] = {}
-    shown = [own for own in free.parameters if _key(own.name) in KEYS]
-    speeds = [own for own in shown if _key(own.name) in _SPEEDS]
-    for own in shown:
-        component, key = _component(own.name), _key(own.name)
-        if key in _SIZES:
-            found[own.name] = _SIZES[key] * seen.size
-        elif key in _SPEEDS:
-            way = _way(_turns(component, free, seen, pose), len(seen.speed), generator, several=len(speeds) > 1)
-            found[own.name] = _spread(own, seen.speed * way)
-        elif key not in seen.observed:
-            found[own.name] = _left(key, seen, pose)
-    return found
+    shown = [own for own in free.parameters if _key(own.name) in KEYS and _key(own.name) not in seen.observed]
+    several = sum(_key(own.name) in _SPEEDS for own in shown) > 1
+    return {own.name: _guess(own, free, seen, pose, generator, several=several) for own in shown}
+
+
+def _guess(
+    own: FreeParameter, free: Free, seen: Seen, pose: Pose, generator: np.random.Generator, *, several: bool
+) -> Float[ndarray, "count ..."]:
+    """Values of one parameter; `several`: whether there are speeds of several components."""
+    key = _key(own.name)
+    if key in _SIZES:
+        return _SIZES[key] * seen.size
+    if key in _SPEEDS:
+        turned = _turns(_component(own.name), free, seen, pose)
+        return _spread(own, seen.speed * _way(turned, len(seen.speed), generator, several=several))
+    return _left(key, seen, pose)
 
 
 def only_against(free: Free) -> bool:
