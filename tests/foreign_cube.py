@@ -1,4 +1,4 @@
-"""A cube of a smooth disc that this package has no part in: numpy, h5py and astropy alone, written as MUSE's are.
+"""A cube of a smooth disc that this package has no part in: numpy, scipy, h5py and astropy, written as MUSE's are.
 
     python tests/foreign_cube.py foreign.fits [--library data/popstar.h5] [--seed 1]
 
@@ -21,6 +21,7 @@ import numpy as np
 from astropy import constants, units
 from astropy.cosmology import Planck18
 from astropy.io import fits
+from scipy.special import ndtr
 
 TRUTH = {
     "observation.inclination": 50.0,
@@ -60,6 +61,24 @@ def foreign_flux(library=POPSTAR):
     """Flux (y, x, wave) in 1e-20 erg/s/cm2/Angstrom without noise; rows to the North, columns to the West."""
     velocity, density = line_of_sight_distribution()
     return density @ channel_spectra(velocity, library)
+
+
+def foreign_line_flux(lines, fwhm):
+    """Flux (y, x, wave) of the same disc in emission lines, without noise: {vacuum Angstrom: flux in 1e-20 erg/s/cm2}.
+
+    Each channel's line is a Gaussian in wavelength (of air) with the line spread's `fwhm` (Angstrom), integrated over
+    the bins.
+    """
+    velocity, density = line_of_sight_distribution()
+    edges = np.arange(FIRST - STEP / 2, LAST + STEP, STEP)
+    sigma = fwhm / np.sqrt(8 * np.log(2))
+    doppler = (1 + REDSHIFT) * np.exp((velocity + TRUTH["observation.velocity_offset"]) / _C)
+    grid = np.linspace(0.98 * FIRST, 1.02 * LAST, 2001)
+    profile = 0.0
+    for wavelength, flux in lines.items():
+        centre = np.interp(wavelength * doppler, vacuum(grid), grid)
+        profile = profile + flux * np.diff(ndtr((edges[None, :] - centre[:, None]) / sigma), axis=1) / STEP
+    return (density / TRUTH["galaxy.stellar_mass"]) @ profile
 
 
 def line_of_sight_distribution():

@@ -196,6 +196,7 @@ SAMPLERS = Registry(
         "nuts": "rubix_like.inference.samplers.nuts:NutsSampler",
         "geovi": "rubix_like.inference.samplers.variational:GeoVISampler",
         "mgvi": "rubix_like.inference.samplers.variational:MGVISampler",
+        "nested": "rubix_like.inference.samplers.nested:NestedSampler",
     },
     needs=("section_type", "title", "run"),
 )

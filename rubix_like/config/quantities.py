@@ -7,6 +7,7 @@ that the type states; inside the package it is a float in that unit. Numeric tex
 import functools
 import math
 import re
+import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any
@@ -98,7 +99,9 @@ def _as_quantity(value: object) -> units.Quantity:
     match = _NUMBER_AND_UNIT.match(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("not a number with a unit")
-    return float(match[1]) * units.Unit(match[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", units.UnitsWarning)  # of several slashes, as everybody writes erg/s/cm2
+        return float(match[1]) * units.Unit(match[2])
 
 
 def as_tuple(value: object) -> object:

@@ -38,7 +38,7 @@ from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import Dust, DustSettings, screen_of
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
-from rubix_like.config.sections.lines import LinesSettings
+from rubix_like.config.sections.lines import LINE_SOURCE, LinesSettings
 from rubix_like.config.sections.nebular import NEBULAE, NebularSettings
 from rubix_like.config.sections.noise import NoiseSettings
 from rubix_like.config.sections.pipeline import load_pipeline, stage_names
@@ -392,10 +392,32 @@ class RunConfig(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_components(self) -> "RunConfig":
-        """Smooth components are shared among spaxels unless a deposit is given."""
-        if not isinstance(self.galaxy, ComponentsReader) or self.engine.deposit != "auto":
+        """Smooth components are shared among spaxels unless a deposit is given; stars and lines are both painted."""
+        if not isinstance(self.galaxy, ComponentsReader):
+            return self
+        self._check_painted(self.galaxy)
+        if self.engine.deposit != "auto":
             return self
         return self.model_copy(update={"engine": self.engine.model_copy(update={"deposit": "tsc"})})
+
+    def _check_painted(self, reader: ComponentsReader) -> None:
+        """Raise ValueError for components that the pipeline paints no light of."""
+        painted = {source.name for source in load_pipeline(self.pipeline).paint}
+        gas = [own.name for own in reader.components if own.lines is not None]
+        if not gas:
+            return
+        if self.lines is not None:
+            raise ValueError(
+                f"lines: expected null beside a component with lines of its own ('{gas[0]}'), got a section; leave it "
+                f"out"
+            )
+        wanted = {LINE_SOURCE} if len(gas) == len(reader.components) else {"stars", LINE_SOURCE}
+        if painted & {"stars", LINE_SOURCE} != wanted:
+            name = "lines" if wanted == {LINE_SOURCE} else "stellar_lines"
+            raise ValueError(
+                f"pipeline: expected one that paints what the components have ({', '.join(sorted(wanted))}), got "
+                f"'{self.pipeline}'; set pipeline: {name}"
+            )
 
     @property
     def resolved_align(self) -> Align:

@@ -32,6 +32,9 @@ _TERM_SHARES = (0.5, 0.35)
 """Columns of the first and of all other terms of a PSF that follows wavelength, over coefficients: as found for two
 libraries (fewer where there are many velocity nodes)."""
 
+MOST_ROWS: int = 1024
+"""Rows of all devices together, at most, in which method `basis` keeps the light of outliers."""
+
 _TYPICAL = BasisSize(rank=96, step=40.0)
 
 
@@ -40,8 +43,10 @@ class Work(NamedTuple):
 
     Particles, spaxels that each touches, painted spaxels, templates, bins; fine bins that a template falls on, the
     wavelengths that it is given at there, bins that a vector of its basis is projected on; the size of that basis;
-    spaxels that are projected where the PSF acts on coefficients; a PSF that is one for all wavelengths (by two `bands`
-    or as an `image`) or follows them (`terms`); and whether numbers have 64 bits.
+    spaxels that are projected where the PSF acts on coefficients; spaxels that the layers of wide particles become
+    together; products by which the line spread makes bins of a spectrum in fine bins, and those that put the layers of
+    one image together; a PSF that is one for all wavelengths (by two `bands` or as an
+    `image`) or follows them (`terms`); and whether numbers have 64 bits.
     """
 
     n_particle: int
@@ -53,6 +58,9 @@ class Work(NamedTuple):
     n_rest: int
     n_reached: int | float
     n_seen: int
+    n_together: int
+    n_spread: int = 0
+    n_refined: int = 0
     size: BasisSize = _TYPICAL
     psf: Literal["none", "bands", "image", "terms"] = "none"
     is_wide: bool = False
@@ -87,6 +95,8 @@ class Rates(NamedTuple):
     """Per spaxel and bin of either method."""
     direct_voxel: float
     """Per painted spaxel and fine bin of method `direct`, beside it: sums begun, and seen by the detector."""
+    spread_product: float
+    """Per painted spaxel and product of its line spread."""
     tile_share: float
     """Per particle and spaxel behind dust: sorted into tiles of one spaxel."""
     tile_flop: float
@@ -113,7 +123,7 @@ class Rates(NamedTuple):
 
     def direct_seconds(self, work: Work) -> float:
         """Every particle's spectrum; all bins of their sums seen and convolved."""
-        voxels = work.n_spaxel * work.n_fine * self.direct_voxel
+        voxels = work.n_spaxel * (work.n_fine * self.direct_voxel + work.n_spread * self.spread_product)
         return self.spectra_seconds(work) + self._as_wide(work, voxels + self.psf_seconds(work, work.n_wave))
 
     def spectra_seconds(self, work: Work) -> float:
@@ -146,8 +156,17 @@ class Rates(NamedTuple):
         seeing = self.seeing_seconds(work, number)
         if self.may_reduce(work, number):
             seeing = min(seeing, self.terms_seconds(work, number, [int(_REDUCED_COLUMNS * number)]))
-        outliers = self.direct_seconds(work._replace(n_particle=n_outlier)) if n_outlier else 0.0
-        return painting + seeing + outliers
+        return painting + seeing + (self.outlier_seconds(work, n_outlier) if n_outlier else 0.0)
+
+    def outlier_seconds(self, work: Work, n_outlier: int) -> float:
+        """Spectra of particles beyond the velocity nodes: in rows, seen through the images of a unit of light in each
+        of their spaxels, or of all spaxels."""
+        own, n_row = work._replace(n_particle=n_outlier), n_outlier * work.n_corner
+        if n_row > MOST_ROWS:
+            return self.direct_seconds(own)
+        images = n_row * work.n_fine * self.direct_voxel + self.psf_seconds(work, n_row)
+        seen = self.projection_seconds(work.n_seen, n_row, work.n_wave)
+        return self.spectra_seconds(own) + self._as_wide(work, images + seen)
 
     def may_reduce(self, work: Work, n_coefficient: int) -> bool:
         """Whether it is tried to do with fewer coefficients, found for the whole library, before the projection."""
@@ -197,10 +216,10 @@ class Rates(NamedTuple):
         return painting + projection + matrix + outliers
 
     def psf_seconds(self, work: Work, n_image: int) -> float:
-        """So many images convolved with a PSF; one that acts after other stages does so on the cube, whichever method
-        made it."""
+        """So many images made of their layers and convolved with a PSF; one that acts after other stages does so on the
+        cube, whichever method made it."""
         value = {"none": 0.0, "bands": self.bands_value}.get(work.psf, self.image_value)
-        return n_image * work.n_spaxel * value
+        return n_image * (work.n_together * value + 2 * work.n_refined * self.flop)
 
     def tile_seconds(self, work: Work, n_node: int) -> float:
         """Sums behind dust: particles sorted, small products of each with the functions of its A(V), and of each tile
@@ -256,12 +275,13 @@ _CPU = Rates(
     coefficient_slope=20e-9,
     histogram_value=10e-9,
     flop=1 / 150e9,
-    direct_value=2.5e-08,
+    direct_value=21e-9,
     rest_value=8e-9,
     dimmed_value=6e-9,
     matrix_value=12e-9,
     voxel=3e-9,
-    direct_voxel=2e-9,
+    direct_voxel=1.8e-9,
+    spread_product=0.65e-9,
     tile_share=200e-9,
     tile_flop=1 / 50e9,
     bands_value=5e-9,
@@ -292,6 +312,7 @@ RATES: dict[str, Rates] = {
         matrix_value=_CPU.matrix_value,
         voxel=8 / 2.3e12,
         direct_voxel=16 / 2.3e12,
+        spread_product=4 / 2.3e12,
         tile_share=1e-9,
         tile_flop=1 / 10e12,
         bands_value=16 / 2.3e12,
@@ -319,8 +340,8 @@ to the next, while a busy machine would measure others from run to run and take 
 Derivatives are never those of sums per template on "gpu" (`coefficient_slope` is 0): no GPU was at hand to measure it.
 Assumed, not measured, for "gpu": the link, which moves 4 bytes for each voxel at 35 GB/s in 12 hops of 10 us;
 the projection matrix, mostly the host's work, which takes as long as for "cpu";
-`rest_value`, `dimmed_value`, and those of tiles, PSFs and 64 bits; `voxel` and `direct_voxel` are bytes over the
-measured 2.3 TB/s.
+`rest_value`, `dimmed_value`, and those of tiles, PSFs and 64 bits; `voxel`, `direct_voxel` and `spread_product` are
+bytes over the measured 2.3 TB/s.
 """
 
 

@@ -19,7 +19,7 @@ from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.cost import rates_here
+from rubix_like.engine.cost import MOST_ROWS, rates_here
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
@@ -38,9 +38,6 @@ Responds = Literal["sum", "device", "chunk"]
 
 _CHUNK_ROWS = 256
 """Most rows that are added to a spaxel in a running float32 sum."""
-
-_MOST_ROWS = 512
-"""Rows of all devices together, at most, in which light is kept."""
 
 _MOST_SPAXELS = 1 << 24
 """Spaxels whose numbers float32 holds exactly."""
@@ -299,7 +296,7 @@ class LitSpaxels(eqx.Module):
 
 def fit_in_rows(capacity: int, grid: SpaxelGrid) -> bool:
     """Whether so many outliers of each device are few enough for rows; for code inside `jax.shard_map`."""
-    return capacity * grid.n_corner * lax.axis_size(DATA_AXIS) <= _MOST_ROWS and grid.n_spaxel < _MOST_SPAXELS
+    return capacity * grid.n_corner * lax.axis_size(DATA_AXIS) <= MOST_ROWS and grid.n_spaxel < _MOST_SPAXELS
 
 
 def light_in_rows(

@@ -9,12 +9,12 @@ from numpy import ndarray
 from rubix_like.engine.cost import Work, rates_here
 from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spaxels import CORNERS
+from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.basis_size import basis_size
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread, rest_window
 from rubix_like.instrument.psf import PSF
-from rubix_like.instrument.response import n_fine_bins
+from rubix_like.instrument.response import n_fine_bins, n_spread_products
 from rubix_like.physics.templates import Templates
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0
@@ -102,6 +102,8 @@ class OnBins(NamedTuple):
     n_fine: int
     n_rest: int
     n_reached: int | float
+    n_spread: int = 0
+    """Products by which the line spread makes bins of the fine bins of a spectrum."""
 
     @staticmethod
     def of_spectra(spread: LineSpread) -> "OnBins":
@@ -109,26 +111,32 @@ class OnBins(NamedTuple):
         bins = spread.bins
         edges = bins.to_vacuum(bins.edges) / (1.0 + spread.redshift)
         window = rest_window(spread.templates.rest_wavelength, edges, 0.0)
-        return OnBins(n_fine_bins(bins, spread), window.stop - window.start, bins.n_wave)
+        return OnBins(
+            n_fine_bins(bins, spread), window.stop - window.start, bins.n_wave, n_spread_products(bins, spread)
+        )
 
 
 def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bins: OnBins) -> Work:
     """The sizes that costs go by, for a basis of typical size."""
     instrument, painting, widths, psf = setup.instrument, setup.painting, setup.widths, setup.instrument.psf
-    n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
-    painted = instrument.footprint.painted(instrument.psf_reach, painting.cells).painted(beyond).n_element
+    inner = instrument.footprint.painted(instrument.psf_reach, painting.cells)
+    beyond = 0 if widths is None else widths.reach
+    grid = SpaxelGrid(inner.painted(beyond), painting.deposit, widths)
     is_one = psf is not None and psf.nodes is None and setup.pipeline.blurs
     acts_early = is_one or setup.psf_terms is not None
     return Work(
         n_particle=0 if fast is None else fast.number,
-        n_corner=CORNERS[setup.painting.deposit] ** 2 * n_shared,
-        n_spaxel=n_layer * painted,
+        n_corner=grid.n_corner,
+        n_spaxel=grid.n_spaxel,
         n_template=spread.templates.axes.n_template,
         n_wave=instrument.bins.n_wave,
         n_fine=on_bins.n_fine,
         n_rest=on_bins.n_rest,
         n_reached=on_bins.n_reached,
-        n_seen=instrument.footprint.n_element if acts_early else n_layer * painted,
+        n_seen=instrument.footprint.n_element if acts_early else inner.n_element,
+        n_together=inner.n_element,
+        n_spread=on_bins.n_spread,
+        n_refined=0 if widths is None else widths.n_product(inner.shape),
         psf=_psf_kind(psf if acts_early else None, is_one=is_one),
         is_wide=setup.config.engine.precision == "float64",
     )

@@ -1,7 +1,7 @@
 """The grid of spaxels, how a particle's light is shared among them, and how painted columns become seen spaxels."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,7 +23,8 @@ Seen = Callable[[Float[Array, "y x k"]], Float[Array, "seen k"]]
 class SpaxelGrid(eqx.Module):
     """The spaxels of a footprint that is painted, in one layer or, for stars with widths, one per width class.
 
-    Where a spaxel is cut into cells, these are what is called spaxels here.
+    Where a spaxel is cut into cells, these are what is called spaxels here. `footprint` has the margin that the widest
+    class needs; narrower ones are painted on less of it, and wide ones on a coarser grid.
 
     column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East
     is towards small columns.
@@ -34,14 +35,14 @@ class SpaxelGrid(eqx.Module):
     widths: WidthClasses | None = None
 
     @property
-    def n_layer(self) -> int:
-        """Number of layers."""
-        return 1 if self.widths is None else self.widths.n_layer
-
-    @property
     def n_spaxel(self) -> int:
         """Number of spaxels in all layers; also the index that stands for 'outside'."""
-        return self.n_layer * self.footprint.n_element
+        return self.footprint.n_element if self.widths is None else int(self.widths.starts(self.inner.shape)[-1])
+
+    @property
+    def inner(self) -> Footprint:
+        """What remains of the footprint where layers are put together."""
+        return self.footprint if self.widths is None else self.footprint.within(self.widths.reach)
 
     @property
     def n_corner(self) -> int:
@@ -64,36 +65,58 @@ class SpaxelGrid(eqx.Module):
                 f"{kind}.smoothing_length: expected one per particle (kpc) for engine.deposit 'smoothed', got None; "
                 f"give it, or use nearest, cic or tsc"
             )
-        (n_y, n_x), pixel_scale = self.footprint.shape, self.footprint.pixel_scale
+        (n_y, n_x), pixel_scale = self.inner.shape, self.footprint.pixel_scale
         column = (n_x - 1) / 2 - position[:, 0] / pixel_scale
         row = (n_y - 1) / 2 + position[:, 1] / pixel_scale
-        columns, column_weights = deposit_weights(column, self.deposit)
-        rows, row_weights = deposit_weights(row, self.deposit)
-        inside = _within(columns, n_x)[:, None, :] & _within(rows, n_y)[:, :, None]
-        flat = rows[:, :, None] * n_x + columns[:, None, :]
-        index = jnp.where(inside, flat, self.n_spaxel).reshape(len(row), -1)
-        weight = (row_weights[:, :, None] * column_weights[:, None, :]).reshape(len(row), -1)
         if self.widths is None or smoothing_length is None:
-            return index, weight
-        return self._in_layers(index, weight, *self.widths.shares(smoothing_length))
+            return self._shared(column, row, (n_y, n_x), 0)
+        layer, share = self.widths.shares(smoothing_length)
+        index, weight = self._in_layers(column, row, layer, self.widths)
+        shared = share[:, :, None] * weight
+        return index.reshape(len(row), -1), shared.reshape(len(row), -1)
 
     def images(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "y x k"]:
         """What was painted as images; layers are convolved to their widths and added, which takes a margin off."""
-        layers = columns.reshape(self.n_layer, *self.footprint.shape, -1)
-        return layers[0] if self.widths is None else self.widths.together(layers)
+        if self.widths is None:
+            return columns.reshape(*self.footprint.shape, -1)
+        return self.widths.together(columns, self.inner.shape)
 
     def _in_layers(
         self,
-        index: Int[Array, "particle corner"],
-        weight: Float[Array, "particle corner"],
+        column: Float[Array, " particle"],
+        row: Float[Array, " particle"],
         layer: Int[Array, "particle 2"],
-        share: Float[Array, "particle 2"],
-    ) -> tuple[Int[Array, "particle shared"], Float[Array, "particle shared"]]:
-        inside = (index < self.n_spaxel)[:, None, :]
-        shifted = index[:, None, :] + layer[:, :, None] * self.footprint.n_element
-        shared = share[:, :, None] * weight[:, None, :]
-        index = jnp.where(inside, shifted, self.n_spaxel)
-        return index.reshape(len(layer), -1), shared.reshape(len(layer), -1)
+        widths: WidthClasses,
+    ) -> tuple[Int[Array, "particle 2 corner"], Float[Array, "particle 2 corner"]]:
+        """Spaxels and weights in two layers of each particle."""
+        inner, grids = self.inner.shape, widths.grid_of_each()
+        starts = jnp.asarray(widths.starts(inner)[:-1], jnp.int32)
+        shapes = jnp.asarray([grid.shape(inner) for grid in grids], jnp.int32)[layer].reshape(-1, 2)
+        n_step, reach = (
+            jnp.asarray(numbers, column.dtype)[layer]
+            for numbers in ([grid.n_step for grid in grids], [grid.reach for grid in grids])
+        )
+        in_x, in_y = (((along[:, None] + reach) / n_step).reshape(-1) for along in (column, row))
+        sides = shapes[:, 0], shapes[:, 1]
+        index, weight = self._shared(in_x, in_y, sides, starts[layer].reshape(-1))
+        return index.reshape(*layer.shape, -1), weight.reshape(*layer.shape, -1)
+
+    def _shared(
+        self,
+        column: Float[Array, " place"],
+        row: Float[Array, " place"],
+        shape: tuple[Any, Any],
+        start: Any,
+    ) -> tuple[Int[Array, "place corner"], Float[Array, "place corner"]]:
+        """Flat indices from `start` on and weights of places on grids of a `shape`, one for all or one for each."""
+        n_y, n_x = (jnp.reshape(jnp.asarray(size, jnp.int32), (-1, 1)) for size in shape)
+        columns, column_weights = deposit_weights(column, self.deposit)
+        rows, row_weights = deposit_weights(row, self.deposit)
+        inside = _within(columns, n_x)[:, None, :] & _within(rows, n_y)[:, :, None]
+        first = jnp.reshape(jnp.asarray(start, jnp.int32), (-1, 1, 1))
+        flat = first + rows[:, :, None] * n_x[:, :, None] + columns[:, None, :]
+        index = jnp.where(inside, flat, self.n_spaxel).reshape(len(row), -1)
+        return index, (row_weights[:, :, None] * column_weights[:, None, :]).reshape(len(row), -1)
 
 
 def field_of(painted: Float[Array, "y x k"], field: Footprint, cells: int) -> Float[Array, "inner_y inner_x k"]:
@@ -104,7 +127,7 @@ def field_of(painted: Float[Array, "y x k"], field: Footprint, cells: int) -> Fl
     return inside.reshape(n_y, cells, n_x, cells, -1).sum(axis=(1, 3))
 
 
-def _within(index: Int[Array, "particle side"], size: int) -> Array:
+def _within(index: Int[Array, "particle side"], size: Int[Array, "#particle 1"]) -> Array:
     return (index >= 0) & (index < size)
 
 

@@ -35,12 +35,13 @@ _ROUNDING = 1.0001
 class Census:
     """What planning needs to know of the particles of a galaxy, without padding (host, float64).
 
-    `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
-    mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
-    mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
-    than `products.losvd.limit`; `gas`: how fast the gas that shines is, and `gas_lengths` the smoothing lengths of gas
-    that is read, where it was counted and there is any; `young`: how fast the stars are that ionise gas, where the run
-    paints nebulae around them; `crowding`: how many stars share a resolution element, where the deposit depends on it.
+    `birth_mass` in Msun; `line_light`: that of emitters of lines; `velocities`: weighted by mass at birth; `sample`:
+    what the galaxy's axes are found by, with the current mass where stars have one (empty where the axes are left as
+    they are); `n_without_mass`: stars that have no current mass; `n_older`: stars older than the Universe where the
+    galaxy is put; `n_beyond_losvd`: stars that may be faster than `products.losvd.limit`; `gas`: how fast the gas that
+    shines is, and `gas_lengths` the smoothing lengths of gas that is read, where it was counted and there is any;
+    `young`: how fast the stars are that ionise gas, where the run paints nebulae around them; `crowding`: how many
+    stars share a resolution element, where the deposit depends on it.
     """
 
     n_stars: int
@@ -56,6 +57,7 @@ class Census:
     gas_lengths: Lengths | None = None
     young: FastParticles | None = None
     crowding: Crowding | None = None
+    line_light: float = 0.0
 
     @property
     def all_lengths(self) -> Lengths:
@@ -82,6 +84,7 @@ class Census:
             gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
             young=_joined(self.young, other.young),
             crowding=_joined(self.crowding, other.crowding),
+            line_light=self.line_light + other.line_light,
         )
 
 
@@ -115,7 +118,7 @@ def take_census(
     census = reduce(Census.joined, team.exchange(lambda: own[0].among(n_stars)))
     if not census.n_stars:
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
-    if not census.birth_mass > 0:
+    if not (census.birth_mass > 0 or census.line_light > 0):
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     if census.gas is not None and census.gas.number:
         return census
@@ -256,6 +259,7 @@ class _Rules(NamedTuple):
             gas_lengths=gas_lengths,
             young=None if self.ionising is None else self.ionising.among(self.config, stars),
             crowding=self._crowding(stars),
+            line_light=0.0 if stars.line_light is None else float(np.sum(stars.line_light, dtype=np.float64)),
         )
 
     def _crowding(self, stars: Stars) -> Crowding | None:

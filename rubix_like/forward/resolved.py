@@ -10,6 +10,7 @@ from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
 from rubix_like.errors import ConfigError
 from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.line_choice import named_lines
+from rubix_like.forward.sources.component_lines import check_component_lines
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.instrument.crowding import AUTO, Crowding, DepositChoice, choose_deposit
 from rubix_like.instrument.instrument import Instrument
@@ -48,6 +49,7 @@ def check_early(config: RunConfig, n_parts: int = 1) -> None:
         named_lines(products.lines)
     if config.lines is not None:
         line_templates(config.lines)
+    check_component_lines(config)
 
 
 def resolve(config: RunConfig) -> Resolved:

@@ -51,6 +51,7 @@ class Stars(eqx.Module):
     | random_velocity | (particle,) or None | km/s, added along the line of sight |
     | east, north | (particle,) or None | arcsec, added to the place on the sky |
     | tilt, twist | (particle,) or None | deg, added to the inclination and the position angle |
+    | line_light | (particle, line) or None | brightness in each emission line (`components.line_light.LineRow`) |
     """
 
     position: Particles3
@@ -66,9 +67,21 @@ class Stars(eqx.Module):
     north: Particles1 | None = None
     tilt: Particles1 | None = None
     twist: Particles1 | None = None
+    line_light: Float[Array | np.ndarray, "particle line"] | None = None
 
     def __check_init__(self) -> None:
-        _check_shapes("Stars", vars(self), ("position", "velocity"))
+        _check_shapes("Stars", vars(self) | {"line_light": None}, ("position", "velocity"))
+        if self.line_light is not None and np.shape(self.line_light)[:1] != np.shape(self.position)[:1]:
+            raise ValueError(
+                f"Stars.line_light: expected as many rows as particles ({len(self.position)}), got shape "
+                f"{np.shape(self.line_light)}"
+            )
+
+    @property
+    def has_light(self) -> bool:
+        """Whether any star has mass, or any emitter lines; not to be traced."""
+        mass = np.sum(np.asarray(self.initial_mass), dtype=np.float64)
+        return bool(mass > 0) or (self.line_light is not None and bool(np.any(np.asarray(self.line_light) > 0)))
 
     def __repr__(self) -> str:
         return particle_words("Stars", vars(self))

@@ -41,7 +41,7 @@ def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
     if np.shape(galaxy.stars.position)[:1] == (0,):
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     stars = validate_stars(galaxy.stars, universe_age)
-    if not np.sum(np.asarray(stars.initial_mass), dtype=np.float64) > 0:
+    if not stars.has_light:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     if galaxy.gas is None or np.shape(galaxy.gas.position)[:1] == (0,):
         return Galaxy(stars=stars)
@@ -166,7 +166,12 @@ class VelocitySums(NamedTuple):
 
 
 def mass_notes(sums: VelocitySums, *, is_at_rest: bool) -> tuple[str, ...]:
-    """Sentences on a stellar mass and a velocity dispersion that no galaxy has; `is_at_rest`: as the user wants it."""
+    """Sentences on a stellar mass and a velocity dispersion that no galaxy has; `is_at_rest`: as the user wants it.
+
+    None of a galaxy without stars, which is gas alone.
+    """
+    if not sums.mass:
+        return ()
     notes = []
     low, high = STELLAR_MASSES
     if not low <= sums.mass <= high:

@@ -9,9 +9,11 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.inference.checks.edges import Edges, edges_of
+from rubix_like.inference.checks.evidence import Evidence, laplace_evidence
 from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
 from rubix_like.inference.checks.misfit import Residue, halves_of, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
+from rubix_like.inference.checks.whereabouts import Field, field_of
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
@@ -19,18 +21,21 @@ from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.search.sketch import places
 
 _COPIES = 4
 """Times the derivatives are in memory at the most, while sums are made of them."""
 
 
 class BestFit(NamedTuple):
-    """Everything about a maximum of the posterior; `approximation`: why there is none, where it is a sentence."""
+    """Everything about a maximum of the posterior; `approximation`: why there is none, where it is a sentence;
+    `evidence`: by it."""
 
     evaluated: Evaluated
     quality: Quality
     approximation: Laplace | str
     verdict: Verdict
+    evidence: Evidence | None = None
 
     @property
     def laplace(self) -> Laplace | None:
@@ -48,9 +53,20 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
-    verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble)
+    field = _field(problem, evaluated)
+    verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble, field)
     verdict = dataclasses.replace(verdict, moved=_shared(posterior.free, verdict.moved))
-    return BestFit(evaluated, quality, approximation, verdict)
+    normal = None if isinstance(approximation, str) else approximation
+    evidence = laplace_evidence(posterior, normal, quality.loss)
+    return BestFit(evaluated, quality, approximation, verdict, evidence)
+
+
+def _field(problem: Problem, found: Evaluated) -> Field:
+    """Where the voxels are, on the sky and in the spectrum."""
+    frame, angle = problem.pipeline.frame, problem.posterior.forward.parameters.observation.field_angle
+    footprint = frame.footprint
+    place = places(footprint, 0.0 if angle is None else float(angle)).reshape(*footprint.shape, 2)
+    return field_of(np.asarray(found.flux), place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
 
 
 def _shared(free: Free, moved: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:

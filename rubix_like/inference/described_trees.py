@@ -35,11 +35,14 @@ def read_tree(kind: type, group: Any, sizes: Mapping[str, int] = _NO_SIZES) -> d
     """The described fields of a dataclass from an HDF5 group, by name.
 
     `sizes`: of axes that are known, by the names that the annotations give them; an axis of several fields must have
-    the same size in all of them. Raises ValueError for another type or shape, KeyError for what is missing.
+    the same size in all of them. A field with a default may be missing, as in files of older versions. Raises
+    ValueError for another type or shape, KeyError for what is missing.
     """
     known, found = dict(sizes), {}
     for own in _described_fields(kind):
         axes = _axes(own.type)
+        if own.default is not dataclasses.MISSING and own.name not in (group.attrs if axes is None else group):
+            continue
         if axes is None:
             found[own.name] = own.type(group.attrs[own.name])
         else:

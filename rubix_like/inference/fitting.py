@@ -27,6 +27,7 @@ from rubix_like.inference.checks.discreteness import (
     with_discreteness,
 )
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
+from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
 from rubix_like.inference.fit_cubes import cubes_of, with_values
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
@@ -243,7 +244,8 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     own = describe_best(problem, best, diagnosis.trouble_of(found))
     edges = edges_at(problem, best, own.laplace)
     grain = measure_discreteness(problem, own.laplace, report)
-    normal, covariance = with_discreteness(own.laplace, grain)
+    factor = inflation_of(problem, own)
+    normal, covariance = with_discreteness(inflated(own.laplace, factor), grain)
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
     evaluated = own.evaluated
@@ -268,7 +270,15 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         config=config.to_yaml(),
         versions=versions(),
         notes=_notes(problem, found, own, edges, grain),
+        evidence=own.evidence,
+        inflation=factor,
     )
+
+
+def inflation_of(problem: Problem, own: BestFit) -> float:
+    """The root of chi^2 per degree of freedom where it is above 1 and `fit.inflate_sigma` asks for it; else 1."""
+    reduced = own.quality.reduced
+    return float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
 
 
 def _notes(

@@ -12,6 +12,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.inference.best_fit import BestFit
 from rubix_like.inference.checkpoint import versions
 from rubix_like.inference.checks import notes_after as diagnosis
+from rubix_like.inference.checks.evidence import Evidence, normalisation_at
 from rubix_like.inference.fit_cubes import with_values
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.problem import Problem
@@ -19,7 +20,13 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.sample_result import SampleResult, flat_values
 from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, predict
-from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
+from rubix_like.inference.samplers.predictive_checks import notes_on_checks
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, find_sampler
+
+_NOT_INFLATED = (
+    "fit.inflate_sigma does nothing to draws: they are those of the posterior with the errors of the data; free "
+    "fit.noise_scale to sample their size"
+)
 
 _FAR_EXCESS = 10.0
 """Excess of the mean loss over twice the expected one from which on an approximation is called wrong."""
@@ -39,7 +46,7 @@ def make_sample_result(
     free = problem.posterior.free
     values = flat_values(free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
-    predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
+    predicted = predict(problem, sampled.latent, problem.settings.sampling)
     model, predictive, residual = _with_values(predicted, free, values)
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
@@ -55,6 +62,9 @@ def make_sample_result(
         laplace=found.laplace,
         quality=found.quality,
         verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics)),
+        evidence=_evidence(problem, sampler, sampled, found, np.asarray(best)),
+        checks=predicted.checks,
+        pointwise=predicted.pointwise,
         scatter=predicted.scatter,
         model=model,
         predictive=predictive,
@@ -63,6 +73,16 @@ def make_sample_result(
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
     )
+
+
+def _evidence(
+    problem: Problem, sampler: AbstractSampler, sampled: Sampled, found: BestFit, best: Float[ndarray, " latent"]
+) -> Evidence | None:
+    """The sampler's, where it gives one: with the constant of the likelihood; else that about the best fit."""
+    if sampled.log_evidence is None:
+        return found.evidence
+    value, error = sampled.log_evidence
+    return Evidence(value + normalisation_at(problem.posterior, best), error, sampler.title)
 
 
 def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> Iterator[Cube]:
@@ -74,7 +94,8 @@ def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chai
 
 def _on_problem(problem: Problem) -> list[str]:
     """Notes on the data and the model."""
-    return [*diagnosis.notes_on_precision(), *problem.notes, *problem.pipeline.notes]
+    own = [_NOT_INFLATED] if problem.settings.inflate_sigma else []
+    return [*diagnosis.notes_on_precision(), *own, *problem.notes, *problem.pipeline.notes]
 
 
 def _on_draws(
@@ -82,7 +103,7 @@ def _on_draws(
 ) -> list[str]:
     """Notes on the draws and on their models."""
     said = notes_on_sampling(sampler, problem.posterior.free, sampled, found)
-    return [*sampled.notes, *said, *_on_particles(predicted, problem)]
+    return [*sampled.notes, *said, *notes_on_checks(predicted.checks), *_on_particles(predicted, problem)]
 
 
 def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
@@ -91,7 +112,8 @@ def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
     lower = quality.loss - float(np.min(sampled.statistics["loss"]))
     expected = 0.5 * sampled.latent.shape[2]
     excess = float(np.mean(sampled.statistics["loss"])) - quality.loss
-    if not sampled.is_chain and excess > 2 * expected + _FAR_EXCESS:
+    approximate = not sampled.is_chain and find_sampler(sampled.method).is_approximate
+    if approximate and excess > 2 * expected + _FAR_EXCESS:
         return [
             f"the mean loss of the draws is {excess:.3g} above that of the best fit, where about {expected:.3g} is "
             f"expected: the approximation has missed the posterior; take fit.sampling.method nuts, or wider priors"

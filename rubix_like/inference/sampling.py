@@ -208,7 +208,8 @@ def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
     evaluated = evaluate(problem.posterior, given.latent)
     quality = quality_of(problem, evaluated)
     approximation = from_information(problem.posterior.free, given.latent, given.laplace.information)
-    return BestFit(evaluated, quality, approximation, given.verdict) if _same_loss(quality, given.quality) else None
+    found = BestFit(evaluated, quality, approximation, given.verdict, given.evidence)
+    return found if _same_loss(quality, given.quality) else None
 
 
 def _grain_of(problem: Problem, given: FitResult) -> Discreteness | None:
@@ -318,7 +319,7 @@ def _check_likelihood(request: Request, sampler: AbstractSampler) -> None:
     """Raise ConfigError for a variational sampler of errors that are not normal: it takes J^T J for Fisher's
     information."""
     kind = request.settings.likelihood.kind
-    if kind != "gaussian" and not sampler.is_chain:
+    if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
         raise ConfigError(
             f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
             f"{request.settings.sampling.method}"

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.fft import next_fast_len
 
 _IMAGES_AT_ONCE = 32
@@ -32,12 +32,20 @@ def blur_separable(
     return sum(parts[1:], start=parts[0])
 
 
-def blur_layers(
-    layers: Float[Array, "layer y x k"], weights: Float[Array, "layer offset"]
+def refine(
+    layers: Float[Array, "layer y x k"], weights: Float[Array, "layer offset"], n_step: int, inner: tuple[int, int]
 ) -> Float[Array, "inner_y inner_x k"]:
-    """The sum over layers of separable convolutions, each with its own weights along both axes."""
+    """The sum of layers on a coarser grid, seen on cells: the light of each place spread with the layer's `weights`
+    along both axes.
+
+    `weights`: of the cells at offsets -reach ... reach, which keep light where they have the sum 1. The first place is
+    on the cell `reach` before the first that comes out, the others every `n_step` cells.
+    """
     exact = lax.Precision.HIGHEST
-    rows, columns = (jax.vmap(lambda own, size=size: _band(own, size))(weights) for size in layers.shape[1:3])
+    rows, columns = (
+        jax.vmap(lambda own, sizes=sizes: _shares(own, n_step, *sizes))(weights)
+        for sizes in zip(inner, layers.shape[1:3], strict=True)
+    )
     part = jnp.einsum("lij,ljxk->lixk", rows, layers, precision=exact)
     return jnp.einsum("lij,lyjk->yik", columns, part, precision=exact)
 
@@ -129,9 +137,20 @@ def _by_shifts(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) ->
     return lax.scan(add, jnp.zeros_like(images, shape=shape), numbers)[0]
 
 
+def _shares(weights: Float[Array, " offset"], n_step: int, inner: int, outer: int) -> Float[Array, "inner outer"]:
+    """Matrix with `weights`, each column `n_step` rows further down."""
+    offset = jnp.arange(inner)[:, None] + len(weights) - 1 - n_step * jnp.arange(outer)[None, :]
+    return _looked_up(weights, offset)
+
+
 def _band(weights: Float[Array, " offset"], size: int, cells: int = 1) -> Float[Array, "inner outer"]:
     """Matrix with `weights`, each row `cells` columns further on, shape ((size - len(weights)) / cells + 1, size)."""
     inner = (size - len(weights)) // cells + 1
     offset = jnp.arange(size)[None, :] - cells * jnp.arange(inner)[:, None]
+    return _looked_up(weights, offset)
+
+
+def _looked_up(weights: Float[Array, " offset"], offset: Int[Array, "inner outer"]) -> Float[Array, "inner outer"]:
+    """The weights at these places, 0 where there is none."""
     inside = (offset >= 0) & (offset < len(weights))
     return jnp.where(inside, weights[jnp.clip(offset, 0, len(weights) - 1)], jnp.zeros((), weights.dtype))

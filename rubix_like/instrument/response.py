@@ -120,6 +120,12 @@ def n_fine_bins(bins: WavelengthBins, spread: LineSpread) -> int:
     return (bins.n_wave + 2 * reach) * n_sub
 
 
+def n_spread_products(bins: WavelengthBins, spread: LineSpread) -> int:
+    """Products by which a planned response spreads one spectrum into the bins."""
+    n_sub, reach = _fineness(bins, spread)
+    return bins.n_wave * (2 * reach + 1) * n_sub
+
+
 def _fineness(bins: WavelengthBins, spread: LineSpread) -> tuple[int, int]:
     """(fine bins per bin, bins that light can reach on each side); raises ConfigError for a line spread too wide."""
     kernel, _, _ = spread.widths(bins.wavelength)

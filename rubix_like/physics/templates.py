@@ -47,12 +47,16 @@ class TemplateAxes(eqx.Module):
     dust have one more coordinate, the attenuation `A_V`, without nodes: `largest_a_v` (mag) is the last one whose
     colour is computed; None where there is no such dust. Where birth clouds have a curve of their own
     (`has_birth_clouds`), theirs is another coordinate, `A_V_BIRTH`.
+
+    Of a mixture (`is_mixture`) there are no nodes: a particle shines as all templates, which have the names, and its
+    coordinates are the share of each.
     """
 
     nodes: tuple[Float[Array | ndarray, "_"], ...]
     names: tuple[str, ...] = eqx.field(static=True)
     largest_a_v: Float[Array | ndarray, ""] | None = None
     has_birth_clouds: bool = eqx.field(static=True, default=False)
+    is_mixture: bool = eqx.field(static=True, default=False)
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
@@ -72,11 +76,15 @@ class TemplateAxes(eqx.Module):
     @property
     def n_template(self) -> int:
         """Number of templates."""
+        if self.is_mixture:
+            return len(self.names)
         return int(np.prod([len(nodes) for nodes in self.nodes]))
 
     @property
     def n_corner(self) -> int:
         """Templates around each particle."""
+        if self.is_mixture:
+            return len(self.names)
         return 2 ** len(self.nodes)
 
     def corners(self, coordinates: tuple[Float[Array, " particle"], ...]) -> Corners:
@@ -89,6 +97,8 @@ class TemplateAxes(eqx.Module):
     ) -> list[tuple[Int[Array, " particle"], Float[Array, " particle"]]]:
         """The same, with arrays (index, weight) for each corner."""
         own = coordinates[: len(self.names)]
+        if self.is_mixture:
+            return [(jnp.full(share.shape, number, jnp.int32), share) for number, share in enumerate(own)]
         sides = [self._sides(axis, coordinate) for axis, coordinate in enumerate(own)]
         found = []
         for corner in itertools.product((0, 1), repeat=len(sides)):
@@ -102,6 +112,8 @@ class TemplateAxes(eqx.Module):
         if name in self._layers and self.largest_a_v is not None:
             return coordinates[self.coordinate_names.index(name)] > self.largest_a_v + _SLACK
         axis = self.names.index(name)
+        if self.is_mixture:
+            return jnp.zeros(coordinates[axis].shape, bool)
         nodes, value = jnp.asarray(self.nodes[axis]), coordinates[axis]
         return (value < nodes[0] - _SLACK) | (value > nodes[-1] + _SLACK)
 

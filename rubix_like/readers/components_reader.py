@@ -7,13 +7,20 @@ import numpy as np
 
 from rubix_like.config import RunConfig
 from rubix_like.config.readers.component_kinds import AbstractKind
-from rubix_like.config.readers.components import AsymmetrySettings, ComponentSettings, ComponentsReader, WarpSettings
+from rubix_like.config.readers.components import (
+    AsymmetrySettings,
+    ComponentLinesSettings,
+    ComponentSettings,
+    ComponentsReader,
+    WarpSettings,
+)
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.galaxy.components.deformations import Asymmetry, Warp
+from rubix_like.galaxy.components.line_light import LineLight
 from rubix_like.galaxy.components.quadrature import Axis
 from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy, as_leaf, emitted
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.instrument.line_width import instrument_fwhm
+from rubix_like.instrument.line_width import instrument_fwhm, least_line_width
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 
 SPACING: float = 0.5
@@ -33,14 +40,15 @@ _AGE_STEPS = 8
 
 
 class Sharpness(NamedTuple):
-    """What an instrument tells apart: standard deviations in kpc on the sky, and in km/s."""
+    """What an instrument tells apart: standard deviations in kpc on the sky, and in km/s of stars and of gas."""
 
     kpc: float
     km_s: float
+    km_s_of_gas: float
 
     @staticmethod
     def of(run: RunConfig) -> "Sharpness":
-        """Of the PSF with the spaxel's box, and of the line spread with the bin's box and that of stars' lines."""
+        """Of the PSF with the spaxel's box, and of the line spread with the bin's box and the lines' own widths."""
         instrument, observation = run.instrument, run.observation
         distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
         scale = arcsec_per_kpc(distance, observation.redshift)
@@ -51,34 +59,44 @@ class Sharpness(NamedTuple):
         bins = instrument.wavelength
         middle = np.array([0.5 * (bins.start + bins.stop)])
         step = bins.step * (np.log(10) if bins.sampling == "log" else 1 / middle[0]) * SPEED_OF_LIGHT
-        lines = step**2 / 12 + _NARROW_LINES**2
+        lines = step**2 / 12
         if instrument.lsf is not None:
             fwhm = float(instrument_fwhm(instrument.lsf, middle)[0]) / middle[0] * SPEED_OF_LIGHT
             lines += (fwhm / FWHM_PER_SIGMA) ** 2
-        return Sharpness(float(np.sqrt(square)) / scale, float(np.sqrt(lines)))
+        own = np.sqrt(lines + np.array([_NARROW_LINES, least_line_width(instrument)]) ** 2)
+        return Sharpness(float(np.sqrt(square)) / scale, float(own[0]), float(own[1]))
 
 
-def build_components(reader: ComponentsReader) -> SmoothGalaxy:
-    """The components' parameters as array leaves."""
+def build_components(reader: ComponentsReader, run: RunConfig | None) -> SmoothGalaxy:
+    """The components' parameters as array leaves; without a run lines have no width of their own."""
+    width = 0.0 if run is None else least_line_width(run.instrument)
     return SmoothGalaxy(
-        tuple(_component(own) for own in reader.components), tuple(own.name for own in reader.components)
+        tuple(_component(own, width) for own in reader.components), tuple(own.name for own in reader.components)
     )
 
 
-def _component(settings: ComponentSettings) -> SmoothComponent:
+def _component(settings: ComponentSettings, width: float) -> SmoothComponent:
     dispersion = settings.dispersion
     return SmoothComponent(
-        mass=as_leaf(settings.mass),
+        mass=None if settings.mass is None else as_leaf(settings.mass),
         light=settings.light.build(),
         height=settings.height.build(),
         rotation=None if settings.rotation is None else settings.rotation.build(),
         dispersion=dispersion.build() if isinstance(dispersion, AbstractKind) else as_leaf(dispersion),
-        population=settings.population.build(),
+        population=None if settings.population is None else settings.population.build(),
         center=as_leaf(settings.center),
         inclination=as_leaf(settings.inclination),
         position_angle=as_leaf(settings.position_angle),
         warp=_leaves(Warp, settings.warp),
         asymmetry=_leaves(Asymmetry, settings.asymmetry),
+        lines=None if settings.lines is None else _line_light(settings.lines, width),
+    )
+
+
+def _line_light(settings: ComponentLinesSettings, width: float) -> LineLight:
+    flux, luminosity = (None if own is None else as_leaf(own) for own in (settings.flux, settings.luminosity))
+    return LineLight(
+        flux, luminosity, as_leaf(settings.ratios), as_leaf(width), settings.wavelengths, settings.doublets
     )
 
 
@@ -109,7 +127,8 @@ def _needed(component: SmoothComponent, sharpness: Sharpness) -> int:
     stars = emitted(SmoothGalaxy((component,), ("probe",)), (probe,)).stars
     sigma = float(np.abs(np.asarray(stars.random_velocity)).max() / np.abs(probe.speed.place).max())
     volume = max(1.0, area / sharpness.kpc**2) * max(1.0, height / sharpness.kpc)
-    volume *= max(1.0, _extent(probe.speed) * sigma / sharpness.km_s)
+    told_apart = sharpness.km_s if component.lines is None else sharpness.km_s_of_gas
+    volume *= max(1.0, _extent(probe.speed) * sigma / told_apart)
     volume *= _AGE_STEPS if np.ptp(np.asarray(stars.log_age)) > 0 else 1
     n_axis = 4 if height > sharpness.kpc else 3
     return int(np.clip(2 ** np.ceil(np.log2(volume / SPACING**n_axis)), FEWEST, MOST))
@@ -122,7 +141,7 @@ def _extent(axis: Axis, jacobian: float | np.ndarray = 1.0) -> float:
 
 def load_components(reader: ComponentsReader, run: RunConfig | None) -> tuple[Galaxy, GalaxyInfo]:
     """The emitters of all components; the same settings give the same."""
-    galaxy = build_components(reader)
+    galaxy = build_components(reader, run)
     numbers = point_numbers(reader, galaxy, run)
     made = emitted(galaxy, galaxy.points(numbers))
     words = ", ".join(f"{name} {number}" for name, number in zip(galaxy.names, numbers, strict=True))

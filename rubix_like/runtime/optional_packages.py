@@ -22,6 +22,7 @@ EXTRAS: Mapping[str, str] = {
     "blackjax": "sample",
     "arviz": "sample",
     "nifty": "sample",
+    "dynesty": "nested",
     "mpi4py": "mpi",
     "distributed": "dask",
     "parsl": "parsl",

@@ -26,8 +26,10 @@ def cases(tmp_path_factory):
     return basis_accuracy.random_cases(list(libraries.values()), N_CASE), {libraries[name] for name in there}
 
 
-@pytest.mark.parametrize("block", range(N_BLOCK))
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, marks=pytest.mark.long if block % 3 else pytest.mark.slow) for block in range(N_BLOCK)],
+)
 def test_the_true_worst_error_is_below_the_stated_one(cases, block):
     every, there = cases
     own = every[block::N_BLOCK]

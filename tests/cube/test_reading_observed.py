@@ -665,3 +665,32 @@ def test_shapes_are_checked():
     observed = observed_from(full_cube())
     with pytest.raises(ValueError, match=r"ObservedCube.flux: expected the shape of the axes, \(.*3\), got \(.*4\)"):
         dataclasses.replace(observed, bins=observed.bins.part(0, 3))
+
+
+@pytest.mark.parametrize(("kind", "stretch"), [("VRAD", lambda beta: 1 / (1 - beta)), ("VOPT", lambda beta: 1 + beta)])
+def test_velocities_are_read_as_wavelengths(tmp_path, kind, stretch):
+    """CO(2-1) at 230.538 GHz; a flux per beam of 4 arcsec becomes one per spaxel of its own, per Angstrom."""
+    cards = {"CTYPE3": kind, "CUNIT3": "km/s", "CRVAL3": -40.0, "CRPIX3": 1.0, "CD3_3": 20.0, "BUNIT": "Jy/beam"}
+    cards |= {"RESTFRQ": 230.538e9, "BMAJ": 4 / 3600, "BMIN": 4 / 3600}
+    observed = plain(tmp_path / "co.fits", cards)
+    velocity = -40 + 20 * np.arange(observed.shape[2])
+    rest = 299792.458e13 / 230.538e9
+    np.testing.assert_allclose(observed.wavelength, rest * stretch(velocity / 299792.458), rtol=2e-7)
+    assert (observed.medium, observed.sampling) == ("vacuum", "log")
+    per_angstrom = 1e-23 * 299792.458e13 / observed.wavelength**2 / 1e-20  # of 1 Jy
+    area = observed.pixel_scale**2 / (np.pi * 16 / (4 * np.log(2)))
+    np.testing.assert_allclose(observed.flux[0, 0] / fits.getdata(tmp_path / "co.fits")[:, 0, 0], per_angstrom * area)
+    for missing, words in (({"RESTFRQ": None}, "rest frequency"), ({"CUNIT3": "Hz"}, "to be a velocity")):
+        with pytest.raises(ValueError, match=words):
+            plain(tmp_path / f"{len(words)}.fits", cards | missing)
+
+
+def test_a_cube_of_kinms(real_data):
+    """A simulated disc in 25 channels of 20 km/s, centred on the line."""
+    observed = read_observed(real_data / "ifu" / "kinms_test_simcube.fits")
+    assert observed.shape == (64, 64, 25)
+    rest = 299792.458e13 / 230.542e9
+    np.testing.assert_allclose(observed.wavelength[12], rest, rtol=2e-7)
+    light = np.nansum(observed.flux, axis=(0, 1))
+    velocity = (observed.wavelength / rest - 1) * 299792.458
+    assert abs(light @ velocity / light.sum()) < 5

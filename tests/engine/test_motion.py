@@ -39,6 +39,7 @@ WORK = Work(
     n_reached=3000,
     size=BasisSize(rank=96, step=40.0),
     n_seen=900,
+    n_together=900,
 )
 
 
@@ -377,8 +378,9 @@ def test_cost_of_basis_grows_with_all_that_it_should():
     assert 1.5 * base < CPU.basis_seconds(WORK, 1000.0, 0) < 2 * base
     finer = WORK._replace(size=BasisSize(rank=96, step=20.0))
     assert CPU.basis_seconds(finer, 500.0, 0) == pytest.approx(CPU.basis_seconds(WORK, 1000.0, 0))
-    outliers = CPU.direct_seconds(WORK._replace(n_particle=256))
-    assert CPU.basis_seconds(WORK, 500.0, 256) == pytest.approx(base + outliers)
+    many, few = (CPU.direct_seconds(WORK._replace(n_particle=number)) for number in (2048, 64))
+    assert CPU.basis_seconds(WORK, 500.0, 2048) == pytest.approx(base + many)
+    assert base < CPU.basis_seconds(WORK, 500.0, 64) < base + few  # in rows of their own
 
 
 def test_cost_of_basis_for_few_particles_does_not_depend_on_the_templates():

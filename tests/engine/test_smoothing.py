@@ -12,7 +12,9 @@ from small import muse
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.cube.cube_sums import white_light
-from rubix_like.engine.smoothing import DEPOSIT_SIGMA, WidthClasses
+from rubix_like.cube.footprint import Footprint
+from rubix_like.engine.smoothing import DEPOSIT_SIGMA, LayerGrid, WidthClasses
+from rubix_like.engine.spaxels import SpaxelGrid
 
 ARCSEC_PER_KPC = 0.9892393
 PIXEL = 0.2
@@ -172,7 +174,10 @@ def pipeline_with_psf():
     return Pipeline.from_config(config, galaxy_of(PLACE, 0.3), mesh=make_mesh(1))
 
 
-together = eqx.filter_jit(WidthClasses.together)
+def classes_of(*sigma):
+    return WidthClasses(np.array(sigma), np.asarray(1.0), np.asarray(0.0), LayerGrid.of_classes(sigma))
+
+
 shares_of = eqx.filter_jit(WidthClasses.shares)
 
 
@@ -195,18 +200,55 @@ def test_a_star_with_a_psf_has_both_widths_before_the_box(sigma):
 def test_a_class_little_wider_than_the_deposit_is_a_gaussian_too(added, allowed):
     """Its image at any place against the deposit's weights, a quadratic B-spline, convolved with a Gaussian of the
     variance in between by numpy. What remains is that a spaxel is too coarse for either, and a PSF smooths it away."""
-    classes = WidthClasses(np.sqrt([0.25, 0.25 + added]), np.asarray(1.0), np.asarray(0.0), 6)
+    grid = SpaxelGrid(Footprint(15, 15, 1.0), "smoothed", classes_of(0.5, np.sqrt(0.25 + added)))
+    length = jnp.asarray([np.sqrt(0.25 + added)])
     fine = (np.arange(4001) - 2000) / 200
     spline = np.where(abs(fine) < 0.5, 0.75 - fine**2, 0.5 * np.clip(1.5 - abs(fine), 0.0, None) ** 2)
     wider = np.convolve(spline, norm.pdf(fine, 0.0, np.sqrt(added)), mode="same") / 200
     for place in np.linspace(-0.5, 0.5, 11):
-        offset = np.arange(-9, 10) - place
-        own = np.interp(offset, fine, spline)
-        layers = np.stack([np.zeros((19, 19)), np.outer(own, own)])[..., None]
-        found = np.asarray(together(classes, jnp.asarray(layers)))[:, :, 0]
-        expected = np.interp(offset, fine, wider)[6:-6]
+        found = image_of(grid, jnp.asarray([[-place, place, 0.0]]), length)
+        expected = np.interp(np.arange(-3, 4) - place, fine, wider)
         expected = np.outer(expected, expected)
         assert np.abs(found - expected).max() < allowed * expected.max()
+
+
+@eqx.filter_jit
+def image_of(grid, position, length):
+    """What a star of this width looks like."""
+    index, weight = grid.weights(position, length)
+    return grid.images(jnp.zeros((grid.n_spaxel, 1)).at[index[0], 0].add(weight[0]))[:, :, 0]
+
+
+@pytest.mark.parametrize(("sigma", "n_step"), [(2.0, 1), (2.9, 2), (4.0, 2), (5.7, 4), (12.0, 8)])
+def test_a_class_on_a_coarser_grid_is_a_gaussian(sigma, n_step):
+    """Wherever its star lies, to 1 % of the peak, with its light and width and place exactly; as many cells as the
+    class needs, not more."""
+    classes = classes_of(sigma)
+    assert classes.grids[0].n_step == n_step
+    side = 2 * int(4.2 * sigma) + 21
+    grid = SpaxelGrid(Footprint(side, side, 1.0).painted(classes.reach), "smoothed", classes)
+    assert grid.n_spaxel <= ((side + 2 * classes.reach) / n_step + 2) ** 2
+    for place in ((0.0, 0.0), (0.3, -2.4), (-5.5, 1.7)):
+        found = np.asarray(image_of(grid, jnp.asarray([[-place[0], place[1], 0.0]]), jnp.asarray([sigma])))
+        light, centre, variances = moments(found)
+        assert light == pytest.approx(1.0, rel=1e-6)
+        np.testing.assert_allclose(centre, place, atol=1e-3 * sigma)
+        np.testing.assert_allclose(np.sqrt(variances), sigma, rtol=5e-3)
+        edges, width = np.arange(side + 1) - side / 2, np.sqrt(sigma**2 - 1 / 12)
+        expected = np.outer(*(np.diff(norm.cdf(edges, own, width)) for own in reversed(place)))
+        assert np.abs(found - expected).max() < 1e-2 * expected.max()
+
+
+def test_even_light_stays_even_on_every_layer():
+    """Of a Gaussian sampled at the places of a coarse grid nothing is seen."""
+    classes = classes_of(0.5, 0.71, 1.0, 1.42, 2.0, 2.83, 4.0, 5.7, 8.0, 11.4)
+    inner = (30, 26)
+    starts = classes.starts(inner)
+    for number, grid in enumerate(classes.grid_of_each()):
+        columns = np.zeros((starts[-1], 1))
+        columns[starts[number] : starts[number + 1]] = grid.n_step**2
+        image = np.asarray(WidthClasses.together(classes, jnp.asarray(columns), inner))
+        np.testing.assert_allclose(image, 1.0, rtol=2e-3 if grid.n_step > 1 else 1e-12)
 
 
 def test_stars_without_widths_are_refused():
@@ -222,14 +264,14 @@ def test_stars_without_widths_are_refused():
 
 
 def test_shares_keep_light_and_variance():
-    classes = WidthClasses(np.array([0.5, 0.7, 1.0, 1.4]), np.asarray(1.0), np.asarray(0.0), 6)
+    classes = classes_of(0.5, 0.7, 1.0, 1.4)
     sigma = np.array([0.1, 0.5, 0.6, 0.7, 0.99, 1.2, 1.4, 3.0])
     layer, share = (np.asarray(part) for part in shares_of(classes, jnp.asarray(sigma)))
     np.testing.assert_allclose(share.sum(axis=1), 1.0)
     assert (share >= 0).all()
     variance = (share * np.asarray(classes.sigma)[layer] ** 2).sum(axis=1)
     np.testing.assert_allclose(variance, np.clip(sigma, 0.5, 1.4) ** 2, rtol=1e-12)
-    one = WidthClasses(np.array([0.5]), np.asarray(1.0), np.asarray(0.0), 0)
+    one = classes_of(0.5)
     layer, share = (np.asarray(part) for part in shares_of(one, jnp.asarray(sigma)))
     assert (layer == 0).all()
     np.testing.assert_allclose(share.sum(axis=1), 1.0)

@@ -210,7 +210,7 @@ def test_the_fastest_of_equals_are_the_brightest():
     np.testing.assert_array_equal(*light)
     assert (np.diff(light[0]) <= 0).all()
     census = census_of(config_of(), resolved(), [own])
-    work = Work(n, 1, 900, 600, 3000, n_fine=6000, n_rest=900, n_reached=3000, n_seen=900)
+    work = Work(n, 1, 900, 600, 3000, n_fine=6000, n_rest=900, n_reached=3000, n_seen=900, n_together=900)
     assert plan_motion(census.fast, work).capacity == 0
 
 

@@ -55,7 +55,7 @@ def test_the_flow_is_a_density(example):
     np.testing.assert_allclose(back, x, atol=2e-5)
 
 
-@pytest.mark.slow(20)
+@pytest.mark.long
 def test_a_small_posterior(example):
     """6 x 6 spaxels, 40 bins, two parameters: ranks of 300 fresh cubes, and errors of the mean against the prior's."""
     with jax.enable_x64(False):

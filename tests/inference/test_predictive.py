@@ -22,7 +22,7 @@ from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.moments import moments_over_samples
-from rubix_like.inference.samplers.predictive import evenly, moments_of, predictive_of
+from rubix_like.inference.samplers.predictive import evenly, models_of_draws, predictive_of
 from rubix_like.inference.samplers.samplers import Sampled, make_sampler
 
 DEGREE, WIDTH = 2, 0.05
@@ -76,7 +76,7 @@ LATENT = np.random.default_rng(3).normal(0, 0.8, (1, 5, 3))
 
 @functools.cache
 def moments(mesh):
-    return moments_of(problem(mesh), LATENT, 128)
+    return models_of_draws(problem(mesh), LATENT, 128).moments
 
 
 @functools.cache

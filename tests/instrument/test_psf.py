@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from rubix_like import ConfigError
 from rubix_like.config import PSFSettings
-from rubix_like.instrument.blur import blur, blur_each, blur_layers, blur_separable
+from rubix_like.instrument.blur import blur, blur_each, blur_separable, refine
 from rubix_like.instrument.psf import PSF, PSFParameters, moffat_image, moffat_lost, node_shares
 
 PIXEL = 0.2
@@ -183,18 +183,27 @@ def test_blur_is_a_convolution(shape, side):
 
 def test_separable_blurs_are_convolutions():
     rng = np.random.default_rng(4)
-    layers, weights = rng.uniform(size=(2, 12, 15, 3)), np.array([[0.2, 0.6, 0.2], [0.1, 0.8, 0.1]])
-    kernels = [np.outer(own, own) for own in weights]
-    expected = sum(
-        np.stack([fftconvolve(layers[n, :, :, k], kernels[n], mode="valid") for k in range(3)], axis=2)
-        for n in range(2)
-    )
-    np.testing.assert_allclose(np.asarray(jax.jit(blur_layers)(layers, weights)), expected, rtol=1e-12)
-    found = jax.jit(blur_separable)(layers[0], tuple((1.0, own) for own in weights))
+    images, weights = rng.uniform(size=(12, 15, 3)), np.array([[0.2, 0.6, 0.2], [0.1, 0.8, 0.1]])
+    found = jax.jit(blur_separable)(images, tuple((1.0, own) for own in weights))
     both = sum(
-        np.stack([fftconvolve(layers[0, :, :, k], own, mode="valid") for k in range(3)], axis=2) for own in kernels
+        np.stack([fftconvolve(images[:, :, k], np.outer(own, own), mode="valid") for k in range(3)], axis=2)
+        for own in weights
     )
     np.testing.assert_allclose(np.asarray(found), both, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_step", [1, 2, 4])
+def test_refined_layers_are_convolutions_of_what_is_zero_between_their_places(n_step):
+    rng = np.random.default_rng(5)
+    layers, weights = rng.uniform(size=(2, 9, 8, 3)), np.array([[0.1, 0.2, 0.4, 0.2, 0.1], [0.0, 0.3, 0.4, 0.3, 0.0]])
+    sparse = np.zeros((2, n_step * 8 + 1, n_step * 7 + 1, 3))
+    sparse[:, ::n_step, ::n_step] = layers
+    expected = sum(
+        np.stack([fftconvolve(own[:, :, k], np.outer(line, line), mode="valid") for k in range(3)], axis=2)
+        for own, line in zip(sparse, weights, strict=True)
+    )
+    found = jax.jit(refine, static_argnums=(2, 3))(layers, weights, n_step, expected.shape[:2])
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
 
 
 def test_images_are_differentiable_in_their_widths():

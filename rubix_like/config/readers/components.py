@@ -6,12 +6,24 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, InstanceOf, SerializeAsAny, field_validator
+from pydantic import BeforeValidator, Field, InstanceOf, SerializeAsAny, field_validator, model_validator
 
 from rubix_like.config.parameters import Declaration, Parameter, declarations
 from rubix_like.config.plug_ins import READING
-from rubix_like.config.quantities import Arcsec, Degree, Integer, InUnit, Kms, Kpc, Msun, Number, parse_quantity
-from rubix_like.config.readers.component_kinds import SECTIONS, AbstractKind, ThinHeight
+from rubix_like.config.quantities import (
+    Arcsec,
+    Degree,
+    Integer,
+    InUnit,
+    Kms,
+    Kpc,
+    Msun,
+    Number,
+    as_tuple,
+    parse_quantity,
+)
+from rubix_like.config.readers.component_kinds import SECTIONS, AbstractKind, SigmaFromHeight, ThinHeight
+from rubix_like.config.sections.lines import Line
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.runtime.places import found_at
 
@@ -56,6 +68,7 @@ class WarpSettings(AbstractSettings):
 
 Share = Annotated[Number, Field(ge=-0.5, le=0.5), Parameter()]
 Angle = Annotated[Degree, Parameter()]
+Ratio = Annotated[Number, Field(ge=0)]
 
 
 class AsymmetrySettings(AbstractSettings):
@@ -81,13 +94,43 @@ class AsymmetrySettings(AbstractSettings):
     """By how much the line of nodes of the rotation turns along the radius, in the plane."""
 
 
+class ComponentLinesSettings(AbstractSettings):
+    """Emission lines that a component of gas shines in."""
+
+    wavelengths: Annotated[tuple[Line, ...], BeforeValidator(as_tuple), Field(min_length=1)]
+    """Names from `rubix-like list lines` (Ha), or wavelengths at rest, in vacuum."""
+    flux: Annotated[Annotated[float, InUnit("1e-20 erg / (s cm2)"), Field(gt=0)] | None, Parameter()] = None
+    """Flux of the first line, of the whole component as it is seen; null: `luminosity` is given."""
+    luminosity: Annotated[Annotated[float, InUnit("Lsun"), Field(gt=0)] | None, Parameter()] = None
+    """Luminosity of the first line; null: `flux` is given."""
+    ratios: Annotated[tuple[Ratio, ...], BeforeValidator(as_tuple), Parameter()] = ()
+    """Brightness of each further line over that of the first; one fewer than lines."""
+    doublets: bool = True
+    """Whether a line brings the fainter one from the same upper level, at the ratio of atomic physics: [N II] 6583
+    that at 6548, [O III] 5007 that at 4959. Lines that are given themselves are left as they are."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "ComponentLinesSettings":
+        if (self.flux is None) == (self.luminosity is None):
+            raise ValueError(
+                f"expected either the flux or the luminosity of the first line, got "
+                f"{'neither' if self.flux is None else 'both'}; give one, e.g. flux: 1e-15 erg/s/cm2"
+            )
+        if len(self.ratios) != len(self.wavelengths) - 1:
+            raise ValueError(
+                f"expected a ratio for each line but the first, which has the flux, so {len(self.wavelengths) - 1}, "
+                f"got {len(self.ratios)}"
+            )
+        return self
+
+
 class ComponentSettings(AbstractSettings):
     """One smooth component; its parameters are named galaxy.NAME.KEY and galaxy.NAME.SECTION.KEY."""
 
     name: str
     """The component's name in the names of its parameters."""
-    mass: Annotated[Msun, Field(gt=0), Parameter()]
-    """Mass of the component at birth."""
+    mass: Annotated[Annotated[Msun, Field(gt=0)] | None, Parameter()] = None
+    """Mass of the component at birth; null: it is gas, with `lines`."""
     light: Light
     """Surface density in the component's plane."""
     height: Height = ThinHeight()
@@ -96,8 +139,10 @@ class ComponentSettings(AbstractSettings):
     """Rotation curve; null: at rest."""
     dispersion: Annotated[Annotated[Kms, Field(ge=0)] | Profile, BeforeValidator(_read_dispersion), Parameter()] = 0.0
     """Dispersion of velocities along any axis: one for all radii, or a section with a profile."""
-    population: Population
-    """Ages and metallicities of the stars."""
+    population: Population | None = None
+    """Ages and metallicities of the stars; null: it is gas, with `lines`."""
+    lines: ComponentLinesSettings | None = None
+    """Emission lines of a component of gas; null: it has stars, with `mass` and `population`."""
     center: Annotated[tuple[Arcsec, Arcsec], Parameter(moves=True)] = (0.0, 0.0)
     """East and North of the component's centre from the galaxy's."""
     inclination: Annotated[Degree, Parameter(moves=True)] = 0.0
@@ -109,6 +154,21 @@ class ComponentSettings(AbstractSettings):
     """A linear warp; null: flat."""
     asymmetry: AsymmetrySettings | None = None
     """Harmonics of light and streaming, and a kinematic twist; null: round."""
+
+    @model_validator(mode="after")
+    def _check_light(self) -> "ComponentSettings":
+        given = [name for name in ("mass", "population", "lines") if getattr(self, name) is not None]
+        if given not in (["mass", "population"], ["lines"]):
+            raise ValueError(
+                f"component '{self.name}': expected mass and population for stars, or lines for gas, got "
+                f"{' and '.join(given) or 'none of them'}"
+            )
+        if self.lines is not None and isinstance(self.dispersion, SigmaFromHeight):
+            raise ValueError(
+                f"component '{self.name}': expected a dispersion in km/s, or one that falls exponentially, for gas, "
+                f"whose mass is not known; got from_height"
+            )
+        return self
 
     @field_validator("name")
     @classmethod
@@ -137,9 +197,9 @@ class ComponentsReader(AbstractSettings):
             raise ValueError(f"expected a name of its own for every component, got '{twice[0]}' twice; rename one")
         return value
 
-    def build(self) -> "SmoothGalaxy":
+    def build(self, run: "RunConfig | None" = None) -> "SmoothGalaxy":
         """The components' parameters as array leaves."""
-        return found_at(READING["build_components"])(self)
+        return found_at(READING["build_components"])(self, run)
 
     def load(self, run: "RunConfig | None" = None) -> "tuple[Galaxy, GalaxyInfo]":
         """The emitters, as many as the run needs; without one 16384 for every component."""

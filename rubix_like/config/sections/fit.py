@@ -71,21 +71,38 @@ class VariationalSettings(AbstractSettings):
     """Samples drawn about the mean at the end, in pairs mirrored about it."""
 
 
-_SECTIONS: Mapping[str, type[BaseModel]] = {"nuts": NutsSettings, "variational": VariationalSettings}
+class NestedSettings(AbstractSettings):
+    """Nested sampling: live points, each replaced by one with a higher likelihood."""
+
+    live: Annotated[Integer, Field(ge=20)] = 250
+    """Live points: more take longer, and find more maxima; the error of ln evidence falls with their root."""
+    tolerance: Annotated[Number, Field(gt=0)] = 0.1
+    """The run ends when the live points can add no more than this to ln evidence."""
+    draws: Annotated[Integer, Field(ge=2)] = 1000
+    """Draws of equal weight that are made of its points."""
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "nuts": NutsSettings,
+    "variational": VariationalSettings,
+    "nested": NestedSettings,
+}
 """Settings of samplers that are known without importing the samplers, which takes a second."""
 
 
 class SamplingSettings(AbstractSettings):
     """The section `fit.sampling`: how the posterior is sampled, and where the result goes.
 
-    Beside these keys there is a section for each sampler (`nuts`, `variational`), with the settings that it brings.
+    Beside these keys there is a section for each sampler (`nuts`, `variational`, `nested`), with the settings that it
+    brings.
     """
 
     model_config = ConfigDict(extra="allow")
 
     method: str = "nuts"
     """nuts: chains, exact in the limit of many draws; geovi, mgvi: variational, faster, approximate (geovi's samples
-    follow the curvature of the model, mgvi's are normal); or the name of another sampler that is installed."""
+    follow the curvature of the model, mgvi's are normal); nested: nested sampling, which also gives the evidence (the
+    extra `nested`); or the name of another sampler that is installed."""
     groups: Annotated[Integer, Field(ge=1)] | None = None
     """Groups of devices, each of which computes chains or samples of its own; null: one group for every chain or
     sample, while devices last."""
@@ -93,6 +110,9 @@ class SamplingSettings(AbstractSettings):
     """Chains or samples that a group computes at the same time; more take more memory, and may be faster on GPUs."""
     predictive: Annotated[Integer, Field(ge=2)] = 128
     """Draws whose models make the posterior-predictive cube; all, if there are fewer."""
+    log_likelihood: Literal["spaxels", "voxels"] | None = "spaxels"
+    """Whether the result has ln(likelihood) of every spaxel, or of every voxel, at the draws of `predictive`, for
+    ArviZ's loo and waic; null: neither."""
     seed: Annotated[Integer, Field(ge=0)] = 1
     """Seed of all random numbers of the sampler."""
     output: Path | None = None
@@ -284,6 +304,9 @@ class FitSettings(AbstractSettings):
     """A multiplicative continuum; null: none."""
     noise_scale: dict[str, tuple[Any, ...]] | None = None
     """Prior of the factor on the data's standard deviations, e.g. {log_uniform: [0.5, 2]}; null: 1."""
+    inflate_sigma: bool = False
+    """Whether the standard deviations of a fit are multiplied by the root of chi^2 per degree of freedom where that is
+    above 1. The first line of the summary then says so; a wrong model stays wrong."""
     likelihood: LikelihoodSettings = LikelihoodSettings()
     """Distribution of the data's errors."""
     model_error: ModelErrorSettings | None = None
@@ -339,6 +362,10 @@ class FitSettings(AbstractSettings):
         for low, high in (*(self.windows or ()), *self.exclude):
             if low >= high:
                 raise ValueError(f"windows, exclude: expected increasing wavelengths, got [{low:g}, {high:g}]")
+        if self.inflate_sigma and self.noise_scale is not None:
+            raise ValueError(
+                "inflate_sigma: expected false beside noise_scale, which fits the size of errors, got both; keep one"
+            )
         if self.polynomial is not None and self.model_error is not None:
             raise ValueError("expected polynomial or model_error, got both; set one of them to null")
         if not self.likelihood.plain and (self.polynomial is not None or self.model_error is not None):

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube.observed.opening_observed import number_card, text_card
+from rubix_like.cube.observed.velocity_axes import is_velocity
 
 SPECTRAL_WORDS: tuple[str, ...] = ("WAVE", "AWAV", "LAMBDA", "WAVELENGTH", "ANGSTROM", "LINEAR", "LOGLAM", "LAMB")
 """What CTYPE begins with for an axis of wavelengths; of these WAVE and AWAV are FITS, the others old habits."""
@@ -70,10 +71,10 @@ def find_axes(header: Any, place: str, *, has_wave_table: bool) -> Axes:
 
 def _refuse_kinds(kinds: dict[int, str], place: str) -> None:
     for axis, kind in kinds.items():
-        if kind.startswith(OTHER_SPECTRAL):
+        if kind.startswith(OTHER_SPECTRAL) and not is_velocity(kind):
             raise ValueError(
                 f"{place}: expected wavelengths, got CTYPE{axis} = '{kind}'; resample the cube to wavelengths (CTYPE "
-                f"WAVE in vacuum, AWAV in air)"
+                f"WAVE in vacuum, AWAV in air), or to velocities (VRAD or VOPT, with RESTFRQ)"
             )
         if kind.startswith(GALACTIC):
             raise ValueError(
@@ -84,7 +85,7 @@ def _refuse_kinds(kinds: dict[int, str], place: str) -> None:
 
 def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_table: bool) -> int:
     """The FITS axis along the wavelength."""
-    named = [axis for axis in (3, 2, 1) if kinds[axis].startswith(SPECTRAL_WORDS[:4])]
+    named = [axis for axis in (3, 2, 1) if kinds[axis].startswith(SPECTRAL_WORDS[:4]) or is_velocity(kinds[axis])]
     if len(named) > 1:
         raise ValueError(f"{place}: expected one wavelength axis, got axes {sorted(named)} ({kinds})")
     if named:

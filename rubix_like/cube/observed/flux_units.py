@@ -69,14 +69,18 @@ def _number(factor: re.Match[str]) -> float:
     return float(factor["base"]) if power is None else float(factor["base"]) ** int(power)
 
 
-def flux_factor(unit: units.UnitBase, bins: WavelengthBins, pixel_scale: float) -> Float[ndarray, " wave"]:
+def flux_factor(
+    unit: units.UnitBase, bins: WavelengthBins, pixel_scale: float, beam: float | None = None
+) -> Float[ndarray, " wave"]:
     """What turns a flux in `unit` into 1e-20 erg/s/cm2 per Angstrom of the cube's medium, per spaxel.
 
-    A surface brightness is multiplied by the spaxel's area (`pixel_scale` in arcsec), a flux per Hz by
+    A surface brightness is multiplied by the spaxel's area (`pixel_scale` in arcsec), a flux per beam by that area over
+    the solid angle of the `beam` (arcsec2; None: not known), a flux per Hz by
     c / lambda^2 at the vacuum wavelength (and by d lambda_vac / d lambda_air for a cube in air).
     Raises ValueError for a unit that is not one of a flux density or surface brightness.
     """
-    areas = ((units.dimensionless_unscaled, 1.0), (units.pix, 1.0), (units.arcsec**2, pixel_scale**2))
+    areas = [(units.dimensionless_unscaled, 1.0), (units.pix, 1.0), (units.arcsec**2, pixel_scale**2)]
+    areas += [] if beam is None else [(units.beam, pixel_scale**2 / beam)]
     for per, area in areas:
         own = units.Unit(unit * per)
         if own.is_equivalent(F_LAMBDA):

@@ -182,11 +182,20 @@ def _flux_unit(path: Path, flux: Any, survey: Survey, given: str | None) -> tupl
 
 def _factor(path: Path, flux: Any, unit: units.UnitBase, grid: Grid) -> Float[ndarray, " wave"]:
     try:
-        return flux_factor(unit, grid.bins, grid.sky.pixel_scale)
+        return flux_factor(unit, grid.bins, grid.sky.pixel_scale, _beam(path, flux))
     except ValueError as error:
         raise ValueError(
             f"{label(path, flux)}: expected a flux density or surface brightness, but {error}; give {_AN_EXAMPLE}"
         ) from error
+
+
+def _beam(path: Path, flux: Any) -> float | None:
+    """Solid angle (arcsec2) of the Gaussian beam of the header, pi BMAJ BMIN / (4 ln 2); None without one."""
+    place = label(path, flux)
+    major, minor = (number_card(flux.header, card, 0.0, place) for card in ("BMAJ", "BMIN"))
+    if not (major > 0 and minor > 0):
+        return None
+    return math.pi * major * minor / (4 * math.log(2)) * 3600.0**2
 
 
 def _variance(

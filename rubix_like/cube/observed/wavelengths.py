@@ -15,6 +15,7 @@ from rubix_like.cube.observed.axes import Axes
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
 from rubix_like.cube.observed.observed_layouts import Survey
 from rubix_like.cube.observed.opening_observed import image_values, is_image, label, number_card, text_card
+from rubix_like.cube.observed.velocity_axes import is_velocity, wavelengths_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 
 EVEN_TOLERANCE: float = 5e-3
@@ -59,9 +60,11 @@ def read_wavelengths(
         place = label(path, wave)
         wavelength, more = _table_wavelengths(path, wave, flux.header, axes.wave, n_wave)
         notes = (*notes, *more, *_disagreement(wavelength, by_header, place))
-    _check_plausible(wavelength, place)
+    kind = text_card(flux.header, f"CTYPE{axes.wave}").upper()
+    if not is_velocity(kind):
+        _check_plausible(wavelength, place)
     descending = bool(n_wave > 1 and wavelength[-1] < wavelength[0])
-    logarithmic = text_card(flux.header, f"CTYPE{axes.wave}").upper().endswith("-LOG")
+    logarithmic = kind.endswith("-LOG") or is_velocity(kind)
     bins = even_bins(wavelength[::-1] if descending else wavelength, chosen, logarithmic, place, step)
     return SpectralGrid(bins, descending, notes)
 
@@ -72,7 +75,7 @@ def find_medium(
     """Air or vacuum: as given, else by CTYPE (AWAV, WAVE), else by what is published of the instrument's files."""
     kind = text_card(header, f"CTYPE{axis}").upper()
     stated: Medium | None = "air" if kind.startswith("AWAV") else None
-    if kind == "WAVE" or kind.startswith("WAVE-"):
+    if kind == "WAVE" or kind.startswith("WAVE-") or is_velocity(kind):
         stated = "vacuum"
     if given is not None:
         differs = stated is not None and stated != given
@@ -149,6 +152,9 @@ def _header_wavelengths(
     with np.errstate(over="ignore"):
         logarithmic = value * np.exp(step * pixels / value) if kind.endswith("-LOG") and value else None
     values = value + step * pixels if logarithmic is None else logarithmic
+    if is_velocity(kind):
+        found = wavelengths_of(values, header, axis, place)
+        return found[:-1], float(abs(found[-1] - found[-2])), (f"velocities ({kind}) as vacuum wavelengths",)
     unit, notes = _angstrom(text_card(header, f"CUNIT{axis}"), values[:-1], place, f"CUNIT{axis}")
     return values[:-1] * unit, float(abs(values[-1] - values[-2])) * unit, notes
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import Counters, SourceCounters
@@ -45,6 +45,10 @@ class StarsSource(AbstractSource):
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "StarsSource":  # noqa: ARG003
         """Build the source with the painter of the plan's method."""
         return cls(build_painter(plan, setup), DustInFront.of(setup))
+
+    def shining(self, particles: Stars) -> Bool[Array, " particle"] | None:
+        """Emitters of stars, where others are those of gas."""
+        return None if particles.line_light is None else ~(jnp.asarray(particles.initial_mass) <= 0)
 
     @property
     def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

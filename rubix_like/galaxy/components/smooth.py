@@ -1,5 +1,6 @@
 """A galaxy of smooth components, and the emitters that stand for it: star particles at quadrature points."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ from rubix_like.galaxy.components.deformations import Asymmetry, Warp
 from rubix_like.galaxy.components.dispersions import AbstractDispersion
 from rubix_like.galaxy.components.heights import AbstractHeight
 from rubix_like.galaxy.components.light import AbstractLight
-from rubix_like.galaxy.components.populations import AbstractPopulation
+from rubix_like.galaxy.components.line_light import LineLight, LineRow
+from rubix_like.galaxy.components.populations import AbstractPopulation, Born
 from rubix_like.galaxy.components.quadrature import Axis, Densities, Points, make_points
 from rubix_like.galaxy.components.rotation import AbstractRotation
 from rubix_like.galaxy.particles import Galaxy, Stars
@@ -25,32 +27,43 @@ Places = Float[Array | ndarray, " point"]
 _TINY = 1e-20
 """Msun / kpc^2."""
 
+_DARK_STARS = 9.0, 0.02
+"""log10(age / yr) and metal mass fraction of emitters without stars: those of no mass."""
+
+_LEAST_DISPERSION = 1e-3
+"""km/s, of the velocities of emitters whose lines are as wide as their dispersion."""
+
 
 class SmoothComponent(eqx.Module):
-    """One component: how much mass (Msun at birth) lies where, how it moves, and which stars it has.
+    """One component: how much mass (Msun at birth) lies where, how it moves, and which stars it has; or instead of
+    mass and population the `lines` that its gas shines in.
 
     The leaves have the names and units of the settings (`config.readers.components.ComponentSettings`). A dispersion
     may be a number. `center` (arcsec, East and North), `inclination` and `position_angle` (deg) are those of the whole
     galaxy plus the component's own.
     """
 
-    mass: Scalar
+    mass: Scalar | None
     light: AbstractLight
     height: AbstractHeight
     rotation: AbstractRotation | None
     dispersion: Scalar | AbstractDispersion
-    population: AbstractPopulation
+    population: AbstractPopulation | None
     center: Float[Array, "2"]
     inclination: Scalar
     position_angle: Scalar
     warp: Warp | None = None
     asymmetry: Asymmetry | None = None
+    lines: LineLight | None = None
 
     def emitters(self, points: Points) -> Stars:
-        """Star particles at these points, whose masses add up to the component's; pure, differentiable."""
+        """Particles at these points, whose masses, or light in lines, add up to the component's; pure, differentiable.
+
+        `line_light` is that of the component's own lines, None without any.
+        """
         points = jax.tree.map(jnp.asarray, points)
         radius, z = _scaled(points.radius, self.light.scale), _scaled(points.height, self.height.scale)
-        born = self.population.born(points.age, points.metallicity, radius)
+        born = self._born(points, radius)
         share = self.light.surface(points.radius.place) * points.radius.place * points.radius.weight
         column = self._column(jnp.mean(share))
         share = share * points.speed.weight * self.height.density(points.height.place) * points.height.weight
@@ -65,15 +78,29 @@ class SmoothComponent(eqx.Module):
         return Stars(
             position=jnp.stack([radius * cosine, radius * sine, z], axis=1),
             velocity=jnp.stack([outwards * cosine - around * sine, outwards * sine + around * cosine, level], axis=1),
-            initial_mass=self.mass * (share / jnp.sum(share)),
+            initial_mass=level if self.mass is None else self.mass * (share / jnp.sum(share)),
             log_age=born.log_age,
             metallicity=born.metallicity,
-            random_velocity=sigma * points.speed.place,
+            random_velocity=self._not_in_lines(sigma) * points.speed.place,
             east=level + self.center[0],
             north=level + self.center[1],
             tilt=tilt + self.inclination,
             twist=turn + self.position_angle,
+            line_light=None if self.lines is None else self.lines.shared(share / jnp.sum(share)),
         )
+
+    def _born(self, points: Points, radius: Places) -> Born:
+        """The stars at the points; of gas stars of no mass."""
+        if self.population is not None:
+            return self.population.born(points.age, points.metallicity, radius)
+        one = jnp.ones_like(radius)
+        return Born(_DARK_STARS[0] * one, _DARK_STARS[1] * one, one)
+
+    def _not_in_lines(self, sigma: Places) -> Places:
+        """The dispersion less what the lines are as wide as, in squares."""
+        if self.lines is None:
+            return sigma
+        return jnp.sqrt(jnp.maximum(sigma**2 - self.lines.width.astype(sigma.dtype) ** 2, _LEAST_DISPERSION**2))
 
     def _brightness(self, azimuth: Places, growth: Places) -> Places:
         return jnp.ones_like(azimuth) if self.asymmetry is None else self.asymmetry.brightness(azimuth, growth)
@@ -86,8 +113,9 @@ class SmoothComponent(eqx.Module):
 
     def _column(self, integral: Scalar) -> Callable[[Places], Places]:
         """Surface density (Msun / kpc^2) over R / scale, whose integral over places is known."""
-        scale = jnp.where(self.light.scale > 0, self.light.scale, 1.0).astype(self.mass.dtype)
-        return lambda place: self.mass / (2 * jnp.pi * scale**2 * integral) * self.light.surface(place)
+        mass = jnp.ones_like(self.light.scale) if self.mass is None else self.mass
+        scale = jnp.where(self.light.scale > 0, self.light.scale, 1.0).astype(mass.dtype)
+        return lambda place: mass / (2 * jnp.pi * scale**2 * integral) * self.light.surface(place)
 
     def _pressure(self, place: Places, column: Callable[[Places], Places]) -> tuple[Places, Places]:
         """Dispersion (km/s), and sigma^2 d ln(Sigma sigma^2) / d ln R."""
@@ -125,10 +153,30 @@ class SmoothGalaxy(eqx.Module):
     components: tuple[SmoothComponent, ...]
     names: tuple[str, ...] = eqx.field(static=True)
 
+    @property
+    def line_rows(self) -> tuple[LineRow, ...]:
+        """All lines of the components, in the order of the columns of `line_light`."""
+        every = [row for own in self.components if own.lines is not None for row in own.lines.rows]
+        return tuple(dict.fromkeys(every))
+
     def emitters(self, points: Sequence[Points]) -> Galaxy:
         """The galaxy of all components' emitters, for the points of each."""
-        parts = [own.emitters(at) for own, at in zip(self.components, points, strict=True)]
+        parts = [self._with_all_lines(own, own.emitters(at)) for own, at in zip(self.components, points, strict=True)]
         return Galaxy(stars=jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))
+
+    def _with_all_lines(self, component: SmoothComponent, made: Stars) -> Stars:
+        """A component's emitters with a column for each line of the galaxy, where it has any."""
+        rows = self.line_rows
+        if not rows:
+            return made
+        own = () if component.lines is None else component.lines.rows
+        light = [
+            jnp.zeros_like(made.initial_mass)
+            if row not in own or made.line_light is None
+            else made.line_light[:, own.index(row)]
+            for row in rows
+        ]
+        return dataclasses.replace(made, line_light=jnp.stack(light, axis=1))
 
     def points(self, numbers: Sequence[int], part: int = 0, n_part: int = 1) -> tuple[Points, ...]:
         """Quadrature points of each component, as many as said (`quadrature.lattice`); host arrays."""

@@ -112,6 +112,13 @@ def from_information(free: Free, latent: Latent, information: Float[Array | ndar
     return Laplace(free, np.asarray(latent), matrix, 0.5 * (covariance + covariance.T))
 
 
+def inflated(laplace: Laplace | None, factor: float) -> Laplace | None:
+    """The approximation with all standard deviations times a factor; its `information` stays that of the data."""
+    if laplace is None or factor == 1:
+        return laplace
+    return dataclasses.replace(laplace, covariance=factor**2 * laplace.covariance)
+
+
 def information(
     posterior: SquaredLoss, free: Free, latent: Latent, n_voxel: Int[Array | np.integer, ""]
 ) -> Float[Array, "latent latent"]:

@@ -9,13 +9,15 @@ J their derivatives by the latents, whose priors are N(0, 1): what is fitted fol
 of the coefficients of a polynomial, S = D (D^T D + 1)^-1 D^T in each spaxel. U: n deviations of models with other base
 draws, of which the weights of a `fit.model_error` know nothing, less what the fit follows of them. A sum of products
 T = r^T K r has the mean tr(K C) and the variance 2 tr(K C K C), which is not larger than 2 tr(K^2) without U. Here K
-takes all voxels (chi^2), neighbours along an axis, or the light of each spaxel and of each bin.
+takes all voxels (chi^2), neighbours along an axis, the light of each spaxel and of each bin, the velocity and the line
+width of each spaxel, or neighbours in maps of these three and in the spectrum of the light.
 
 The residuals and their derivatives come from a program. The sums are made once in a fit, by numpy: to compile a program
 for them would take longer.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +47,9 @@ from rubix_like.inference.posterior.tangent import Modelled, Tangent, models_at,
 AXES: tuple[str, ...] = ("y", "x", "wavelength")
 """Names of a cube's axes, in their order."""
 
+_NOTHING = 1e-10
+"""Part of the square of a shape, below which there is nothing of it but rounding."""
+
 HALVES: tuple[tuple[str, str], ...] = (
     ("left", "right"),
     ("lower", "upper"),
@@ -55,6 +60,9 @@ HALVES: tuple[tuple[str, str], ...] = (
 
 Splits in which neighbours are on different sides (a checkerboard, every second bin) are not among them: there both
 halves see the same error of a model."""
+
+SHAPES: tuple[str, ...] = ("velocities", "line widths")
+"""What the first and the second derivative of a spectrum along wavelength stand for."""
 
 Voxels = Float[ndarray, "y x wave"]
 Vectors = Float[ndarray, "vector y x wave"]
@@ -88,9 +96,20 @@ class Half(NamedTuple):
     other_draws: Float[ndarray, "*half latent draw"]
 
 
+class Left(NamedTuple):
+    """The residuals themselves, to find out where they are too large: those of the voxels, the variance of each if the
+    model is true (0: not fitted), the model's light and its `line_shapes`, all in units of sigma."""
+
+    voxels: Voxels
+    variance: Voxels
+    light: Voxels
+    shapes: Float[ndarray, "shape y x wave"]
+
+
 class Residue(NamedTuple):
     """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign;
-    `information`: that of all data on the latents, without the prior's."""
+    `information`: that of all data on the latents, without the prior's; `squares` and `maps`: sums of squares, and of
+    products of neighbours, of what is left in every spaxel of each of some shapes of spectra, by the test's name."""
 
     chi_square: Sums
     neighbours: Sums
@@ -100,6 +119,9 @@ class Residue(NamedTuple):
     whole: Half | None
     halves: Half | None
     information: Float[ndarray, "latent latent"] | None = None
+    squares: Mapping[str, Sums] | None = None
+    maps: Mapping[str, Sums] | None = None
+    left: Left | None = None
 
 
 def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
@@ -152,9 +174,9 @@ def measure_misfit(
     normal = posterior.as_normal(jnp.asarray(latent))
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
-    used = np.asarray(posterior.likelihood.inverse_sigma) > 0
+    inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
     with np.errstate(all="ignore"):
-        return _sums(linear, used, np.asarray(light), Halves(*map(np.asarray, halves)), posterior.free)
+        return _sums(linear, inverse_sigma, np.asarray(light), Halves(*map(np.asarray, halves)), posterior.free)
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
@@ -188,11 +210,11 @@ def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
     return _Linear(residuals, columns, design, others, with_scale_information(empty, posterior.free, latent, n_voxel))
 
 
-def _sums(linear: _Linear, used: ndarray, light: Voxels, halves: Halves, free: Free) -> Residue:
-    """The sums of residuals that are linear; `used`: which voxels are fitted."""
+def _sums(linear: _Linear, inverse_sigma: Voxels, light: Voxels, halves: Halves, free: Free) -> Residue:
+    """The sums of residuals that are linear; `inverse_sigma`: 0 for voxels that are not fitted."""
     slopes, others = linear.columns.voxels, linear.others
     size = len(slopes)
-    whole = _half(linear, np.ones(used.shape, slopes.dtype))
+    whole = _half(linear, np.ones(light.shape, slopes.dtype))
     information = np.array(whole.matrix)
     for place in nuisance_places(free):
         information[place, :] = information[:, place] = linear.of_scale[:, place]
@@ -202,7 +224,7 @@ def _sums(linear: _Linear, used: ndarray, light: Voxels, halves: Halves, free: F
     even = slopes.reshape(size, -1) / scale[:, None]
     fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
     others = others - np.tensordot(_products(fitted, others), fitted, axes=(0, 0))
-    sums = _tests(linear.residuals.voxels, used, light, fitted, others, linear.design)
+    sums = sums_of_tests(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
     own = [_half(linear, spaxels[:, :, None] * bins) for spaxels, bins in zip(*halves, strict=True)]
     return sums._replace(whole=whole, halves=Half(*map(np.stack, zip(*own, strict=True))), information=information)
 
@@ -227,11 +249,12 @@ def measure_misfit_roughly(
     """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
     number of what is fitted, so that less is found than there is. Not to be traced."""
     voxels = np.asarray(_voxels(posterior, latent, models_at(posterior, latent)))
-    used, nothing = np.asarray(posterior.likelihood.inverse_sigma) > 0, np.zeros((0, *voxels.shape), voxels.dtype)
+    inverse_sigma, nothing = np.asarray(posterior.likelihood.inverse_sigma), np.zeros((0, *voxels.shape), voxels.dtype)
     with np.errstate(all="ignore"):
-        sums = _tests(voxels, used, np.asarray(light), nothing, nothing, None)
-    highest = np.minimum(np.asarray(n_free), sums.neighbours.size)
-    return sums._replace(neighbours=sums.neighbours._replace(mean=highest))
+        sums = sums_of_tests(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
+    number = np.asarray(n_free)
+    maps = {name: own._replace(mean=np.minimum(number, own.size)) for name, own in (sums.maps or {}).items()}
+    return sums._replace(neighbours=sums.neighbours._replace(mean=np.minimum(number, sums.neighbours.size)), maps=maps)
 
 
 @jax.jit
@@ -262,34 +285,110 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     )
 
 
-def _tests(
+def sums_of_tests(
     voxels: Voxels,
-    used: ndarray,
+    inverse_sigma: Voxels,
     light: Voxels,
     fitted: Vectors,
     others: Others,
     design: Design | None,
 ) -> Residue:
-    """`fitted`: L^-1 J with L L^T = A."""
-    real = used.astype(voxels.dtype)
+    """The sums of all tests of residuals; `fitted`: L^-1 J with L L^T = A, `light`: the model in units of sigma, whose
+    inverse is 0 for voxels that are not fitted; halves are left out."""
+    real = (inverse_sigma > 0).astype(voxels.dtype)
     smooth = None if design is None else _smooth(design)
     neighbours = [_neighbours(axis, voxels, real, fitted, others, design, smooth) for axis in (-3, -2, -1)]
     count = np.sum(real)
-    followed = np.sum(fitted**2) + (
-        0.0 if design is None or smooth is None else np.einsum("yxwi,yxwi->", design, smooth)
-    )
+    variance = real - np.sum(fitted**2, axis=0)
+    if design is not None and smooth is not None:
+        variance = variance - np.einsum("yxwi,yxwi->yxw", design, smooth)
     products = _products(others, others)
-    left = np.maximum(count - followed, 0.0)
+    left = np.maximum(np.sum(variance), 0.0)
     chi_square = Sums(np.sum(voxels**2), left, 2 * left, count)
+    light, shapes = light * real, line_shapes(light, inverse_sigma)
+    squares = {
+        f"{name} of the spaxels": _collapsed(voxels, own, (2,), fitted, others, design, smooth)
+        for name, own in zip(SHAPES, shapes, strict=True)
+    }
+    maps = {
+        f"map of the {name}": _map(own, voxels, fitted, others)
+        for name, own in zip(("light", *SHAPES), (light, *shapes), strict=True)
+    }
+    maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
     return Residue(
         chi_square=_with_others(chi_square, products, products),
         neighbours=Sums(*(np.stack(own) for own in zip(*[sums for sums, _ in neighbours], strict=True))),
         agreeing=np.stack([own for _, own in neighbours]),
-        spaxels=_collapsed(voxels, light * real, (2,), fitted, others, design, smooth),
-        bins=_collapsed(voxels, light * real, (0, 1), fitted, others, design, smooth),
+        spaxels=_collapsed(voxels, light, (2,), fitted, others, design, smooth),
+        bins=_collapsed(voxels, light, (0, 1), fitted, others, design, smooth),
         whole=None,
         halves=None,
+        squares=squares,
+        maps=maps,
+        left=Left(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0), light, shapes),
     )
+
+
+def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y x wave"]:
+    """How the model changes, to first order, where its spectra are shifted, and widened: their first and second
+    derivatives along the bins, in units of sigma, each less its part along the light and the ones before."""
+    used = inverse_sigma > 0
+    light = np.where(used, light, 0.0)
+    flux = _without_gaps(np.divide(light, inverse_sigma, out=np.zeros_like(light), where=used), used)
+    shapes = [light]
+    for order in range(1, len(SHAPES) + 1):
+        own = flux
+        for _ in range(order):
+            own = np.gradient(own, axis=2) if own.shape[2] > 1 else np.zeros_like(own)
+        own = size = own * inverse_sigma
+        for before in shapes:
+            square = np.sum(before**2, axis=2, keepdims=True)
+            along = np.sum(own * before, axis=2, keepdims=True) / np.where(square > 0, square, 1.0)
+            own = own - along * before
+        some = np.sum(own**2, axis=2, keepdims=True) > _NOTHING * np.sum(size**2, axis=2, keepdims=True)
+        shapes.append(np.where(some, own, 0.0))
+    return np.stack(shapes[1:])
+
+
+def _without_gaps(flux: Voxels, used: ndarray) -> Voxels:
+    """Spectra in which bins that are not used lie on lines between those that are."""
+    flux, bins = np.array(flux), np.arange(flux.shape[2])
+    for y, x in np.argwhere(used.any(axis=2) & ~used.all(axis=2)):
+        known = used[y, x]
+        flux[y, x] = np.interp(bins, bins[known], flux[y, x, known])
+    return flux
+
+
+def _unit(template: Voxels, over: tuple[int, ...]) -> tuple[Voxels, Float[ndarray, "_ _ _"]]:
+    """The template with a unit sum of squares over these axes, and where (1) there is any of it."""
+    norm = np.sqrt(np.sum(template**2, axis=over, keepdims=True))
+    some = norm > 0
+    return np.where(some, template / np.where(some, norm, 1.0), 0.0), some.astype(template.dtype)
+
+
+def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> Sums:
+    """Products of neighbouring spaxels, along both axes, of what is left of a shape in each of them."""
+    weight, some = _unit(template, (2,))
+    seen = np.sum(weight * voxels, axis=2, keepdims=True)
+    below = [np.sum(weight * own, axis=3, keepdims=True) for own in (fitted, others)]
+    along = [_neighbours(axis, seen, some, *below, None, None)[0] for axis in (-3, -2)]
+    return Sums(*(np.sum(own) for own in zip(*along, strict=True)))
+
+
+def _in_one_row(design: Design) -> Float[ndarray, "_ _ wave coefficient"]:
+    """The coefficients of all spaxels as those of one."""
+    return np.moveaxis(design, 2, 0).reshape(1, 1, design.shape[2], -1)
+
+
+def _spectrum(
+    light: Voxels, voxels: Voxels, fitted: Vectors, others: Others, design: Design | None, smooth: Design | None
+) -> Sums:
+    """Products of neighbouring bins of the light that is left in each, over all spaxels."""
+    weight, some = _unit(light, (0, 1))
+    seen = np.sum(weight * voxels, axis=(0, 1), keepdims=True)
+    below = [np.sum(weight * own, axis=(1, 2), keepdims=True) for own in (fitted, others)]
+    continua = [None if own is None else _in_one_row(weight[..., None] * own) for own in (design, smooth)]
+    return _neighbours(-1, seen, some, below[0], below[1], *continua)[0]
 
 
 def _smooth(design: Design) -> Design:

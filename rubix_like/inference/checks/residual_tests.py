@@ -46,14 +46,23 @@ def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scal
         own = Sums(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
         if own.size < FEWEST:
             continue
-        z = (own.value - own.mean) / np.sqrt(own.variance)
-        found[f"correlation along {axis}"] = float(ndtr(-z))
+        found[f"correlation along {axis}"] = _of_products(own)
         found[f"runs along {axis}"] = float(ndtr(-_runs(own, float(residue.agreeing[number])) * min(1.0, size)))
     unit = 1.0 if free_scale is None else max(size, 1e-12)
-    for name, sums in (("light of the spaxels", residue.spaxels), ("light of the bins", residue.bins)):
-        if float(sums.size) >= FEWEST:
-            found[name] = _of_squares(sums._replace(value=sums.value / unit))
+    squares = {"light of the spaxels": residue.spaxels, "light of the bins": residue.bins, **(residue.squares or {})}
+    found |= {
+        name: _of_squares(own._replace(value=own.value / unit))
+        for name, own in squares.items()
+        if float(own.size) >= FEWEST
+    }
+    found |= {name: _of_products(own) for name, own in (residue.maps or {}).items() if float(own.size) >= FEWEST}
     return found | _of_halves(residue, latent, free_scale)
+
+
+def excess_of(chi_square: Sums) -> float:
+    """By how many standard deviations chi^2 is above what is expected if the model is true; NaN without any."""
+    variance = float(chi_square.variance)
+    return (float(chi_square.value) - float(chi_square.mean)) / np.sqrt(variance) if variance > 0 else float("nan")
 
 
 def together(found: Mapping[str, float]) -> float:
@@ -93,6 +102,11 @@ def furthest(moves: Moves, sigma: Float[ndarray, " latent"]) -> Float[ndarray, "
         real = np.abs(moves.step) > _BEYOND_NOISE * moves.scatter
         length = np.where(real, np.abs(moves.step) / sigma, 0.0)
     return np.max(np.nan_to_num(length), axis=0)
+
+
+def _of_products(sums: Sums) -> float:
+    """Probability of a sum of products of neighbours: normal, for many of them."""
+    return float(ndtr(-(float(sums.value) - float(sums.mean)) / np.sqrt(float(sums.variance))))
 
 
 def _of_squares(sums: Sums) -> float:

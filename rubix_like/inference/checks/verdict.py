@@ -1,5 +1,6 @@
 """The verdict on a fit: whether its model describes the data, and which uncertainties are too small."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -8,7 +9,15 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.inference.checks.misfit import Residue
-from rubix_like.inference.checks.residual_tests import furthest, moves_of, probabilities, together, too_small
+from rubix_like.inference.checks.residual_tests import (
+    excess_of,
+    furthest,
+    moves_of,
+    probabilities,
+    together,
+    too_small,
+)
+from rubix_like.inference.checks.whereabouts import Field, whereabouts
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
 
@@ -34,6 +43,8 @@ class Verdict:
     | scale_free | | whether the noise scale was free: chi^2 then says nothing |
     | moved | (latent,) | how far each number moves at most when half of the data are left out, in its standard |
     | | | deviations; 0 where noise alone would explain it |
+    | excess | | by how many standard deviations chi^2 is above what is expected; NaN: not known, or not of a test |
+    | where | | of a misfit: in which part of the sky and of the spectrum it is largest, in words; empty: in none |
     | trouble | | why the values are not those of a maximum of the posterior; empty if nothing is known against it |
     """
 
@@ -50,6 +61,11 @@ class Verdict:
     trouble: str = field(
         default="", metadata=described_as("why the values are no maximum; empty where nothing is known")
     )
+
+    excess: float = field(
+        default=float("nan"), metadata=described_as("chi^2 above its expectation, in its standard deviations")
+    )
+    where: str = field(default="", metadata=described_as("where the misfit is largest; empty: in no part"))
 
     @property
     def judged(self) -> bool:
@@ -84,20 +100,22 @@ class Verdict:
             if np.isfinite(self.reduced):
                 return "the model cannot be judged: its residuals, or their derivatives, are not finite numbers"
             return "the model cannot be judged: there are not more voxels than numbers that are fitted"
-        numbers = f"chi^2/dof {self.reduced:.4g}, p {_shown(self.p)}"
+        excess = f"{self.excess:+.3g} sigma, " if np.isfinite(self.excess) else ""
+        numbers = f"chi^2/dof {self.reduced:.4g}, {excess}p {_shown(self.p)}"
         if not self.misfit and self.p_low < SIGNIFICANT:
             return f"no misfit is found ({numbers}), but chi^2 is too low: the errors of the data are too large"
         if not self.misfit:
             return f"the model describes the data: no misfit found ({numbers})"
         worst = min(self.tests, key=lambda name: (self.tests[name], name != "chi^2"))
-        numbers = f"{numbers} by {worst}"
+        where = f", most of all {self.where}" if self.where else ""
+        numbers = f"({numbers} by {worst}){where}"
         if not self.matters:
             return (
-                f"the model describes the data but for a small misfit ({numbers}); it does not matter: no value moves "
+                f"the model describes the data but for a small misfit {numbers}; it does not matter: no value moves "
                 f"by more than its sigma when half of the data are left out"
             )
         return (
-            f"the model does not describe the data ({numbers}); uncertainties of {int(self.doubtful.sum())} of "
+            f"the model does not describe the data {numbers}; uncertainties of {int(self.doubtful.sum())} of "
             f"{len(self.moved)} values are too small"
         )
 
@@ -109,14 +127,16 @@ def verdict_on(
     sigma: Float[ndarray, " latent"] | None,
     free_scale: int | Sequence[int] | None = None,
     trouble: str = "",
+    place: Field | None = None,
 ) -> Verdict:
     """The verdict on the model at a maximum of the posterior, whose latents have the standard deviations `sigma`.
 
     `free_scale`: places of the noise scale and of the likelihood's parameters among the latents, where they are free.
+    `place`: where the voxels are, to say where a misfit is.
     """
     tests = probabilities(residue, latent, free_scale)
     moves = None if sigma is None else moves_of(residue, latent, free_scale)
-    return Verdict(
+    found = Verdict(
         p=together(tests) if quality.degrees_of_freedom > 0 else float("nan"),
         tests=tests,
         p_low=too_small(residue) if free_scale is None else 1.0,
@@ -124,7 +144,11 @@ def verdict_on(
         scale_free=free_scale is not None,
         moved=np.zeros(len(latent)) if moves is None or sigma is None else furthest(moves, sigma),
         trouble=trouble,
+        excess=excess_of(residue.chi_square) if free_scale is None else float("nan"),
     )
+    if not found.misfit or place is None or residue.left is None:
+        return found
+    return dataclasses.replace(found, where=whereabouts(residue.left, tests, place))
 
 
 def _shown(p: float) -> str:

@@ -409,7 +409,7 @@ def source_of(
         return ModelSource.of(config.galaxy.model()), info
     reader = config.galaxy
     if isinstance(reader, ComponentsReader):
-        base = reader.build()
+        base = reader.build(config)
         numbers = point_numbers(reader, base, config)
         return ComponentsSource(base, base.points(numbers), numbers), info
     if not isinstance(reader, SyntheticReader):

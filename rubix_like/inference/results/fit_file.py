@@ -10,6 +10,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges
+from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.fit_result import FitResult
@@ -35,7 +36,9 @@ _CUBES = ("model", "residual")
 
 def _write(result: FitResult, file: Any) -> None:
     write_shared(result, verdict_line(result), _CUBES, file)
-    file.attrs["converged"] = result.converged
+    file.attrs.update({"converged": result.converged, "inflation": result.inflation})
+    if result.evidence is not None:
+        write_tree(result.evidence, file.create_group("evidence"))
     low, high = result.interval()
     grain = result.discreteness
     columns = {
@@ -125,6 +128,8 @@ def _read(file: Any) -> FitResult:
         starts=starts,
         parameters=Parameters.of(_read_leaves(file["model_parameters"])),
         galaxy=_galaxy_of(_read_leaves(file["galaxy"])) if "galaxy" in file else None,
+        evidence=Evidence(**read_tree(Evidence, file["evidence"])) if "evidence" in file else None,
+        inflation=float(file.attrs.get("inflation", 1.0)),
         **read_shared(file, n_number, _CUBES, ("residual",)),
     )
 

@@ -15,6 +15,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges, Reach
+from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.optima import Optimum, other_optima
 from rubix_like.inference.checks.verdict import Verdict
@@ -57,6 +58,8 @@ class FitResult:
     | discreteness | | of a synthetic galaxy: how far its finite draws move the values; None: not measured |
     | quality | | chi^2 and what goes with it |
     | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | evidence | | ln of the evidence by Laplace's approximation; None without it |
+    | inflation | | by how much `sigma`, `covariance` and `laplace` were enlarged (`fit.inflate_sigma`); 1: not |
     | edges | | the posterior of each value at the edge of its prior |
     | starts | | where every start ended, and the way there (`trace_loss`, `trace_gradient_norm`, `trace_latent`) |
     | model, residual | | Cubes on the data's grid: the best model with its continuum, and data less model, masked |
@@ -86,6 +89,8 @@ class FitResult:
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
     discreteness: Discreteness | None = None
+    evidence: Evidence | None = None
+    inflation: float = 1.0
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import FreeParameter
 from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.runtime.optional_packages import import_optional
 
 _NAMES: Mapping[str, str] = {"n_leapfrog": "n_steps"}
@@ -17,7 +19,8 @@ _NAMES: Mapping[str, str] = {"n_leapfrog": "n_steps"}
 
 def inference_data(result: SampleResult) -> Any:
     """`arviz.InferenceData` with the groups `posterior` (values, in the units of their attributes), `sample_stats`
-    (`lp` is ln(posterior) up to a constant), `observed_data` (NaN where not fitted) and `constant_data`.
+    (`lp` is ln(posterior) up to a constant), `observed_data` (NaN where not fitted), `constant_data`, and
+    `log_likelihood` of the points that were fitted at some of the draws, where the result has it.
 
     Raises ConfigError where ArviZ is missing.
     """
@@ -43,7 +46,21 @@ def inference_data(result: SampleResult) -> Any:
     )
     for own in result.free.parameters:
         data.posterior[own.name].attrs["units"] = own.unit
+    if result.pointwise is not None:
+        data.add_groups({"log_likelihood": _log_likelihood(result.pointwise, used)})
     return data
+
+
+def _log_likelihood(pointwise: Pointwise, used: Bool[ndarray, "y x wave"]) -> Any:
+    """ln(likelihood) of the points that were fitted, a dataset with the coordinates of each."""
+    xarray = import_optional("xarray", "to_arviz")
+    of_voxels = pointwise.of_voxels
+    places = np.nonzero(used if of_voxels else used.any(axis=2, keepdims=True))
+    point, axes = ("voxel", ("y", "x", "wave")) if of_voxels else ("spaxel", ("y", "x"))
+    chosen = pointwise.values[(slice(None), slice(None), *places)]
+    coordinates = {axis: (point, place) for axis, place in zip(axes, places, strict=False)}
+    chains = {"chain": np.arange(len(chosen)), "draw": pointwise.draws}
+    return xarray.Dataset({"flux": (("chain", "draw", point), chosen)}, coords=chains | coordinates)
 
 
 def _statistics(result: SampleResult) -> dict[str, ndarray]:

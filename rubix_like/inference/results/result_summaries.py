@@ -12,7 +12,7 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_tables import TableRow, rows_of
 from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.samplers.samplers import describe_statistics
+from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
 from rubix_like.runtime.text_tables import html_table, table_lines
 from rubix_like.runtime.words import counted, percent
 
@@ -42,7 +42,10 @@ def verdict_line(result: FitResult) -> str:
     grain, others = result.discreteness, result.other_optima
     optima = f"there are {_NUMBERS.get(len(others) + 1, len(others) + 1)} optima (below)" if others else ""
     more = "" if grain is None or result.verdict.matters else grain.sentence
-    return "; but ".join(filter(None, (result.verdict.sentence, optima, more)))
+    line = "; but ".join(filter(None, (result.verdict.sentence, optima, more)))
+    if result.inflation == 1:
+        return line
+    return f"{line}; sigma is inflated by {result.inflation:.3g}, the root of chi^2/dof (fit.inflate_sigma)"
 
 
 def fit_table_lines(result: FitResult) -> list[str]:
@@ -117,6 +120,7 @@ def fit_quality_lines(result: FitResult) -> list[str]:
         chi_square_line(result.quality),
         f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; "
         f"{counted(int(starts.n_step[best]), 'step')}, {same} of {n_start} ended with that loss",
+        *([] if result.evidence is None else [result.evidence.sentence]),
     ]
 
 
@@ -207,11 +211,20 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
         f"Best fit: {chi_square_line(result.quality)}",
         f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
         f"{percent(scatter.within_two, 1)} within 2 (of normal errors 68.3 % and 95.4 %)",
+        *_checks_lines(result),
+        *([] if result.evidence is None else [result.evidence.sentence]),
     ]
 
 
+def _checks_lines(result: SampleResult) -> list[str]:
+    """The posterior-predictive checks, if there are any."""
+    words = ", ".join(f"{name} {own:.2g}" for name, own in result.checks.items())
+    return [f"Predictive checks, p: {words}"] if words else []
+
+
 def _draws_line(result: SampleResult) -> str:
-    made = "" if result.is_chain else " from an approximation of the posterior"
+    approximate = not result.is_chain and find_sampler(result.method).is_approximate
+    made = " from an approximation of the posterior" if approximate else ""
     words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
     if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config.plug_ins import SAMPLERS
+from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.results.result_parts import (
+    TEXT,
     Column,
     ResultKind,
     read_best,
@@ -22,6 +24,7 @@ from rubix_like.inference.results.result_parts import (
 )
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
+from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler
 from rubix_like.runtime.files.writers import SAMPLES
 
@@ -50,6 +53,15 @@ def _write(result: SampleResult, file: Any) -> None:
         add_dataset(file, "step_size", result.step_size, "of the leapfrog steps of each chain")
     add_dataset(file, "e_bfmi", result.diagnostics.e_bfmi, "of each chain")
     write_tree(result.scatter, file.create_group("scatter"))
+    if result.evidence is not None:
+        write_tree(result.evidence, file.create_group("evidence"))
+    if result.pointwise is not None:
+        write_tree(result.pointwise, file.create_group("log_likelihood"))
+    if result.checks:
+        checks = file.create_group("checks")
+        add_dataset(checks, "names", list(result.checks), "names of the posterior-predictive checks", dtype=TEXT)
+        found = np.array(list(result.checks.values()), float)
+        add_dataset(checks, "p", found, "share of the draws whose replicated data are further from the model")
 
 
 def _columns(result: SampleResult) -> dict[str, Column]:
@@ -89,8 +101,16 @@ def _read(file: Any) -> SampleResult:
         best=best,
         laplace=laplace,
         scatter=Scatter(**read_tree(Scatter, file["scatter"])),
+        evidence=Evidence(**read_tree(Evidence, file["evidence"])) if "evidence" in file else None,
+        checks=_checks(file["checks"]) if "checks" in file else {},
+        pointwise=Pointwise(**read_tree(Pointwise, file["log_likelihood"])) if "log_likelihood" in file else None,
         **read_shared(file, len(free.labels), _CUBES, _CUBES),
     )
+
+
+def _checks(group: Any) -> dict[str, float]:
+    names, found = group["names"].asstr()[()], numbers_of(group["p"])
+    return dict(zip(map(str, names), found.tolist(), strict=True))
 
 
 def _method(file: Any) -> str:

@@ -1,7 +1,7 @@
 """What sampling ends with: the draws and what they are worth, the model's mean and spread, what it predicts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.checks.edges import LIMIT, Reach, at_edge, ends_of, reach_by
+from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import Arrays
 from rubix_like.inference.samplers.convergence import Convergence
+from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
@@ -53,6 +55,9 @@ class SampleResult:
     | best, laplace | (latent,) | the best fit's latents, and the Gaussian approximation there (None without one) |
     | quality | | chi^2 of the best fit and what goes with it |
     | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | evidence | | ln of the evidence: the sampler's, or by Laplace's approximation; None without either |
+    | checks | | posterior-predictive checks: how often replicated data are further from the model |
+    | pointwise | | ln(likelihood) of each spaxel or voxel at some of the draws; None: not asked for |
     | scatter | | how the data lie about `predictive` |
     | model | | Cube on the data's grid: mean and variance of the model, with its continuum, over the posterior |
     | predictive | | Cube: what the data should be; variance: the model's and the noise's; masked (`NOT_FITTED`) |
@@ -82,6 +87,9 @@ class SampleResult:
     config: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
+    evidence: Evidence | None = None
+    checks: Mapping[str, float] = field(default_factory=dict)
+    pointwise: Pointwise | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -168,7 +176,8 @@ class SampleResult:
         return "\n".join(found_at(_OUTPUTS["summary"])(self))
 
     def to_arviz(self) -> Any:
-        """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`.
+        """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`, and
+        `log_likelihood` (of spaxels or voxels, at some of the draws), by which ArviZ compares models (`loo`, `waic`).
 
         Raises ConfigError without ArviZ.
         """

@@ -54,22 +54,41 @@ def moments_over_samples(kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, sam
     Each row of the mesh takes its own samples one after the other and holds two such pytrees; all devices get the
     moments of all. They are kept with 64 bits where JAX has them.
     """
+
+    def alone(posterior: SquaredLoss, sample: Any, *shared: Any) -> tuple[Any, None]:
+        return kernel(posterior, sample, *shared), None
+
+    return moments_and_each(alone, mesh, posterior, samples, *shared)[0]
+
+
+def moments_and_each(
+    kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Placed, *shared: Any
+) -> tuple[Moments, Any]:
+    """The same of the first of two pytrees that the kernel returns, and the second of every sample, small arrays that
+    are kept with the axis `sample` first."""
     dtype = jax.dtypes.canonicalize_dtype(float)
 
     def on_each_device(
         posterior: SquaredLoss, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any
-    ) -> Moments:
-        def made(sample: Any) -> Any:
-            return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), kernel(posterior, sample, *shared))
+    ) -> tuple[Moments, Any]:
+        def made(sample: Any) -> tuple[Any, Any]:
+            summed, each = kernel(posterior, sample, *shared)
+            return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), summed), each
 
-        def step(moments: Moments, item: tuple[Any, Any]) -> tuple[Moments, None]:
+        def step(moments: Moments, item: tuple[Any, Any]) -> tuple[Moments, Any]:
             """What only fills a row up is not computed."""
             is_real, sample = item
-            return lax.cond(is_real, lambda: moments.with_sample(made(sample)), lambda: moments), None
+
+            def added() -> tuple[Moments, Any]:
+                summed, each = made(sample)
+                return moments.with_sample(summed), each
+
+            return lax.cond(is_real, added, lambda: (moments, nothing[1]))
 
         shapes = jax.eval_shape(lambda: made(jax.tree.map(lambda leaf: leaf[0], own)))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        moments, _ = lax.scan(step, Moments(jnp.zeros((), dtype), nothing, nothing), (real, own))
-        return moments.of_all_rows()
+        moments, each = lax.scan(step, Moments(jnp.zeros((), dtype), nothing[0], nothing[0]), (real, own))
+        return moments.of_all_rows(), each
 
-    return on_rows(on_each_device, mesh, posterior, samples, shared, PartitionSpec())
+    specs = (PartitionSpec(), PartitionSpec(SAMPLE_AXIS))
+    return on_rows(on_each_device, mesh, posterior, samples, shared, specs)

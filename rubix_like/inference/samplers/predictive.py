@@ -3,24 +3,36 @@
 Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6.
 """
 
-from dataclasses import dataclass
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
+from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.fit_cubes import noise_variance, on_grid
-from rubix_like.inference.posterior.device_rows import Placed, placed
+from rubix_like.inference.posterior.device_rows import Placed, fetched, placed
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import ModelError, factor_of
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Scatter
-from rubix_like.inference.samplers.moments import Moments, moments_over_samples
+from rubix_like.inference.samplers.moments import Moments, moments_and_each
+from rubix_like.inference.samplers.predictive_checks import (
+    OfDraw,
+    Pointwise,
+    can_replicate,
+    has_points,
+    of_draw,
+    predictive_p,
+)
 
 
 class Predicted(NamedTuple):
@@ -43,21 +55,51 @@ class Predictive:
     scatter: Scatter
     n_fast: float
     n_not_finite: float
+    checks: Mapping[str, float] = field(default_factory=dict)
+    pointwise: Pointwise | None = None
 
 
-def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], count: int) -> Predictive:
-    """Mean and variance over `count` of the draws, evenly chosen from all chains (all of them where there are fewer).
+class Drawn(NamedTuple):
+    """What models of some draws say: their moments, and of each of them, (chain, draw, ...); `draws`: their numbers."""
+
+    moments: Moments
+    each: OfDraw
+    draws: Int[ndarray, " draw"]
+
+
+def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], settings: SamplingSettings) -> Predictive:
+    """Mean and variance over `settings.predictive` of the draws, evenly chosen from all chains (all of them where there
+    are fewer), with the posterior-predictive checks and ln(likelihood) of each point.
 
     The variance of `predictive` is that of the model plus the data's times the mean square of the noise scale. That of
     a continuum's coefficients given the draw is not in it. A model error adds its offset and its variance.
     """
-    return predictive_of(problem, moments_of(problem, latent, count))
+    points, likelihood = settings.log_likelihood, problem.posterior.likelihood
+    drawn = models_of_draws(problem, latent, settings.predictive, points, settings.seed)
+    flat = [own.reshape(-1, own.shape[-1]) for own in (drawn.each.data, drawn.each.replicated)]
+    return dataclasses.replace(
+        predictive_of(problem, drawn.moments),
+        checks=predictive_p(*flat) if can_replicate(likelihood) else {},
+        pointwise=Pointwise(drawn.each.pointwise, drawn.draws) if points and has_points(likelihood) else None,
+    )
 
 
-def moments_of(problem: Problem, latent: Float[ndarray, "chain draw latent"], count: int) -> Moments:
-    """Of what the chosen draws say, on the host; computed on the rows of the problem's mesh."""
-    chosen = latent.reshape(-1, latent.shape[2])[evenly(latent.shape[0] * latent.shape[1], count)]
-    return jax.device_get(_moments(problem.posterior, placed(chosen, problem.posterior.forward.layout.mesh)))
+def models_of_draws(
+    problem: Problem,
+    latent: Float[ndarray, "chain draw latent"],
+    count: int,
+    points: str | None = None,
+    seed: int = 0,
+) -> Drawn:
+    """What the chosen draws say, on the host; computed on the rows of the problem's mesh, one model for each."""
+    mesh, n_chain = problem.posterior.forward.layout.mesh, latent.shape[0]
+    draws = evenly(latent.shape[1], max(count // n_chain, 1))
+    chosen = latent[:, draws].reshape(-1, latent.shape[2])
+    keys = np.asarray(jax.random.split(jax.random.PRNGKey(seed), len(chosen)))
+    moments, each = jax.device_get(_moments(problem.posterior, placed((chosen, keys), mesh), points=points))
+    rows = fetched(each, len(chosen))
+    shape = (n_chain, len(draws))
+    return Drawn(moments, jax.tree.map(lambda own: own.reshape(*shape, *own.shape[1:]), rows), draws)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:
@@ -85,23 +127,29 @@ def evenly(total: int, count: int) -> Int[ndarray, " chosen"]:
     return ((np.arange(count) + 0.5) * total / count).astype(np.int64)
 
 
-@jax.jit
-def _moments(posterior: Posterior, latent: Placed) -> Moments:
-    return moments_over_samples(_predicted, posterior.forward.layout.mesh, posterior, latent)
+@functools.partial(jax.jit, static_argnames="points")
+def _moments(posterior: Posterior, samples: Placed, *, points: str | None) -> tuple[Moments, OfDraw]:
+    kernel = functools.partial(_predicted, points=points)
+    return moments_and_each(kernel, posterior.forward.layout.mesh, posterior, samples)
 
 
-def _predicted(posterior: Posterior, latent: Latent) -> Predicted:
-    """What one draw says."""
+def _predicted(
+    posterior: Posterior, sample: tuple[Latent, UInt32[Array, "2"]], points: str | None
+) -> tuple[Predicted, OfDraw]:
+    """What one draw says; with its random key."""
+    latent, key = sample
     scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
     observed = posterior.observed(latent)
-    flux = observed.voxels.flux.astype(likelihood.flux.dtype)
+    model = observed.voxels.flux.astype(likelihood.flux.dtype)
+    flux = model * likelihood.continuum(model, scale)
     counters = list(observed.counters.values())
-    return Predicted(
-        flux * likelihood.continuum(flux, scale),
+    predicted = Predicted(
+        flux,
         factor_of(scale),
         jnp.asarray(sum(own.n_beyond_velocity + own.n_overflow for own in counters), flux.dtype),
         jnp.asarray(sum(own.n_not_finite for own in counters), flux.dtype),
     )
+    return predicted, of_draw(posterior, latent, key, model, flux, points)
 
 
 def _of_model_error(

@@ -53,6 +53,8 @@ class Sampled:
     | keys | (key, 2) | the random keys, one of each chain or pair of draws |
     | step_size | (chain,) or None | of a chain's steps, in standard deviations of the posterior |
     | notes | | sentences on what should be known of them |
+    | log_evidence | | ln of the mean of exp(-`loss` + |latent|^2 / 2) over the priors, and its standard deviation, of |
+    | | | samplers that integrate; the posterior's constant is not in it. None of others |
     """
 
     method: str
@@ -61,6 +63,7 @@ class Sampled:
     keys: UInt32[ndarray, "key 2"]
     step_size: Float[ndarray, " chain"] | None = None
     notes: tuple[str, ...] = ()
+    log_evidence: tuple[float, float] | None = None
 
     @property
     def n_chain(self) -> int:
@@ -87,6 +90,7 @@ class AbstractSampler(ABC):
     | title | its name in sentences and pictures |
     | section_type | settings of its section `fit.sampling.NAME`: a frozen model |
     | is_chain | whether each draw depends on the one before, so that R-hat and ESS mean something |
+    | is_approximate | whether draws that are no chains come from an approximation of the posterior |
     | packages | optional packages that it imports |
     | statistics | name -> what it gives for every draw beside `loss` |
     """
@@ -96,6 +100,7 @@ class AbstractSampler(ABC):
     title: ClassVar[str]
     section_type: ClassVar[type[AbstractSettings]]
     is_chain: ClassVar[bool]
+    is_approximate: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ()
     statistics: ClassVar[Mapping[str, Statistic]] = {}
 

@@ -9,20 +9,25 @@ from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.inference.posterior.fit_model import GALAXY
-from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
+from rubix_like.inference.posterior.free import Free, FreeParameter, Latent
 from rubix_like.inference.posterior.linearise import losses_at, scores
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.start_groups import placed_starts
 from rubix_like.inference.posterior.tangent import models
-from rubix_like.inference.search.guesses import SHOWN, VELOCITY_OFFSET, Surroundings, guesses
+from rubix_like.inference.search.component_guesses import Pose
+from rubix_like.inference.search.guesses import VELOCITY_OFFSET, Surroundings, guesses, shown_among
+from rubix_like.inference.search.other_side import is_unsure, sketched, with_both_sides
 from rubix_like.inference.search.per_spaxel_search import evolved
-from rubix_like.inference.search.sketch import Sketch, shift_of, sketch_of
+from rubix_like.inference.search.sketch import Sketch, shift_of
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 
 MASS: str = GALAXY + "stellar_mass"
-"""The whole cube is proportional to it."""
+"""The whole cube of a synthetic galaxy is proportional to it."""
+
+_OF_COMPONENT = ".mass"
+"""Ends of the names of the masses of components, to all of which together a cube is proportional."""
 
 _PSF = "instrument.psf.fwhm"
 
@@ -68,25 +73,25 @@ def choose_starts(
     count = settings.starts - len(first)
     total = count * settings.candidates
     drawn = np.asarray(free.draw(settings.seed, total))
-    if count and problem is not None and settings.starts_from == "cube" and SHOWN & set(free.names):
+    if count and problem is not None and settings.starts_from == "cube" and shown_among(free.names):
         drawn = _guessed(posterior, problem, mesh, total)
     if isinstance(posterior, Posterior):
         drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
     if settings.candidates > 1 and count:
         drawn, loss = _graded(posterior, mesh, drawn)
-        drawn = _apart(drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")], 2 * count)
+        ordered = drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")]
+        drawn = _apart(ordered, 2 * count)
+        if problem is not None and is_unsure(problem):
+            drawn = with_both_sides(free, drawn, ordered, count)
     return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
 
 
 def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
     """Latents near what the cube shows."""
-    free, frame, forward = problem.posterior.free, problem.pipeline.frame, problem.posterior.forward
-    likelihood, observation = problem.posterior.likelihood, forward.parameters.observation
-    flux, inverse_sigma = (np.asarray(own, np.float64) for own in (likelihood.flux, likelihood.inverse_sigma))
-    turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
-    sketch = sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
+    free, sketch = problem.posterior.free, sketched(problem)
     around = _surroundings(posterior, problem, mesh, sketch)
-    return guesses(sketch, around, free, np.random.default_rng([problem.settings.seed, _STREAM]), count)
+    generator = np.random.default_rng([problem.settings.seed, _STREAM])
+    return guesses(sketch, around, free, generator, count)
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
@@ -101,7 +106,21 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     shift = shift_of(sketch, reference.spectrum[0], problem.pipeline.frame.bins.wavelength)
     own = free.value(VELOCITY_OFFSET, middle)
     systemic = float(parameters.observation.velocity_offset if own is None else own) + shift
-    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic)
+    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
+
+
+def _pose(problem: Problem) -> Pose:
+    """How the model lies where nothing of it is free."""
+    forward = problem.posterior.forward
+    observation, source = forward.parameters.observation, forward.source
+    angles = (observation.inclination, observation.position_angle)
+    inclination, angle = (0.0 if own is None else float(own) for own in angles)
+    east, north = (float(own) for own in np.asarray(observation.offset))
+    own_angles = {}
+    if isinstance(source, ComponentsSource):
+        parts = zip(source.base.names, source.base.components, strict=True)
+        own_angles = {name: float(own.position_angle) for name, own in parts}
+    return Pose(inclination, angle, (east, north), own_angles)
 
 
 def _graded(
@@ -133,10 +152,12 @@ def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate 
 def _scaled(
     posterior: Posterior, latent: Float[ndarray, " latent"], model: Float[ndarray, "y x wave"]
 ) -> tuple[Float[ndarray, " latent"], float]:
-    """Latents with the stellar mass, where it is free, times a = sum(m d / sigma^2) / sum(m^2 / sigma^2), m the model
-    and d the data: of all masses that with the least chi^2; and the factor on the model that this is."""
+    """Latents with the masses that the cube is proportional to, where they are free, times a = sum(m d / sigma^2) /
+    sum(m^2 / sigma^2), m the model and d the data: of all factors that with the least chi^2; and the factor on the
+    model that this is."""
     free, likelihood = posterior.free, posterior.likelihood
-    if MASS not in free.names:
+    masses = _masses(posterior)
+    if not masses:
         return latent, 1.0
     flux, inverse_sigma = np.asarray(likelihood.flux), np.asarray(likelihood.inverse_sigma)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -145,14 +166,28 @@ def _scaled(
         best = product / square if square > 0 else product
     if not best > 0:
         return latent, 1.0
-    prior, place = free.parameters[free.names.index(MASS)].prior, free.places[MASS].start
     normals = np.array(free.own_normals(np.asarray(latent)))
-    old = float(prior.value(normals[place]))
-    lightest, heaviest = np.asarray(prior.value(np.asarray([-_HEAVIEST, _HEAVIEST])))
-    normals[place] = prior.latent(np.clip(old * best, lightest, heaviest))
-    if not np.isfinite(normals[place]):
+    places = [free.places[one.name].start for one in masses]
+    old = [float(one.prior.value(normals[place])) for one, place in zip(masses, places, strict=True)]
+    ends = [
+        np.asarray(one.prior.value(np.asarray([-_HEAVIEST, _HEAVIEST]))) / was
+        for one, was in zip(masses, old, strict=True)
+    ]
+    factor = float(np.clip(best, max(low for low, _ in ends), min(high for _, high in ends)))
+    for one, place, was in zip(masses, places, old, strict=True):
+        normals[place] = one.prior.latent(np.asarray(was * factor))
+    if not np.isfinite(normals[places]).all():
         return latent, 1.0
-    return np.asarray(free.of_own_normals(normals)), float(prior.value(normals[place])) / old
+    return np.asarray(free.of_own_normals(normals)), float(masses[0].prior.value(normals[places[0]])) / old[0]
+
+
+def _masses(posterior: Posterior) -> list[FreeParameter]:
+    """The free masses if the cube is proportional to them: that of a synthetic galaxy, or those of all components."""
+    free, source = posterior.free, posterior.forward.source
+    names = [MASS]
+    if isinstance(source, ComponentsSource):
+        names = [f"{GALAXY}{name}{_OF_COMPONENT}" for name in source.base.names]
+    return [free.parameters[free.names.index(name)] for name in names] if set(names) <= set(free.names) else []
 
 
 def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:

@@ -4,7 +4,8 @@ Of what a cube shows at a glance the values follow by one formula each, with a s
 all other parameters are drawn from their priors. The loss of each guess decides.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +13,14 @@ from numpy import ndarray
 
 from rubix_like.inference.posterior.fit_model import GALAXY
 from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.search.component_guesses import (
+    ADAPTIVE,
+    Pose,
+    Seen,
+    component_values,
+    components_shown,
+    only_against,
+)
 from rubix_like.inference.search.sketch import Sketch
 
 INCLINATION: str = "observation.inclination"
@@ -24,15 +33,17 @@ ROTATION: str = GALAXY + "rotation_velocity"
 SHOWN: frozenset[str] = frozenset({INCLINATION, POSITION_ANGLE, OFFSET, VELOCITY_OFFSET, SCALE_LENGTH, ROTATION})
 """Parameters that can be guessed from the cube."""
 
+_OF_ALL = (SCALE_LENGTH, INCLINATION, POSITION_ANGLE, OFFSET, ROTATION)
+"""What components are guessed by, in the order of `Seen`."""
+
+_OBSERVED = {"inclination": INCLINATION, "position_angle": POSITION_ANGLE, "center": OFFSET}
+"""A component's own key -> the parameter of the observation that it is added to."""
+
 _MOST = 1.5
 """Largest latent of a parameter that is drawn from its prior."""
 
 _EDGE = 2.0
 """Largest latent of one that is not: a uniform prior still has 14 % of its slope there."""
-
-_ADAPTIVE = 1.1615
-"""Standard deviation by adaptive moments (`sketch.moments`) of an exponential disc's light, in scale lengths R: the
-solution s of <r^2 exp(-r^2 / 2 s^2)> = s^2 <exp(-r^2 / 2 s^2)>, averaged over exp(-r / R)."""
 
 _THICKNESS = 0.2
 """Axis ratio of a disc seen edge-on (Hubble 1926, ApJ 64, 321)."""
@@ -59,12 +70,19 @@ _LEAST_SINE = 0.3
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a sketch is compared with: arcsec of a kpc, standard deviation of the PSF (arcsec), and the velocity of the
-    whole galaxy (km/s; NaN: not known)."""
+    """What a sketch is compared with: arcsec of a kpc, standard deviation of the PSF (arcsec), the velocity of the
+    whole galaxy (km/s; NaN: not known), and how the galaxy lies where its angles are not free."""
 
     arcsec_per_kpc: float
     psf_sigma: float
     systemic: float
+    pose: Pose = field(default_factory=Pose)
+
+
+def shown_among(names: Iterable[str]) -> bool:
+    """Whether the cube shows any of these parameters."""
+    names = tuple(names)
+    return bool(SHOWN & set(names) or components_shown(names))
 
 
 def guesses(
@@ -73,12 +91,18 @@ def guesses(
     """Latents of guesses; every fourth is a draw from the prior."""
     prior = generator.standard_normal((count, free.n_latent))
     values = _values(sketch, around, generator, count)
+    if only_against(free):
+        values[POSITION_ANGLE] = values[POSITION_ANGLE] + 180.0
+    seen = Seen(
+        *(values[name] for name in _OF_ALL), frozenset(own for own in _OBSERVED if _OBSERVED[own] in free.names)
+    )
+    values |= component_values(free, seen, around.pose, generator)
     own_prior = np.asarray(free.own_normals(prior))
     latent = np.clip(own_prior, -_MOST, _MOST)
     for parameter, own in zip(free.parameters, free.places.values(), strict=True):
         if parameter.name in values:
             given = np.reshape(values[parameter.name], (count, -1))
-            given = _turned(parameter, given) if parameter.name == POSITION_ANGLE else given
+            given = _turned(parameter, given) if parameter.name.endswith(".position_angle") else given
             latent[:, own] = _latents(parameter, given, latent[:, own])
     drawn = np.arange(count) % round(1 / _FROM_PRIOR) == round(1 / _FROM_PRIOR) - 1
     return np.asarray(free.of_own_normals(np.where(drawn[:, None], own_prior, latent)))
@@ -106,7 +130,7 @@ def _values(
 def scale_length_of(sketch: Sketch, around: Surroundings) -> float:
     """Scale length of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and
     the PSF's."""
-    return float(np.sqrt(_variances(sketch, around)[0])) / _ADAPTIVE / around.arcsec_per_kpc
+    return float(np.sqrt(_variances(sketch, around)[0])) / ADAPTIVE / around.arcsec_per_kpc
 
 
 def inclination_of(sketch: Sketch, around: Surroundings) -> float:

@@ -19,6 +19,7 @@ from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import reviewed
 from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
+from rubix_like.inference.search.other_side import with_other_side
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 
@@ -68,7 +69,7 @@ def search_with(
         snapshot = SearchState.begin(*starts, settings.optimiser.steps, idle)
     _check_fits(snapshot, idle, settings)
     yield snapshot
-    while not snapshot.finished:
+    while not (snapshot := with_other_side(snapshot, free, problem)).finished:
         if not snapshot.running.all():
             snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
         state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)

@@ -45,7 +45,8 @@ class Sketch:
     `centre`: East and North of the field's centre (arcsec). `major`, `minor`: standard deviations along the axes of the
     light's ellipse, as observed (arcsec). `axis_angle`: of its major axis; `receding_angle`: of the side that recedes
     (deg, North through East). `rotation`: how fast that half recedes from the mean (km/s).
-    `spectrum`: sum over all spaxels; `weight`: of its bins.
+    `certainty`: that speed in units of its error (0: not known). `spectrum`: sum over all spaxels; `weight`: of its
+    bins.
     """
 
     centre: Float[ndarray, "2"]
@@ -54,6 +55,7 @@ class Sketch:
     axis_angle: float
     receding_angle: float
     rotation: float
+    certainty: float
     spectrum: Float[ndarray, " wave"]
     weight: Float[ndarray, " wave"]
 
@@ -76,7 +78,7 @@ def sketch_of(
     weight = np.einsum("yxw,yxw->w", inverse_sigma, inverse_sigma) / np.maximum(used.sum(axis=(0, 1)), 1)
     offset = place - centre
     near = whole * np.exp(-0.5 * np.einsum("pi,ij,pj->p", offset, np.linalg.inv(covariance), offset) / _REACH**2)
-    receding, rotation = turning(spectra, near, weight, wavelength, offset)
+    receding, rotation, certainty = turning(spectra, near, weight, wavelength, offset)
     return Sketch(
         centre=centre,
         major=float(np.sqrt(size[1])),
@@ -84,6 +86,7 @@ def sketch_of(
         axis_angle=angle_of(axes[:, 1]),
         receding_angle=receding,
         rotation=rotation,
+        certainty=certainty,
         spectrum=whole @ spectra,
         weight=weight,
     )
@@ -178,8 +181,9 @@ def turning(
     weight: Float[ndarray, " wave"],
     wavelength: Float[ndarray, " wave"],
     offset: Float[ndarray, "spaxel 2"],
-) -> tuple[float, float]:
-    """(position angle of the receding side in deg, how fast it recedes in km/s, as the mean over that half).
+) -> tuple[float, float, float]:
+    """(position angle of the receding side in deg, how fast it recedes in km/s, as the mean over that half, and that
+    in units of its error).
 
     The sums of the spectra on both sides of a line through the centre are shifted against each other by
     2 V cos(a - PA), a the angle of the line's normal. V and PA are those of least squares over many lines; NaN where V
@@ -192,11 +196,12 @@ def turning(
     error = error * np.sqrt(np.sum(share**2, axis=1))
     apart, deviation = velocity[:_LINES] - velocity[_LINES:], np.hypot(error[:_LINES], error[_LINES:])
     if not np.isfinite(deviation).all():
-        return np.nan, np.nan
+        return np.nan, np.nan, 0.0
     east, north = 2 / _LINES * apart @ np.sin(angle), 2 / _LINES * apart @ np.cos(angle)
-    if np.hypot(east, north) < _KNOWN * np.median(deviation):
-        return np.nan, np.nan
-    return angle_of(np.array([east, north])), float(np.hypot(east, north) / 2)
+    certainty = float(np.hypot(east, north) / np.median(deviation))
+    if certainty < _KNOWN:
+        return np.nan, np.nan, certainty
+    return angle_of(np.array([east, north])), float(np.hypot(east, north) / 2), certainty
 
 
 def shift_of(sketch: Sketch, template: Float[ndarray, " wave"], wavelength: Float[ndarray, " wave"]) -> float:

@@ -93,7 +93,8 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
         config, resolved = settle_deposit(config, resolved, first.crowding, first.all_lengths.n_lacking)
         config, resolved = for_widest_psf(config, resolved, settings)
         pipeline, source, notes = _of_given(config, resolved, settings, found, info)
-    sight = line_of_sight(pipeline.tables, pipeline.parameters)
+    given = isinstance(source, GalaxiesInTurn)
+    sight = line_of_sight(pipeline.tables, pipeline.parameters) if given else None
     free = read_free(settings, _trees(source, pipeline.parameters, sight), None)
     pipeline = for_samples(pipeline, pipeline.mesh.size)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout, on_device=True)

@@ -1,0 +1,188 @@
+"""Tests of structure in residuals, on noise and models that numpy made: how often they are wrong, what they find."""
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rubix_like.inference.checks.misfit import line_shapes, sums_of_tests
+from rubix_like.inference.checks.residual_tests import excess_of, probabilities, together
+from rubix_like.inference.checks.whereabouts import field_of, whereabouts
+
+SHAPE = (9, 10, 60)
+SCALE = 0.5
+WAVELENGTH = np.linspace(5000, 5295, SHAPE[2])
+SPEED = 2.99792458e5
+NOTHING = np.zeros((0, *SHAPE))
+N_MOCK = 200
+
+
+def place():
+    """East and North (arcsec): columns run to the West, rows to the North."""
+    y, x = np.indices(SHAPE[:2])
+    return np.stack([-(x - (SHAPE[1] - 1) / 2) * SCALE, (y - (SHAPE[0] - 1) / 2) * SCALE], axis=-1)
+
+
+def cube(velocity, width=3.0, light=1.0):
+    """A disc of stars with three absorption lines, receding with `velocity` (y, x), in units of its sigma (S/N 20)."""
+    image = light * np.exp(-distance() / 1.2)
+    rest = WAVELENGTH / (1 + np.asarray(velocity)[..., None] / SPEED)
+    lines = sum(0.4 * np.exp(-0.5 * ((rest - centre) / width) ** 2) for centre in (5050, 5170, 5240))
+    return 20 * image[..., None] * (1 + (rest - 5150) / 2000) * (1 - lines)
+
+
+def distance(east=0.0, north=0.0):
+    """From a place (arcsec)."""
+    return np.hypot(place()[..., 0] - east, place()[..., 1] - north)
+
+
+def rotation(speed=120.0):
+    """East recedes."""
+    return speed * np.tanh(place()[..., 0] / 1.5)
+
+
+@functools.cache
+def setup():
+    """The model and L^-1 J of four numbers: light, speed, systemic velocity, width of lines; two spaxels and some bins
+    without data."""
+    inverse_sigma = np.ones(SHAPE)
+    inverse_sigma[0, 0] = inverse_sigma[4, 5] = inverse_sigma[:, :, 30:33] = 0
+    model = cube(rotation()) * inverse_sigma
+    others = (cube(rotation(), light=1.01), cube(rotation(121.0)), cube(rotation() + 1), cube(rotation(), 3.01))
+    slopes = np.stack([(own * inverse_sigma - model).ravel() for own in others])
+    fitted = np.linalg.qr(slopes.T)[0].T.reshape(-1, *SHAPE)
+    return inverse_sigma, model, fitted
+
+
+def judged(data):
+    """All sums, and the probabilities of data fitted by the linear model."""
+    inverse_sigma, model, fitted = setup()
+    left = (data - model) * inverse_sigma
+    left = left - np.tensordot(np.tensordot(fitted, left, 3), fitted, 1)
+    residue = sums_of_tests(left, inverse_sigma, model, fitted, NOTHING, None)
+    return residue, probabilities(residue, np.zeros(4))
+
+
+@functools.cache
+def of_noise():
+    """p of every test, one row for each mock with noise of numpy's."""
+    _, model, _ = setup()
+    noise = (np.random.default_rng([7, number]).standard_normal(SHAPE) for number in range(N_MOCK))
+    found = [judged(model + own) for own in noise]
+    names = list(found[0][1])
+    excess = np.array([excess_of(residue.chi_square) for residue, _ in found])
+    return names, np.array([[tests[name] for name in names] for _, tests in found]), excess
+
+
+def test_every_test_is_wrong_as_often_as_it_says():
+    """The numbers of mocks with p below 5 % and 1 % are binomial, and p uniform."""
+    names, found, excess = of_noise()
+    assert {"map of the velocities", "line widths of the spaxels", "spectrum of the light", "runs along x"} <= set(
+        names
+    )
+    for name, own in zip(names, found.T, strict=True):
+        for level in (0.05, 0.01):
+            low, high = scipy.stats.binom.ppf([1e-4, 1 - 1e-4], N_MOCK, level)
+            assert low <= np.sum(own < level) <= high, (name, level, np.sum(own < level))
+        assert scipy.stats.kstest(own, "uniform").pvalue > 1e-4, name
+    assert abs(excess.mean()) < 4 / np.sqrt(N_MOCK)
+    assert excess.std() == pytest.approx(1, abs=4 / np.sqrt(2 * N_MOCK))
+
+
+def test_all_tests_together_are_wrong_once_in_a_thousand():
+    names, found, _ = of_noise()
+    p = [together(dict(zip(names, own, strict=True))) for own in found]
+    assert np.sum(np.less(p, 1e-3)) <= scipy.stats.binom.ppf(0.999, N_MOCK, 1e-3)
+    assert 0.01 < np.mean(np.less(p, 0.05)) < 0.09, "they are correlated, but not by much"
+
+
+def test_line_shapes_are_shifts_and_widths():
+    """The first is a shift less its light, by finite differences; both are orthogonal to the light and each other."""
+    inverse_sigma, model, _ = setup()
+    velocities, widths = line_shapes(model, inverse_sigma)
+    shifted = (cube(rotation() + 5) - cube(rotation() - 5)) * inverse_sigma
+    along = np.sum(shifted * model, axis=2) / np.maximum(np.sum(model**2, axis=2), 1e-300)
+    expected = shifted - along[..., None] * model
+    cosine = np.sum(velocities * expected) / np.linalg.norm(velocities) / np.linalg.norm(expected)
+    assert cosine < -0.98  # towards longer wavelengths the spectrum of a star that recedes lags behind
+    wider = (cube(rotation(), 3.1) - cube(rotation(), 2.9)) * inverse_sigma
+    assert abs(np.sum(widths * wider)) > 0.5 * np.linalg.norm(widths) * np.linalg.norm(wider)
+    for one, other in ((velocities, model), (widths, model), (widths, velocities)):
+        assert np.abs(np.sum(one * other, axis=2)).max() < 1e-9 * np.linalg.norm(model) ** 2
+    assert not velocities[inverse_sigma == 0].any()
+
+
+def two_discs(share=0.5):
+    """Two discs that rotate against each other."""
+    return (1 - share) * cube(rotation()) + share * cube(-rotation())
+
+
+WRONG = {
+    "a bump of velocity": (lambda: cube(rotation() + 25 * (distance(1, 1) < 0.8)), 0.9),
+    "wider lines in the outer parts": (lambda: cube(rotation(), 3 + 0.8 * (distance() > 1.5)[..., None]), 0.9),
+    "a tenth of the light against the rotation": (lambda: two_discs(0.1), 0.95),
+    "a faint line": (lambda: setup()[1] + 0.5 * np.exp(-0.5 * ((WAVELENGTH - 5120) / 4) ** 2), 0.9),
+}
+"""Data that the model cannot fit, and how often at least the tests together must find that (p < 1e-3)."""
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_models_are_found_with_power(case):
+    make, power = WRONG[case]
+    mocks = [make() + np.random.default_rng([8, number]).standard_normal(SHAPE) for number in range(40)]
+    found = [together(judged(own)[1]) < 1e-3 for own in mocks]
+    assert np.mean(found) >= power, np.mean(found)
+
+
+def told(data, seed=5):
+    """Where a misfit is, in words."""
+    residue, tests = judged(data + np.random.default_rng(seed).standard_normal(SHAPE))
+    field = field_of(setup()[1], place(), SCALE, WAVELENGTH)
+    return whereabouts(residue.left, tests, field), tests
+
+
+def test_a_clump_is_told_by_its_place():
+    """At 1.25 arcsec East and 1 North of the centre."""
+    clump = 0.25 * cube(rotation()) * (distance(1.25, 1.0) < 0.6)[..., None]
+    words, _ = told(cube(rotation()) + clump)
+    assert words.startswith("within 0.")
+    assert "arcsec of a place 1.6 arcsec North-East of the centre" in words or "1.5 arcsec North-East" in words
+
+
+def test_a_line_is_told_by_its_wavelength():
+    words, tests = told(setup()[1] + 1.5 * np.exp(-0.5 * ((WAVELENGTH - 5120) / 4) ** 2))
+    assert tests["light of the bins"] < 1e-6
+    first, last = (float(own) for own in words.partition("at ")[2].removesuffix(" Angstrom").split(" to "))
+    assert 5105 <= first <= 5120 <= last <= 5135
+
+
+def test_outer_parts_are_told():
+    ring = distance() > 1.6
+    words, _ = told(cube(rotation()) + 0.25 * cube(rotation()) * ring[..., None])
+    assert words.startswith("beyond 1.")
+
+
+def test_errors_that_are_too_small_are_told_of_the_whole_field():
+    noise = 0.3 * np.random.default_rng(1).standard_normal(SHAPE)
+    assert told(cube(rotation()) + noise * 2)[0] == "all over the field"
+
+
+def test_no_part_is_told_of_mere_noise():
+    assert [told(cube(rotation()), seed)[0] for seed in range(30)].count("") >= 29
+
+
+def test_the_words_of_a_turned_field_follow_the_sky():
+    """Rows to the South, columns to the East: the clump of the first rows and columns lies in the North-West."""
+    inverse_sigma, model, fitted = setup()
+    turned = place()[::-1, ::-1]
+    data = model.copy()
+    data[1:3, 1:3] *= 1.6
+    left = (data - model + np.random.default_rng(2).standard_normal(SHAPE)) * inverse_sigma
+    residue = sums_of_tests(left, inverse_sigma, model, fitted, NOTHING, None)
+    tests = probabilities(residue, np.zeros(4))
+    upright, upside_down = (
+        whereabouts(residue.left, tests, field_of(model, own, SCALE, WAVELENGTH)) for own in (place(), turned)
+    )
+    assert "South-East of the centre" in upright
+    assert "North-West of the centre" in upside_down
