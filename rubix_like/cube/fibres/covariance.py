@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rubix_like.cube.cube import Cube
 
 SMALLEST: float = 1e-5
-"""Singular values of W V^(1/2) below this fraction of the largest count as 0; those of surveys' cubes are above 0.005."""
+"""Singular values of W V^(1/2) below this fraction of the largest count as 0; of surveys' cubes all are above 0.005."""
 
 _CONSISTENT = 1e-2
 """Part of a residual's norm that may lie outside the map's row space, by rounding in 32 bits."""
