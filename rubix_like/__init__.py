@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from rubix_like.galaxy.scene import Scene
     from rubix_like.galaxy.synthetic import SyntheticGalaxy
     from rubix_like.galaxy.validation import validate
+    from rubix_like.inference.binned.population_fits import fit_populations
+    from rubix_like.inference.binned.population_maps import PopulationMaps
     from rubix_like.inference.fitting import fit
     from rubix_like.inference.log_posterior import LogPosterior, log_posterior
+    from rubix_like.inference.populations.histories import Populations
     from rubix_like.inference.results.fit_result import FitResult
     from rubix_like.inference.results.sample_result import SampleResult
     from rubix_like.inference.sampling import sample
@@ -70,6 +73,8 @@ _PLACES: dict[str, str] = {
     "Parameters": "rubix_like.forward.parameters:Parameters",
     "Pipeline": "rubix_like.forward.pipeline:Pipeline",
     "Plan": "rubix_like.forward.tables:Plan",
+    "PopulationMaps": "rubix_like.inference.binned.population_maps:PopulationMaps",
+    "Populations": "rubix_like.inference.populations.histories:Populations",
     "Pointing": "rubix_like.instrument.pointing:Pointing",
     "RunConfig": "rubix_like.config.run_config:RunConfig",
     "SSPLibrary": "rubix_like.ssp.library:SSPLibrary",
@@ -79,6 +84,7 @@ _PLACES: dict[str, str] = {
     "SyntheticGalaxy": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
     "Tables": "rubix_like.forward.tables:Tables",
     "fit": "rubix_like.inference.fitting:fit",
+    "fit_populations": "rubix_like.inference.binned.population_fits:fit_populations",
     "join_processes": "rubix_like.runtime.processes.joining:join_processes",
     "lines": "rubix_like.cube.line_table:lines",
     "list_configs": "rubix_like.runs.known_names:list_configs",
@@ -132,6 +138,8 @@ __all__ = [
     "Pipeline",
     "Plan",
     "Pointing",
+    "PopulationMaps",
+    "Populations",
     "RunConfig",
     "SSPLibrary",
     "SampleResult",
@@ -141,6 +149,7 @@ __all__ = [
     "Tables",
     "__version__",
     "fit",
+    "fit_populations",
     "join_processes",
     "lines",
     "list_configs",

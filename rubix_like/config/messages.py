@@ -87,6 +87,11 @@ def _is_tag(part: str | int) -> bool:
     return isinstance(part, str) and part.startswith("kind=")
 
 
+def _has_free_names(annotation: Any) -> bool:
+    """Whether a setting is, or can be, a mapping from names to sections."""
+    return get_origin(annotation) is dict or any(map(_has_free_names, get_args(annotation)))
+
+
 def _has_tag(section: type[BaseModel], tag: str) -> bool:
     """Whether a section is of the kind that a tag names."""
     field = section.model_fields.get("kind")
@@ -123,17 +128,17 @@ def _section_at(model: type[BaseModel], location: Sequence[str | int]) -> type[B
     named_freely = False  # the next part is a key of a mapping from names to sections
     kinds: tuple[type[BaseModel], ...] = ()
     for part in location:
+        if isinstance(part, str) and _is_tag(part):
+            model = next((own for own in kinds if _has_tag(own, part)), model)
+            continue
         if isinstance(part, int) or named_freely:
             named_freely = False
-            continue
-        if _is_tag(part):
-            model = next((own for own in kinds if _has_tag(own, part)), model)
             continue
         annotation = _annotation(model, part)
         kinds = tuple(sections_in(annotation))
         if not kinds:
             return None
-        named_freely = get_origin(annotation) is dict
+        named_freely = _has_free_names(annotation)
         model = kinds[0]
     return model
 

@@ -1,17 +1,24 @@
 """Sections of a configuration that plug-ins bring: each is read by the settings class of its plug-in."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
 
 from rubix_like.config.settings import described_schema
+
+if TYPE_CHECKING:
+    from typing import LiteralString
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
 Sections = Mapping[str, type[BaseModel]]
 """Key of a section -> the class of its settings."""
+
+_KNOWN = frozenset(get_args(ErrorType))
+"""Errors that pydantic can make again by their names."""
 
 
 def read_with_sections(
@@ -64,4 +71,7 @@ def _lines(error: ValidationError, *section: str) -> list[InitErrorDetails]:
 
 def _line(item: ErrorDetails, section: tuple[str, ...]) -> InitErrorDetails:
     place = (*section, *item["loc"])
+    if item["type"] not in _KNOWN:  # of pydantic's own validators, such as that of paths
+        kind = PydanticCustomError(cast("LiteralString", item["type"]), cast("LiteralString", item["msg"]))
+        return InitErrorDetails(type=kind, loc=place, input=item["input"])
     return InitErrorDetails(type=item["type"], loc=place, input=item["input"], ctx=item.get("ctx", {}))

@@ -90,6 +90,7 @@ POPULATIONS = Registry(
         "tau": f"{_KINDS}:TauPopulation",
         "delayed_tau": f"{_KINDS}:DelayedTauPopulation",
         "continuity": f"{_KINDS}:ContinuityPopulation",
+        "free_form": f"{_KINDS}:FreeFormPopulation",
     },
     needs=("model_validate", "build"),
 )

@@ -1,6 +1,7 @@
 """What is known of a best fit: its cube, chi^2, the Laplace approximation, the verdict, values at edges of priors."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -8,17 +9,18 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.inference.checks.data_halves import halves_of
 from rubix_like.inference.checks.edges import Edges, edges_of
 from rubix_like.inference.checks.evidence import Evidence, laplace_evidence
 from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
-from rubix_like.inference.checks.misfit import Residue, halves_of, measure_misfit, measure_misfit_roughly
+from rubix_like.inference.checks.misfit import Residue, measure_misfit, measure_misfit_roughly
+from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_sets
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.checks.whereabouts import Field, field_of
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
 from rubix_like.inference.posterior.linearise import is_dense
-from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.search.sketch import places
@@ -48,12 +50,12 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     posterior, at = problem.posterior, np.asarray(latent)
     evaluated = evaluate(posterior, at)
     quality = quality_of(problem, evaluated)
-    residue = jax.device_get(_residue(posterior, at, evaluated, quality))
+    residue = _residue(problem, at, evaluated, quality)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
-    field = _field(problem, evaluated)
+    field = None if problem.sets else _field(problem, evaluated)
     verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble, field)
     verdict = dataclasses.replace(verdict, moved=_shared(posterior.free, verdict.moved))
     normal = None if isinstance(approximation, str) else approximation
@@ -63,7 +65,7 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
 
 def _field(problem: Problem, found: Evaluated) -> Field:
     """Where the voxels are, on the sky and in the spectrum."""
-    frame, angle = problem.pipeline.frame, problem.posterior.forward.parameters.observation.field_angle
+    frame, angle = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation.field_angle
     footprint = frame.footprint
     place = places(footprint, 0.0 if angle is None else float(angle)).reshape(*footprint.shape, 2)
     return field_of(np.asarray(found.flux), place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
@@ -83,12 +85,16 @@ def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Lapla
     return edges_of(problem.posterior, problem.posterior.free, latent, laplace)
 
 
-def _residue(posterior: Posterior, latent: Float[ndarray, " latent"], found: Evaluated, quality: Quality) -> Residue:
+def _residue(problem: Problem, latent: Float[ndarray, " latent"], found: Evaluated, quality: Quality) -> Residue:
     """The sums of the residuals, with derivatives where there is room for them."""
+    posterior, sets = problem.posterior, problem.sets
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
     dtype = light.dtype
+    tests = functools.partial(sums_of_sets, sets) if sets else None
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        return measure_misfit_roughly(posterior, latent, light, np.asarray(quality.n_free, dtype))
+        return measure_misfit_roughly(posterior, latent, light, np.asarray(quality.n_free, dtype), tests)
+    if sets:
+        return measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests)
     halves = jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
     return measure_misfit(posterior, latent, light, halves)

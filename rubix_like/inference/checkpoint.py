@@ -156,7 +156,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     """A fingerprint of everything that the numbers of a fit depend on."""
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
-    mesh, model = forward.layout.mesh, (forward.tables, forward.parameters)
+    mesh, (plan, model) = forward.main.layout.mesh, forward.planned
     search = settings.model_dump(include={"optimiser", "starts", "candidates", "starts_from", "generations", "seed"})
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {
@@ -165,7 +165,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
         "free parameters or priors": key_of(jax.tree.structure(posterior.free), *_leaves(posterior.free)),
         "start": key_of(None if problem.start is None else np.asarray(problem.start)),
         "galaxy": key_of(*_leaves(forward.source)),
-        "model": key_of(forward.plan, jax.tree.structure(model), *_leaves(model)),
+        "model": key_of(plan, jax.tree.structure(model), *_leaves(model)),
         "search (optimiser, starts, candidates, starts_from, generations or seed)": repr(search),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "devices": devices,

@@ -47,7 +47,7 @@ def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     """Everything that is said of a place, from one model; host arrays. Not to be traced."""
     group = group_of(posterior, latent)
     made = models(posterior.forward, posterior.free, group)
-    score = scores(posterior, group, made.flux)
+    score = scores(posterior, group, made.flux, roughness=made.roughness)
     galaxy, parameters = posterior.of_host(np.asarray(latent))
     flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
     rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
@@ -122,7 +122,7 @@ def on_grid(
     observed, frame = problem.observed, problem.pipeline.frame
     place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
     meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
-    if "instrument.psf.fwhm" in problem.posterior.free.names:  # the pipeline is planned for the widest of the prior
+    if "instrument.psf.fwhm" in problem.settings.free:  # the pipeline is planned for the widest of the prior
         meta = meta.replace(psf_fwhm=None, psf_fwhm_effective=None)
     mask = frame.mask()
     if of_data:

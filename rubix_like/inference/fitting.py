@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
+from rubix_like.cube.cube import Cube
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
@@ -29,18 +30,24 @@ from rubix_like.inference.checks.discreteness import (
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
-from rubix_like.inference.fit_cubes import cubes_of, with_values
+from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
+from rubix_like.inference.populations.histories import Populations
+from rubix_like.inference.populations.planned_mixtures import with_solved_weights
+from rubix_like.inference.posing import posed
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
-from rubix_like.inference.posterior.problem import Given, Problem, pose
+from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
+from rubix_like.inference.results.set_result import SetResult, cubes_of_sets, places_of_sets
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.sets.set_views import evaluated_for, sets_alone
+from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -70,6 +77,10 @@ class FitFiles:
         model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
         checkpoints = (own_name(output, purpose) for purpose in ("checkpoint.npz", "checkpoint-2.npz"))
         return cls(output, model, residual, *checkpoints)
+
+    def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """All files, and those of the cubes of several sets of data (None: one cube)."""
+        return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.residual)))
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
@@ -104,9 +115,9 @@ def fit(
         with programs_kept():
             return _fit(request, galaxy, progress, None, resume=False)
     files = FitFiles.beside(request.settings.output)
-    check_separate(dataclasses.astuple(files), request.files(config_or_pipeline), "fit.output")
+    check_separate(files.places(request.sets), request.files(config_or_pipeline), "fit.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files)), programs_kept():
+    with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _fit(request, galaxy, progress, files, resume=resume)
 
 
@@ -128,6 +139,7 @@ def _fit(
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.residual: result.residual}
+            cubes |= cubes_of_sets(result.sets, {"model": files.model, "residual": files.residual})
             write_in_order(result, files.result, cubes, (files.checkpoint, files.second_checkpoint))
     return result
 
@@ -139,13 +151,8 @@ def pose_request(
     check: Callable[[tuple[int, int, int]], None] | None,
 ) -> Problem:
     """The problem of a request, its model planned; `check`: what the shape of the data's cube must pass before."""
-    with progress.step("load", "reading the data"):
-        observed = request.read()
-    if check is not None:
-        check(observed.shape)
-    with progress.step("plan", "planning the model") as report:
-        n_start = models_at_once(device_count(request.model), request.settings.starts)
-        return pose(request.model, observed, request.settings, galaxy, n_start, report)
+    n_start = models_at_once(device_count(request.model), request.settings.starts)
+    return posed(request, galaxy, progress, n_start, check)
 
 
 def find_best(
@@ -159,7 +166,7 @@ def find_best(
     if first is not None and second is not None and not (resume and first.exists()):
         second.unlink(missing_ok=True)
     found = _search(problem, first, progress, resume=resume)
-    if problem.settings.model_error is None:
+    if problem.settings.model_error is None and not has_free_strength(problem.posterior.forward):
         return problem, found
     notes = diagnosis.notes_on_search(problem.posterior.free, found, found.latent[found.best], None)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *notes))
@@ -168,7 +175,15 @@ def find_best(
 
 
 def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Problem:
-    """The problem with what the model's particle noise does about the best fit, where the settings ask for it."""
+    """The problem with what the model's particle noise does about the best fit, where the settings ask for it, or with
+    the strength of the smoothness prior of populations that the data ask for."""
+    posterior = problem.posterior
+    if has_free_strength(posterior.forward):
+        with progress.step("smoothness", "strength of the smoothness prior of the populations"):
+            forward = with_strength(posterior.forward, posterior.free, jnp.asarray(best))
+        settings = problem.settings.model_copy(update={"starts": 1})
+        posterior = dataclasses.replace(posterior, forward=forward)
+        return dataclasses.replace(problem, posterior=posterior, start=jnp.asarray(best), settings=settings)
     if problem.settings.model_error is None:
         return problem
     with progress.step("model error", f"{problem.settings.model_error.draws} models with other base draws"):
@@ -249,8 +264,8 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
     evaluated = own.evaluated
-    cubes = cubes_of(problem, evaluated)
-    model, residual = (with_values(own, free, np.asarray(free.flat(best)), sigma) for own in cubes)
+    populations, galaxy = _populations(problem, best, evaluated.galaxy)
+    (model, residual), sets = _result_cubes(problem, evaluated, np.asarray(free.flat(best)), sigma)
     return FitResult(
         free=free,
         values=free.split(np.asarray(free.flat(best))),
@@ -266,10 +281,12 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         model=model,
         residual=residual,
         parameters=evaluated.parameters,
-        galaxy=evaluated.galaxy,
+        galaxy=galaxy,
+        populations=populations,
         config=config.to_yaml(),
         versions=versions(),
         notes=_notes(problem, found, own, edges, grain),
+        sets=sets,
         evidence=own.evidence,
         inflation=factor,
     )
@@ -279,6 +296,39 @@ def inflation_of(problem: Problem, own: BestFit) -> float:
     """The root of chi^2 per degree of freedom where it is above 1 and `fit.inflate_sigma` asks for it; else 1."""
     reduced = own.quality.reduced
     return float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
+
+
+def _populations(
+    problem: Problem, best: ndarray, galaxy: Galaxy | None
+) -> tuple[dict[str, Populations], Galaxy | None]:
+    """The populations that were solved for, and the particles with them."""
+    posterior = problem.posterior
+    source = posterior.forward.source
+    found = populations_at(posterior.forward, posterior.free, jnp.asarray(best))
+    if not found or galaxy is None or not isinstance(source, ComponentsSource):
+        return found, galaxy
+    source = dataclasses.replace(source, base=with_solved_weights(source.base, found))
+    forward = dataclasses.replace(posterior.forward, source=source)
+    return found, forward.particles_of(posterior.free.values(np.asarray(best)))
+
+
+def _result_cubes(
+    problem: Problem, evaluated: Evaluated, values: ndarray, sigma: ndarray
+) -> tuple[Iterable[Cube], dict[str, SetResult]]:
+    """The model and the residuals, of the one cube or of the first one, and those of each of several sets of data, with
+    the values in their headers."""
+
+    def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
+        return (with_values(own, problem.posterior.free, values, sigma) for own in cubes_of(alone, found))
+
+    sets = {
+        own.name: SetResult(own.kind, *with_headers(alone, evaluated_for(problem, own, evaluated)))
+        for own, alone in sets_alone(problem)
+    }
+    if problem.first_cube is None:
+        return with_headers(problem, evaluated), sets
+    first = sets[problem.first_cube.name]
+    return (first.model, first.residual), sets
 
 
 def _notes(

@@ -20,10 +20,11 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.posing import posed
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.free import Free, Latent, read_values
 from rubix_like.inference.posterior.posterior import Posterior, half_square
-from rubix_like.inference.posterior.problem import Problem, pose
+from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
 from rubix_like.runtime.progress import Progress
 
@@ -73,10 +74,12 @@ class LogPosterior:
         found = _residuals(self._posterior, self._read(x))
         return found if isinstance(x, jax.Array) else np.asarray(found)
 
-    def flux(self, x: Latent) -> Float[Array | ndarray, "y x wave"]:
-        """The model's cube in 1e-20 erg/s/cm2/Angstrom, without the continuum's polynomial."""
+    def flux(self, x: Latent) -> Any:
+        """The model's cube (y, x, wave) in 1e-20 erg/s/cm2/Angstrom, without the continuum's polynomial; of several
+        sets of data that of each, by name."""
         found = _flux(self._posterior, self._read(x))
-        return found if isinstance(x, jax.Array) else np.asarray(found)
+        found = found if isinstance(x, jax.Array) else np.asarray(found)
+        return {own.name: own.unpacked(found) for own in self.problem.sets} if self.problem.sets else found
 
     def to_physical(self, x: Float[Array | ndarray, "*n size"]) -> dict[str, Any]:
         """The values of x by name, in `units`; x may have more axes in front."""
@@ -180,11 +183,7 @@ def log_posterior(
             "fit.model_error: expected null for log_posterior (it is measured about a best fit), got a section; leave "
             "it out, or take rubix_like.sample"
         )
-    progress = progress or Progress()
-    with progress.step("load", "reading the data"):
-        observed = request.read()
-    with progress.step("plan", "planning the model") as report:
-        return LogPosterior(pose(request.model, observed, request.settings, galaxy, 1, report))
+    return LogPosterior(posed(request, galaxy, progress or Progress(), 1))
 
 
 @jax.jit

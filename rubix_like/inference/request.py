@@ -9,6 +9,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.parameters import Declaration
 from rubix_like.config.readers.synthetic import SyntheticReader
+from rubix_like.config.sections.data_sets import DataSetSettings
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
@@ -20,12 +21,18 @@ from rubix_like.inference.posterior.free_parameters import check_free, declared_
 from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.inference.sets.nuisances import check_free_names
+from rubix_like.inference.sets.read_sets import DataSet, read_sets, split_sets
 from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
 
-Data = str | Path | Cube | ObservedCube
+OneCube = str | Path | Cube | ObservedCube
 """An observed cube, or its file."""
+
+Data = OneCube | Mapping[str, OneCube | Mapping[str, Any]]
+"""An observed cube, or several sets of data by name: each a cube, its file, or a section as in `fit.data`, in which
+`cube`, `image` and `spectrum` may be objects (ObservedCube), too."""
 
 Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
 """Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
@@ -33,17 +40,31 @@ Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """A fit as it was asked for, checked: `model` is what the posterior is made from."""
+    """A fit as it was asked for, checked: `model` is what the posterior is made from; `data`: of several sets those
+    that were given in Python, by name."""
 
     config: RunConfig
     settings: FitSettings
     model: RunConfig | Pipeline
-    data: Data
+    data: OneCube | Mapping[str, Cube | ObservedCube]
+
+    @property
+    def sets(self) -> Mapping[str, DataSetSettings] | None:
+        """The sections of several sets of data; None of one cube."""
+        return self.settings.data if isinstance(self.settings.data, Mapping) else None
+
+    def read_sets(self) -> tuple[DataSet, ...]:
+        """Several sets of data."""
+        if self.sets is None or not isinstance(self.data, Mapping):
+            raise TypeError("expected several sets of data, got one cube")
+        return read_sets(self.sets, self.data)
 
     def read(self) -> ObservedCube:
-        """The data."""
+        """The one cube."""
         if isinstance(self.data, ObservedCube):
             return self.data
+        if isinstance(self.data, Mapping):
+            raise TypeError("expected one cube, got several sets of data")
         return observed_from(self.data) if isinstance(self.data, Cube) else read_observed(self.data, **self.stated)
 
     @property
@@ -55,7 +76,8 @@ class Request:
         """What is read, and must not be replaced: what the settings name, the data, `source` (the configuration, where
         it is a file) and what else is called by its name."""
         given = {"fit.data": self.data, "configuration": source, **others}
-        return (*named_files(self.config), *given_files(given))
+        of_sets = ((f"fit.data.{name}", file) for name, own in (self.sets or {}).items() for file in own.files)
+        return (*named_files(self.config), *of_sets, *given_files(given))
 
     def check(self) -> None:
         """Raise ConfigError where the settings speak of a file and the data are none."""
@@ -85,19 +107,19 @@ def read_request(
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
         given["fit.output"] = Path(output)
-    if data is not None:
-        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
     source = config_or_pipeline
     if isinstance(source, Pipeline):
         source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
-    config = load_config(source, overrides=given)
+    section, objects = _data_section(source, data)
+    config = load_config(source, overrides=given | section)
     if config.fit is None or not config.fit.free:
         raise ConfigError(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
+    _check_sets(config_or_pipeline, config.fit)
     check_free(config.fit.free, _declared(config, galaxy))
-    chosen = config.fit.data if data is None else data
+    chosen = _chosen(config.fit.data, data, objects)
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
     make_optimiser(config.fit.optimiser, 1, 1)
@@ -106,6 +128,45 @@ def read_request(
     request = Request(config, config.fit, model, chosen)
     request.check()
     return request
+
+
+def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, Any], Mapping[str, Cube | ObservedCube]]:
+    """What data that are given in Python stand for in the configuration, and of several sets the cubes among them."""
+    if data is None:
+        return {}, {}
+    if not isinstance(data, Mapping):
+        return {"fit.data": None if isinstance(data, Cube | ObservedCube) else Path(data)}, {}
+    sections, objects = split_sets(data)
+    return {"fit.data": _joined(load_config(source).fit, sections)}, objects
+
+
+def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Data sets given in Python, with what the configuration says of them, and those that it alone has."""
+    known = settings.data if settings is not None and isinstance(settings.data, Mapping) else {}
+    files = {"cube", "image", "spectrum"}
+    found = {name: own.model_dump(exclude=files if name in sections else set()) for name, own in known.items()}
+    return found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
+
+
+def _chosen(
+    configured: Path | Mapping[str, Any] | None, data: Data | None, objects: Mapping[str, Cube | ObservedCube]
+) -> OneCube | Mapping[str, Cube | ObservedCube] | None:
+    """The one cube, of the configuration or given in its place; of several sets what was given of them."""
+    if isinstance(configured, Mapping):
+        return objects
+    return configured if data is None or isinstance(data, Mapping) else data
+
+
+def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettings) -> None:
+    """Raise ConfigError for what does not go with several sets of data."""
+    if not isinstance(settings.data, Mapping):
+        return
+    check_free_names(settings.free, settings.data)
+    if isinstance(config_or_pipeline, Pipeline):
+        raise ConfigError(
+            "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of which "
+            "a pipeline of each set is made"
+        )
 
 
 def _declared(config: RunConfig, galaxy: Any) -> Mapping[str, Declaration]:

@@ -18,6 +18,7 @@ from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.sample_result import SampleResult, flat_values
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, predict
 from rubix_like.inference.samplers.predictive_checks import notes_on_checks
@@ -72,7 +73,14 @@ def make_sample_result(
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
+        sets={own.name: _set_result(own.kind, predicted.sets[own.name], free, values) for own in problem.sets},
     )
+
+
+def _set_result(kind: str, predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> SetResult:
+    """One of several sets of data."""
+    model, predictive, residual = _with_values(predicted, free, values)
+    return SetResult(kind, model, residual, predictive)
 
 
 def _evidence(

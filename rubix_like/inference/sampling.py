@@ -1,7 +1,7 @@
 """A whole sampling: configuration and data in, draws from the posterior and what they predict out, and the files."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,7 @@ from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
 from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.set_result import cubes_of_sets, places_of_sets
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
 from rubix_like.runtime.arrays_on_disk import key_of
@@ -86,6 +87,10 @@ class SampleFiles:
         cubes = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_predictive"))
         purposes = ("search.npz", "search-2.npz", "checkpoint.npz")
         return cls(output, *cubes, *(own_name(output, purpose) for purpose in purposes))
+
+    def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """All files, and those of the cubes of several sets of data (None: one cube)."""
+        return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.predictive)))
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a sampling of a cube of this shape."""
@@ -132,9 +137,9 @@ def sample(
             return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
     read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
-    check_separate(dataclasses.astuple(files), read, "fit.sampling.output")
+    check_separate(files.places(request.sets), read, "fit.sampling.output")
     files.check()
-    with claimed(files.result, *dataclasses.astuple(files)), programs_kept():
+    with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
 
 
@@ -172,6 +177,7 @@ def _sample(
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.predictive: result.predictive}
+            cubes |= cubes_of_sets(result.sets, {"model": files.model, "predictive": files.predictive})
             write_in_order(result, files.result, cubes, (files.first_search, files.second_search, files.checkpoint))
     return result
 

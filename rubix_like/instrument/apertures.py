@@ -29,7 +29,7 @@ def aperture_mask(
     if settings.file is not None:
         return read_mask(settings.file, footprint.shape)
     x, y = np.meshgrid(*footprint.centres())
-    return inside_aperture(settings.shape, x, y, *_sides(settings, fov))
+    return inside_aperture(settings.shape, x, y, *aperture_sides(settings, fov))
 
 
 def inside_aperture(
@@ -71,7 +71,7 @@ def read_mask(path: Path, shape: tuple[int, int]) -> Bool[ndarray, "y x"]:
     return inside
 
 
-def _sides(settings: ApertureSettings, fov: tuple[float, float]) -> tuple[float, float]:
+def aperture_sides(settings: ApertureSettings, fov: tuple[float, float]) -> tuple[float, float]:
     """Full width and height of a shape in arcsec."""
     if settings.size is not None and len(settings.size) == 2:
         return settings.size[0], settings.size[1]

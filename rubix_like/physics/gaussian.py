@@ -51,10 +51,15 @@ def gaussian_weights(sigma: Float[Array, ""], reach: int) -> Float[Array, " offs
 
     Differentiable in sigma. Light beyond the reach is given back to the cells within.
     """
-    share, width = split_variance(sigma**2, jnp)
-    edges = (jnp.arange(2 * reach + 2, dtype=sigma.dtype) - (reach + 0.5)) / width
+    return weights_of_variance(sigma**2, reach)
+
+
+def weights_of_variance(variance: Float[Array, ""], reach: int) -> Float[Array, " offset"]:
+    """The same of a variance (cells^2), in which they are differentiable at 0, too."""
+    share, width = split_variance(variance, jnp)
+    edges = (jnp.arange(2 * reach + 2, dtype=variance.dtype) - (reach + 0.5)) / width
     spread = jnp.diff(ndtr(edges))
-    centre = (jnp.arange(2 * reach + 1) == reach).astype(sigma.dtype)
+    centre = (jnp.arange(2 * reach + 1) == reach).astype(variance.dtype)
     weights = share * spread + (1 - share) * centre
     return weights / weights.sum()
 

@@ -30,10 +30,15 @@ NotNegativeKms = Annotated[Kms, Field(ge=0)]
 Dispersion = Annotated[NotNegativeKms, Parameter()]
 LogAge = Annotated[Number, Field(ge=6.0, le=LARGEST_LOG_AGE), Parameter(axis="age")]
 BinEdge = Annotated[Number, Field(ge=6.0, le=LARGEST_LOG_AGE)]
+MetalNode = Annotated[Number, Field(gt=0, le=0.1)]
 Metallicity = Annotated[Number, Field(gt=0, le=0.1), Parameter(axis="metallicity")]
 Gradient = Annotated[float, InUnit("dex / kpc"), Parameter()]
 Scatter = Annotated[float, InUnit("dex"), Field(ge=0), Parameter()]
 
+
+_USUAL_AGES = (7.0, 7.5, 8.0, 8.4, 8.7, 9.0, 9.2, 9.4, 9.6, 9.8, 10.0, 10.1)
+_USUAL_METALLICITIES = (0.004, 0.008, 0.02, 0.05)
+"""Nodes of a free-form population, within most libraries."""
 
 _NAMING = frozenset({"profile", "curve", "history"})
 """Keys that name a kind."""
@@ -318,6 +323,37 @@ class ContinuityPopulation(AbstractKind):
                 f"expected increasing edges and a ratio for each two neighbouring bins, got edges {list(self.edges)} "
                 f"and {len(self.log_ratios)} log_ratios"
             )
+        return self
+
+
+class FreeFormPopulation(AbstractKind):
+    """The mass of stars at every node of a grid of age and metallicity."""
+
+    built_by: ClassVar[str] = "rubix_like.galaxy.components.populations:FreeFormStars"
+    history: Literal["free_form"]
+    log_ages: Annotated[tuple[BinEdge, ...], Field(min_length=1)] = _USUAL_AGES
+    """log10(age / yr) of the nodes, increasing."""
+    metallicities: Annotated[tuple[MetalNode, ...], Field(min_length=1)] = _USUAL_METALLICITIES
+    """Metal mass fractions Z of the nodes, increasing."""
+    weights: Annotated[tuple[Annotated[Number, Field(ge=0)], ...], Parameter()] = ()
+    """Mass at birth at each node (only ratios matter), those of the lowest metallicity first; left out: a fit solves
+    for them, and a run has the same mass at every node."""
+    smoothness: Annotated[Number, Field(gt=0)] | None = None
+    """Strength of the smoothness prior on weights that a fit solves for; null: from the data."""
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> "FreeFormPopulation":
+        for name, nodes in (("log_ages", self.log_ages), ("metallicities", self.metallicities)):
+            if np.any(np.diff(nodes) <= 0):
+                raise ValueError(f"expected increasing {name}, got {list(nodes)}")
+        n_node = len(self.log_ages) * len(self.metallicities)
+        if self.weights and len(self.weights) != n_node:
+            raise ValueError(
+                f"expected a weight for each of {n_node} nodes ({len(self.metallicities)} metallicities of "
+                f"{len(self.log_ages)} log_ages each), got {len(self.weights)}"
+            )
+        if self.weights and not sum(self.weights) > 0:
+            raise ValueError("expected weights of which at least one is above 0, got zeros alone")
         return self
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
@@ -17,25 +17,23 @@ from pydantic_core import CoreSchema
 
 from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
 from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
-from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number
+from rubix_like.config.quantities import Arcsec, Integer, Number
+from rubix_like.config.sections.data_sets import (
+    CovarianceSettings,
+    FitData,
+    PolynomialSettings,
+    Window,
+    Windows,
+    as_lists,
+    check_set_names,
+    check_windows,
+    one_prior,
+)
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import nearest
 
-Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
-"""First and last wavelength in Angstrom of the data's own medium."""
-
-
 PriorsByName = dict[str, dict[str, tuple[Any, ...]]]
 """Dotted name of a parameter -> {kind of its prior: numbers}."""
-
-
-@runtime_checkable
-class _Array(Protocol):
-    """Arrays of numpy and of JAX, which takes a second to import."""
-
-    def __array__(self, dtype: Any = None) -> np.ndarray:
-        """Convert the numbers to a numpy array."""
-        ...
 
 
 class AbstractChainSettings(AbstractSettings):
@@ -172,15 +170,6 @@ class SamplingSettings(AbstractSettings):
         return value
 
 
-class PolynomialSettings(AbstractSettings):
-    """A multiplicative continuum of its own for every spaxel: 1 + sum_j c_j P_j(x), P_j Legendre, x from -1 to 1."""
-
-    degree: Annotated[Integer, Field(ge=1, le=30)]
-    """Of the highest Legendre polynomial; the constant one is left out, so that brightness is the model's."""
-    sigma: Annotated[Number, Field(gt=0)] = 0.1
-    """Standard deviation of the coefficients' normal prior about 0."""
-
-
 class ModelErrorSettings(AbstractSettings):
     """What the model's own particle noise adds to the data's: estimated from models with other base draws."""
 
@@ -236,21 +225,6 @@ class CorrelatedSettings(AbstractSettings):
         return self
 
 
-class CovarianceSettings(AbstractSettings):
-    """Correlated normal errors; standard deviations stay those of the data."""
-
-    between: Literal["spaxels", "wavelengths", "voxels"]
-    """Whether spaxels are correlated, at each wavelength alike, wavelengths, in each spaxel alike, or all voxels."""
-    matrix: Path | tuple[tuple[Number, ...], ...]
-    """Covariance or correlations, symmetric, y before x before wavelength: a file of numpy (.npy), or rows of numbers.
-    Only its correlations are used."""
-
-    @field_validator("matrix", mode="before")
-    @classmethod
-    def _as_rows(cls, value: object) -> object:
-        return as_lists(value)
-
-
 class LikelihoodSettings(AbstractSettings):
     """How the errors of the data are distributed."""
 
@@ -282,8 +256,8 @@ class LikelihoodSettings(AbstractSettings):
 class FitSettings(AbstractSettings):
     """The section `fit`: which data, what is free, with which likelihood, how, and where the result goes."""
 
-    data: Path | None = None
-    """An observed cube (FITS or HDF5); null where the cube is given in Python."""
+    data: FitData | None = None
+    """An observed cube (FITS or HDF5), or several data sets by name; null where the data are given in Python."""
     data_medium: Literal["air", "vacuum"] | None = None
     """Of the file's wavelengths; null: as its header says, or known of its instrument."""
     data_units: str | None = None
@@ -294,7 +268,7 @@ class FitSettings(AbstractSettings):
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
     correlated: tuple[CorrelatedSettings, ...] = ()
     """Priors that are correlated with each other, e.g. [{parameters: [a, b], correlation: [[1, 0.5], [0.5, 1]]}]."""
-    windows: Annotated[tuple[Window, ...], Field(min_length=1)] | None = None
+    windows: Windows | None = None
     """Wavelengths that are fitted; null: all."""
     exclude: tuple[Window, ...] = ()
     """Wavelengths that are left out, e.g. sky lines."""
@@ -338,8 +312,13 @@ class FitSettings(AbstractSettings):
     @classmethod
     def _check_priors(cls, value: object, info: Any) -> object:
         if info.field_name == "noise_scale":
-            return None if value is None else _one_prior("noise_scale", value)
+            return None if value is None else one_prior("noise_scale", value)
         return checked_priors(value)
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _check_data(cls, value: object) -> object:
+        return check_set_names(value)
 
     @field_validator("start", mode="before")
     @classmethod
@@ -359,9 +338,8 @@ class FitSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> "FitSettings":
-        for low, high in (*(self.windows or ()), *self.exclude):
-            if low >= high:
-                raise ValueError(f"windows, exclude: expected increasing wavelengths, got [{low:g}, {high:g}]")
+        check_windows(self.windows, self.exclude)
+        self._check_sets()
         if self.inflate_sigma and self.noise_scale is not None:
             raise ValueError(
                 "inflate_sigma: expected false beside noise_scale, which fits the size of errors, got both; keep one"
@@ -375,28 +353,33 @@ class FitSettings(AbstractSettings):
             )
         return self
 
+    def _check_sets(self) -> None:
+        """Raise ValueError for what is said of one cube where there are several sets."""
+        if not isinstance(self.data, Mapping):
+            return
+        given = [name for name in _OF_ONE_CUBE if getattr(self, name)]
+        if self.likelihood.covariance is not None:
+            given.append("likelihood.covariance")
+        if given:
+            first, name = given[0], next(iter(self.data))
+            place = f"data.{name}.{_OF_ONE_CUBE.get(first, 'covariance')}"
+            raise ValueError(f"{first}: expected null beside several data sets, got a value; give it as {place}")
+
+
+_OF_ONE_CUBE: Mapping[str, str] = {
+    "data_medium": "medium",
+    "data_units": "units",
+    "data_pixel_scale": "pixel_scale",
+    "windows": "windows",
+    "exclude": "exclude",
+    "sigma": "sigma",
+    "polynomial": "nuisance.polynomial",
+}
+"""What is said of one cube -> the key of one of several sets."""
+
 
 def checked_priors(value: object) -> PriorsByName:
     """Parameters with their priors as a section has them; ValueError for anything else."""
     if not isinstance(value, dict):
         raise ValueError(f"expected parameters with their priors, got {value!r}")
-    return {name: _one_prior(name, prior) for name, prior in value.items()}
-
-
-def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:
-    """The checked prior `{kind: numbers}` of one parameter."""
-    if not isinstance(prior, dict) or len(prior) != 1:
-        raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
-    (kind, numbers), *_ = prior.items()
-    if isinstance(numbers, Mapping):
-        raise ValueError(
-            f"{name}: expected names with dots, e.g. {name}.{kind}: {{uniform: [0, 1]}}, got the section {prior!r}"
-        )
-    if not isinstance(numbers, list | tuple):
-        raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
-    return {str(kind): tuple(as_lists(number) for number in numbers)}
-
-
-def as_lists(value: object) -> object:
-    """Arrays as the lists that a file can hold; all else as it is."""
-    return np.asarray(value).tolist() if isinstance(value, _Array) else value
+    return {name: one_prior(name, prior) for name, prior in value.items()}

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.galaxy.limits import LARGEST_LOG_AGE
@@ -115,6 +116,41 @@ class Continuity(AbstractPopulation):
         log_z = _log_metallicity(self.metallicity, self.metallicity_gradient, radius)
         weight = rate[jnp.searchsorted(inner, log_age, side="right")] * 10 ** (log_age - self.edges[-1])
         return Born(log_age, 10**log_z, weight)
+
+
+class FreeFormStars(AbstractPopulation):
+    """Stars at the nodes of a grid, with a mass for each: those of the lowest metallicity first, age fastest.
+
+    Without weights (`is_solved`) a fit solves for them; elsewhere all nodes have the same mass.
+    """
+
+    weights: Float[Array | ndarray, " weight"]
+    log_ages: tuple[float, ...] = eqx.field(static=True)
+    metallicities: tuple[float, ...] = eqx.field(static=True)
+    smoothness: float | None = eqx.field(static=True, default=None)
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether a fit solves for the weights."""
+        return self.weights.shape[0] == 0
+
+    @property
+    def nodes(self) -> tuple[Float[ndarray, " weight"], Float[ndarray, " weight"]]:
+        """log10(age / yr) and metal mass fraction of every node, in the order of the weights."""
+        metallicity, log_age = np.meshgrid(self.metallicities, self.log_ages, indexing="ij")
+        return log_age.reshape(-1), metallicity.reshape(-1)
+
+    def born(self, age: Places, metallicity: Places, radius: Places) -> Born:  # noqa: ARG002
+        """The same number of points at every node, weighted by its mass."""
+        n_age, n_metal = len(self.log_ages), len(self.metallicities)
+        node = _cell(metallicity, n_metal) * n_age + _cell(age, n_age)
+        log_age, own = (jnp.asarray(nodes, age.dtype)[node] for nodes in self.nodes)
+        weights = jnp.ones_like(age) if self.is_solved else jnp.asarray(self.weights, age.dtype)[node]
+        return Born(log_age, own, weights)
+
+
+def _cell(place: Places, number: int) -> Int[Array, " point"]:
+    return jnp.clip(jnp.floor(place * number).astype(jnp.int32), 0, number - 1)
 
 
 def _of_history(own: Tau | DelayedTau, age: Places, radius: Places, rate: Callable[[Places], Places]) -> Born:

@@ -152,7 +152,7 @@ def find_discreteness(
         step = _newton(matrix, gradient)
         longest = float(np.max(np.abs(step) / np.maximum(1, np.abs(latent)))) / _LONGEST
         if longest < 1 and np.max(np.abs(step) / laplace.sigma) < _CLOSE:
-            particles = "stars" if any(own.kind == "stars" for own in posterior.forward.tables.paint) else "gas"
+            particles = "stars" if any(own.kind == "stars" for own in posterior.forward.main.tables.paint) else "gas"
             n_draws = source.draws.n_stars if particles == "stars" else source.draws.n_gas
             return Discreteness(
                 free=posterior.free,

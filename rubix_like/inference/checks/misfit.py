@@ -17,7 +17,8 @@ for them would take longer.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.linalg import solve_triangular
 
+from rubix_like.inference.checks.data_halves import HALVES, Halves, Splits
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     information_of_location,
@@ -50,17 +52,6 @@ AXES: tuple[str, ...] = ("y", "x", "wavelength")
 _NOTHING = 1e-10
 """Part of the square of a shape, below which there is nothing of it but rounding."""
 
-HALVES: tuple[tuple[str, str], ...] = (
-    ("left", "right"),
-    ("lower", "upper"),
-    ("brighter", "fainter"),
-    ("bluer", "redder"),
-)
-"""Both halves of the data for each way to split them: by columns, rows and light of the spaxels, and by bins.
-
-Splits in which neighbours are on different sides (a checkerboard, every second bin) are not among them: there both
-halves see the same error of a model."""
-
 SHAPES: tuple[str, ...] = ("velocities", "line widths")
 """What the first and the second derivative of a spectrum along wavelength stand for."""
 
@@ -68,13 +59,6 @@ Voxels = Float[ndarray, "y x wave"]
 Vectors = Float[ndarray, "vector y x wave"]
 Others = Float[ndarray, "draw y x wave"]
 Design = Float[ndarray, "y x wave degree"]
-
-
-class Halves(NamedTuple):
-    """Spaxels and bins of every half (1: in it), in the order of `HALVES`, both halves of one after the other."""
-
-    spaxels: Float[Array | ndarray, "half y x"]
-    bins: Float[Array | ndarray, "half wave"]
 
 
 class Sums(NamedTuple):
@@ -109,7 +93,8 @@ class Left(NamedTuple):
 class Residue(NamedTuple):
     """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign;
     `information`: that of all data on the latents, without the prior's; `squares` and `maps`: sums of squares, and of
-    products of neighbours, of what is left in every spaxel of each of some shapes of spectra, by the test's name."""
+    products of neighbours, of what is left in every spaxel of each of some shapes of spectra, by the test's name;
+    `sets`: of several sets of data each alone; `pairs`: names of both halves of each split."""
 
     chi_square: Sums
     neighbours: Sums
@@ -119,30 +104,15 @@ class Residue(NamedTuple):
     whole: Half | None
     halves: Half | None
     information: Float[ndarray, "latent latent"] | None = None
+    sets: Mapping[str, "Residue"] = MappingProxyType({})
+    pairs: tuple[tuple[str, str], ...] = HALVES
     squares: Mapping[str, Sums] | None = None
     maps: Mapping[str, Sums] | None = None
     left: Left | None = None
 
 
-def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
-    """Halves that hold the same sum of squares of `light`, the model in units of the data's sigma."""
-    square = np.asarray(light, np.float64) ** 2
-    image, spectrum = square.sum(axis=2), square.sum(axis=(0, 1))
-    place = np.meshgrid(*[np.arange(own, dtype=float) for own in image.shape], indexing="ij")
-    first = [_first_half(order, image) for order in (place[1], place[0], -image)]
-    everywhere, always = np.ones_like(image), np.ones_like(spectrum)
-    bluer = _first_half(np.arange(len(spectrum), dtype=float), spectrum)
-    spaxels = [half for own in first for half in (own, 1 - own)] + [everywhere] * 2
-    bins = [always] * (2 * len(first)) + [bluer, 1 - bluer]
-    return Halves(np.stack(spaxels), np.stack(bins))
-
-
-def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-    """1 where the order is low, so that half of the weight is there; places of one order stay together."""
-    values, group = np.unique(order, return_inverse=True)
-    total = np.bincount(group.ravel(), weight.ravel(), minlength=len(values))
-    before = np.cumsum(total) - 0.5 * total
-    return (before < 0.5 * total.sum())[group.reshape(order.shape)].astype(float)
+Tests = Callable[[Any, Any, Any, Any, Any, Any], Residue]
+"""What makes the sums, as `sums_of_tests` does."""
 
 
 class _Linear(NamedTuple):
@@ -168,15 +138,28 @@ class _Linear(NamedTuple):
 
 
 def measure_misfit(
-    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], halves: Halves
+    posterior: Posterior,
+    latent: Latent,
+    light: Float[Array | ndarray, "y x wave"],
+    halves: Halves | Splits,
+    tests: Tests | None = None,
 ) -> Residue:
-    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma. Not to be traced."""
+    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what makes them
+    (None: `sums_of_tests`). Not to be traced."""
     normal = posterior.as_normal(jnp.asarray(latent))
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
     inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
     with np.errstate(all="ignore"):
-        return _sums(linear, inverse_sigma, np.asarray(light), Halves(*map(np.asarray, halves)), posterior.free)
+        return _sums(linear, inverse_sigma, np.asarray(light), _splits_of(halves), posterior.free, tests)
+
+
+def _splits_of(halves: Halves | Splits) -> Splits:
+    """The halves of a cube as their voxels; others as they are."""
+    if isinstance(halves, Splits):
+        return halves
+    own = Halves(*map(np.asarray, halves))
+    return Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in zip(*own, strict=True)])
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
@@ -210,7 +193,9 @@ def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
     return _Linear(residuals, columns, design, others, with_scale_information(empty, posterior.free, latent, n_voxel))
 
 
-def _sums(linear: _Linear, inverse_sigma: Voxels, light: Voxels, halves: Halves, free: Free) -> Residue:
+def _sums(
+    linear: _Linear, inverse_sigma: Voxels, light: Voxels, splits: Splits, free: Free, tests: Tests | None
+) -> Residue:
     """The sums of residuals that are linear; `inverse_sigma`: 0 for voxels that are not fitted."""
     slopes, others = linear.columns.voxels, linear.others
     size = len(slopes)
@@ -223,10 +208,11 @@ def _sums(linear: _Linear, inverse_sigma: Voxels, light: Voxels, halves: Halves,
     lower = _root(precision / np.outer(scale, scale))
     even = slopes.reshape(size, -1) / scale[:, None]
     fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
-    others = others - np.tensordot(_products(fitted, others), fitted, axes=(0, 0))
-    sums = sums_of_tests(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
-    own = [_half(linear, spaxels[:, :, None] * bins) for spaxels, bins in zip(*halves, strict=True)]
-    return sums._replace(whole=whole, halves=Half(*map(np.stack, zip(*own, strict=True))), information=information)
+    others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
+    sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
+    own = [_half(linear, mask) for mask in splits.masks]
+    halves = Half(*map(np.stack, zip(*own, strict=True))) if own else None
+    return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs)
 
 
 def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent latent"]:
@@ -237,22 +223,31 @@ def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent lat
         return np.full_like(matrix, np.nan)
 
 
-def _products(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
+def products_of(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
     """Of all pairs, summed over the voxels."""
     flat = [own.reshape(len(own), math.prod(own.shape[1:])) for own in (one, other)]
     return flat[0] @ flat[1].T
 
 
 def measure_misfit_roughly(
-    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], n_free: Float[Array | ndarray, ""]
+    posterior: Posterior,
+    latent: Latent,
+    light: Float[Array | ndarray, "y x wave"],
+    n_free: Float[Array | ndarray, ""],
+    tests: Tests | None = None,
 ) -> Residue:
     """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
     number of what is fitted, so that less is found than there is. Not to be traced."""
     voxels = np.asarray(_voxels(posterior, latent, models_at(posterior, latent)))
     inverse_sigma, nothing = np.asarray(posterior.likelihood.inverse_sigma), np.zeros((0, *voxels.shape), voxels.dtype)
     with np.errstate(all="ignore"):
-        sums = sums_of_tests(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
-    number = np.asarray(n_free)
+        sums = (tests or sums_of_tests)(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
+    alone = {name: _with_highest(own, np.asarray(n_free)) for name, own in sums.sets.items()}
+    return _with_highest(sums, np.asarray(n_free))._replace(sets=alone)
+
+
+def _with_highest(sums: Residue, number: Float[ndarray, ""]) -> Residue:
+    """The sums with the largest correlations that a fit of so many numbers can leave."""
     maps = {name: own._replace(mean=np.minimum(number, own.size)) for name, own in (sums.maps or {}).items()}
     return sums._replace(neighbours=sums.neighbours._replace(mean=np.minimum(number, sums.neighbours.size)), maps=maps)
 
@@ -267,10 +262,10 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     and c + C d + g of voxels and coefficients, the best g is taken out (Schur's complement)."""
     residuals, columns, design = linear.residuals, linear.columns, linear.design
     slopes = columns.voxels * mask
-    matrix = _products(slopes, columns.voxels)
+    matrix = products_of(slopes, columns.voxels)
     pull = residuals.voxels if linear.pull is None else linear.pull
     gradient = slopes.reshape(len(slopes), -1) @ pull.reshape(-1)
-    along = _products(slopes, linear.others)
+    along = products_of(slopes, linear.others)
     if design is None or columns.coefficients is None or residuals.coefficients is None:
         return Half(matrix, gradient, along)
     own = design * mask[..., None]
@@ -302,7 +297,7 @@ def sums_of_tests(
     variance = real - np.sum(fitted**2, axis=0)
     if design is not None and smooth is not None:
         variance = variance - np.einsum("yxwi,yxwi->yxw", design, smooth)
-    products = _products(others, others)
+    products = products_of(others, others)
     left = np.maximum(np.sum(variance), 0.0)
     chi_square = Sums(np.sum(voxels**2), left, 2 * left, count)
     light, shapes = light * real, line_shapes(light, inverse_sigma)
@@ -316,7 +311,7 @@ def sums_of_tests(
     }
     maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
     return Residue(
-        chi_square=_with_others(chi_square, products, products),
+        chi_square=with_others(chi_square, products, products),
         neighbours=Sums(*(np.stack(own) for own in zip(*[sums for sums, _ in neighbours], strict=True))),
         agreeing=np.stack([own for _, own in neighbours]),
         spaxels=_collapsed(voxels, light, (2,), fitted, others, design, smooth),
@@ -397,7 +392,7 @@ def _smooth(design: Design) -> Design:
     return np.swapaxes(np.linalg.solve(normal, np.swapaxes(design, 2, 3)), 2, 3)
 
 
-def _with_others(sums: Sums, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> Sums:
+def with_others(sums: Sums, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> Sums:
     """With what particle noise adds: `products` = U^T K U, `identity` = U^T U, not less than U^T K^2 U; its own error,
     that of a mean over the draws, is in the variance."""
     count = max(products.shape[0], 1)
@@ -434,11 +429,11 @@ def _neighbours(
     followed = np.einsum("nyxw,nyxw,yxw->", first(fitted), second(fitted), pairs)
     if axis == -1 and design is not None and smooth is not None:
         followed += np.einsum("yxwi,yxwi->", first(design, -2), second(smooth, -2))
-    crossed = _products(first(others) * pairs, second(others))
-    identity = _products(others, others)
+    crossed = products_of(first(others) * pairs, second(others))
+    identity = products_of(others, others)
     count = np.sum(pairs)
     sums = Sums(np.sum(product), -followed, np.maximum(np.sum(product**2), count), count)
-    return _with_others(sums, 0.5 * (crossed + crossed.T), identity), np.sum(product > 0, dtype=product.dtype)
+    return with_others(sums, 0.5 * (crossed + crossed.T), identity), np.sum(product > 0, dtype=product.dtype)
 
 
 def _collapsed(
@@ -467,4 +462,4 @@ def _collapsed(
         parts = [np.sum(weight[..., None] * own, axis=over) for own in (design, smooth)]
         mean -= np.sum(parts[0] * parts[1]) if over == (2,) else np.sum(weight[..., None] ** 2 * design * smooth)
     products = own_others @ own_others.T
-    return _with_others(Sums(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)
+    return with_others(Sums(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)

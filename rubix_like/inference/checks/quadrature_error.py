@@ -101,7 +101,7 @@ def notes_on_quadrature(found: QuadratureError | None) -> list[str]:
 def _with_points(posterior: Posterior, points: tuple[Points, ...]) -> Posterior:
     """The posterior of the same components at other points."""
     other = eqx.tree_at(lambda own: own.forward.source.points, posterior, points)
-    return on_mesh(other, posterior.forward.layout.mesh)
+    return on_mesh(other, posterior.forward.main.layout.mesh)
 
 
 def _cube(posterior: Posterior, latent: Float[ndarray, " latent"]) -> Float[ndarray, "y x wave"]:

@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.special import chdtr, chdtrc, ndtr
 
-from rubix_like.inference.checks.misfit import AXES, HALVES, Half, Residue, Sums
+from rubix_like.inference.checks.data_halves import HALVES
+from rubix_like.inference.checks.misfit import AXES, Half, Residue, Sums
 
 Places = int | Sequence[int] | None
 """Of the noise scale and of the likelihood's parameters among the latents; None where they are not free."""
@@ -42,6 +43,23 @@ def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scal
     size = 1.0 if float(chi_square.mean) <= 0 else float(chi_square.value) / float(chi_square.mean)
     if free_scale is None:
         found["chi^2"] = _of_squares(chi_square)
+    for name, own in residue.sets.items():
+        found |= {f"{test} of {name}": p for test, p in tests_of_set(residue, own, free_scale).items()}
+    found |= _of_axes(residue, size, free_scale)
+    return found | _of_halves(residue, latent, free_scale)
+
+
+def tests_of_set(residue: Residue, own: Residue, free_scale: Places) -> dict[str, float]:
+    """The same of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
+    whole, alone = residue.chi_square, own.chi_square
+    size = 1.0 if float(alone.mean) <= 0 else float(alone.value) / float(alone.mean)
+    unit = 1.0 if free_scale is None or float(whole.mean) <= 0 else float(whole.value) / float(whole.mean)
+    return {"chi^2": _of_squares(alone._replace(value=alone.value / unit)), **_of_axes(own, size, free_scale)}
+
+
+def _of_axes(residue: Residue, size: float, free_scale: Places) -> dict[str, float]:
+    """Of neighbours along each axis, and of the light of spaxels and bins; `size`: chi^2 over what is expected."""
+    found: dict[str, float] = {}
     for number, axis in enumerate(AXES):
         own = Sums(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
         if own.size < FEWEST:
@@ -56,7 +74,7 @@ def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scal
         if float(own.size) >= FEWEST
     }
     found |= {name: _of_products(own) for name, own in (residue.maps or {}).items() if float(own.size) >= FEWEST}
-    return found | _of_halves(residue, latent, free_scale)
+    return found
 
 
 def excess_of(chi_square: Sums) -> float:
@@ -85,7 +103,7 @@ def moves_of(residue: Residue, latent: Float[ndarray, " latent"], free_scale: Pl
     if residue.whole is None or residue.halves is None:
         return None
     kept = _kept(len(latent), free_scale)
-    steps, scatters = (np.full((2 * len(HALVES), len(latent)), np.nan) for _ in range(2))
+    steps, scatters = (np.full((2 * len(residue.pairs), len(latent)), np.nan) for _ in range(2))
     whole = _Part.of(residue.whole, None, latent, kept)
     for number in range(len(steps)):
         own = _Part.of(residue.halves, number, latent, kept)
@@ -175,7 +193,7 @@ def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: 
     if not np.isfinite(whole.precision).all() or not len(kept):
         return {}
     lower = np.linalg.cholesky(whole.precision)
-    for number, names in enumerate(HALVES):
+    for number, names in enumerate(residue.pairs):
         own = _Part.of(residue.halves, 2 * number, latent, kept)
         score, covariance = _score(own, whole)
         share = np.linalg.solve(lower, np.linalg.solve(lower, own.precision).T)
@@ -185,5 +203,6 @@ def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: 
             continue
         along, spread = chosen.T @ score, chosen.T @ covariance @ chosen
         square = np.maximum(along @ np.linalg.solve(spread, along), 0.0)
-        found[f"{names[0]} against {names[1]} half"] = float(chdtrc(chosen.shape[1], square))
+        half = " half" if residue.pairs is HALVES else ""
+        found[f"{names[0]} against {names[1]}{half}"] = float(chdtrc(chosen.shape[1], square))
     return found

@@ -14,12 +14,14 @@ from rubix_like.inference.checks.residual_tests import (
     furthest,
     moves_of,
     probabilities,
+    tests_of_set,
     together,
     too_small,
 )
 from rubix_like.inference.checks.whereabouts import Field, whereabouts
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.runtime.words import listed
 
 SIGNIFICANT: float = 1e-3
 """Probability of the residuals, if the model is true, below which there is a misfit."""
@@ -28,6 +30,31 @@ LARGE: float = 1.1
 """chi^2 per degree of freedom above which a misfit matters."""
 
 _LEAST_SHOWN = 1e-99
+
+
+@dataclass(frozen=True)
+class SetVerdict:
+    """Whether the best model of several sets of data describes one of them.
+
+    `chi_square` of its `n_voxel` voxels, in units of the errors times the fitted noise scale; `expected` of a true
+    model; `p`: the lowest probability of its tests, times their number; `worst`: the name of that test.
+    """
+
+    chi_square: float = field(metadata=described_as("chi^2 of its voxels"))
+    n_voxel: int = field(metadata=described_as("voxels that were fitted"))
+    expected: float = field(metadata=described_as("chi^2 that is expected if the model is true"))
+    p: float = field(metadata=described_as("probability of its residuals if the model is true"))
+    worst: str = field(metadata=described_as("the test with the lowest probability"))
+
+    @property
+    def reduced(self) -> float:
+        """chi^2 over what is expected; NaN where nothing is."""
+        return self.chi_square / self.expected if self.expected > 0 else float("nan")
+
+    @property
+    def misfit(self) -> bool:
+        """Whether its residuals are not those of a model that is true."""
+        return self.p < SIGNIFICANT
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +73,7 @@ class Verdict:
     | excess | | by how many standard deviations chi^2 is above what is expected; NaN: not known, or not of a test |
     | where | | of a misfit: in which part of the sky and of the spectrum it is largest, in words; empty: in none |
     | trouble | | why the values are not those of a maximum of the posterior; empty if nothing is known against it |
+    | sets | by name | of several sets of data, whether the model describes each of them |
     """
 
     p: float = field(metadata=described_as("probability of the residuals if the model is true"))
@@ -61,6 +89,7 @@ class Verdict:
     trouble: str = field(
         default="", metadata=described_as("why the values are no maximum; empty where nothing is known")
     )
+    sets: Mapping[str, SetVerdict] = field(default_factory=dict)
 
     excess: float = field(
         default=float("nan"), metadata=described_as("chi^2 above its expectation, in its standard deviations")
@@ -106,7 +135,7 @@ class Verdict:
             return f"no misfit is found ({numbers}), but chi^2 is too low: the errors of the data are too large"
         if not self.misfit:
             return f"the model describes the data: no misfit found ({numbers})"
-        worst = min(self.tests, key=lambda name: (self.tests[name], name != "chi^2"))
+        worst = min(self.tests, key=lambda name: (self.tests[name], not name.startswith("chi^2 of"), name != "chi^2"))
         where = f", most of all {self.where}" if self.where else ""
         numbers = f"({numbers} by {worst}){where}"
         if not self.matters:
@@ -115,9 +144,17 @@ class Verdict:
                 f"by more than its sigma when half of the data are left out"
             )
         return (
-            f"the model does not describe the data {numbers}; uncertainties of {int(self.doubtful.sum())} of "
-            f"{len(self.moved)} values are too small"
+            f"the model does not describe {self._disagreeing} {numbers}; uncertainties of "
+            f"{int(self.doubtful.sum())} of {len(self.moved)} values are too small"
         )
+
+    @property
+    def _disagreeing(self) -> str:
+        """Which data the model does not describe."""
+        found = [name for name, own in self.sets.items() if own.misfit]
+        if not self.sets or len(found) == len(self.sets) > 1:
+            return "the data" if not self.sets else f"any of the data sets ({listed(found)})"
+        return f"the data '{listed(found)}'" if found else f"the data sets {listed(list(self.sets))} together"
 
 
 def verdict_on(
@@ -145,10 +182,24 @@ def verdict_on(
         moved=np.zeros(len(latent)) if moves is None or sigma is None else furthest(moves, sigma),
         trouble=trouble,
         excess=excess_of(residue.chi_square) if free_scale is None else float("nan"),
+        sets={name: _on_set(residue, own, free_scale) for name, own in residue.sets.items()},
     )
     if not found.misfit or place is None or residue.left is None:
         return found
     return dataclasses.replace(found, where=whereabouts(residue.left, tests, place))
+
+
+def _on_set(residue: Residue, own: Residue, free_scale: int | Sequence[int] | None) -> SetVerdict:
+    """The verdict on one of several sets of data."""
+    tests = tests_of_set(residue, own, free_scale)
+    known = {name: p for name, p in tests.items() if np.isfinite(p)}
+    return SetVerdict(
+        chi_square=float(own.chi_square.value),
+        n_voxel=int(own.chi_square.size),
+        expected=float(own.chi_square.mean),
+        p=together(tests),
+        worst=min(known, key=lambda name: known[name], default=""),
+    )
 
 
 def _shown(p: float) -> str:

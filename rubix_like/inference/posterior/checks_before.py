@@ -59,7 +59,7 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[str, .
         dead &= _effects(posterior, latent, seed) < LEAST_EFFECT  # not where not finite: that is no lack of effect
         if not dead.any():
             return ()
-    notes, sources = [], posterior.forward.tables.paint
+    notes, sources = [], posterior.forward.main.tables.paint
     for parameter, own in zip(free.parameters, free.split(dead).values(), strict=True):
         if own.all():
             raise ConfigError(

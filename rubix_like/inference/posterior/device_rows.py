@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.problem import Problem, for_samples
+from rubix_like.inference.posterior.problem import Problem, for_samples, with_pipelines
 from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
@@ -113,7 +113,5 @@ def models_at_once(n_device: int, n_model: int) -> int:
 
 def with_rows(problem: Problem, n_sample: int) -> Problem:
     """The problem whose devices compute `n_sample` models at once."""
-    pipeline = for_samples(problem.pipeline, n_sample)
-    forward = dataclasses.replace(problem.posterior.forward, tables=pipeline.tables, layout=pipeline.layout)
-    posterior = on_mesh(dataclasses.replace(problem.posterior, forward=forward), pipeline.mesh)
-    return dataclasses.replace(problem, posterior=posterior, pipeline=pipeline)
+    problem = with_pipelines(problem, [for_samples(own, n_sample) for own in problem.pipelines])
+    return dataclasses.replace(problem, posterior=on_mesh(problem.posterior, problem.pipeline.mesh))

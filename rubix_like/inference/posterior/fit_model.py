@@ -1,8 +1,9 @@
 """The model of a fit: from the values of free parameters to the flux of a cube, without noise."""
 
+import dataclasses
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +22,8 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, with_
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
-from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Values
+from rubix_like.inference.populations.mixtures import Mixtures, Solved, with_one_template
+from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, OF_DATA, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 from rubix_like.runtime.mesh.placement import as_dtype
@@ -73,6 +75,13 @@ class ComponentsSource(AbstractParticleSource):
     base: SmoothGalaxy
     points: tuple[Points, ...]
     numbers: tuple[int, ...] = eqx.field(static=True)
+
+    def part(self, numbers: tuple[int, ...]) -> "ComponentsSource":
+        """The source of some of the components."""
+        components = tuple(self.base.components[number] for number in numbers)
+        base = SmoothGalaxy(components, tuple(self.base.names[number] for number in numbers))
+        own = tuple(self.numbers[number] for number in numbers)
+        return ComponentsSource(base, tuple(self.points[number] for number in numbers), own)
 
     def galaxy(self, values: Values) -> Galaxy:
         """The emitters of the galaxy with the values named `galaxy.COMPONENT.*`."""
@@ -134,11 +143,59 @@ class HeldSource(AbstractParticleSource):
         return self.galaxy(values)
 
 
-class Forward(eqx.Module):
-    """The compiled part of a pipeline with its particles; a pytree, to be passed to jitted functions as an argument.
+class AbstractForward(eqx.Module):
+    """The model of a fit: of one cube, or of several sets of data; a pytree, to be passed to jitted functions.
 
     `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share.
     """
+
+    source: eqx.AbstractVar[AbstractParticleSource]
+    on_device: eqx.AbstractVar[bool]
+
+    @property
+    @abstractmethod
+    def main(self) -> "Forward":
+        """The model of the one cube, or of the first one, whose tables, parameters, plan and layout stand for all."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave) of the flux of `observed`."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> tuple[Any, Any]:
+        """Everything static, and every array but those of the particles: what makes two models the same."""
+
+    @abstractmethod
+    def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
+        """The flux for these values, with the counters of the particles; pure, traceable, differentiable."""
+
+    @abstractmethod
+    def modelled(
+        self, values: Values, key: PRNGKeyArray | None = None
+    ) -> tuple[Observed, Float[Array, " difference"] | None]:
+        """The same with the residuals of the smoothness prior, where populations are solved for."""
+
+    @abstractmethod
+    def at(self, values: Values) -> tuple[Galaxy, Parameters]:
+        """Particles and parameters for these values."""
+
+    @abstractmethod
+    def parameters_of(self, values: Values) -> Parameters:
+        """The parameters for values on the host, host arrays; not to be traced."""
+
+    @abstractmethod
+    def particles_of(self, values: Values) -> Galaxy:
+        """The particles for values on the host, host arrays; not to be traced."""
+
+    @abstractmethod
+    def laid_out(self, layouts: Sequence[tuple[Tables, DeviceLayout]]) -> "AbstractForward":
+        """The model with the tables of each of its pipelines on another mesh."""
+
+
+class Forward(AbstractForward):
+    """The compiled part of a pipeline with its particles; `mixtures`: what populations that are solved for need."""
 
     tables: Tables
     parameters: Parameters
@@ -146,12 +203,65 @@ class Forward(eqx.Module):
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
+    mixtures: Mixtures | None = None
+
+    @property
+    def main(self) -> "Forward":
+        """Itself."""
+        return self
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave) of the cube."""
+        return *self.tables.footprint.shape, self.plan.n_wave
+
+    @property
+    def planned(self) -> tuple[Any, Any]:
+        """The plan, and tables with parameters."""
+        return self.plan, (self.tables, self.parameters)
+
+    def laid_out(self, layouts: Sequence[tuple[Tables, DeviceLayout]]) -> "Forward":
+        """The model with the tables of its pipeline on another mesh."""
+        (tables, layout), *_ = layouts
+        return dataclasses.replace(self, tables=tables, layout=layout)
 
     def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
         """The cube for these values, with the counters of the particles; pure, traceable, differentiable.
 
         `key`: that of the noise, where the pipeline adds any.
         """
+        return self.modelled(values, key)[0]
+
+    def modelled(
+        self, values: Values, key: PRNGKeyArray | None = None
+    ) -> tuple[Observed, Float[Array, " difference"] | None]:
+        """The same with the residuals of the smoothness prior, where populations are solved for: those weights of which
+        the cube, given all other values, has the highest posterior (`free_form`)."""
+        if self.mixtures is None:
+            return self._painted(values, key), None
+        return self.mixtures.observed(self._painter_of(values), self._painter_of(lax.stop_gradient(dict(values))))
+
+    def solved(self, values: Values) -> Solved:
+        """The weights that are solved for, and the linear problem that they solve; ValueError where there are none."""
+        if self.mixtures is None:
+            raise ValueError("expected populations that are solved for, got none")
+        return self.mixtures.solve(self._painter_of(values))
+
+    def _painter_of(self, values: Values) -> Callable[[tuple[int, ...], Array | None], Observed]:
+        """The cube of some components, all of whose stars shine alike as these coefficients on the basis spectra, or
+        as their own ages and metallicities say."""
+        source = self.source
+        if not isinstance(source, ComponentsSource):
+            raise TypeError(f"expected a source of components, got {type(source).__name__}")
+
+        def paint(numbers: tuple[int, ...], coefficients: Array | None) -> Observed:
+            tables = self.tables if coefficients is None else with_one_template(self.tables, coefficients)
+            part = dataclasses.replace(self, tables=tables, source=source.part(numbers), mixtures=None)
+            return part._painted(values, None)
+
+        return paint
+
+    def _painted(self, values: Values, key: PRNGKeyArray | None) -> Observed:
         if self.on_device:
             return self._observed_here(values, key)
         galaxy, parameters = self.at(values)
@@ -195,7 +305,7 @@ def _particles_at(forward: Forward, values: Values) -> Galaxy:
 
 def _of_run(values: Values) -> dict[str, Any]:
     """Those that are parameters of the run, by name."""
-    others = (GALAXY, STARS, LIKELIHOOD)
+    others = (GALAXY, STARS, LIKELIHOOD, OF_DATA)
     return {own: value for own, value in values.items() if own != NOISE_SCALE and not own.startswith(others)}
 
 

@@ -29,6 +29,9 @@ NOISE_SCALE: str = "noise_scale"
 LIKELIHOOD: str = "likelihood."
 """Beginning of the names of the likelihood's own parameters."""
 
+OF_DATA: str = "data."
+"""Beginning of the names of what is not known of one of several sets of data: data.NAME.scale."""
+
 
 class FreeParameter(eqx.Module):
     """One name with its prior, the shape of its value, its unit (empty: a number) and what it means."""

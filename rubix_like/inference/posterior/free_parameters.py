@@ -129,7 +129,7 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
     in place of the synthetic galaxy's."""
     if name in others:
         return others[name]
-    if others and name.startswith(GALAXY):
+    if name.startswith(GALAXY) and any(own.startswith(GALAXY) for own in others):
         raise ConfigError(f"fit.free: unknown parameter '{name}' of the model{suggest(name, others)}")
     found = declarations_of([name])
     if found:

@@ -69,6 +69,7 @@ class Residuals(NamedTuple):
     scale: Float[Array, ""] | None
     prior: Float[Array, " latent"] | None
     excess: Float[Array, ""] | None = None
+    roughness: Float[Array, " difference"] | None = None
 
 
 class Likelihood(eqx.Module):

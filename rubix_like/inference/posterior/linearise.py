@@ -70,7 +70,8 @@ def losses_at(posterior: SquaredLoss, latent: Group) -> Float[Array, " start"]:
     """The loss of every start; not to be traced."""
     if not isinstance(posterior, Posterior):
         return losses(posterior, latent)
-    return scores(posterior, latent, models(posterior.forward, posterior.free, latent).flux).loss
+    made = models(posterior.forward, posterior.free, latent)
+    return scores(posterior, latent, made.flux, roughness=made.roughness).loss
 
 
 def normal_forms_at(posterior: SquaredLoss, latent: Group) -> NormalForm:
@@ -85,18 +86,19 @@ def scores(
     latent: Group,
     flux: Float[Array, "start y x wave"],
     factor: Float[ndarray, " start"] | None = None,
+    roughness: Float[Array, "start difference"] | None = None,
 ) -> Scores:
-    """Of models with this flux, times a factor."""
-    return _scores(posterior, latent, flux, np.ones(len(latent), flux.dtype) if factor is None else factor)
+    """Of models with this flux, times a factor, and this roughness of their populations."""
+    return _scores(posterior, latent, flux, np.ones(len(latent), flux.dtype) if factor is None else factor, roughness)
 
 
 @jax.jit
-def _scores(posterior: Posterior, latent: Group, flux: Array, factor: Array) -> Scores:
-    def score(posterior: Posterior, at: Latent, flux: Array, factor: Array) -> Scores:
-        residuals = posterior.residuals_of(flux * factor, at)
+def _scores(posterior: Posterior, latent: Group, flux: Array, factor: Array, roughness: Array | None) -> Scores:
+    def score(posterior: Posterior, at: Latent, flux: Array, factor: Array, roughness: Array | None) -> Scores:
+        residuals = posterior.residuals_of(flux * factor, at, roughness)
         return Scores(jnp.sum(residuals.voxels**2), half_square(residuals))
 
-    return over_starts(score, posterior, latent, flux, factor)
+    return over_starts(score, posterior, latent, flux, factor, roughness)
 
 
 @jax.jit
@@ -152,9 +154,9 @@ def products(residuals: Any, columns: Any) -> tuple[Float[Array, "latent latent"
 
 def columns_at(posterior: Posterior, latent: Latent, tangent: Tangent) -> tuple[Any, Any]:
     """The same as `jacobian` of a posterior whose model has this tangent at the latents."""
-    residuals, along = jax.linearize(posterior.residuals_of, tangent.flux, latent)
+    residuals, along = jax.linearize(posterior.residuals_of, tangent.flux, latent, tangent.roughness)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
-    return residuals, lax.map(lambda own: along(*own), (tangent.slopes, unit))
+    return residuals, lax.map(lambda own: along(*own), (tangent.slopes, unit, tangent.roughness_slopes))
 
 
 def jacobian(posterior: SquaredLoss, latent: Latent) -> tuple[Any, Any]:

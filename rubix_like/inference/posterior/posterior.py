@@ -12,7 +12,7 @@ from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, Weighted, information_of_location
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS, Forward
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, AbstractForward
 from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Residuals
 
@@ -20,7 +20,7 @@ from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Re
 class Posterior(eqx.Module):
     """Model, free parameters and likelihood of one fit; a pytree, to be passed to jitted functions as an argument."""
 
-    forward: Forward
+    forward: AbstractForward
     free: Free
     likelihood: Likelihood
 
@@ -52,11 +52,15 @@ class Posterior(eqx.Module):
 
     def residuals(self, latent: Latent) -> Residuals:
         """A pytree of residuals: half their squared sum is the loss. The prior's are the latents themselves."""
-        return self.residuals_of(self.model(latent), latent)
+        observed, roughness = self.forward.modelled(self.free.values(latent))
+        return self.residuals_of(observed.voxels.flux, latent, roughness)
 
-    def residuals_of(self, model: Float[Array, "y x wave"], latent: Latent) -> Residuals:
-        """Residuals of a model whose flux is known."""
-        return self.likelihood_at(latent).residuals(model, self.noise_scale(latent))._replace(prior=latent)
+    def residuals_of(
+        self, model: Float[Array, "y x wave"], latent: Latent, roughness: Float[Array, " difference"] | None = None
+    ) -> Residuals:
+        """Residuals of a model whose flux is known, and the roughness of populations that were solved for."""
+        known = self.likelihood_at(latent).residuals(model, self.noise_scale(latent))
+        return known._replace(prior=latent, roughness=roughness)
 
     def likelihood_at(self, latent: Latent) -> Likelihood:
         """The likelihood with the values of its own parameters."""

@@ -1,7 +1,7 @@
 """Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,9 @@ from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
+from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors, with_correlation
+from rubix_like.inference.populations.planned_mixtures import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
@@ -100,7 +102,8 @@ Given = Galaxy | SyntheticSource | ComponentsSource | AbstractGalaxyModel
 class Problem:
     """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise).
 
-    `start`: latents at which the first start begins; None: drawn from the prior like the others.
+    `start`: latents at which the first start begins; None: drawn from the prior like the others. `sets`: several
+    sets of data; `observed` and `pipeline` are then those of the first cube.
     """
 
     posterior: Posterior
@@ -109,6 +112,31 @@ class Problem:
     settings: FitSettings
     notes: tuple[str, ...]
     start: Latent | None = None
+    sets: tuple[FittedSet, ...] = ()
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """Those of all sets of data, or that of the one cube."""
+        return tuple(own.pipeline for own in self.sets) or (self.pipeline,)
+
+    @property
+    def first_cube(self) -> FittedSet | None:
+        """The set whose data and pipeline stand for all; None of one cube."""
+        return next((own for own in self.sets if own.pipeline is self.pipeline), None)
+
+    def shown(self, row: Any) -> Any:
+        """The voxels (..., y, x, wave) that stand for the data in pictures and guesses: those of the first cube among
+        the voxels of all sets; of one cube all."""
+        return row if self.first_cube is None else self.first_cube.unpacked(row)
+
+
+def with_pipelines(problem: Problem, pipelines: Sequence[Pipeline]) -> Problem:
+    """The problem with each of its pipelines on another mesh."""
+    forward = problem.posterior.forward.laid_out([(own.tables, own.layout) for own in pipelines])
+    posterior = dataclasses.replace(problem.posterior, forward=forward)
+    place = [own is problem.pipeline for own in problem.pipelines].index(True)
+    sets = tuple(own.on(pipeline) for own, pipeline in zip(problem.sets, pipelines, strict=bool(problem.sets)))
+    return dataclasses.replace(problem, posterior=posterior, pipeline=pipelines[place], sets=sets)
 
 
 def pose(
@@ -131,31 +159,54 @@ def pose(
         notes: tuple[str, ...] = ()
     else:
         config = for_model(on_grid_of(config_or_pipeline, observed), settings, noise=None)
-        pipeline, source, notes = _planned(config, settings, galaxy, of_errors, report)
+        pipeline, source, notes = planned(config, settings, galaxy, of_errors, report)
     pipeline = without_noise(pipeline)
     source = without_unread_gas(source, pipeline, settings)
-    trees = trees_of(source, pipeline.parameters, _sight(source, pipeline)) | of_errors
+    trees = trees_of(source, pipeline.parameters, sight_of(source, pipeline)) | of_errors
     free = read_free(settings, trees, pipeline.plan.deposit, model_declarations(source))
-    _check_line_widths(free, pipeline)
+    check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
-    forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
+    mixtures = None
+    if isinstance(source, ComponentsSource):
+        mixtures = mixtures_of(source.base, pipeline, settings, likelihood.flux, likelihood.inverse_sigma)
+    forward = dataclasses.replace(forward_of(pipeline, source), mixtures=mixtures)
     errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=errors)
     of_data = (*observed.notes, *notes_on_errors(errors))
-    notes = (*of_data, *notes, *_draw_notes(source), *library_notes_of(free, pipeline))
+    notes = (*of_data, *notes, *draw_notes(source), *library_notes_of(free, pipeline))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)
 
 
-def _planned(
-    config: RunConfig, settings: FitSettings, galaxy: Given | None, of_errors: Mapping[str, Any], report: Report
+def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
+    """The compiled part of a pipeline, with particles."""
+    return Forward(
+        tables=pipeline.tables,
+        parameters=pipeline.parameters,
+        source=source,
+        plan=pipeline.plan,
+        layout=pipeline.layout,
+        on_device=on_device,
+    )
+
+
+def planned(
+    config: RunConfig,
+    settings: FitSettings,
+    galaxy: Given | None,
+    of_errors: Mapping[str, Any],
+    report: Report,
+    made: tuple[AbstractParticleSource, GalaxyInfo | None] | None = None,
 ) -> tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]:
-    """The pipeline of a configuration, planned for all of the priors, with its particles, and notes on ages."""
-    given = with_fit_deposit(config, settings, galaxy)
+    """The pipeline of a configuration, planned for all of the priors, with its particles, and notes on ages.
+
+    `made`: the particles, where they are known."""
+    components = galaxy.base if isinstance(galaxy, ComponentsSource) else None
+    given = for_mixtures(with_fit_deposit(config, settings, galaxy), components)
     config, resolved = for_widest_psf(given, resolve(given), settings)
-    source, info = source_of(given, resolved.library, galaxy, report)
+    source, info = source_of(given, resolved.library, galaxy, report) if made is None else made
     trees = {**trees_of(source, Parameters.build(config, config.engine.precision), None), **of_errors}
     free = read_free(settings, trees, config.engine.deposit, model_declarations(source))
     config = with_velocity_range(config, source, free)
@@ -163,12 +214,12 @@ def _planned(
     return pipeline, source, age_notes(free, config)
 
 
-def _sight(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None:
+def sight_of(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None:
     """The line of sight on the axes of a given galaxy; those of a synthetic one are not asked for it."""
     return line_of_sight(pipeline.tables, pipeline.parameters) if isinstance(source, HeldSource) else None
 
 
-def _check_line_widths(free: Free, pipeline: Pipeline) -> None:
+def check_line_widths(free: Free, pipeline: Pipeline) -> None:
     """Raise ConfigError for a prior of the width of lines that reaches below what the velocity nodes hold."""
     leaves = jax.tree.leaves(pipeline.tables.paint, is_leaf=lambda leaf: isinstance(leaf, LineMap))
     narrowest = max((float(leaf.narrowest) for leaf in leaves if isinstance(leaf, LineMap)), default=0.0)
@@ -188,7 +239,7 @@ def library_notes_of(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
     return library_notes(free, painted[STAR_SOURCE].painter.axes) if STAR_SOURCE in painted else ()
 
 
-def _draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
+def draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
     """Notes on the particles of the model."""
     return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
 
@@ -410,7 +461,7 @@ def source_of(
     reader = config.galaxy
     if isinstance(reader, ComponentsReader):
         base = reader.build(config)
-        numbers = point_numbers(reader, base, config)
+        numbers = point_numbers(reader, without_spread_ages(base), config)
         return ComponentsSource(base, base.points(numbers), numbers), info
     if not isinstance(reader, SyntheticReader):
         return held(loaded), info

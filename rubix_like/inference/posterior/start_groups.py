@@ -34,7 +34,7 @@ def group_of(posterior: SquaredLoss, latent: Latent) -> Group:
     row = np.asarray(latent)[None]
     if not isinstance(posterior, Posterior):
         return row
-    mesh = posterior.forward.layout.mesh
+    mesh = posterior.forward.main.layout.mesh
     return placed_starts(np.repeat(row, mesh.shape.get(SAMPLE_AXIS, 1), axis=0), mesh)
 
 
@@ -58,7 +58,7 @@ def on_mesh(posterior: SquaredLoss, mesh: Mesh) -> Any:
 def with_draws(posterior: Posterior, draws: BaseDraws) -> Posterior:
     """The posterior of the same synthetic galaxy, made of other draws, which lie where its own do."""
     other = eqx.tree_at(lambda own: own.forward.source.draws, posterior, draws)
-    return on_mesh(other, posterior.forward.layout.mesh)
+    return on_mesh(other, posterior.forward.main.layout.mesh)
 
 
 def _placed(tree: Any, mesh: Mesh) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from rubix_like.inference.posterior.fit_model import Forward
+from rubix_like.inference.posterior.fit_model import AbstractForward
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
@@ -25,10 +25,12 @@ _ROOM = 2.5e8
 
 
 class Modelled(NamedTuple):
-    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and their particles' counters."""
+    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, their particles' counters, and
+    the residuals of the smoothness prior where populations are solved for (`free_form`)."""
 
     flux: Float[Array, "*start y x wave"]
     counters: Any
+    roughness: Float[Array, "*start difference"] | None = None
 
 
 class Tangent(eqx.Module):
@@ -39,20 +41,21 @@ class Tangent(eqx.Module):
 
     flux: Float[Array, "*start y x wave"]
     slopes: Float[Array, "*start latent y x wave"]
+    roughness: Float[Array, "*start difference"] | None = None
+    roughness_slopes: Float[Array, "*start latent difference"] | None = None
 
 
-def models(forward: Forward, free: Free, latent: Group) -> Modelled:
+def models(forward: AbstractForward, free: Free, latent: Group) -> Modelled:
     """The model of every start; not to be traced."""
-    shape = (*forward.tables.footprint.shape, forward.plan.n_wave)
-    if 8.0 * free.n_latent * np.prod(shape) > _ROOM:
+    if 8.0 * free.n_latent * np.prod(forward.shape) > _ROOM:
         return flux_alone(forward, free, latent)
     return linearised(forward, free, latent, np.int32(0))[0]
 
 
-def tangents(forward: Forward, free: Free, latent: Group) -> Tangent:
+def tangents(forward: AbstractForward, free: Free, latent: Group) -> Tangent:
     """The tangent of the model of every start; not to be traced."""
     modelled, slopes = linearised(forward, free, latent, np.int32(free.n_latent))
-    return Tangent(modelled.flux, slopes)
+    return Tangent(modelled.flux, slopes[0], modelled.roughness, slopes[1])
 
 
 def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
@@ -73,15 +76,16 @@ def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
 
 @jax.jit
 def linearised(
-    forward: Forward, free: Free, latent: Group, n_slope: Int[Array | np.integer, ""]
-) -> tuple[Modelled, Float[Array, "start latent y x wave"]]:
+    forward: AbstractForward, free: Free, latent: Group, n_slope: Int[Array | np.integer, ""]
+) -> tuple[Modelled, Any]:
     """The model of every start and its first `n_slope` slopes, the others 0; one slope after the other, which takes
-    less time and memory. Without slopes it takes no longer than the model alone."""
+    less time and memory. Without slopes it takes no longer than the model alone. Slopes: of the flux, and of the
+    roughness (or None)."""
     return over_starts(_linearised, (forward, free, n_slope), latent)
 
 
 @jax.jit
-def flux_alone(forward: Forward, free: Free, latent: Group) -> Modelled:
+def flux_alone(forward: AbstractForward, free: Free, latent: Group) -> Modelled:
     """The model of every start."""
     return over_starts(_model, (forward, free), latent)
 
@@ -96,22 +100,27 @@ def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
     return tangents(posterior.forward, posterior.free, group_of(posterior, latent))
 
 
-def _model(own: tuple[Forward, Free], latent: Latent) -> Modelled:
+def _model(own: tuple[AbstractForward, Free], latent: Latent) -> Modelled:
     forward, free = own
-    observed = forward.observed(free.values(latent))
-    return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters)
+    observed, roughness = forward.modelled(free.values(latent))
+    return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters, roughness)
 
 
-def _linearised(own: tuple[Forward, Free, Array], latent: Latent) -> tuple[Modelled, Float[Array, "latent y x wave"]]:
+def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tuple[Modelled, Any]:
     forward, free, n_slope = own
-    flux, along, counters = jax.linearize(lambda at: tuple(_model((forward, free), at)), latent, has_aux=True)
+
+    def model(at: Latent) -> tuple[tuple[Array, Array | None], Any]:
+        made = _model((forward, free), at)
+        return (made.flux, made.roughness), made.counters
+
+    (flux, roughness), along, counters = jax.linearize(model, latent, has_aux=True)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
 
-    def add(number: Array, slopes: Array) -> Array:
-        return slopes.at[number].set(along(unit[number]))
+    def add(number: Array, slopes: Any) -> Any:
+        return jax.tree.map(lambda every, one: every.at[number].set(one), slopes, along(unit[number]))
 
-    slopes = jnp.zeros((latent.shape[0], *flux.shape), flux.dtype)
-    return Modelled(flux, counters), lax.fori_loop(0, n_slope, add, slopes)
+    none = jax.tree.map(lambda leaf: jnp.zeros((latent.shape[0], *leaf.shape), leaf.dtype), (flux, roughness))
+    return Modelled(flux, counters, roughness), lax.fori_loop(0, n_slope, add, none)
 
 
 def _dtype() -> Any:

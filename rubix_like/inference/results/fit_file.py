@@ -12,6 +12,7 @@ from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges
 from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
+from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_parts import (
@@ -59,6 +60,10 @@ def _write(result: FitResult, file: Any) -> None:
     if grain is not None:
         write_tree(grain, file.create_group("discreteness"))
     _write_starts(result.starts, file.create_group("starts"))
+    if result.populations:
+        every = file.create_group("populations", track_order=True)
+        for name, own in result.populations.items():
+            write_tree(own, every.create_group(name))
     model = file.create_group("model_parameters")
     _write_leaves(result.parameters, model)
     for name, declared in declarations_of(model).items():
@@ -130,6 +135,10 @@ def _read(file: Any) -> FitResult:
         galaxy=_galaxy_of(_read_leaves(file["galaxy"])) if "galaxy" in file else None,
         evidence=Evidence(**read_tree(Evidence, file["evidence"])) if "evidence" in file else None,
         inflation=float(file.attrs.get("inflation", 1.0)),
+        populations={
+            name: Populations(labels=(name,), **read_tree(Populations, group))
+            for name, group in file.get("populations", {}).items()
+        },
         **read_shared(file, n_number, _CUBES, ("residual",)),
     )
 

@@ -1,7 +1,7 @@
 """What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.optima import Optimum, other_optima
 from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
@@ -68,7 +70,10 @@ class FitResult:
     | galaxy | | the particles with the best values; None where nothing of the galaxy was free |
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
+    | populations | by component | free-form populations that were solved for, with draws at the best values |
     | notes | | sentences: what was left out, what the data do not say |
+    | sets | by name | of several sets of data the model and the residuals of each (`SetResult`); `model` and |
+    | | | `residual` are then those of the first cube. chi^2 of each: `verdict.sets` |
     """
 
     free: Free
@@ -89,8 +94,10 @@ class FitResult:
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
     discreteness: Discreteness | None = None
+    sets: Mapping[str, SetResult] = field(default_factory=dict)
     evidence: Evidence | None = None
     inflation: float = 1.0
+    populations: Mapping[str, Populations] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -16,12 +16,13 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.checks.verdict import SetVerdict, Verdict
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Correlated, Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.free_parameters import read_correlated
 from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.results.set_result import read_set_results, read_set_verdicts, write_sets
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import replacing
@@ -173,6 +174,7 @@ def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> 
     _write_verdict(result.verdict, verdict, file.create_group("verdict"))
     for name in cubes:
         write_group(in_parts(getattr(result, name)), file.create_group(name))
+    write_sets(result.sets, result.verdict.sets, file)
     file["config"] = result.config
     file.create_dataset("notes", data=list(result.notes), dtype=TEXT, shape=(len(result.notes),))
     packages = file.create_group("versions", track_order=True)
@@ -187,8 +189,9 @@ def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: S
     """
     return {
         "quality": Quality(**read_tree(Quality, file)),
-        "verdict": _read_verdict(file["verdict"], n_number),
+        "verdict": _read_verdict(file["verdict"], n_number, read_set_verdicts(file)),
         **_read_cubes(file, cubes, with_variance),
+        "sets": read_set_results(file),
         "config": file["config"].asstr()[()],
         "versions": {package: data.asstr()[()] for package, data in file["versions"].items()},
         "notes": tuple(file["notes"].asstr()[()]),
@@ -205,9 +208,10 @@ def _write_verdict(verdict: Verdict, text: str, group: Any) -> None:
     add_dataset(group, "doubtful", verdict.doubtful, "which numbers have too small an uncertainty")
 
 
-def _read_verdict(group: Any, count: int) -> Verdict:
+def _read_verdict(group: Any, count: int, sets: Mapping[str, SetVerdict]) -> Verdict:
     names, found = group["tests"].asstr()[()], numbers_of(group["probabilities"]).tolist()
-    return Verdict(tests=dict(zip(names, found, strict=True)), **read_tree(Verdict, group, {"latent": count}))
+    tests = dict(zip(names, found, strict=True))
+    return Verdict(tests=tests, sets=sets, **read_tree(Verdict, group, {"latent": count}))
 
 
 def _read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:

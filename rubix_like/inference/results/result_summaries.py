@@ -118,6 +118,7 @@ def fit_quality_lines(result: FitResult) -> list[str]:
     same = int(np.sum(starts.loss < starts.loss[best] + ELSEWHERE))
     return [
         chi_square_line(result.quality),
+        *set_lines(result.verdict),
         f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; "
         f"{counted(int(starts.n_step[best]), 'step')}, {same} of {n_start} ended with that loss",
         *([] if result.evidence is None else [result.evidence.sentence]),
@@ -144,6 +145,15 @@ def chi_square_line(quality: Quality) -> str:
         f"chi^2 {quality.chi_square:.6g} of {quality.n_voxel} voxels, {quality.degrees_of_freedom} degrees of freedom: "
         f"reduced chi^2 {quality.reduced:.4g}"
     )
+
+
+def set_lines(verdict: Verdict) -> list[str]:
+    """How well the best model fits each of several sets of data."""
+    return [
+        f"Of {name}: chi^2 {own.chi_square:.6g} of {own.n_voxel} voxels, {own.expected:.6g} expected, p {own.p:.2g}"
+        + (f" by {own.worst}: the model does not describe it" if own.misfit else "")
+        for name, own in verdict.sets.items()
+    ]
 
 
 def _cells(row: TableRow, mark: str) -> list[str]:
@@ -209,6 +219,7 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
     return [
         _draws_line(result),
         f"Best fit: {chi_square_line(result.quality)}",
+        *set_lines(result.verdict),
         f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
         f"{percent(scatter.within_two, 1)} within 2 (of normal errors 68.3 % and 95.4 %)",
         *_checks_lines(result),

@@ -17,6 +17,7 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import Arrays
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
@@ -66,6 +67,8 @@ class SampleResult:
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
     | notes | | sentences: what should be known before the draws are used |
+    | sets | by name | of several sets of data the cubes of each (`SetResult`); `model`, `predictive` and `residual` |
+    | | | are then those of the first cube |
     """
 
     free: Free
@@ -87,6 +90,7 @@ class SampleResult:
     config: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
+    sets: Mapping[str, SetResult] = field(default_factory=dict)
     evidence: Evidence | None = None
     checks: Mapping[str, float] = field(default_factory=dict)
     pointwise: Pointwise | None = None

@@ -5,7 +5,7 @@ Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd ed
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from numpy import ndarray
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.fit_cubes import noise_variance, on_grid
+from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.posterior.device_rows import Placed, fetched, placed
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import ModelError, factor_of
@@ -33,6 +34,7 @@ from rubix_like.inference.samplers.predictive_checks import (
     of_draw,
     predictive_p,
 )
+from rubix_like.inference.sets.set_views import set_alone
 
 
 class Predicted(NamedTuple):
@@ -47,7 +49,8 @@ class Predicted(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Predictive:
     """The cubes `model`, `predictive` and `residual` of a SampleResult, how the data lie about the second, and how many
-    stars the models of the draws could not treat, on average: too fast, not finite."""
+    stars the models of the draws could not treat, on average: too fast, not finite; `sets`: of several sets of data
+    those of each, the cubes being those of the first cube."""
 
     model: Cube
     predictive: Cube
@@ -57,6 +60,10 @@ class Predictive:
     n_not_finite: float
     checks: Mapping[str, float] = field(default_factory=dict)
     pointwise: Pointwise | None = None
+    sets: Mapping[str, "Predictive"] = field(default_factory=dict)
+
+
+_WITHIN = ("within_one", "within_two")
 
 
 class Drawn(NamedTuple):
@@ -75,13 +82,41 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
     a continuum's coefficients given the draw is not in it. A model error adds its offset and its variance.
     """
     points, likelihood = settings.log_likelihood, problem.posterior.likelihood
+    if problem.sets and points == "spaxels":  # which lie in one row
+        points = None
     drawn = models_of_draws(problem, latent, settings.predictive, points, settings.seed)
     flat = [own.reshape(-1, own.shape[-1]) for own in (drawn.each.data, drawn.each.replicated)]
     return dataclasses.replace(
-        predictive_of(problem, drawn.moments),
+        _of_all(problem, drawn.moments),
         checks=predictive_p(*flat) if can_replicate(likelihood) else {},
         pointwise=Pointwise(drawn.each.pointwise, drawn.draws) if points and has_points(likelihood) else None,
     )
+
+
+def _of_all(problem: Problem, moments: Moments) -> Predictive:
+    """The cubes that the moments make, of one cube or of several sets of data."""
+    if problem.first_cube is None:
+        return predictive_of(problem, moments)
+    sets = {own.name: predictive_of_set(problem, own, moments) for own in problem.sets}
+    scatter = _together([own.scatter for own in sets.values()])
+    return dataclasses.replace(sets[problem.first_cube.name], scatter=scatter, sets=sets)
+
+
+def _together(scatters: Sequence[Scatter]) -> Scatter:
+    """How the data of several sets lie about what is predicted."""
+    count = [own.n_voxel for own in scatters]
+    within = (np.average([getattr(own, name) for own in scatters], weights=count) for name in _WITHIN)
+    return Scatter(sum(count), sum(own.chi_square for own in scatters), *map(float, within))
+
+
+def predictive_of_set(problem: Problem, own: FittedSet, moments: Moments) -> Predictive:
+    """The cubes that the moments make of one of several sets of data."""
+
+    def part(found: Predicted) -> Predicted:
+        return found._replace(flux=own.unpacked(found.flux))
+
+    alone = Moments(moments.count, part(moments.mean), part(moments.square))
+    return predictive_of(set_alone(problem, own), alone)
 
 
 def models_of_draws(
@@ -92,7 +127,7 @@ def models_of_draws(
     seed: int = 0,
 ) -> Drawn:
     """What the chosen draws say, on the host; computed on the rows of the problem's mesh, one model for each."""
-    mesh, n_chain = problem.posterior.forward.layout.mesh, latent.shape[0]
+    mesh, n_chain = problem.posterior.forward.main.layout.mesh, latent.shape[0]
     draws = evenly(latent.shape[1], max(count // n_chain, 1))
     chosen = latent[:, draws].reshape(-1, latent.shape[2])
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(seed), len(chosen)))
@@ -103,7 +138,7 @@ def models_of_draws(
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:
-    """The cubes that these moments make."""
+    """The cubes that these moments make, of one cube."""
     mean, variance = moments.mean, moments.variance
     scale_square = float(mean.noise_scale**2 + variance.noise_scale)
     model, spread = np.asarray(mean.flux), np.asarray(variance.flux)
@@ -130,7 +165,7 @@ def evenly(total: int, count: int) -> Int[ndarray, " chosen"]:
 @functools.partial(jax.jit, static_argnames="points")
 def _moments(posterior: Posterior, samples: Placed, *, points: str | None) -> tuple[Moments, OfDraw]:
     kernel = functools.partial(_predicted, points=points)
-    return moments_and_each(kernel, posterior.forward.layout.mesh, posterior, samples)
+    return moments_and_each(kernel, posterior.forward.main.layout.mesh, posterior, samples)
 
 
 def _predicted(

@@ -361,7 +361,7 @@ def _sampled(
     """Samples about the centre of an expansion, two mirrored ones for every key."""
     signs = np.tile([1.0, -1.0], len(keys)).astype(expansion.centre.dtype)
     items = placed((np.repeat(keys, 2, axis=0), signs), mesh, _group_size(settings, mesh))
-    dtype = own.forward.plan.dtype if isinstance(own, Posterior) else expansion.centre.dtype
+    dtype = own.forward.main.plan.dtype if isinstance(own, Posterior) else expansion.centre.dtype
     tolerance = everywhere(jnp.asarray(float(jnp.finfo(dtype).eps) ** _ACCURACY, expansion.centre.dtype), mesh)
     curved = settings.method == "geovi"
     with quiet():

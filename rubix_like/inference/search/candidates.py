@@ -18,7 +18,7 @@ from rubix_like.inference.posterior.start_groups import placed_starts
 from rubix_like.inference.posterior.tangent import models
 from rubix_like.inference.search.component_guesses import Pose
 from rubix_like.inference.search.guesses import VELOCITY_OFFSET, Surroundings, guesses, shown_among
-from rubix_like.inference.search.other_side import is_unsure, sketched, with_both_sides
+from rubix_like.inference.search.other_side import is_looked_at, is_unsure, sketched, with_both_sides
 from rubix_like.inference.search.per_spaxel_search import evolved
 from rubix_like.inference.search.sketch import Sketch, shift_of
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
@@ -73,7 +73,7 @@ def choose_starts(
     count = settings.starts - len(first)
     total = count * settings.candidates
     drawn = np.asarray(free.draw(settings.seed, total))
-    if count and problem is not None and settings.starts_from == "cube" and shown_among(free.names):
+    if count and problem is not None and is_looked_at(problem) and shown_among(free.names):
         drawn = _guessed(posterior, problem, mesh, total)
     if isinstance(posterior, Posterior):
         drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
@@ -97,22 +97,25 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
     """By the model at the medians of all priors."""
     free, forward = problem.posterior.free, problem.posterior.forward
-    middle, parameters = np.zeros(free.n_latent), forward.parameters
+    middle, parameters = np.zeros(free.n_latent), forward.main.parameters
     psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
     if seeing is None and psf is not None:
         seeing = psf.fwhm
     width = 0.0 if seeing is None else float(np.mean(np.asarray(seeing)))
     reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
-    shift = shift_of(sketch, reference.spectrum[0], problem.pipeline.frame.bins.wavelength)
+    spectrum = reference.spectrum[0]
+    if problem.sets:
+        spectrum = problem.shown(spectrum[None, None]).sum(axis=(0, 1))
+    shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
     own = free.value(VELOCITY_OFFSET, middle)
     systemic = float(parameters.observation.velocity_offset if own is None else own) + shift
-    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
+    return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
 
 
 def _pose(problem: Problem) -> Pose:
     """How the model lies where nothing of it is free."""
     forward = problem.posterior.forward
-    observation, source = forward.parameters.observation, forward.source
+    observation, source = forward.main.parameters.observation, forward.source
     angles = (observation.inclination, observation.position_angle)
     inclination, angle = (0.0 if own is None else float(own) for own in angles)
     east, north = (float(own) for own in np.asarray(observation.offset))
@@ -141,11 +144,12 @@ def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate 
     filled = np.asarray(placed)
     if not isinstance(posterior, Posterior):
         return Graded(filled, np.asarray(losses_at(posterior, placed)), np.zeros((len(filled), 0)))
-    flux = models(posterior.forward, posterior.free, placed).flux
+    modelled = models(posterior.forward, posterior.free, placed)
+    flux = modelled.flux
     made = np.asarray(flux)
     rows = [_scaled(posterior, *own) for own in zip(filled, made, strict=True)]
     latent, factor = np.stack([own for own, _ in rows]), np.array([own for _, own in rows], made.dtype)
-    loss = scores(posterior, placed_starts(latent, mesh), flux, factor).loss
+    loss = scores(posterior, placed_starts(latent, mesh), flux, factor, modelled.roughness).loss
     return Graded(latent, np.asarray(loss), made.sum(axis=(1, 2)) * factor[:, None])
 
 

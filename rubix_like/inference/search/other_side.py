@@ -25,17 +25,23 @@ _AS_GOOD = 4.5
 
 def sketched(problem: Problem) -> Sketch:
     """What the cube of a fit shows."""
-    frame, observation = problem.pipeline.frame, problem.posterior.forward.parameters.observation
+    frame, observation = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation
     likelihood = problem.posterior.likelihood
-    flux, inverse_sigma = (np.asarray(own, np.float64) for own in (likelihood.flux, likelihood.inverse_sigma))
+    rows = (likelihood.flux, likelihood.inverse_sigma)
+    flux, inverse_sigma = (np.asarray(problem.shown(own), np.float64) for own in rows)
     turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
     return sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
 
 
+def is_looked_at(problem: Problem) -> bool:
+    """Whether guesses go by what a cube shows."""
+    first = problem.first_cube
+    return problem.settings.starts_from == "cube" and (first is None or first.kind == "cube")
+
+
 def is_unsure(problem: Problem) -> bool:
     """Whether the cube does not show beyond doubt which side recedes, and both are to be looked at."""
-    settings = problem.settings
-    return settings.starts > 1 and settings.starts_from == "cube" and sketched(problem).certainty < _CERTAIN
+    return problem.settings.starts > 1 and is_looked_at(problem) and sketched(problem).certainty < _CERTAIN
 
 
 def with_both_sides(

@@ -21,7 +21,7 @@ from numpy import ndarray
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.model import scene_before_fields
-from rubix_like.inference.posterior.fit_model import STARS, HeldSource
+from rubix_like.inference.posterior.fit_model import STARS, Forward, HeldSource
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.start_groups import over_starts
@@ -123,7 +123,7 @@ def evolve(
 def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
     """Where the stars are for these latents; None where no parameter of stars is free."""
     free, forward = posterior.free, posterior.forward
-    if not (isinstance(forward.source, HeldSource) and free.has(STARS)):
+    if not (isinstance(forward, Forward) and isinstance(forward.source, HeldSource) and free.has(STARS)):
         return None
     spaxel = _spaxels(posterior, latent)
     owners = [
@@ -136,7 +136,7 @@ def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
 @jax.jit
 def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
     """Flat index of the spaxel whose middle is nearest to each star."""
-    forward = posterior.forward
+    forward = posterior.forward.main
     galaxy, parameters = posterior.at(latent)
     scene = scene_before_fields(forward.tables, parameters, "stars", galaxy.stars)
     return SpaxelGrid(forward.tables.footprint, "nearest").weights(scene.position)[0][:, 0]

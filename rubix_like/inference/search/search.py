@@ -46,7 +46,7 @@ def _rounding(posterior: Posterior) -> float:
     sigma."""
     flux, inverse_sigma = (np.asarray(own) for own in (posterior.likelihood.flux, posterior.likelihood.inverse_sigma))
     ratio = float(np.sqrt(np.mean((flux * inverse_sigma) ** 2)))
-    return ratio * float(jnp.finfo(posterior.forward.plan.dtype).eps)
+    return ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)
 
 
 def search_with(

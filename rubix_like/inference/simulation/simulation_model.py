@@ -40,6 +40,7 @@ from rubix_like.inference.posterior.problem import (
     for_model,
     for_samples,
     for_widest_psf,
+    forward_of,
     library_notes_of,
     source_of,
     trees_of,
@@ -97,7 +98,7 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
     sight = line_of_sight(pipeline.tables, pipeline.parameters) if given else None
     free = read_free(settings, _trees(source, pipeline.parameters, sight), None)
     pipeline = for_samples(pipeline, pipeline.mesh.size)
-    forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout, on_device=True)
+    forward = forward_of(pipeline, source, on_device=True)
     return SimulationModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
 
 

@@ -1,0 +1,130 @@
+"""Single spectra from tables, as observed cubes of one spaxel."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from astropy import units
+from astropy.table import Table
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.cube.bins import SAME_BINS, Medium, Sampling, WavelengthBins
+from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
+from rubix_like.cube.observed.observed_cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.words import reason_of
+
+_WAVELENGTHS = ("wavelength", "wave", "lambda", "loglam")
+_FLUXES = ("flux", "flux_density", "spectrum")
+_ERRORS = {"sigma": 1, "error": 1, "err": 1, "flux_error": 1, "uncertainty": 1, "variance": 2, "ivar": -2}
+"""Name of a column -> the power of the flux that its numbers are."""
+
+_PER_SPAXEL = 1.0
+
+
+def read_spectrum(path: Path, medium: str | None, unit: str | None) -> ObservedCube:
+    """The spectrum (1, 1, wave) in a table of astropy's (FITS, ECSV, text with names of columns).
+
+    Columns: wavelength (or wave, lambda; loglam: its log10) in Angstrom unless it has a unit, flux, and one of sigma,
+    error, variance, ivar. Wavelengths are even in themselves or their logarithm, in `medium` (air where None). `unit`
+    of the fluxes counts where the table says something else. Raises FileNotFoundError, or ValueError that names the
+    file.
+    """
+    path = path.expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"no such spectrum: {path}; check the path")
+    table = _table(path)
+    own: Medium = "vacuum" if medium == "vacuum" else "air"
+    bins = _bins(_wavelength(path, table), own, path)
+    flux, text = _column(path, table, _FLUXES)
+    text = unit or text
+    if not text:
+        raise ValueError(f"{path}: expected a unit of the fluxes, got none; give units")
+    try:
+        factor = flux_factor(parse_unit(text), bins, _PER_SPAXEL)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: expected a flux density per Angstrom or Hz, got '{text}'; give units") from error
+    variance = _variance(table, factor)
+    values = (flux * factor)[None, None]
+    used, counts = choose_voxels(values, variance, {})
+    medium_note = () if medium else (f"wavelengths are taken to be in {own}; medium says otherwise",)
+    notes = (*medium_note, *counts, *(() if variance is not None else (NO_VARIANCE,)))
+    check_any_used(used, str(path), notes)
+    return ObservedCube(
+        flux=values,
+        variance=variance,
+        used=used,
+        bins=bins,
+        footprint=Footprint(1, 1, _PER_SPAXEL),
+        name=path.stem,
+        source=str(path),
+        notes=notes,
+    )
+
+
+def _table(path: Path) -> Any:
+    """The table with names of columns in small letters."""
+    try:
+        fits = path.name.lower().endswith((".fits", ".fit", ".fits.gz"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", units.UnitsWarning)  # units are parsed here
+            table = Table.read(path, format="fits" if fits else None if path.suffix == ".ecsv" else "ascii")
+    except (*UNREADABLE, units.UnitsError) as error:
+        raise ValueError(f"{path}: expected a table with a spectrum, got none ({reason_of(error)})") from error
+    for name in list(table.colnames):
+        if name != name.lower():
+            table.rename_column(name, name.lower())
+    return table
+
+
+def _column(path: Path, table: Any, names: tuple[str, ...]) -> tuple[Float[ndarray, " wave"], str]:
+    """The first of these columns, as numbers, and its unit."""
+    name = next((own for own in names if own in table.colnames), None)
+    if name is None:
+        raise ValueError(f"{path}: expected a column {' or '.join(names)}, got {', '.join(table.colnames)}")
+    return _numbers(table[name]), str(table[name].unit or "")
+
+
+def _numbers(column: Any) -> Float[ndarray, " wave"]:
+    return np.ma.filled(np.ma.asarray(np.asanyarray(column), np.float64), np.nan)
+
+
+def _wavelength(path: Path, table: Any) -> Float[ndarray, " wave"]:
+    """Angstrom."""
+    wavelength, unit = _column(path, table, _WAVELENGTHS)
+    if "loglam" in table.colnames and not any(own in table.colnames for own in _WAVELENGTHS[:3]):
+        return 10.0**wavelength
+    try:
+        return wavelength * (in_unit(units.Unit(unit), units.Angstrom) if unit else 1.0)
+    except (ValueError, units.UnitConversionError) as error:
+        raise ValueError(f"{path}: expected wavelengths as a length, got '{unit}'") from error
+
+
+def _bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) -> WavelengthBins:
+    """The even bins with these centres."""
+    if len(wavelength) > 1 and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all() and wavelength[0] > 0:
+        ends, count = wavelength[[0, -1]], len(wavelength)
+        steps = (float(np.diff(own)[0]) / (count - 1) for own in (ends, np.log10(ends)))
+        samplings: tuple[Sampling, ...] = ("linear", "log")
+        for sampling, step in zip(samplings, steps, strict=True):
+            found = WavelengthBins(float(wavelength[0]), step, count, sampling, medium)
+            if found.offset(wavelength) < 10 * SAME_BINS:
+                return found
+    raise ValueError(
+        f"{path}: expected wavelengths that increase in even steps, of themselves or of their logarithms, got others; "
+        f"resample the spectrum"
+    )
+
+
+def _variance(table: Any, factor: Float[ndarray, " wave"]) -> Float[ndarray, "1 1 wave"] | None:
+    """By the first column of errors that there is."""
+    name = next((own for own in _ERRORS if own in table.colnames), None)
+    if name is None:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        numbers = _numbers(table[name])
+        numbers = np.where(numbers > 0, numbers, np.nan) ** (2 / _ERRORS[name])
+    return (numbers * factor**2)[None, None]

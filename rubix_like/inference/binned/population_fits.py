@@ -1,0 +1,357 @@
+"""`fit_populations`: free-form populations and kinematics of the spaxels or bins of a cube."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy import ndarray
+
+from rubix_like.config.loading import load_config
+from rubix_like.config.sections.instrument import LSFSettings
+from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
+from rubix_like.errors import ConfigError
+from rubix_like.inference.binned.bin_fits import BinFit, Spectrum, fit_bin
+from rubix_like.inference.binned.bin_templates import (
+    LARGEST_SIGMA,
+    LARGEST_VELOCITY,
+    BinTemplates,
+    make_templates,
+)
+from rubix_like.inference.binned.binning import NOT_BINNED, voronoi_bins
+from rubix_like.inference.binned.population_maps import PopulationMaps
+from rubix_like.inference.populations.histories import Populations
+from rubix_like.inference.populations.smoothness import smoothness_rows
+from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.physics.cosmology import observed_distance
+from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.words import counted, percent
+from rubix_like.ssp import SSPLibrary, load_ssp
+
+_LEAST_USED = 0.5
+"""Share of its wavelengths that a spaxel must have to be in a bin."""
+
+_MOST_AGES = 24
+_YOUNGEST = 6.5
+"""Of the nodes that are taken where none are given: those of the library, thinned."""
+
+_COSMOLOGY = "Planck18"
+
+
+class Kinematics(NamedTuple):
+    """Velocities and dispersions in km/s that are given: numbers, or images (y, x)."""
+
+    velocity: float | Float[ndarray, "y x"]
+    sigma: float | Float[ndarray, "y x"]
+
+
+def fit_populations(
+    data: FitResult | Cube | ObservedCube | str | Path,
+    ssp: SSPLibrary | str | Path | None = None,
+    *,
+    redshift: float | None = None,
+    bins: float | Int[ndarray, "y x"] | None = None,
+    kinematics: Kinematics | tuple[Any, Any] | None = None,
+    regularisation: float | None = None,
+    lsf: LSFSettings | Mapping[str, Any] | None = None,
+    distance: float | None = None,
+    log_ages: Sequence[float] | Float[ndarray, " age"] | None = None,
+    metallicities: Sequence[float] | Float[ndarray, " metal"] | None = None,
+    windows: Sequence[tuple[float, float]] | None = None,
+    exclude: Sequence[tuple[float, float]] = (),
+    draws: int = 400,
+    seed: int = 1,
+    output: str | Path | None = None,
+    progress: Progress | None = None,
+) -> PopulationMaps:
+    """Mass at every age and metallicity in each spaxel or bin of a cube, non-negative and smooth, with errors.
+
+    Each spectrum is sum_k w_k T_k(lambda; V, sigma) with w_k >= 0 the mass at birth of a node and T_k its template
+    through the instrument, with Gaussian velocities. The prior of w is smooth (`smoothness.smoothness_rows`); its
+    strength is drawn with the weights, so that errors include that it is not known. V and sigma are fitted with the
+    best weights (variable projection), and integrated over to first order.
+
+    | argument | |
+    |---|---|
+    | data | a cube or its file, with a variance; or the result of a fit, whose data are taken, with its `ssp`, |
+    | | redshift, distance and line spread where these are not given |
+    | ssp | library, its name or file; resolved finer than the data |
+    | redshift | of the galaxy; V is relative to it, by ln(1 + v / c) |
+    | bins | None: every spaxel; a number: Voronoi bins of that signal to noise (median per wavelength bin); or an |
+    | | image of their numbers, -1 for spaxels in none |
+    | kinematics | (V, sigma) in km/s that are kept, as numbers or images, averaged over each bin; None: fitted |
+    | regularisation | strength of the prior, as that of a free-form component's `smoothness`; None: drawn |
+    | lsf | line spread of the data as in `instrument.lsf`; None: as fine as the library |
+    | distance | luminosity distance in Mpc; None: of the redshift (Planck18) |
+    | log_ages, metallicities | nodes of the grid; None: at most 24 ages of the library, and all its metallicities |
+    | windows, exclude | wavelengths (Angstrom, of the cube's medium) that are fitted, and that are left out |
+    | draws, seed | number of draws for each bin, and their seed |
+    | output | a FITS file for the result |
+
+    Fluxes of a bin's spaxels are added, so masses are those of the whole bin; wavelengths at which one of them has no
+    data are left out. Switch 64-bit numbers on in JAX. Raises ConfigError or ValueError for what cannot be used.
+    """
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ConfigError(
+            "fit_populations: expected 64-bit numbers in JAX, got 32-bit ones, in which weights are not determined; "
+            "call jax.config.update('jax_enable_x64', True) first"
+        )
+    progress = progress or Progress()
+    with progress.step("load", "reading the data"):
+        source = _source_of(data, ssp, redshift, distance, lsf)
+        chosen = _chosen(source.observed, windows, exclude)
+        spectra = _spectra_of(source.observed, chosen, bins)
+    log_age, metallicity = _nodes(source.library, log_ages, metallicities)
+    motion = None if kinematics is None else _motion_of(kinematics, spectra.bin_map)
+    _check_numbers(regularisation, draws)
+    with progress.step("plan", "templates on the detector"):
+        observed = source.observed
+        grid = (log_age, metallicity, observed.bins, source.lsf, source.redshift, source.distance)
+        templates = make_templates(source.library, *grid)
+        inverse = np.where(templates.covered, spectra.inverse_sigma, 0.0)
+        _check_fitted(inverse, source)
+        rows = smoothness_rows(np.log10(metallicity), log_age, np.asarray(templates.coefficients)[:, 0])
+    with progress.step("fit", f"populations of {counted(len(inverse), 'spectrum', 'spectra')}") as report:
+        keys = jax.random.split(jax.random.key(seed), len(inverse))
+        found = []
+        for number, spectrum in enumerate(zip(spectra.flux, inverse, strict=True)):
+            report("bin", number, len(inverse))
+            own = None if motion is None else jnp.asarray(motion[number])
+            strength = None if regularisation is None else jnp.asarray(float(regularisation))
+            arguments = (jnp.asarray(rows), strength, own, keys[number])
+            found.append(jax.device_get(_fitted(draws, templates, Spectrum(*spectrum), *arguments)))
+    together = jax.tree.map(lambda *own: np.stack(own), *found)
+    result = _result(together, templates, spectra, inverse, source, (log_age, metallicity))
+    if output is not None:
+        with progress.step("write", f"writing {output}"):
+            result.write(output)
+    return result
+
+
+class _Source(NamedTuple):
+    observed: ObservedCube
+    library: SSPLibrary
+    redshift: float
+    distance: float
+    lsf: LSFSettings | None
+
+
+class _Spectra(NamedTuple):
+    bin_map: Int[ndarray, "y x"]
+    flux: Float[ndarray, "bin wave"]
+    inverse_sigma: Float[ndarray, "bin wave"]
+    notes: tuple[str, ...]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _fitted(
+    n_draw: int,
+    templates: BinTemplates,
+    spectrum: Spectrum,
+    rows: Array,
+    strength: Array | None,
+    motion: Array | None,
+    key: Array,
+) -> BinFit:
+    return fit_bin(templates, spectrum, rows, strength, motion, key, n_draw)
+
+
+def _source_of(data: Any, ssp: Any, redshift: float | None, distance: float | None, lsf: Any) -> _Source:
+    """The data, with what a result of a fit knows of them."""
+    settings = LSFSettings.model_validate(lsf) if isinstance(lsf, Mapping) else lsf
+    if isinstance(data, FitResult):
+        config = load_config(parse_yaml(data.config, "the result's configuration"))
+        ssp = config.ssp.library if ssp is None else ssp
+        redshift = config.observation.redshift if redshift is None else redshift
+        distance = config.observation.distance if distance is None else distance
+        settings = config.instrument.lsf if settings is None else settings
+        model, residual = data.model, data.residual
+        flux = np.asarray(model.flux) + np.asarray(residual.flux)
+        observed = observed_from(_with_flux(residual, flux), "the data of a fit")
+    elif isinstance(data, Cube):
+        observed = observed_from(data)
+    else:
+        observed = data if isinstance(data, ObservedCube) else read_observed(data)
+    if ssp is None:
+        raise ConfigError("ssp: expected an SSP library, its name or file, got none; give it, e.g. ssp='popstar'")
+    if redshift is None:
+        raise ConfigError("redshift: expected that of the galaxy, got none; give it, e.g. redshift=0.02")
+    if observed.variance is None:
+        raise ConfigError(f"{observed.source}: expected a variance, got none; give data with one")
+    library = ssp if isinstance(ssp, SSPLibrary) else load_ssp(ssp)
+    found = observed_distance(_COSMOLOGY, redshift, distance)
+    if not found > 0:
+        raise ConfigError(f"distance: expected a luminosity distance above 0 Mpc, got {found:g}; give it at redshift 0")
+    return _Source(observed, library, float(redshift), found, settings)
+
+
+def _with_flux(cube: Cube, flux: ndarray) -> Cube:
+    return Cube(**{**{name: getattr(cube, name) for name in cube.__dataclass_fields__}, "flux": flux})
+
+
+def _chosen(observed: ObservedCube, windows: Any, exclude: Any) -> Bool[ndarray, " wave"]:
+    """The bins of wavelength that are to be fitted."""
+    wavelength = observed.wavelength
+
+    def within(ranges: Any) -> ndarray:
+        return np.any([(wavelength >= low) & (wavelength <= high) for low, high in ranges], axis=0)
+
+    chosen = np.ones(len(wavelength), bool) if windows is None else within(windows)
+    return chosen & ~within(exclude) if len(exclude) else chosen
+
+
+def _spectra_of(observed: ObservedCube, chosen: ndarray, bins: Any) -> _Spectra:
+    """The sums over the spaxels of every bin."""
+    assert observed.variance is not None
+    used = observed.used & chosen
+    enough = used.sum(axis=2) >= max(1, _LEAST_USED * chosen.sum())
+    if not enough.any():
+        raise ValueError(
+            f"{observed.source}: expected a spaxel with data at half of the {int(chosen.sum())} wavelengths that are "
+            f"fitted, got none; check the mask, windows and exclude"
+        )
+    bin_map = _bin_map(observed.flux, observed.variance, used, enough, bins)
+    kept = np.unique(bin_map[bin_map >= 0])
+    flux, inverse = np.zeros((len(kept), len(chosen))), np.zeros((len(kept), len(chosen)))
+    numbers = np.full(bin_map.shape, NOT_BINNED)
+    for number, own in enumerate(kept):
+        members = bin_map == own
+        numbers[members] = number
+        whole = used[members].all(axis=0)
+        flux[number] = np.where(whole, np.where(used, observed.flux, 0.0)[members].sum(axis=0), 0.0)
+        variance = np.where(used, observed.variance, 0.0)[members].sum(axis=0)
+        inverse[number] = np.where(whole, 1 / np.sqrt(np.where(whole, variance, 1.0)), 0.0)
+    left_out = int((~enough).sum())
+    notes = (f"{counted(left_out, 'spaxel')} left out: no data at half of the wavelengths",) if left_out else ()
+    return _Spectra(numbers, flux, inverse, (*observed.notes, *notes))
+
+
+def _bin_map(flux: ndarray, variance: ndarray, used: ndarray, enough: ndarray, bins: Any) -> Int[ndarray, "y x"]:
+    """The number of the bin of every spaxel that has data, -1 for others."""
+    if bins is None:
+        numbers = np.full(enough.shape, NOT_BINNED)
+        numbers[enough] = np.arange(enough.sum())
+        return numbers
+    if np.ndim(bins) == 0:
+        held = np.where(used, flux, np.nan)[enough]
+        error = np.sqrt(np.where(used, variance, np.nan)[enough])
+        signal, noise = np.zeros(enough.shape), np.ones(enough.shape)
+        signal[enough], noise[enough] = np.nanmedian(held, axis=1), np.nanmedian(error, axis=1)
+        return voronoi_bins(signal, noise, float(bins), enough)
+    numbers = np.asarray(bins)
+    if numbers.shape != enough.shape or numbers.dtype.kind not in "iu":
+        raise ConfigError(
+            f"bins: expected None, a signal to noise, or whole numbers of shape {enough.shape}, got {numbers.dtype} of "
+            f"shape {numbers.shape}"
+        )
+    if not (numbers[enough] >= 0).any():
+        raise ConfigError("bins: expected spaxels with data in bins (numbers from 0), got none")
+    return np.where(enough, np.maximum(numbers, NOT_BINNED), NOT_BINNED)
+
+
+def _nodes(library: SSPLibrary, log_ages: Any, metallicities: Any) -> tuple[ndarray, ndarray]:
+    """The nodes of the grid; ConfigError for those beyond the library."""
+    if log_ages is None:
+        old = np.asarray(library.log_age, float)
+        old = old[old >= _YOUNGEST]
+        log_ages = old[np.unique(np.linspace(0, len(old) - 1, min(len(old), _MOST_AGES)).round().astype(int))]
+    ages = np.asarray(log_ages, float)
+    metals = np.asarray(library.metallicity if metallicities is None else metallicities, float)
+    for name, nodes, held in (("log_ages", ages, library.log_age), ("metallicities", metals, library.metallicity)):
+        low, high = float(np.min(held)), float(np.max(held))
+        if nodes.ndim != 1 or not len(nodes) or np.any(np.diff(nodes) <= 0):
+            raise ConfigError(f"{name}: expected increasing numbers, got {nodes.tolist()}")
+        if nodes[0] < low * (1 - 1e-9) or nodes[-1] > high * (1 + 1e-9):
+            raise ConfigError(
+                f"{name}: expected nodes within the library '{library.name}', {low:g} to {high:g}, got {nodes[0]:g} to "
+                f"{nodes[-1]:g}"
+            )
+    return ages, metals
+
+
+def _motion_of(kinematics: Any, bin_map: ndarray) -> Float[ndarray, "bin 2"]:
+    """(V, sigma) of every bin, the means over its spaxels."""
+    count = int(bin_map.max()) + 1
+    motion = np.zeros((count, 2))
+    for place, (name, own) in enumerate(zip(("velocity", "sigma"), kinematics, strict=True)):
+        values = np.asarray(own, float)
+        if values.shape not in ((), bin_map.shape):
+            raise ConfigError(
+                f"kinematics: expected a {name} in km/s, or an image of shape {bin_map.shape}, got shape {values.shape}"
+            )
+        image = np.broadcast_to(values, bin_map.shape)
+        motion[:, place] = [image[bin_map == number].mean() for number in range(count)]
+    slow = np.abs(motion[:, 0]) <= LARGEST_VELOCITY
+    if not (slow & (motion[:, 1] > 0) & (motion[:, 1] <= LARGEST_SIGMA)).all():
+        raise ConfigError(
+            f"kinematics: expected velocities within {LARGEST_VELOCITY:g} km/s and dispersions above 0 up to "
+            f"{LARGEST_SIGMA:g} km/s in every bin, got others; check the redshift, and NaN in the images"
+        )
+    return motion
+
+
+def _check_numbers(regularisation: float | None, draws: int) -> None:
+    if regularisation is not None and not regularisation > 0:
+        raise ConfigError(f"regularisation: expected a number above 0 or None, got {regularisation!r}")
+    if draws < 10:
+        raise ConfigError(f"draws: expected at least 10, got {draws}")
+
+
+def _check_fitted(inverse: Float[ndarray, "bin wave"], source: _Source) -> None:
+    """Raise ValueError for a bin without wavelengths that can be fitted."""
+    empty = np.flatnonzero(~(inverse > 0).any(axis=1))
+    if len(empty):
+        raise ValueError(
+            f"bin {empty[0]}: expected wavelengths that all its spaxels have and the library '{source.library.name}' "
+            f"covers at redshift {source.redshift:g}, got none ({percent(len(empty) / len(inverse))} of the bins have "
+            f"none); check the mask, windows, redshift and library"
+        )
+
+
+def _result(
+    found: BinFit,
+    templates: BinTemplates,
+    spectra: _Spectra,
+    inverse: ndarray,
+    source: _Source,
+    nodes: tuple[ndarray, ndarray],
+) -> PopulationMaps:
+    log_age, metallicity = nodes
+    shape = (len(metallicity), len(log_age))
+    count, n_draw = len(inverse), found.draws.weights.shape[1]
+    populations = Populations(
+        labels=tuple(str(number) for number in range(count)),
+        log_age=log_age,
+        metallicity=metallicity,
+        mass=np.asarray(found.weights).reshape(count, *shape),
+        draws=np.asarray(found.draws.weights).swapaxes(0, 1).reshape(n_draw, count, *shape),
+        smoothness=np.asarray(found.draws.strength)[:, :, 0].T,
+        light_per_mass=np.asarray(templates.coefficients)[:, 0].reshape(shape),
+    )
+    variance = np.diagonal(found.covariance, axis1=1, axis2=2)
+    observed = source.observed
+    return PopulationMaps(
+        bin_map=spectra.bin_map,
+        populations=populations,
+        velocity=np.asarray(found.motion)[:, 0],
+        sigma=np.asarray(found.motion)[:, 1],
+        velocity_error=np.sqrt(variance[:, 0]),
+        sigma_error=np.sqrt(variance[:, 1]),
+        flux=spectra.flux,
+        error=np.where(inverse > 0, 1 / np.where(inverse > 0, inverse, 1.0), 0.0),
+        model=np.asarray(found.model),
+        chi_square=np.asarray(found.chi_square),
+        n_fitted=(inverse > 0).sum(axis=1),
+        bins=observed.bins,
+        footprint=observed.footprint,
+        ra=observed.ra or 0.0,
+        dec=observed.dec or 0.0,
+        field_angle=observed.field_angle,
+        notes=spectra.notes,
+    )

@@ -1,0 +1,134 @@
+"""Variable projection: weights of free-form populations, solved for inside a model that is not linear in the rest."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from rubix_like.engine.basis import BasisPainter
+from rubix_like.forward.model import Observed
+from rubix_like.forward.tables import Tables
+from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
+from rubix_like.inference.populations.weight_draws import Reduced
+
+Paint = Callable[[tuple[int, ...], Array | None], Observed]
+"""The cube of some components: with one spectrum for all of their stars, given by its coefficients on the basis,
+or (None) with their own populations."""
+
+
+class Solved(NamedTuple):
+    """The weights, which of them are above 0, and the linear problem that they solve, in few rows.
+
+    `basis`: cubes of the components with one basis spectrum each, in 1e-20 erg/s/cm2/Angstrom per unit of weight.
+    """
+
+    weights: Float[Array, " weight"]
+    free: Bool[Array, " weight"]
+    problem: Reduced
+    orthogonal: Float[Array, "voxel row"]
+    basis: Float[Array, "row y x wave"]
+
+
+class Mixtures(eqx.Module):
+    """What it takes to solve for the weights of some components' populations.
+
+    With the basis spectra b_r of method `basis` and the coefficients C of a node's template, the cube of component c is
+    sum_k w_ck sum_r C_kr B_cr, where B_cr is its cube with all stars shining as b_r. These few cubes are painted once
+    for each place of the other parameters; their QR factorisation leaves as many rows as there are basis spectra, of
+    which `nonnegative_least_squares` finds the weights, with the smoothness prior as further rows.
+
+    Derivatives are those of the variable projection (Golub & Pereyra 1973, SIAM J. Numer. Anal. 10, 413) in Kaufman's
+    form (1975, BIT 15, 49): the weights follow the model (`response`). The gradient of the posterior is exact, by the
+    envelope theorem, and J^T J is the information with the weights integrated over.
+
+    `coefficients`: C of each component's nodes; `smoothness`: rows S of the prior of all weights together; `strength`:
+    of the prior of each component, `of_row` says of which a row is; `solved`, `others`: numbers of the components whose
+    weights are solved for, and of those with populations of their own.
+    """
+
+    coefficients: tuple[Float[Array, "node rank"], ...]
+    smoothness: Float[Array, "difference weight"]
+    strength: Float[Array, " mixture"]
+    flux: Float[Array, "y x wave"]
+    inverse_sigma: Float[Array, "y x wave"]
+    of_row: tuple[int, ...] = eqx.field(static=True)
+    solved: tuple[int, ...] = eqx.field(static=True)
+    others: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def rows(self) -> Float[Array, "difference weight"]:
+        """S of the prior, times the root of the strength."""
+        return jnp.sqrt(self.strength)[jnp.asarray(self.of_row, jnp.int32)][:, None] * self.smoothness
+
+    def parts(self, weights: Float[Array, "*n weight"]) -> list[Float[Array, "*n node"]]:
+        """The weights of each component."""
+        ends = [sum(len(own) for own in self.coefficients[:number]) for number in range(1, len(self.coefficients))]
+        return jnp.split(weights, ends, axis=-1)
+
+    def solve(self, paint: Paint) -> Solved:
+        """The best weights at one place of the other parameters."""
+        known = paint(self.others, None).voxels.flux if self.others else jnp.zeros_like(self.flux)
+        return self._solve(paint, known)
+
+    def observed(self, paint: Paint, paint_held: Paint) -> tuple[Observed, Float[Array, " difference"]]:
+        """The cube with the best weights, and the residuals of their prior; differentiable.
+
+        `paint_held`: the same as `paint`, of constants.
+        """
+        others = [paint(self.others, None)] if self.others else []
+        found = self._solve(paint_held, others[0].voxels.flux if others else jnp.zeros_like(self.flux))
+        mixed = zip(self.solved, self.parts(found.weights), self.coefficients, strict=True)
+        painted = [paint((number,), own @ table) for number, own, table in mixed]
+        whole = jax.tree.map(lambda *leaves: sum(leaves[1:], start=leaves[0]), *others, *painted)
+
+        flux = whole.voxels.flux
+        change = (flux - lax.stop_gradient(flux)).astype(self.flux.dtype) * self.inverse_sigma
+        rows = jnp.concatenate([found.problem.design, self.rows])
+        seen = jnp.concatenate([found.orthogonal.T @ change.reshape(-1), jnp.zeros(len(self.of_row), rows.dtype)])
+        follow = -response(rows, found.free, seen)
+        on_basis = jnp.concatenate(
+            [own @ table for own, table in zip(self.parts(follow), self.coefficients, strict=True)]
+        )
+        flux = flux + jnp.tensordot(on_basis, found.basis, 1).astype(flux.dtype)
+        whole = whole._replace(voxels=whole.voxels._replace(flux=flux))
+        return whole, self.rows @ (found.weights + follow)
+
+    def _solve(self, paint: Paint, known: Float[Array, "y x wave"]) -> Solved:
+        dtype = self.flux.dtype
+        mixed = zip(self.solved, self.coefficients, strict=True)
+        basis = jnp.concatenate([self._basis(paint, number, own.shape[1]) for number, own in mixed]).astype(dtype)
+        target = (self.flux - lax.stop_gradient(known).astype(dtype)) * self.inverse_sigma
+        seen = (basis * self.inverse_sigma[None]).reshape(len(basis), -1).T
+        orthogonal, upper = jnp.linalg.qr(seen)
+        table = jax.scipy.linalg.block_diag(*(own.T for own in self.coefficients))
+        problem = Reduced(upper @ table, orthogonal.T @ target.reshape(-1), self.smoothness)
+        rows = jnp.concatenate([problem.design, self.rows])
+        right = jnp.concatenate([problem.target, jnp.zeros(len(self.of_row), dtype)])
+        found = nonnegative_least_squares(rows, right)
+        return Solved(found.weights, found.free, problem, orthogonal, basis)
+
+    @staticmethod
+    def _basis(paint: Paint, number: int, rank: int) -> Float[Array, "rank y x wave"]:
+        """The cubes of a component with each of the basis spectra."""
+        unit = jnp.eye(rank)
+        return lax.map(lambda own: paint((number,), own).voxels.flux, unit)
+
+
+def with_one_template(tables: Tables, coefficients: Float[Array, " rank"]) -> Tables:
+    """The tables of a pipeline of stars alone, with one template for all ages and metallicities."""
+    painter = star_painter(tables)
+    table = jnp.asarray(painter.coefficients)
+    every = jnp.broadcast_to(coefficients.astype(table.dtype)[None, :], table.shape)
+    return eqx.tree_at(lambda own: own.paint[0].painter.coefficients, tables, every)
+
+
+def star_painter(tables: Tables) -> BasisPainter:
+    """The painter of a pipeline that paints stars alone, by method `basis`; TypeError for others."""
+    (source,) = tables.paint
+    if not isinstance(source.painter, BasisPainter):
+        raise TypeError(f"expected method 'basis', got a {type(source.painter).__name__}")
+    return source.painter

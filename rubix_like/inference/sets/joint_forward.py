@@ -1,0 +1,139 @@
+"""The model of several sets of data: one galaxy, seen by an instrument of each set."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.forward.model import Observed, Voxels
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.posterior.fit_model import AbstractForward, AbstractParticleSource, Forward
+from rubix_like.inference.posterior.free import OF_DATA, Values
+from rubix_like.inference.sets.effects import Effects
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
+
+_OFFSET, _VELOCITY, _FWHM = "observation.offset", "observation.velocity_offset", "instrument.psf.fwhm"
+
+
+class SetModel(eqx.Module):
+    """How one set sees the galaxy.
+
+    `displacement`: (East, North) in arcsec that its offset of the galaxy has more than that of the first cube, because
+    its field lies elsewhere; `shape`: (y, x, wave) of its data.
+    """
+
+    tables: Tables
+    parameters: Parameters
+    effects: Effects
+    displacement: Float[Array | ndarray, "2"]
+    plan: Plan = eqx.field(static=True)
+    layout: DeviceLayout = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+    shape: tuple[int, int, int] = eqx.field(static=True)
+
+    def own(self, values: Values) -> dict[str, Any]:
+        """The values of this set's nuisances, by key."""
+        prefix = f"{OF_DATA}{self.name}."
+        return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+    def seen_values(self, values: Values) -> dict[str, Any]:
+        """The values of its pipeline's and of the galaxy's parameters: with its own shifts and PSF."""
+        own, found = self.own(values), {name: one for name, one in values.items() if not name.startswith(OF_DATA)}
+        host = not any(isinstance(one, jax.Array) for one in values.values())
+        space, observation = np if host else jnp, self.parameters.observation
+        dtype = jax.dtypes.canonicalize_dtype(float)
+
+        def number(value: Any) -> Any:
+            return space.asarray(value, dtype)
+
+        if _OFFSET in found:
+            found[_OFFSET] = number(found[_OFFSET]) + number(self.displacement)
+        for key, name, default in (
+            ("shift", _OFFSET, observation.offset),
+            ("velocity_shift", _VELOCITY, observation.velocity_offset),
+        ):
+            if key in own:
+                found[name] = number(found.get(name, default)) + number(own[key])
+        return found | ({_FWHM: own["psf_fwhm"]} if "psf_fwhm" in own else {})
+
+    def forward(self, source: AbstractParticleSource, on_device: bool = False) -> Forward:
+        """The model of its cube."""
+        return Forward(
+            tables=self.tables,
+            parameters=self.parameters,
+            source=source,
+            plan=self.plan,
+            layout=self.layout,
+            on_device=on_device,
+        )
+
+
+class JointForward(AbstractForward):
+    """The models of all sets, their voxels in one row (1, 1, voxel), one set after the other.
+
+    Each set is painted, added up over the devices and finished as a cube alone is: one all-reduce a set. `first`: the
+    number of the set that stands for all.
+    """
+
+    sets: tuple[SetModel, ...]
+    source: AbstractParticleSource
+    first: int = eqx.field(static=True)
+    on_device: bool = eqx.field(static=True, default=False)
+
+    @property
+    def main(self) -> Forward:
+        """The model of the first cube."""
+        return self.sets[self.first].forward(self.source, self.on_device)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(1, 1, voxel)."""
+        return 1, 1, sum(int(np.prod(own.shape)) for own in self.sets)
+
+    @property
+    def planned(self) -> tuple[Any, Any]:
+        """The plans with the names of the sets, and all arrays."""
+        return tuple((own.name, own.shape, own.plan) for own in self.sets), self.sets
+
+    def laid_out(self, layouts: Sequence[tuple[Tables, DeviceLayout]]) -> "JointForward":
+        """The models with the tables of each pipeline on another mesh."""
+        pairs = zip(self.sets, layouts, strict=True)
+        sets = [dataclasses.replace(own, tables=tables, layout=layout) for own, (tables, layout) in pairs]
+        return dataclasses.replace(self, sets=tuple(sets))
+
+    def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
+        """The flux of all sets; counters of the first cube under the names of its sources, of others after the set's
+        name and a dot."""
+        rows, counters = [], {}
+        for number, own in enumerate(self.sets):
+            made = own.forward(self.source, self.on_device).observed(own.seen_values(values), key)
+            flux = made.voxels.flux.astype(jax.dtypes.canonicalize_dtype(float))
+            rows.append(own.effects(flux, own.own(values)).reshape(-1))
+            before = "" if number == self.first else f"{own.name}."
+            counters |= {f"{before}{source}": counted for source, counted in made.counters.items()}
+        row = jnp.concatenate(rows)[None, None]
+        return Observed(Voxels(row, None, None), jnp.zeros((1, 1, 2), row.dtype), None, counters)
+
+    def modelled(self, values: Values, key: PRNGKeyArray | None = None) -> tuple[Observed, None]:
+        """The same; populations are not solved for."""
+        return self.observed(values, key), None
+
+    def at(self, values: Values) -> tuple[Galaxy, Parameters]:
+        """The particles, and the parameters of the first cube."""
+        return self.main.at(self.sets[self.first].seen_values(values))
+
+    def parameters_of(self, values: Values) -> Parameters:
+        """The parameters of the first cube for values on the host; not to be traced."""
+        return self.main.parameters_of(self.sets[self.first].seen_values(values))
+
+    def particles_of(self, values: Values) -> Galaxy:
+        """The particles for values on the host; not to be traced."""
+        return self.main.particles_of(self.sets[self.first].seen_values(values))

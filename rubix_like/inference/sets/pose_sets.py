@@ -1,0 +1,391 @@
+"""Make the posterior of several sets of data: a pipeline of each, one galaxy, the likelihoods in one row."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.config import RunConfig
+from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.sections.data_sets import DataSetSettings
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.cube.observed import ObservedCube
+from rubix_like.errors import ConfigError
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.resolved import resolve
+from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.inference.fitted_set import FittedSet, row_of
+from rubix_like.inference.likelihoods.correlation import Correlation, make_correlation
+from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors
+from rubix_like.inference.populations.planned_mixtures import stars_of
+from rubix_like.inference.posterior.fit_model import AbstractParticleSource, ComponentsSource
+from rubix_like.inference.posterior.free import LIKELIHOOD, Free, read_prior
+from rubix_like.inference.posterior.free_parameters import read_free, read_start
+from rubix_like.inference.posterior.likelihood import Likelihood
+from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.problem import (
+    Given,
+    Problem,
+    check_line_widths,
+    draw_notes,
+    for_model,
+    for_samples,
+    library_notes_of,
+    make_likelihood,
+    model_declarations,
+    planned,
+    select_bins,
+    sight_of,
+    source_of,
+    trees_of,
+    without_bad_voxels,
+    without_noise,
+    without_unread_gas,
+)
+from rubix_like.inference.posterior.start_groups import on_mesh
+from rubix_like.inference.sets.effects import Broadening, Effects
+from rubix_like.inference.sets.joint_errors import JointErrors
+from rubix_like.inference.sets.joint_forward import JointForward, SetModel
+from rubix_like.inference.sets.nuisances import (
+    FWHM,
+    check_free_names,
+    declared_nuisances,
+    leaves_of,
+    names_of,
+    polynomial_of,
+    priors_of,
+    sky_templates,
+)
+from rubix_like.inference.sets.read_sets import DataSet
+from rubix_like.inference.sets.set_grids import (
+    SetGrid,
+    config_of,
+    displacement_of,
+    frame_of,
+    grid_of,
+    on_set_grid,
+    within_ends,
+)
+from rubix_like.instrument.line_width import instrument_fwhm
+from rubix_like.physics.gaussian import reach_of
+from rubix_like.readers.components_reader import point_numbers
+from rubix_like.runtime.progress import Report, silent
+
+_WIDEST = 3.0
+"""Latent up to which the line spread is planned for."""
+
+_ENDS = 3.0
+"""Standard deviations of the broadening within which bins at the ends are left out."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A set whose model can be planned: its data, cut to the windows, which bins are fitted, its settings as if it were
+    alone, its grid, its run, and the line spread's narrowest and widest factor."""
+
+    data: DataSet
+    observed: ObservedCube
+    selection: Bool[ndarray, " wave"]
+    settings: FitSettings
+    grid: SetGrid
+    config: RunConfig
+    displacement: Float[ndarray, "2"]
+    lsf_scale: tuple[float, float] | None
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.data.name
+
+
+def pose_sets(
+    config: RunConfig,
+    data: Sequence[DataSet],
+    settings: FitSettings,
+    galaxy: Given | None = None,
+    n_sample: int = 1,
+    report: Report = silent,
+) -> Problem:
+    """The posterior of a fit of several sets; `n_sample` as in `pose`.
+
+    `observation.offset` is that from the centre of the first cube's field (of the first set's, where there is no cube);
+    other sets have it by their own coordinates. Raises ConfigError for settings and ValueError for data that cannot be
+    used.
+    """
+    sections = {own.name: own.settings for own in data}
+    check_free_names(settings.free, sections)
+    first = next((number for number, own in enumerate(data) if own.kind == "cube"), 0)
+    sets = _prepare(config, data, settings, first)
+    of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
+    made = _particles(sets, galaxy, report)
+    pipelines, of_ages = _planned(sets, galaxy, of_errors, made, report)
+    source = without_unread_gas(made[0], pipelines[first], settings)
+    skies = [sky_templates(own.name, own.data.settings, own.observed) for own in sets]
+    trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
+    for own, pipeline, sky in zip(sets, pipelines, skies, strict=True):
+        trees |= leaves_of(own.name, own.data.settings, pipeline.parameters, sky)
+    joint = _with_nuisances(settings, sections)
+    free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
+    pipelines = [for_samples(_with_line_widths(own, free), n_sample) for own in pipelines]
+    fitted = _fitted_sets(sets, pipelines)
+    likelihood = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
+    forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
+    shared = (*notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
+    notes = _notes(sets, fitted, first, (*shared, *library_notes_of(free, pipelines[first])))
+    start = read_start(settings.start, free, trees)
+    posterior = on_mesh(Posterior(forward, free, likelihood), pipelines[first].mesh)
+    return Problem(posterior, sets[first].observed, pipelines[first], joint, notes, start, fitted)
+
+
+def _planned(
+    sets: Sequence[_Prepared],
+    galaxy: Given | None,
+    of_errors: Mapping[str, Any],
+    made: tuple[AbstractParticleSource, GalaxyInfo | None],
+    report: Report,
+) -> tuple[list[Pipeline], list[tuple[str, ...]]]:
+    """The pipeline of each set, without noise, and notes on ages."""
+    pipelines, notes = [], []
+    for own in sets:
+        try:
+            pipeline, _, of_ages = planned(own.config, own.settings, galaxy, of_errors, report, made)
+        except ConfigError as error:
+            raise ConfigError(f"fit.data.{own.name}: {error}") from error
+        pipelines.append(without_noise(pipeline))
+        notes.append(of_ages)
+    return pipelines, notes
+
+
+def _with_line_widths(pipeline: Pipeline, free: Free) -> Pipeline:
+    """The same, of which the priors of the lines' widths have been checked."""
+    check_line_widths(free, pipeline)
+    return pipeline
+
+
+def _deposit(pipelines: Sequence[Pipeline]) -> str:
+    """The deposit that gives the least gradients."""
+    deposits = [own.plan.deposit for own in pipelines]
+    return "nearest" if "nearest" in deposits else deposits[0]
+
+
+def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, first: int) -> list[_Prepared]:
+    """All sets, cut, on their grids."""
+    cut = []
+    for own in data:
+        alone = _alone(settings, own, moves=any(one.settings.nuisance.shift is not None for one in data))
+        observed, selection = select_bins(without_bad_voxels(own.observed, alone), alone)
+        cut.append((dataclasses.replace(own, observed=observed), alone, selection))
+    found = []
+    for own, alone, selection in cut:
+        scale = _lsf_range(own)
+        run = config_of(config, own, 1.0 if scale is None else scale[0])
+        grid = grid_of(own)
+        displacement = (
+            np.zeros(2) if own is cut[first][0] else displacement_of(config, grid.cube, cut[first][0].observed)
+        )
+        _check_instrument(own, run)
+        try:
+            run = for_model(on_set_grid(run, grid, displacement), alone, noise=None)
+        except ConfigError as error:
+            raise ConfigError(f"fit.data.{own.name}: {error}") from error
+        found.append(_Prepared(own, own.observed, selection, alone, grid, run, displacement, scale))
+    return found
+
+
+def _check_instrument(data: DataSet, run: RunConfig) -> None:
+    """Raise ConfigError for an instrument that has no such thing as a nuisance is about."""
+    nuisance, psf = data.settings.nuisance, run.instrument.psf
+    lacks = {
+        "lsf_scale": ("an lsf", nuisance.lsf_scale is not None and run.instrument.lsf is None, "lsf"),
+        "psf_fwhm": (
+            "a psf of kind gaussian or moffat",
+            nuisance.psf_fwhm is not None and (psf is None or psf.fwhm is None),
+            "psf",
+        ),
+    }
+    for key, (what, lacking, section) in lacks.items():
+        if lacking:
+            raise ConfigError(
+                f"fit.data.{data.name}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, or "
+                f"give fit.data.{data.name}.instrument.{section}"
+            )
+
+
+def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
+    """The settings of a fit of one set alone; `moves`: a set has an unknown shift, so that particles are smoothed."""
+    own, free = data.settings, dict(settings.free)
+    if own.nuisance.psf_fwhm is not None:
+        free[FWHM] = own.nuisance.psf_fwhm
+    if moves and "observation.offset" not in free:
+        free["observation.offset"] = {"normal": (0.0, 1.0)}
+    changed = {
+        "free": free,
+        "data": None,
+        "windows": own.windows,
+        "exclude": own.exclude,
+        "sigma": own.sigma,
+        "correlated": (),
+        "start": None,
+    }
+    return settings.model_copy(update=changed)
+
+
+def _lsf_range(data: DataSet) -> tuple[float, float] | None:
+    """The line spread's narrowest and widest factor of its prior."""
+    prior = data.settings.nuisance.lsf_scale
+    if prior is None:
+        return None
+    place = names_of(data.name, data.settings)["lsf_scale"]
+    own = read_prior(place, prior, "")
+    low, high = (float(own.value(np.asarray(latent))) for latent in (-_WIDEST, _WIDEST))
+    if not low > 0:
+        raise ConfigError(
+            f"fit.data.{data.name}.nuisance.lsf_scale: expected a prior above 0, got one that reaches {low:.3g} at "
+            f"{_WIDEST:g} sigma; take uniform or log_normal"
+        )
+    return low, high
+
+
+def _particles(
+    sets: Sequence[_Prepared], galaxy: Given | None, report: Report
+) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
+    """The particles of all sets: of smooth components as many points as the sharpest set needs."""
+    config = sets[0].config
+    made, info = source_of(config, resolve(config).library, galaxy, report)
+    _check_no_solved_populations(made)
+    reader = config.galaxy
+    if galaxy is None and isinstance(made, ComponentsSource) and isinstance(reader, ComponentsReader):
+        counts = [point_numbers(reader, made.base, own.config) for own in sets]
+        numbers = tuple(max(own) for own in zip(*counts, strict=True))
+        made = ComponentsSource(made.base, made.base.points(numbers), numbers)
+    return made, info
+
+
+def _check_no_solved_populations(source: AbstractParticleSource) -> None:
+    """Raise ConfigError for populations that one cube is solved for."""
+    components = source.base.components if isinstance(source, ComponentsSource) else ()
+    if any(stars_of(own) is not None for own in components):
+        raise ConfigError(
+            "fit.data: expected one cube for a population of the kind free_form, which is solved for, got several data "
+            "sets; take another kind of population, or fit one cube"
+        )
+
+
+def _with_nuisances(settings: FitSettings, sections: Mapping[str, DataSetSettings]) -> FitSettings:
+    """The settings with the nuisances of all sets among the free parameters."""
+    priors = {name: prior for key, own in sections.items() for name, prior in priors_of(key, own).items()}
+    return settings.model_copy(update={"free": {**settings.free, **priors}})
+
+
+def _likelihood(own: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:
+    """That of a set alone; bins at the ends of a spectrum that is broadened are left out."""
+    selection = own.selection
+    if own.lsf_scale is not None:
+        selection = selection & within_ends(len(selection), _ENDS * _widest_sigma(own, fitted.pipeline))
+    return make_likelihood(own.observed, selection, fitted.seen, own.settings, free)
+
+
+def _joint_likelihood(sets: Sequence[_Prepared], fitted: Sequence[FittedSet], free: Free, errors: Any) -> Likelihood:
+    """All voxels in one row, with the correlations of each set."""
+    likelihoods = [_likelihood(own, one, free) for own, one in zip(sets, fitted, strict=True)]
+    correlations = [
+        None if own.data.settings.covariance is None else _correlation(own, np.asarray(likelihood.inverse_sigma) > 0)
+        for own, likelihood in zip(sets, likelihoods, strict=True)
+    ]
+    if any(correlations):
+        if errors is not None:
+            raise ConfigError(
+                "fit.likelihood: expected kind gaussian beside the covariance of a data set, got another; leave one out"
+            )
+        errors = JointErrors(tuple(correlations), tuple(own.observed.shape for own in sets))
+    flux, inverse_sigma = (
+        row_of([np.asarray(getattr(own, name)) for own in likelihoods]) for name in ("flux", "inverse_sigma")
+    )
+    return Likelihood(
+        flux=jax.device_put(flux),
+        inverse_sigma=jax.device_put(inverse_sigma),
+        smallest_scale=likelihoods[0].smallest_scale,
+        errors=errors,
+    )
+
+
+def _correlation(own: _Prepared, used: Bool[ndarray, "y x wave"]) -> Correlation | None:
+    covariance = own.data.settings.covariance
+    try:
+        return None if covariance is None else make_correlation(covariance, used)
+    except ConfigError as error:
+        raise ConfigError(f"fit.data.{own.name}.covariance: {error}") from error
+
+
+def _widest_sigma(own: _Prepared, pipeline: Pipeline) -> float:
+    """Standard deviation in bins of the widest broadening of a set."""
+    _, high = own.lsf_scale or (1.0, 1.0)
+    stated, effective = _variances(own, pipeline)
+    return float(np.sqrt(np.max(np.maximum(high**2 * stated - effective, 0.0))))
+
+
+def _variances(own: _Prepared, pipeline: Pipeline) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
+    """Variances (bins^2) of the line spread: as stated of the instrument, and of the cube, planned for the least."""
+    frame, (low, _) = pipeline.frame, own.lsf_scale or (1.0, 1.0)
+    lsf = own.config.instrument.lsf
+    if lsf is None:
+        raise ValueError(f"{own.name}: expected an instrument with an lsf, got none")
+    width = FWHM_PER_SIGMA * np.diff(frame.bins.edges)
+    stated = instrument_fwhm(lsf, frame.bins.wavelength) / low
+    return (stated / width) ** 2, (np.asarray(frame.lsf_fwhm) / width) ** 2
+
+
+def _model(own: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> SetModel:
+    """How a set sees the galaxy."""
+    broadening = None
+    if own.lsf_scale is not None:
+        stated, effective = _variances(own, pipeline)
+        broadening = Broadening(stated, effective, reach_of(_widest_sigma(own, pipeline)))
+    polynomial = polynomial_of(own.data.settings, own.observed)
+    effects = Effects(broadening, own.grid.view, polynomial, sky)
+    return SetModel(
+        tables=pipeline.tables,
+        parameters=pipeline.parameters,
+        effects=jax.tree.map(jnp.asarray, effects),
+        displacement=jnp.asarray(own.displacement),
+        plan=pipeline.plan,
+        layout=pipeline.layout,
+        name=own.name,
+        shape=own.observed.shape,
+    )
+
+
+def _fitted_sets(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
+    """The sets with their places in the row of all voxels."""
+    found, begin = [], 0
+    for own, pipeline in zip(sets, pipelines, strict=True):
+        frame = frame_of(pipeline.frame, own.data, own.grid.cube)
+        found.append(FittedSet(own.name, own.data.kind, own.observed, pipeline, frame, own.settings, begin))
+        begin = found[-1].place.stop
+    return tuple(found)
+
+
+def _notes(
+    sets: Sequence[_Prepared], fitted: Sequence[FittedSet], first: int, shared: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What should be known of the data of each set and of its model."""
+    notes = [f"{own.name}: {note}" for own in fitted for note in own.observed.notes]
+    others = [own for number, own in enumerate(fitted) if number != first]
+    notes += [f"{own.name}: {note}" for own in others for note in own.pipeline.notes]
+    for number, own in enumerate(sets):
+        unknown = None in (own.grid.cube.ra, sets[first].grid.cube.ra) and not own.data.centred
+        if number != first and unknown and own.data.settings.nuisance.shift is None:
+            notes.append(
+                f"{own.name} or {sets[first].name} does not say where on the sky it is: the centres of both fields are "
+                f"taken to be the same; nuisance.shift lets them differ"
+            )
+        if own.lsf_scale is not None:
+            lost = int(np.sum(~within_ends(len(own.selection), _ENDS * _widest_sigma(own, fitted[number].pipeline))))
+            notes.append(f"{own.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light")
+    return (*notes, *shared)

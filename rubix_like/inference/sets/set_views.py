@@ -1,0 +1,64 @@
+"""One of several fitted sets as if it had been fitted alone: for its cubes, and what is said of it."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.inference.fit_cubes import Evaluated
+from rubix_like.inference.fitted_set import FittedSet
+from rubix_like.inference.posterior.likelihood import ModelError
+from rubix_like.inference.posterior.problem import Problem
+
+
+def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
+    """Each set with the problem of it alone, none of one cube: data, errors and grids, not the model."""
+    for own in problem.sets:
+        yield own, set_alone(problem, own)
+
+
+def set_alone(problem: Problem, own: FittedSet) -> Problem:
+    """The problem of one set alone, whose voxels are (y, x, wave)."""
+    likelihood = problem.posterior.likelihood
+    alone = dataclasses.replace(
+        likelihood,
+        flux=own.unpacked(likelihood.flux),
+        inverse_sigma=own.unpacked(likelihood.inverse_sigma),
+        errors=None,
+        model_error=None if likelihood.model_error is None else _part_of(likelihood.model_error, own),
+    )
+    return dataclasses.replace(
+        problem,
+        posterior=dataclasses.replace(problem.posterior, likelihood=alone),
+        observed=own.observed,
+        pipeline=own.seen,
+        settings=own.settings,
+        sets=(),
+    )
+
+
+def first_view(problem: Problem) -> Problem:
+    """The problem of the first cube alone; of one cube itself."""
+    first = problem.first_cube
+    return problem if first is None else set_alone(problem, first)
+
+
+def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
+    """What is said of a place, of one set alone."""
+    return found._replace(
+        flux=np.asarray(own.unpacked(found.flux)), counters=set_counters(problem, own, found.counters)
+    )
+
+
+def set_counters(problem: Problem, own: FittedSet, counters: Mapping[str, SourceCounters]) -> dict[str, SourceCounters]:
+    """The counters of a set's sources, by their names."""
+    sources = own.pipeline.plan.sources
+    before = "" if own is problem.first_cube else f"{own.name}."
+    return {name: counters[before + name] for name in sources if before + name in counters}
+
+
+def _part_of(error: ModelError, own: FittedSet) -> ModelError:
+    """The part of a model's particle noise in one set."""
+    names = ("offset", "modes", "held_out")
+    return dataclasses.replace(error, **{name: own.unpacked(getattr(error, name)) for name in names})

@@ -1,0 +1,125 @@
+"""Two cubes of one disc that numpy made, with other seeing, grid, calibration and place, fitted together."""
+
+import numpy as np
+import pytest
+from astropy.io import fits as files
+from foreign_sets import SCALE, SECOND_FWHM, SHIFT, jacobian, write_first, write_second
+from quick_compiler import kept_programs
+from test_components_fit import configuration
+
+from rubix_like import FitResult, fit
+
+TRUTH = {
+    "observation.inclination": 50.0,
+    "galaxy.disc.mass": 1e10,
+    "galaxy.disc.light.scale_length": 0.8,
+    "data.first.psf_fwhm": 0.9,
+    "data.second.scale": SCALE,
+    "data.second.shift": np.array(SHIFT),
+    "data.second.psf_fwhm": SECOND_FWHM,
+}
+FREE = {
+    "observation.inclination": {"uniform": ["20 deg", "80 deg"]},
+    "galaxy.disc.mass": {"log_normal": ["1e10 Msun", 0.3]},
+    "galaxy.disc.light.scale_length": {"log_uniform": ["0.3 kpc", "3 kpc"]},
+}
+FOREIGN = [
+    "observation.inclination",
+    "galaxy.stellar_mass",
+    "galaxy.disc_scale_length",
+    "instrument.psf.fwhm",
+    "scale",
+    "shift[0]",
+    "shift[1]",
+    "second_fwhm",
+]
+"""The same numbers in the words of the foreign cubes, in the order of the labels."""
+
+
+def settings(folder, seed):
+    """The configuration of a fit of both cubes, with what is not known of each; `seed`: None: without noise."""
+    config = configuration()
+    config["galaxy"]["components"][0] |= {"rotation": {"curve": "arctan", "velocity": 210, "turnover_radius": 0.4}}
+    config["galaxy"]["components"][0]["population"] = {"log_age": 9.512, "metallicity": 0.02}
+    first = {
+        "cube": str(write_first(folder / f"first-{seed}.fits", seed)),
+        "nuisance": {"psf_fwhm": {"uniform": ["0.5 arcsec", "1.5 arcsec"]}},
+    }
+    second = {
+        "cube": str(write_second(folder / f"second-{seed}.fits", seed)),
+        "instrument": {"psf": {"fwhm": 1.6}},
+        "nuisance": {
+            "scale": {"log_normal": [1, 0.2]},
+            "shift": {"normal": [0, "0.5 arcsec"]},
+            "psf_fwhm": {"uniform": ["1 arcsec", "2.5 arcsec"]},
+        },
+    }
+    start = {"observation.inclination": 42, "galaxy.disc.light.scale_length": 1.0}
+    config["fit"] = {"free": FREE, "start": start, "starts": 1, "data": {"first": first, "second": second}}
+    return config
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """Of the cubes without noise; and, by the same programs, with noise and a second cube that is no longer that of a
+    disc: half of it is brighter by a tenth."""
+    folder = tmp_path_factory.mktemp("joint")
+    with kept_programs(folder / "programs"):
+        smooth = fit(settings(folder, None), output=folder / "fit.h5")
+        wrong = settings(folder, 5)
+        brighten(wrong["fit"]["data"]["second"]["cube"])
+        return smooth, FitResult.read(folder / "fit.h5"), fit(wrong), folder
+
+
+def brighten(path):
+    """The lower half of a cube by a tenth."""
+    with files.open(path, mode="update") as hdus:
+        hdus["DATA"].data[:, :4] *= 1.1
+
+
+@pytest.mark.slow(25)
+def test_the_truth_comes_back_without_bias_nuisances_included(fits):
+    result, *_ = fits
+    assert result.converged
+    for name, true in TRUTH.items():
+        assert (np.abs(result.values[name] - true) < 0.3 * result.sigma[name]).all(), name
+    assert result.sigma["data.second.scale"] < 0.01
+    assert (result.sigma["data.second.shift"] < 0.01).all()
+
+
+@pytest.mark.slow(25)
+def test_errors_are_the_inverse_of_the_summed_fisher_matrices(fits):
+    """F = sum over both sets of J^T J, by numpy's own slopes; priors that matter are none."""
+    result, *_ = fits
+    fisher = [slopes @ slopes.T for slopes in jacobian(FOREIGN)]
+    assert np.linalg.matrix_rank(fisher[0]) < len(FOREIGN)  # the first knows nothing of the second's nuisances
+    expected = np.sqrt(np.diag(np.linalg.inv(sum(fisher))))
+    found = np.concatenate([np.ravel(result.sigma[own.name]) for own in result.free.parameters])
+    np.testing.assert_allclose(found, expected, rtol=0.05)
+    shared = np.sqrt(np.diag(np.linalg.inv(fisher[0][:4, :4])))
+    assert (found[:3] < 0.999 * shared[:3]).any()  # both together know more than the first alone
+
+
+@pytest.mark.slow(25)
+def test_the_first_line_says_which_set_disagrees(fits):
+    smooth, _, wrong, _ = fits
+    assert "no misfit" in smooth.summary().splitlines()[0] or "too low" in smooth.summary().splitlines()[0]
+    assert "the model does not describe the data 'second'" in wrong.summary().splitlines()[0]
+    assert wrong.verdict.sets["second"].misfit
+    assert not wrong.verdict.sets["first"].misfit
+    assert "Of first: chi^2" in wrong.summary()
+
+
+@pytest.mark.slow(25)
+def test_each_set_has_its_cubes_in_the_result_and_beside_it(fits):
+    _, read, wrong, folder = fits
+    assert set(read.sets) == {"first", "second"}
+    assert read.sets["second"].model.flux.shape == (8, 8, 41)
+    assert read.verdict.sets["second"].n_voxel == 8 * 8 * 41
+    np.testing.assert_array_equal(read.model.flux, read.sets["first"].model.flux)
+    assert {f"fit_{what}_{name}.fits" for what in ("model", "residual") for name in read.sets} <= {
+        own.name for own in folder.iterdir()
+    }
+    own = wrong.sets["second"].residual
+    chi_square = np.sum(np.asarray(own.flux) ** 2 / np.asarray(own.variance))
+    assert wrong.verdict.sets["second"].chi_square == pytest.approx(chi_square, rel=1e-6)
