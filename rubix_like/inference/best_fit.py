@@ -16,7 +16,7 @@ from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
 from rubix_like.inference.checks.misfit import Residue, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_sets
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
-from rubix_like.inference.checks.whereabouts import Field, field_of
+from rubix_like.inference.checks.whereabouts import DataPlaces, data_places
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
@@ -63,12 +63,12 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     return BestFit(evaluated, quality, approximation, verdict, evidence)
 
 
-def _field(problem: Problem, found: Evaluated) -> Field:
+def _field(problem: Problem, found: Evaluated) -> DataPlaces:
     """Where the voxels are, on the sky and in the spectrum."""
     frame, angle = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation.field_angle
     footprint = frame.footprint
     place = places(footprint, 0.0 if angle is None else float(angle)).reshape(*footprint.shape, 2)
-    return field_of(np.asarray(found.flux), place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
+    return data_places(np.asarray(found.flux), place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
 
 
 def _shared(free: Free, moved: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:

@@ -18,7 +18,7 @@ from rubix_like.inference.checks.residual_tests import (
     together,
     too_small,
 )
-from rubix_like.inference.checks.whereabouts import Field, whereabouts
+from rubix_like.inference.checks.whereabouts import DataPlaces, whereabouts
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.runtime.words import listed
@@ -164,7 +164,7 @@ def verdict_on(
     sigma: Float[ndarray, " latent"] | None,
     free_scale: int | Sequence[int] | None = None,
     trouble: str = "",
-    place: Field | None = None,
+    place: DataPlaces | None = None,
 ) -> Verdict:
     """The verdict on the model at a maximum of the posterior, whose latents have the standard deviations `sigma`.
 

@@ -66,7 +66,7 @@ class Predictive:
 _WITHIN = ("within_one", "within_two")
 
 
-class Drawn(NamedTuple):
+class DrawnModels(NamedTuple):
     """What models of some draws say: their moments, and of each of them, (chain, draw, ...); `draws`: their numbers."""
 
     moments: Moments
@@ -85,11 +85,13 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
     if problem.sets and points == "spaxels":  # which lie in one row
         points = None
     drawn = models_of_draws(problem, latent, settings.predictive, points, settings.seed)
-    flat = [own.reshape(-1, own.shape[-1]) for own in (drawn.each.data, drawn.each.replicated)]
+    data, replicated = (np.asarray(own).reshape(-1, own.shape[-1]) for own in (drawn.each.data, drawn.each.replicated))
     return dataclasses.replace(
         _of_all(problem, drawn.moments),
-        checks=predictive_p(*flat) if can_replicate(likelihood) else {},
-        pointwise=Pointwise(drawn.each.pointwise, drawn.draws) if points and has_points(likelihood) else None,
+        checks=predictive_p(data, replicated) if can_replicate(likelihood) else {},
+        pointwise=Pointwise(np.asarray(drawn.each.pointwise), drawn.draws)
+        if points and has_points(likelihood)
+        else None,
     )
 
 
@@ -125,7 +127,7 @@ def models_of_draws(
     count: int,
     points: str | None = None,
     seed: int = 0,
-) -> Drawn:
+) -> DrawnModels:
     """What the chosen draws say, on the host; computed on the rows of the problem's mesh, one model for each."""
     mesh, n_chain = problem.posterior.forward.main.layout.mesh, latent.shape[0]
     draws = evenly(latent.shape[1], max(count // n_chain, 1))
@@ -134,7 +136,7 @@ def models_of_draws(
     moments, each = jax.device_get(_moments(problem.posterior, placed((chosen, keys), mesh), points=points))
     rows = fetched(each, len(chosen))
     shape = (n_chain, len(draws))
-    return Drawn(moments, jax.tree.map(lambda own: own.reshape(*shape, *own.shape[1:]), rows), draws)
+    return DrawnModels(moments, jax.tree.map(lambda own: own.reshape(*shape, *own.shape[1:]), rows), draws)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:
