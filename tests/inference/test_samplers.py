@@ -119,7 +119,9 @@ def test_its_section_is_read_checked_and_written():
 
 
 def test_a_name_that_is_not_installed_is_refused():
-    with pytest.raises(ConfigError, match=r"fit.sampling.method: expected one of nuts, geovi, mgvi, nested, got 'metropolis'"):
+    with pytest.raises(
+        ConfigError, match=r"fit.sampling.method: expected one of nuts, geovi, mgvi, nested, got 'metropolis'"
+    ):
         load_config("fit_synthetic", overrides={"fit.sampling.method": "metropolis"})
     with pytest.raises(ConfigError, match=r"unknown key 'fit.sampling.metropolis'"):
         load_config("fit_synthetic", overrides={"fit.sampling.metropolis.jump": 1})
