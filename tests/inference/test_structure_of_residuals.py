@@ -15,7 +15,7 @@ SCALE = 0.5
 WAVELENGTH = np.linspace(5000, 5295, SHAPE[2])
 SPEED = 2.99792458e5
 NOTHING = np.zeros((0, *SHAPE))
-N_MOCK = 150
+N_MOCK = 100
 
 
 def place():
