@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.parameters import Declaration
 from rubix_like.config.readers.synthetic import SyntheticReader
-from rubix_like.config.sections.data_sets import DataSetSettings
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube

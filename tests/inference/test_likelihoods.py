@@ -12,7 +12,7 @@ from scipy.special import polygamma
 from small import few_stars, mock_data, muse
 
 from rubix_like import ConfigError, fit, load_config, log_posterior, sample
-from rubix_like.config.sections.data_sets import CovarianceSettings
+from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.sections.fit import LikelihoodSettings
 from rubix_like.extend import AbstractErrorDistribution, AbstractResiduals
 from rubix_like.inference.likelihoods.correlation import make_correlation

@@ -74,4 +74,4 @@ def sums_of_sets(
     left, products = np.maximum(np.sum(real) - np.sum(fitted**2), 0.0), products_of(others, others)
     chi_square = with_others(Sums(np.sum(voxels**2), left, 2 * left, np.sum(real)), products, products)
     nothing, none = Sums(0.0, 0.0, 0.0, 0.0), np.zeros(len(AXES))
-    return Residue(chi_square, Sums(none, none, none, none), none, nothing, nothing, None, None, sets=alone)
+    return Residue(chi_square, Sums(none, none, none, none, none), none, nothing, nothing, None, None, sets=alone)

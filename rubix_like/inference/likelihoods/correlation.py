@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
-from rubix_like.config.sections.data_sets import CovarianceSettings
+from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.errors import ConfigError
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrors, Voxels
 from rubix_like.runtime.words import format_bytes

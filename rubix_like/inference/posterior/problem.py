@@ -1,7 +1,7 @@
 """Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -128,15 +128,6 @@ class Problem:
         """The voxels (..., y, x, wave) that stand for the data in pictures and guesses: those of the first cube among
         the voxels of all sets; of one cube all."""
         return row if self.first_cube is None else self.first_cube.unpacked(row)
-
-
-def with_pipelines(problem: Problem, pipelines: Sequence[Pipeline]) -> Problem:
-    """The problem with each of its pipelines on another mesh."""
-    forward = problem.posterior.forward.laid_out([(own.tables, own.layout) for own in pipelines])
-    posterior = dataclasses.replace(problem.posterior, forward=forward)
-    place = [own is problem.pipeline for own in problem.pipelines].index(True)
-    sets = tuple(own.on(pipeline) for own, pipeline in zip(problem.sets, pipelines, strict=bool(problem.sets)))
-    return dataclasses.replace(problem, posterior=posterior, pipeline=pipelines[place], sets=sets)
 
 
 def pose(

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from pydantic import Field
 
+from rubix_like.config.data_sets import FLAT, DataSetSettings
 from rubix_like.config.parameters import Declaration, Parameter
-from rubix_like.config.sections.data_sets import FLAT, DataSetSettings
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
+from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.sections.data_sets import DataSetSettings
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.observed import ObservedCube

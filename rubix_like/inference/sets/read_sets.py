@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config.sections.data_sets import DataSetSettings
+from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.cube.observed.observed_image import read_image

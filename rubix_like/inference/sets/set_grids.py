@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.data_sets import SpectrumAperture
 from rubix_like.config.sections.aperture import ApertureSettings
-from rubix_like.config.sections.data_sets import SpectrumAperture
 from rubix_like.config.sections.instrument import LSFSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube

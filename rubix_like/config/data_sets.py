@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number
-from rubix_like.config.sections.aperture import Sizes
+from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, as_tuple, one_or_many
 from rubix_like.config.settings import AbstractSettings
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
@@ -17,6 +16,14 @@ Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)
 
 Prior = dict[str, tuple[Any, ...]]
 """{kind of a prior: numbers}."""
+
+Sizes = Annotated[
+    tuple[Annotated[Arcsec, Field(gt=0)], ...],
+    BeforeValidator(as_tuple),
+    Field(min_length=1, max_length=2),
+    one_or_many({"minItems": 1, "maxItems": 2}),
+]
+"""One side, or both."""
 
 Windows = Annotated[tuple[Window, ...], Field(min_length=1)]
 
