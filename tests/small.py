@@ -10,6 +10,9 @@ from astropy.io import fits
 from rubix_like import Galaxy, ObservedCube, Stars
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.fibres.cube_weights import CubeWeights
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.files.maps_file import EXTENSIONS
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import MapLabel, Maps, MapSet
@@ -83,6 +86,17 @@ def make_cube(
         "meta": Meta({"ra": 150.0, "dec": 40.0}),
     }
     return Cube(**{**fields, **changes})
+
+
+def fibre_spectra(cube: Cube) -> FibreSpectra:
+    """Three spectra with noise, of which the spaxels of a cube are mixed."""
+    random = np.random.default_rng(4)
+    (n_y, n_x), n_wave = cube.shape[:2], cube.shape[2]
+    near, ones = np.broadcast_to(np.arange(3, dtype=np.int32), (n_y, 3)), np.ones(3)
+    weights = CubeWeights(near, random.uniform(0.1, 1, (n_y, n_x, 3)), np.ones((n_y, n_x)), 3)
+    places = FibrePlaces(ones, ones, np.arange(1, 4), np.ones(3, dtype=int), ones, ones, 1.0)
+    flux = random.uniform(1, 2, (3, n_wave))
+    return FibreSpectra(flux, flux**2, None, places, weights, np.zeros(n_wave, dtype=np.int32))
 
 
 def make_maps(n_y: int = 3, n_x: int = 5) -> Maps:

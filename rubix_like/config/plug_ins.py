@@ -183,8 +183,8 @@ FILE_LAYOUTS = Registry(
     {
         "default": "rubix_like.cube.files.known_layouts:DEFAULT",
         "manga": "rubix_like.cube.files.known_layouts:MANGA",
-        "sami": "rubix_like.cube.files.known_layouts:SAMI",
         "hsim": "rubix_like.cube.files.known_layouts:HSIM",
+        "sami": "rubix_like.cube.files.known_layouts:SAMI",
     },
     needs=("formats",),
 )

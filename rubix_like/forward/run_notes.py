@@ -3,6 +3,7 @@
 import numpy as np
 
 from rubix_like.config import RunConfig
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
@@ -75,6 +76,11 @@ def _unused_notes(setup: Setup) -> list[str]:
     ]
     if isinstance(config.dust, ParticleDustSettings) and not pipeline.has_field(DUST_COLUMN):
         notes.append(f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect")
+    if isinstance(config.galaxy, ComponentsReader) and config.observation.align not in (None, "none"):
+        notes.append(
+            f"observation.align: {config.observation.align} has no effect on smooth components, which lie face-on as "
+            f"they are and are turned by their angles"
+        )
     wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
         notes.append(

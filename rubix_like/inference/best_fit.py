@@ -17,7 +17,7 @@ from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
 from rubix_like.inference.checks.misfit import Residue, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_sets
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
-from rubix_like.inference.checks.whereabouts import Field, field_of
+from rubix_like.inference.checks.whereabouts import DataPlaces, data_places
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
@@ -64,20 +64,20 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     return BestFit(evaluated, quality, approximation, verdict, evidence)
 
 
-def _places(problem: Problem, found: Evaluated) -> Field | dict[str, Field]:
+def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPlaces]:
     """Where the voxels are, on the sky and in the spectrum; of several sets of data by their names."""
     flux = np.asarray(found.flux)
     if not problem.sets:
-        return _field(problem.pipeline, flux)
-    return {own.name: _field(own.seen, own.unpacked(flux)) for own in problem.sets}
+        return _places_in(problem.pipeline, flux)
+    return {own.name: _places_in(own.seen, own.unpacked(flux)) for own in problem.sets}
 
 
-def _field(pipeline: Pipeline, flux: Float[ndarray, "y x wave"]) -> Field:
+def _places_in(pipeline: Pipeline, flux: Float[ndarray, "y x wave"]) -> DataPlaces:
     """The same of one cube."""
     frame, angle = pipeline.frame, pipeline.parameters.observation.field_angle
     footprint = frame.footprint
     place = places(footprint, 0.0 if angle is None else float(angle)).reshape(*footprint.shape, 2)
-    return field_of(flux, place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
+    return data_places(flux, place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
 
 
 def _shared(free: Free, moved: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:

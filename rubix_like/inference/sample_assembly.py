@@ -49,7 +49,7 @@ def make_sample_result(
     values = flat_values(free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
-    model, predictive, residual = _with_values(predicted, free, values)
+    cubes = dict(zip(("model", "predictive", "residual"), _with_values(predicted, free, values), strict=True))
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=free,
@@ -68,9 +68,7 @@ def make_sample_result(
         checks=predicted.checks,
         pointwise=predicted.pointwise,
         scatter=predicted.scatter,
-        model=model,
-        predictive=predictive,
-        residual=residual,
+        **cubes,
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),

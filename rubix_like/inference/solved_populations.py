@@ -79,7 +79,7 @@ def drawn_weights(forward: Forward, free: Free, latent: Latent) -> Draws:
 
 @eqx.filter_jit
 def _drawn(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[bool, ...]) -> Draws:
-    groups = jnp.asarray(mixtures.of_row)
+    groups = jnp.asarray(mixtures.of_row, jnp.int32)
     return draw_weights(solved.problem, solved.weights, mixtures.strength, groups, key, _WARM, _DRAWS, held=held)
 
 

@@ -134,8 +134,8 @@ class PSF(eqx.Module):
         """
         if self.image is not None:
             return jax.vmap(self._of_file)(jnp.asarray(self.image))
-        fwhm, beta = self.at_nodes(parameters)
-        fwhm, fraction = fwhm / self.pixel_scale, _array(parameters.fraction)
+        fwhm, beta = self._at_nodes(_given(parameters.fwhm) / self.pixel_scale, _array(parameters.beta))
+        fraction = _array(parameters.fraction)
         if self.nodes is None:
             return self._profile(fwhm[0], None if beta is None else beta[0], fraction)[None]
         if beta is None:
@@ -146,7 +146,11 @@ class PSF(eqx.Module):
         self, parameters: PSFParameters
     ) -> tuple[Float[Array, "node *component"], Float[Array, " node"] | None]:
         """FWHM (arcsec; of each Gaussian where there are several) and beta at `node_wavelength`, or the one for all."""
-        fwhm, beta = _given(parameters.fwhm), _array(parameters.beta)
+        return self._at_nodes(_given(parameters.fwhm), _array(parameters.beta))
+
+    def _at_nodes(
+        self, fwhm: Float[Array, "..."], beta: Float[Array, "..."] | None
+    ) -> tuple[Float[Array, "node *component"], Float[Array, " node"] | None]:
         if self.nodes is None:
             return fwhm[None], None if beta is None else beta[None]
         place = node_shares(jnp.asarray(self.nodes.wavelength), jnp.asarray(self.table_wavelength))

@@ -3,8 +3,8 @@
     python tests/benchmarks/fibres_mangadap.py --peer PYTHON
 
 PYTHON has the package sdss-mangadap (4.5). A bundle of 37 fibres is observed and written in MaNGA's layout; then
-`MaNGARSS.rectify_wavelength_plane` makes the plane at 4702 Angstrom of the spectra's file, and `MaNGADataCube` reads the
-cube's correlations. Printed are the largest differences, relative to the largest value.
+`MaNGARSS.rectify_wavelength_plane` makes the plane at 4702 Angstrom of the spectra's file, and `MaNGADataCube` reads
+the cube's correlations. Printed are the largest differences, relative to the largest value.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def test_hdf5_describes_itself(tmp_path):
 
 
 def test_hdf5_has_every_array_of_a_cube():
-    others = {"counters", "source_counters", "footprint", "meta", "maps", "bins"}
+    others = {"counters", "source_counters", "footprint", "meta", "maps", "bins", "fibres"}
     assert set(ARRAYS) - {"wavelength", "wave_edges"} == {field.name for field in dataclasses.fields(Cube)} - others
 
 
@@ -257,7 +257,9 @@ RUN = {
 @pytest.mark.parametrize("layout", list(FILE_LAYOUTS.names()))
 def test_a_run_writes_the_layout_of_its_configuration(tmp_path, layout):
     output = {"path": str(tmp_path / "cube.fits"), "layout": layout}
-    config = load_config({**RUN, "output": output})
+    of_fibres = {"psf": {"kind": "gaussian", "fwhm": 0.8}, "fibres": {"bundle": "sami-61", "rings": 0}}
+    instrument = RUN["instrument"] | (of_fibres if layout == "sami" else {})
+    config = load_config({**RUN, "instrument": instrument, "output": output})
     cube = run(config)
     header = fits.getheader(tmp_path / "cube.fits")
     assert header.get("LAYOUT", "default") == layout

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from jax.sharding import NamedSharding, PartitionSpec
-from small import full_cube, make_cube
+from small import fibre_spectra, full_cube, make_cube
 from thread_team import run_team, values_of
 
 from rubix_like.config.file_layouts import check_several
@@ -231,6 +231,7 @@ def test_writing_takes_no_more_than_some_blocks():
 def test_a_team_writes_one_file(tmp_path, layout, small_blocks):
     """One of the four has two parts, one has none but padding; headers are as process 0 has them."""
     cube = whole_cube()
+    cube = replace(cube, fibres=fibre_spectra(cube) if layout == "sami" else None)
     expected = cube.write(tmp_path / "whole.fits", layout)
     shares = [[(0, 3), (9, 13)], [(3, 4)], [(4, 9)], [(13, 16)]]
 

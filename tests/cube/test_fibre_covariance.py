@@ -107,7 +107,9 @@ def test_chi2_of_the_cube_is_that_of_the_fibres_and_its_inverse_is_refused(small
     assert covariance.rank == np.linalg.matrix_rank(weights) == len(small.places) == 54
     residual = (weights @ (small.flux - small.truth)[:, 1]).reshape(covariance.shape)
     np.testing.assert_allclose(covariance.chi2(residual), small.chi2(small.truth)[1], rtol=1e-6)
-    by_numpy = residual.ravel() @ np.linalg.pinv(covariance.matrix.toarray(), rcond=1e-12) @ residual.ravel()
+    good = covariance.variance.ravel() > 0
+    inverse = np.linalg.pinv(covariance.matrix.toarray()[np.ix_(good, good)], rcond=1e-12, hermitian=True)
+    by_numpy = residual.ravel()[good] @ inverse @ residual.ravel()[good]
     np.testing.assert_allclose(covariance.chi2(residual), by_numpy, rtol=1e-6)
     with pytest.raises(ValueError, match="it is singular, and a numerical inverse is rounding errors; take chi2"):
         covariance.inverse()

@@ -182,7 +182,10 @@ def test_grids_that_do_not_overlap_are_refused():
     refused(["SSP library 'popstar'", "redshift"], run=far)
     pipeline = Pipeline.from_config(load_config(config(), overrides={"instrument.fov": "2 arcsec"}), mesh=make_mesh(1))
     refused(["not on the grid of the data", "(5, 5,"], run=pipeline, given=galaxy())
-    refused(["Galaxy or a SyntheticSource beside a pipeline"], run=Pipeline.from_config(config(), mesh=make_mesh(1)))
+    refused(
+        ["a Galaxy, a model or a source of particles beside a pipeline"],
+        run=Pipeline.from_config(config(), mesh=make_mesh(1)),
+    )
 
 
 def test_what_a_deposit_or_an_alignment_hides_is_refused():

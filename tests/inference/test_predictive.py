@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from curved import curved
 from small import few_stars, mock_data, muse
 
@@ -23,6 +24,7 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.moments import moments_over_samples
 from rubix_like.inference.samplers.predictive import evenly, models_of_draws, predictive_of
+from rubix_like.inference.samplers.predictive_checks import DISCREPANCIES, notes_on_checks, predictive_p
 from rubix_like.inference.samplers.samplers import Sampled, make_sampler
 
 DEGREE, WIDTH = 2, 0.05
@@ -240,3 +242,38 @@ def test_draws_that_fit_too_well_or_too_badly_are_told(method, losses, words):
     drawn = Sampled(method, np.zeros((1, 3, 3)), {"loss": np.array([losses])}, np.zeros((1, 2), np.uint32))
     found = assembly._on_best(drawn, Quality(20.0, 100, 3, 10.0))
     assert [note.startswith(words) for note in found] == ([] if words is None else [True])
+
+
+def test_the_likelihood_of_each_spaxel_and_the_checks_are_those_of_numpy():
+    """ln N(data; model of each draw, sigma s); discrepancies from the residuals, and those of replicated data near
+    their own expectations."""
+    cubes, scales = one_by_one()
+    own = problem()
+    used = np.asarray(own.posterior.likelihood.inverse_sigma) > 0
+    sigma = np.sqrt(np.where(used, own.observed.variance, 1.0))
+    drawn = models_of_draws(own, LATENT, 128, "voxels", 3)
+    for number, (cube, scale) in enumerate(zip(cubes, scales, strict=True)):
+        density = scipy.stats.norm.logpdf(own.observed.flux, cube, scale * sigma)
+        np.testing.assert_allclose(drawn.each.pointwise[0, number], np.where(used, density, 0), rtol=1e-7, atol=1e-9)
+        residual = np.where(used, (own.observed.flux - cube) / sigma / scale, 0)
+        found = dict(zip(DISCREPANCIES, drawn.each.data[0, number], strict=True))
+        assert found["chi^2"] == pytest.approx(np.sum(residual**2), rel=1e-7)
+        assert found["largest residual"] == pytest.approx(np.abs(residual).max(), rel=1e-7)
+        pairs = np.sum(residual[:, 1:] * residual[:, :-1])
+        assert found["correlation along x"] == pytest.approx(pairs, rel=1e-6)
+        free = used.sum() - DEGREE * np.sum(used.any(axis=2))
+        replicated = drawn.each.replicated[0, number]
+        assert abs(replicated[0] - free) < 5 * np.sqrt(2 * free)
+    by_spaxel = models_of_draws(own, LATENT, 128, "spaxels", 3).each.pointwise
+    np.testing.assert_allclose(by_spaxel[..., 0], drawn.each.pointwise.sum(axis=-1), rtol=1e-9)
+
+
+def test_p_of_a_check_is_the_share_of_draws_further_away():
+    data = np.array([[3.0] * 7, [1.0] * 7, [2.0] * 7, [9.0] * 7])
+    replicated = np.array([[4.0] * 7, [1.0] * 7, [1.0] * 7, [1.0] * 7])
+    assert set(predictive_p(data, replicated).values()) == {0.5}
+    assert notes_on_checks(dict.fromkeys(DISCREPANCIES, 0.5)) == []
+    (note,) = notes_on_checks({"chi^2": 0.001, "runs": 0.3})
+    assert "further from the model" in note
+    (note,) = notes_on_checks({"chi^2": 1.0, "runs": 0.3})
+    assert "nearer to the model" in note

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import warnings
 from html import unescape
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 from small_results import FREE, fit_result, sample_result
 
+from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.results.sample_result import SampleResult, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
+from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import Sampled
 from rubix_like.runtime.files.writers import SAMPLES, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
@@ -223,3 +226,49 @@ def test_what_a_notebook_shows_of_results():
         assert html.count("<tr>") == len(result.labels) + 1
         assert "observation.offset[1]" in html
         assert result.summary().splitlines()[0] in unescape(html)
+
+
+def with_likelihood(of_voxels):
+    """A result with ln(likelihood) of points, normal and about -3, its evidence and checks."""
+    own = sample_result()
+    shape = (3, 40, 2, 3, 5 if of_voxels else 1)
+    values = -3 + 0.1 * np.random.default_rng(5).standard_normal(shape)
+    return dataclasses.replace(
+        own,
+        pointwise=Pointwise(values, np.arange(2, 202, 5)),
+        checks={"chi^2": 0.4, "largest residual": 0.004},
+        evidence=Evidence(-12.5, np.nan, "Laplace"),
+    )
+
+
+@pytest.mark.parametrize("of_voxels", [False, True])
+def test_arviz_compares_models_by_the_likelihood_of_points(of_voxels):
+    """lppd and p_waic by numpy's formulas (Watanabe 2010; Vehtari, Gelman & Gabry 2017); points without data do not
+    count."""
+    own, arviz = with_likelihood(of_voxels), import_optional("arviz", "this test")
+    data = own.to_arviz()
+    used = np.asarray(own.residual.mask) == 0
+    chosen = own.pointwise.values[:, :, used] if of_voxels else own.pointwise.values.reshape(3, 40, -1)
+    assert data.log_likelihood["flux"].dims == ("chain", "draw", "voxel" if of_voxels else "spaxel")
+    np.testing.assert_array_equal(data.log_likelihood["flux"], chosen)
+    np.testing.assert_array_equal(data.log_likelihood["draw"], own.pointwise.draws)
+    flat = chosen.reshape(120, -1)
+    expected = np.sum(np.log(np.mean(np.exp(flat), axis=0)) - flat.var(axis=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert float(arviz.waic(data).elpd_waic) == pytest.approx(expected, rel=1e-6)
+        assert float(arviz.loo(data).elpd_loo) == pytest.approx(expected, rel=1e-2)
+    assert "log_likelihood" not in sample_result().to_arviz().groups()
+
+
+def test_what_points_say_the_checks_and_the_evidence_come_back_from_the_file(tmp_path):
+    own = with_likelihood(of_voxels=False)
+    again = SampleResult.read(own.write(tmp_path / "points.h5"))
+    np.testing.assert_array_equal(again.pointwise.values, own.pointwise.values)
+    np.testing.assert_array_equal(again.pointwise.draws, own.pointwise.draws)
+    assert again.checks == own.checks
+    assert again.evidence.log_evidence == -12.5
+    assert "Predictive checks, p: chi^2 0.4, largest residual 0.004" in again.summary()
+    assert "ln evidence -12.5 (Laplace)" in again.summary()
+    without = SampleResult.read(sample_result().write(tmp_path / "without.h5"))
+    assert (without.evidence, without.pointwise, without.checks) == (None, None, {})

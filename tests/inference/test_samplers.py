@@ -119,7 +119,9 @@ def test_its_section_is_read_checked_and_written():
 
 
 def test_a_name_that_is_not_installed_is_refused():
-    with pytest.raises(ConfigError, match=r"fit.sampling.method: expected one of nuts, geovi, mgvi, got 'metropolis'"):
+    with pytest.raises(
+        ConfigError, match=r"fit.sampling.method: expected one of nuts, geovi, mgvi, nested, got 'metropolis'"
+    ):
         load_config("fit_synthetic", overrides={"fit.sampling.method": "metropolis"})
     with pytest.raises(ConfigError, match=r"unknown key 'fit.sampling.metropolis'"):
         load_config("fit_synthetic", overrides={"fit.sampling.metropolis.jump": 1})
@@ -177,7 +179,7 @@ def test_its_draws_have_a_table_notes_a_file_and_pictures(tmp_path):
         "own_predictive.png",
     }
     with pytest.raises(
-        ValueError, match=r"its attribute 'method' is 'absent', expected one of nuts, geovi, mgvi, metro"
+        ValueError, match=r"its attribute 'method' is 'absent', expected one of nuts, geovi, mgvi, nested, metro"
     ):
         SampleResult.read(Path(absent(own, tmp_path)))
 

@@ -8,7 +8,9 @@ from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.footprint import Footprint
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.search.component_guesses import Pose
 from rubix_like.inference.search.guesses import Surroundings, guesses, inclination_of, scale_length_of
+from rubix_like.inference.search.other_side import other_side, with_both_sides
 from rubix_like.inference.search.sketch import moments, places, shift_of, shifts, sketch_of
 
 SCALE = 0.5
@@ -206,3 +208,87 @@ def test_what_a_cube_does_not_show_is_drawn_from_its_prior():
     )
     drawn = guesses(unknown, Surroundings(1.2, 0.8, np.nan), FREE, np.random.default_rng(1), 50)
     assert np.isfinite(drawn).all()
+
+
+COMPONENTS = {
+    "galaxy.disc.light.scale_length": LogUniform(0.3, 6.0),
+    "galaxy.bulge.light.effective_radius": LogUniform(0.3, 6.0),
+    "galaxy.ring.light.radius": LogUniform(0.3, 6.0),
+    "galaxy.disc.rotation.velocity": Uniform(-300.0, 300.0),
+    "galaxy.bulge.rotation.velocity": Uniform(-300.0, -10.0),
+}
+
+
+def component_guesses(pose, names=tuple(COMPONENTS), angle=None, count=400):
+    """Values guessed of a disc that recedes at 210 deg, East and North of the centre by (0.5, -0.3) arcsec, and which
+    of them go by the sketch."""
+    own = [FreeParameter(COMPONENTS[name], name, (), "") for name in names]
+    if angle is not None:
+        own.append(FreeParameter(Uniform(0.0, 360.0), angle, (), "deg"))
+        own.append(FreeParameter(Normal(0.0, 2.0), "galaxy.disc.center", (2,), "arcsec"))
+    free = Free(tuple(own))
+    flux, image = disc((24, 24), 210.0, 60.0, 1.5, centre=(0.5, -0.3), psf=0.8)
+    sketch = sketch_of(flux, np.full(flux.shape, 50 / image.max()), WAVELENGTH, Footprint(24, 24, SCALE))
+    latent = guesses(sketch, Surroundings(1.2, 0.8, 0.0, pose), free, np.random.default_rng(1), count)
+    values = values_of(free, latent)
+    return {name: own[np.arange(count) % 4 != 3] for name, own in values.items()}
+
+
+def test_components_are_guessed_by_what_the_cube_shows():
+    """The lengths are in the ratios of the exponential disc's: R_e 1.678 R_d, a ring's radius 1.1615 R_d; the speed of
+    a disc at a given angle has the sign for which the side seen recedes, in three of four guesses."""
+    for angle, sign in ((200.0, 1), (20.0, -1)):
+        values = component_guesses(Pose(60.0, angle))
+        assert np.median(values["galaxy.disc.light.scale_length"]) == pytest.approx(1.25, rel=0.15)
+        assert np.median(values["galaxy.bulge.light.effective_radius"]) == pytest.approx(1.678 * 1.25, rel=0.15)
+        assert np.median(values["galaxy.ring.light.radius"]) == pytest.approx(1.1615 * 1.25, rel=0.15)
+        speed = values["galaxy.disc.rotation.velocity"] * sign
+        assert 0.65 < np.mean(speed > 0) < 0.85
+        assert np.percentile(speed[speed > 0], 5) < 100 < np.percentile(speed[speed > 0], 95)
+        assert (values["galaxy.bulge.rotation.velocity"] < 0).all()
+    own = {"disc": 180.0}
+    turned = component_guesses(Pose(60.0, 20.0, own_angles=own))["galaxy.disc.rotation.velocity"]
+    assert np.mean(turned > 0) > 0.65
+
+
+def test_a_components_own_angles_and_centre_are_what_the_observations_leave():
+    """An observation at 30 deg whose centre is held 0.2 arcsec to the East."""
+    names = ("galaxy.disc.light.scale_length", "galaxy.disc.rotation.velocity")
+    values = component_guesses(Pose(60.0, 30.0, (0.2, 0.0)), names, "galaxy.disc.position_angle")
+    assert np.mean(np.abs(values["galaxy.disc.position_angle"] - 180) < 30) > 0.65
+    np.testing.assert_allclose(np.median(values["galaxy.disc.center"], axis=0), [0.3, -0.3], atol=0.1)
+
+
+SIDES = {
+    "angle": (FreeParameter(Uniform(0.0, 360.0), "observation.position_angle", (), "deg"), 230.0, 50.0),
+    "speed": (FreeParameter(Normal(0.0, 200.0), "galaxy.disc.rotation.velocity", (), "km/s"), 120.0, -120.0),
+    "narrow angle": (FreeParameter(Uniform(180.0, 300.0), "observation.position_angle", (), "deg"), 230.0, None),
+    "one sign": (FreeParameter(Uniform(10.0, 300.0), "galaxy.disc.rotation.velocity", (), "km/s"), 120.0, None),
+}
+
+
+@pytest.mark.parametrize("kind", SIDES)
+def test_the_other_side_of_a_galaxy(kind):
+    """By the angle, or the sign of the speed; nowhere if the prior has none."""
+    parameter, here, there = SIDES[kind]
+    free = Free((parameter,))
+    latent = np.ravel(free.latent({parameter.name: here}))
+    found = other_side(free, latent)
+    if there is None:
+        assert found is None
+        return
+    assert float(free.values(found)[parameter.name]) == pytest.approx(there)
+    rows = np.stack([latent, latent + 0.01, found, latent])
+    chosen = with_both_sides(free, rows[[0, 1]], rows, 2)
+    np.testing.assert_array_equal(chosen, rows[[0, 2]])
+    np.testing.assert_array_equal(with_both_sides(free, rows[[0, 2]], rows, 2), rows[[0, 2]])
+
+
+def test_of_a_clear_rotation_one_side_is_certain():
+    flux, image = disc((24, 24), 210.0, 60.0, 1.5)
+    found = [
+        sketch_of(flux, np.full(flux.shape, ratio / image.max()), WAVELENGTH, Footprint(24, 24, SCALE)).certainty
+        for ratio in (50, 0.5)
+    ]
+    assert found[0] > 50
+    assert found[1] < 10

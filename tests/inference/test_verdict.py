@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.util
+import re
 from pathlib import Path
 
 import equinox as eqx
@@ -256,6 +257,13 @@ def wrong(case):
 def test_a_model_that_is_wrong_is_called_so(case):
     verdict = judged(wrong(case))
     assert verdict.misfit
+    assert f", {verdict.excess:+.3g} sigma, p " in verdict.sentence
+    if case == "a line":
+        first, last = map(float, re.findall(r"at (\d+) to (\d+) Angstrom", verdict.sentence)[0])
+        wavelength = np.asarray(posed()[0].pipeline.frame.bins.wavelength)
+        assert wavelength[9] <= first <= wavelength[12] <= last <= wavelength[15]
+    if case == "a clump":
+        assert re.search(r", most of all within 0\.\d+ arcsec of a place 0\.\d+ arcsec West", verdict.sentence)
     assert verdict.sentence.startswith(
         ("Verdict: the model does not describe the data (", "Verdict: the model describes the data but for a")
     )
@@ -313,6 +321,7 @@ def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
     )
     first = result.summary().splitlines()[0]
     assert "the model does not describe the data (chi^2/dof " in first
+    assert ", most of all " in first
     assert first.endswith("uncertainties of 4 of 4 values are too small")
     assert result.verdict.reduced > 3
     assert result.verdict.moved.max() > 5

@@ -51,14 +51,14 @@ class ComponentLines(AbstractSource):
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:  # noqa: ARG003
         """The lines of all components, painted as `engine` says; no options."""
-        templates = seen_through_dust(component_templates(rows_of(setup.config)), setup)
+        templates = seen_through_dust(component_templates(component_rows(setup.config)), setup)
         return plan_lines(setup, templates, cls.kind, narrowest=least_line_width(setup.config.instrument))
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "ComponentLines":  # noqa: ARG003
         """The source with the line painter of the plan's method."""
         per_flux = setup.luminosity_distance**2 / SOLAR_LUMINOSITY_AT_1_MPC
-        rows = rows_of(setup.config)
+        rows = component_rows(setup.config)
         return cls(
             painter=build_line_painter(plan, setup),
             to_luminosity=np.array([per_flux if row.is_flux else 1.0 for row in rows]),
@@ -91,7 +91,7 @@ class ComponentLines(AbstractSource):
         return shining if self.dust is None else self.dust.dim(shining, parameters)
 
 
-def rows_of(config: RunConfig) -> tuple[LineRow, ...]:
+def component_rows(config: RunConfig) -> tuple[LineRow, ...]:
     """The lines of a run's smooth components; none for another galaxy."""
     return () if not isinstance(config.galaxy, ComponentsReader) else config.galaxy.build().line_rows
 

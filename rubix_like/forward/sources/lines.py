@@ -19,7 +19,7 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.component_lines import ComponentLines, rows_of
+from rubix_like.forward.sources.component_lines import ComponentLines, component_rows
 from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.stages.base import refuse_options
@@ -44,7 +44,7 @@ class AbstractLines(AbstractSource):
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
         """The lines of the section, painted as `engine` says; no options."""
         refuse_options(LINE_SOURCE, options)
-        if rows_of(setup.config):
+        if component_rows(setup.config):
             return ComponentLines.plan(setup, options)
         settings = _settings(setup)
         templates = seen_through_dust(line_templates(settings), setup)
@@ -54,7 +54,7 @@ class AbstractLines(AbstractSource):
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractLines | ComponentLines":
         """The source of the section's particles, or of components with lines, with the line painter of the plan."""
-        if rows_of(setup.config):
+        if component_rows(setup.config):
             return ComponentLines.build(setup, plan, options)
         settings, painter, dust = _settings(setup), build_line_painter(plan, setup), DustInFront.of(setup)
         if settings.particles == "stars":

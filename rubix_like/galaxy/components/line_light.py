@@ -40,9 +40,9 @@ class LineLight(eqx.Module):
         is_flux = self.flux is not None
         return tuple(LineRow(own, self.wavelengths, self.doublets, is_flux) for own in self.wavelengths)
 
-    def shared(self, share: Float[Array, " point"]) -> Float[Array, "point line"]:
+    def shared(self, share: Float[Array | ndarray, " point"]) -> Float[Array, "point line"]:
         """How bright each point is in each line, for shares of the light that add up to 1."""
         first = self.luminosity if self.flux is None else self.flux
         assert first is not None  # checked when the settings were read
         of_lines = first * jnp.concatenate([jnp.ones_like(self.ratios, shape=(1,)), self.ratios])
-        return share[:, None] * of_lines[None, :].astype(share.dtype)
+        return jnp.asarray(share)[:, None] * of_lines[None, :].astype(share.dtype)

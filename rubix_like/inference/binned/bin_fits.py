@@ -99,7 +99,7 @@ def _reduced(
     templates: BinTemplates, spectrum: Spectrum, smoothness: Array, motion: Array, moved: Array | None = None
 ) -> tuple[Reduced, Float[Array, "wave rank"]]:
     """The same, and the orthonormal columns that span the basis spectra."""
-    basis = (templates.basis(motion[0], motion[1]) * spectrum.inverse_sigma).T
+    basis = (templates.basis(motion[0], motion[1]) * spectrum.inverse_sigma[None, :]).T
     target = spectrum.flux * spectrum.inverse_sigma
     if moved is not None:
         along = jnp.linalg.qr(moved)[0]
@@ -109,7 +109,8 @@ def _reduced(
 
 
 def _design(templates: BinTemplates, spectrum: Spectrum, motion: Array) -> Float[Array, "wave node"]:
-    return (templates.coefficients @ templates.basis(motion[0], motion[1]) * spectrum.inverse_sigma).T
+    coefficients = jnp.asarray(templates.coefficients)
+    return (coefficients @ templates.basis(motion[0], motion[1]) * spectrum.inverse_sigma[None, :]).T
 
 
 def fit_bin(

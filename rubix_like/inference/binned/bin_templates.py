@@ -54,7 +54,7 @@ class BinTemplates(NamedTuple):
         share = jnp.exp(-0.5 * place**2)
         coordinate = (velocity + sigma * place) / self.step + n_node // 2
         first, weights = bspline.deposit(coordinate, n_node)
-        index = first[:, None] + jnp.arange(bspline.SUPPORT)
+        index = first[:, None] + jnp.arange(bspline.SUPPORT, dtype=first.dtype)[None, :]
         shares = jnp.zeros(n_node, weights.dtype).at[index].add(weights * (share / share.sum())[:, None])
         return jnp.tensordot(shares, self.spectra, 1)
 

@@ -61,8 +61,8 @@ def fit_populations(
     regularisation: float | None = None,
     lsf: LSFSettings | Mapping[str, Any] | None = None,
     distance: float | None = None,
-    log_ages: Sequence[float] | None = None,
-    metallicities: Sequence[float] | None = None,
+    log_ages: Sequence[float] | Float[ndarray, " age"] | None = None,
+    metallicities: Sequence[float] | Float[ndarray, " metal"] | None = None,
     windows: Sequence[tuple[float, float]] | None = None,
     exclude: Sequence[tuple[float, float]] = (),
     draws: int = 400,
@@ -216,7 +216,7 @@ def _spectra_of(observed: ObservedCube, chosen: ndarray, bins: Any) -> _Spectra:
             f"{observed.source}: expected a spaxel with data at half of the {int(chosen.sum())} wavelengths that are "
             f"fitted, got none; check the mask, windows and exclude"
         )
-    bin_map = _bin_map(observed, used, enough, bins)
+    bin_map = _bin_map(observed.flux, observed.variance, used, enough, bins)
     kept = np.unique(bin_map[bin_map >= 0])
     flux, inverse = np.zeros((len(kept), len(chosen))), np.zeros((len(kept), len(chosen)))
     numbers = np.full(bin_map.shape, NOT_BINNED)
@@ -232,15 +232,15 @@ def _spectra_of(observed: ObservedCube, chosen: ndarray, bins: Any) -> _Spectra:
     return _Spectra(numbers, flux, inverse, (*observed.notes, *notes))
 
 
-def _bin_map(observed: ObservedCube, used: ndarray, enough: ndarray, bins: Any) -> Int[ndarray, "y x"]:
+def _bin_map(flux: ndarray, variance: ndarray, used: ndarray, enough: ndarray, bins: Any) -> Int[ndarray, "y x"]:
     """The number of the bin of every spaxel that has data, -1 for others."""
     if bins is None:
         numbers = np.full(enough.shape, NOT_BINNED)
         numbers[enough] = np.arange(enough.sum())
         return numbers
     if np.ndim(bins) == 0:
-        held = np.where(used, observed.flux, np.nan)[enough]
-        error = np.sqrt(np.where(used, observed.variance, np.nan)[enough])
+        held = np.where(used, flux, np.nan)[enough]
+        error = np.sqrt(np.where(used, variance, np.nan)[enough])
         signal, noise = np.zeros(enough.shape), np.ones(enough.shape)
         signal[enough], noise[enough] = np.nanmedian(held, axis=1), np.nanmedian(error, axis=1)
         return voronoi_bins(signal, noise, float(bins), enough)
@@ -339,8 +339,8 @@ def _result(
     return PopulationMaps(
         bin_map=spectra.bin_map,
         populations=populations,
-        velocity=found.motion[:, 0],
-        sigma=found.motion[:, 1],
+        velocity=np.asarray(found.motion)[:, 0],
+        sigma=np.asarray(found.motion)[:, 1],
         velocity_error=np.sqrt(variance[:, 0]),
         sigma_error=np.sqrt(variance[:, 1]),
         flux=spectra.flux,

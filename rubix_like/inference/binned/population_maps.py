@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from astropy.table import Table
+from astropy.table import Column, Table
 from jaxtyping import Float, Int
 from numpy import ndarray
 
@@ -93,8 +93,7 @@ class PopulationMaps:
         table.rename_column("population", "bin")
         table["n_spaxel"] = self.n_spaxel
         for name in ("velocity", "velocity_error", "sigma", "sigma_error"):
-            table[name] = getattr(self, name)
-            table[name].unit = "km/s"
+            table[name] = Column(getattr(self, name), unit="km/s")
         table["smoothness"] = np.median(self.populations.smoothness, axis=0)
         table["chi_square"], table["n_fitted"] = self.chi_square, self.n_fitted
         return table

@@ -301,15 +301,7 @@ def sums_of_tests(
     left = np.maximum(np.sum(variance), 0.0)
     chi_square = Sums(np.sum(voxels**2), left, 2 * left, count)
     light, shapes = light * real, line_shapes(light, inverse_sigma)
-    squares = {
-        f"{name} of the spaxels": _collapsed(voxels, own, (2,), fitted, others, design, smooth)
-        for name, own in zip(SHAPES, shapes, strict=True)
-    }
-    maps = {
-        f"map of the {name}": _map(own, voxels, fitted, others)
-        for name, own in zip(("light", *SHAPES), (light, *shapes), strict=True)
-    }
-    maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
+    squares, maps = _of_shapes(light, shapes, voxels, fitted, others, design, smooth)
     return Residue(
         chi_square=with_others(chi_square, products, products),
         neighbours=Sums(*(np.stack(own) for own in zip(*[sums for sums, _ in neighbours], strict=True))),
@@ -324,6 +316,26 @@ def sums_of_tests(
     )
 
 
+def _of_shapes(
+    light: Voxels,
+    shapes: Float[ndarray, "shape y x wave"],
+    voxels: Voxels,
+    fitted: Vectors,
+    others: Others,
+    design: Design | None,
+    smooth: Design | None,
+) -> tuple[dict[str, Sums], dict[str, Sums]]:
+    """Squares and maps of what is left of each shape in every spaxel, and the spectrum of the light."""
+    squares = {
+        f"{name} of the spaxels": _collapsed(voxels, own, (2,), fitted, others, design, smooth)
+        for name, own in zip(SHAPES, shapes, strict=True)
+    }
+    named = zip(("light", *SHAPES), (light, *shapes), strict=True)
+    maps = {f"map of the {name}": _map(own, voxels, fitted, others) for name, own in named}
+    maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
+    return squares, maps
+
+
 def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y x wave"]:
     """How the model changes, to first order, where its spectra are shifted, and widened: their first and second
     derivatives along the bins, in units of sigma, each less its part along the light and the ones before."""
@@ -332,10 +344,7 @@ def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y
     flux = _without_gaps(np.divide(light, inverse_sigma, out=np.zeros_like(light), where=used), used)
     shapes = [light]
     for order in range(1, len(SHAPES) + 1):
-        own = flux
-        for _ in range(order):
-            own = np.gradient(own, axis=2) if own.shape[2] > 1 else np.zeros_like(own)
-        own = size = own * inverse_sigma
+        own = size = _difference(flux, order) * inverse_sigma
         for before in shapes:
             square = np.sum(before**2, axis=2, keepdims=True)
             along = np.sum(own * before, axis=2, keepdims=True) / np.where(square > 0, square, 1.0)
@@ -343,6 +352,14 @@ def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y
         some = np.sum(own**2, axis=2, keepdims=True) > _NOTHING * np.sum(size**2, axis=2, keepdims=True)
         shapes.append(np.where(some, own, 0.0))
     return np.stack(shapes[1:])
+
+
+def _difference(flux: Voxels, order: int) -> Voxels:
+    """Central differences along the bins, first or second; 0 at both ends."""
+    found = np.zeros_like(flux)
+    before, after = flux[:, :, :-2], flux[:, :, 2:]
+    found[:, :, 1:-1] = 0.5 * (after - before) if order == 1 else after - 2 * flux[:, :, 1:-1] + before
+    return found
 
 
 def _without_gaps(flux: Voxels, used: ndarray) -> Voxels:
@@ -365,8 +382,8 @@ def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> S
     """Products of neighbouring spaxels, along both axes, of what is left of a shape in each of them."""
     weight, some = _unit(template, (2,))
     seen = np.sum(weight * voxels, axis=2, keepdims=True)
-    below = [np.sum(weight * own, axis=3, keepdims=True) for own in (fitted, others)]
-    along = [_neighbours(axis, seen, some, *below, None, None)[0] for axis in (-3, -2)]
+    own, other = (np.sum(weight * vectors, axis=3, keepdims=True) for vectors in (fitted, others))
+    along = [_neighbours(axis, seen, some, own, other, None, None)[0] for axis in (-3, -2)]
     return Sums(*(np.sum(own) for own in zip(*along, strict=True)))
 
 

@@ -19,7 +19,7 @@ from rubix_like.inference.checks.residual_tests import (
     together,
     too_small,
 )
-from rubix_like.inference.checks.whereabouts import Field, whereabouts
+from rubix_like.inference.checks.whereabouts import DataPlaces, whereabouts
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.runtime.words import listed
@@ -169,7 +169,7 @@ def verdict_on(
     sigma: Float[ndarray, " latent"] | None,
     free_scale: int | Sequence[int] | None = None,
     trouble: str = "",
-    place: Field | Mapping[str, Field] | None = None,
+    place: DataPlaces | Mapping[str, DataPlaces] | None = None,
 ) -> Verdict:
     """The verdict on the model at a maximum of the posterior, whose latents have the standard deviations `sigma`.
 
@@ -192,7 +192,7 @@ def verdict_on(
     )
     if not found.misfit:
         return found
-    if isinstance(place, Field) and residue.left is not None:
+    if isinstance(place, DataPlaces) and residue.left is not None:
         return dataclasses.replace(found, where=whereabouts(residue.left, tests, place))
     return dataclasses.replace(found, where=_where_among(found.sets))
 
@@ -203,7 +203,9 @@ def _where_among(sets: Mapping[str, SetVerdict]) -> str:
     return f"in {min(known)[1]}, {sets[min(known)[1]].where}" if known else ""
 
 
-def _on_set(residue: Residue, own: Residue, free_scale: int | Sequence[int] | None, place: Field | None) -> SetVerdict:
+def _on_set(
+    residue: Residue, own: Residue, free_scale: int | Sequence[int] | None, place: DataPlaces | None
+) -> SetVerdict:
     """The verdict on one of several sets of data."""
     tests = tests_of_set(residue, own, free_scale)
     known = {name: p for name, p in tests.items() if np.isfinite(p)}

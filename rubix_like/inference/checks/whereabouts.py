@@ -49,7 +49,7 @@ Spectrum = Float[ndarray, " wave"]
 
 
 @dataclass(frozen=True)
-class Field:
+class DataPlaces:
     """Where the voxels are: East and North of the light's centre (arcsec), the side of a spaxel (arcsec), wavelengths
     (Angstrom)."""
 
@@ -74,7 +74,7 @@ class _Contributions(NamedTuple):
     of_bins: Callable[[Image], tuple[Spectrum, Spectrum]] | None
 
 
-def whereabouts(left: Left, tests: Mapping[str, float], field: Field) -> str:
+def whereabouts(left: Left, tests: Mapping[str, float], field: DataPlaces) -> str:
     """Where the residuals of the worst test are largest: "within 1.2 arcsec of the centre, at 5010 to 5030 Angstrom".
 
     Empty where no part is far beyond noise, and where no test but those of halves of the data found anything.
@@ -86,7 +86,7 @@ def whereabouts(left: Left, tests: Mapping[str, float], field: Field) -> str:
     return ""
 
 
-def _found(own: _Contributions, field: Field) -> str:
+def _found(own: _Contributions, field: DataPlaces) -> str:
     """The words of the worst part of the sky and of the spectrum."""
     region = _Part(np.ones(field.place.shape[:2]), 0.0, "")
     window = _Part(np.ones(len(field.wavelength)), 0.0, "")
@@ -175,7 +175,7 @@ def _beyond(total: ndarray | float, variance: ndarray | float) -> ndarray:
     return np.where(half > _LEAST, np.sqrt(2 * np.maximum(total + half, 0.0)) - np.sqrt(2 * half), -np.inf)
 
 
-def _regions(value: Image, variance: Image, field: Field) -> Iterator[_Part]:
+def _regions(value: Image, variance: Image, field: DataPlaces) -> Iterator[_Part]:
     """All regions of the sky, and the whole first."""
     yield _Part(np.ones(value.shape), float(_beyond(value.sum(), variance.sum())), "")
     if value.size == 1:
@@ -185,7 +185,7 @@ def _regions(value: Image, variance: Image, field: Field) -> Iterator[_Part]:
     yield from _circles(value, variance, field)
 
 
-def _about_centre(field: Field) -> Iterator[tuple[ndarray, str]]:
+def _about_centre(field: DataPlaces) -> Iterator[tuple[ndarray, str]]:
     """Outer parts, halves, and both ends of an axis."""
     east, north = np.moveaxis(field.place, 2, 0)
     distance, angle = np.hypot(east, north), np.rad2deg(np.arctan2(east, north))
@@ -199,7 +199,7 @@ def _about_centre(field: Field) -> Iterator[tuple[ndarray, str]]:
             yield ((apart < 45.0) | (apart > 135.0)).astype(float), f"on both sides of the centre, {words} and {other}"
 
 
-def _circles(value: Image, variance: Image, field: Field) -> Iterator[_Part]:
+def _circles(value: Image, variance: Image, field: DataPlaces) -> Iterator[_Part]:
     """For each radius the worst circle about any spaxel."""
     rows, columns = value.shape
     y, x = np.indices((2 * rows - 1, 2 * columns - 1))
@@ -229,7 +229,7 @@ def _circle_words(radius: float, centre: Float[ndarray, "2"]) -> str:
     return f"within {radius:.2g} arcsec of a place {distance:.2g} arcsec {direction} of the centre"
 
 
-def _radii(field: Field) -> list[float]:
+def _radii(field: DataPlaces) -> list[float]:
     """From a spaxel (that alone is a circle) to half of the field."""
     radii, most = [0.5 * field.pixel_scale], 0.25 * sum(field.place.shape[:2]) * field.pixel_scale
     while radii[-1] * _RADII < most:
@@ -237,7 +237,7 @@ def _radii(field: Field) -> list[float]:
     return radii
 
 
-def _windows(value: Spectrum, variance: Spectrum, field: Field) -> Iterator[_Part]:
+def _windows(value: Spectrum, variance: Spectrum, field: DataPlaces) -> Iterator[_Part]:
     """All ranges, and the whole first; of many bins only those of some lengths, at some places."""
     count = len(value)
     sums, spreads = (np.concatenate([[0.0], np.cumsum(own)]) for own in (value, variance))
@@ -256,13 +256,13 @@ def _windows(value: Spectrum, variance: Spectrum, field: Field) -> Iterator[_Par
         length = length + 1 if count <= _FEW_BINS else max(length + 1, int(length * _LENGTHS))
 
 
-def field_of(
+def data_places(
     light: Float[ndarray, "y x wave"], place: Float[ndarray, "y x 2"], pixel_scale: float, wavelength: Spectrum
-) -> Field:
+) -> DataPlaces:
     """The field about the centre of the light: the mean place of its brighter half."""
     image = np.maximum(light.sum(axis=2), 0.0)
     bright: Bool[ndarray, "y x"] = image >= 0.5 * image.max()
     weight = np.where(bright, image, 0.0)
     total = weight.sum()
     centre = np.tensordot(weight, place, 2) / total if total > 0 else np.zeros(2)
-    return Field(place - centre, pixel_scale, wavelength)
+    return DataPlaces(place - centre, pixel_scale, wavelength)

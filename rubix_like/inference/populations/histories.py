@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from astropy.table import Table
+from astropy.table import Column, Table
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -66,21 +66,24 @@ class Populations:
         return Interval.of(self._mean(10 ** (self.log_age[None, :] - 9), weighting))
 
     def history(self, edges: Sequence[float] | Float[ndarray, " edge"]) -> Interval:
-        """Mass formed between neighbouring `edges` of log10(age / yr), (population, bin), Msun: of the nodes in each.
+        """Mass formed between neighbouring `edges` of log10(age / yr), (population, bin), Msun.
 
-        Raises ValueError for edges that do not increase, or leave a bin without a node.
+        The mass of a node lies evenly over its cell, up to halfway to its neighbours and as far beyond the outermost
+        ones. Raises ValueError for edges that do not increase, or leave a bin outside all cells.
         """
         ends = np.asarray(edges, float)
         if ends.ndim != 1 or len(ends) < 2 or np.any(np.diff(ends) <= 0):
             raise ValueError(f"history: expected increasing edges of log10(age / yr), got {list(np.ravel(ends))}")
-        inside = (self.log_age >= ends[:-1, None]) & (self.log_age < ends[1:, None])
-        if not inside.any(axis=1).all():
-            empty = int(np.argmin(inside.any(axis=1)))
+        cells = _cells(self.log_age)
+        low, high = np.maximum(ends[:-1, None], cells[:-1]), np.minimum(ends[1:, None], cells[1:])
+        share = np.maximum(high - low, 0.0) / np.diff(cells)
+        if not (share > 0).any(axis=1).all():
+            empty = int(np.argmin((share > 0).any(axis=1)))
             raise ValueError(
-                f"history: expected a node in every bin, got none from {ends[empty]:g} to {ends[empty + 1]:g}; the "
-                f"nodes are {np.round(self.log_age, 3).tolist()}: take wider bins"
+                f"history: expected bins within the nodes' cells, {cells[0]:.4g} to {cells[-1]:.4g}, got one from "
+                f"{ends[empty]:g} to {ends[empty + 1]:g}"
             )
-        return Interval.of(np.einsum("dpma,ba->dpb", self.draws, inside.astype(float)))
+        return Interval.of(np.einsum("dpma,ba->dpb", self.draws, share))
 
     def columns(self) -> Mapping[str, tuple[Interval, str]]:
         """What a table and maps show, by name, with its unit."""
@@ -98,8 +101,7 @@ class Populations:
         table = Table({"population": list(self.labels)})
         for name, (own, unit) in self.columns().items():
             for suffix, values in zip(("", "_low", "_high"), own, strict=True):
-                table[f"{name}{suffix}"] = values
-                table[f"{name}{suffix}"].unit = unit or None
+                table[f"{name}{suffix}"] = Column(values, unit=unit or None)
         return table
 
     def _mean(self, values: ndarray, weighting: Weighting) -> Float[ndarray, "draw population"]:
@@ -110,3 +112,11 @@ class Populations:
         return np.einsum("dpma,ma->dp", shares, np.broadcast_to(values, self.light_per_mass.shape)) / np.where(
             total > 0, total, np.nan
         )
+
+
+def _cells(nodes: Float[ndarray, " node"]) -> Float[ndarray, " edge"]:
+    """Edges of the nodes' cells; 0.2 dex for a single node."""
+    if len(nodes) == 1:
+        return nodes[0] + np.array([-0.1, 0.1])
+    middle = 0.5 * (nodes[1:] + nodes[:-1])
+    return np.concatenate([[2 * nodes[0] - middle[0]], middle, [2 * nodes[-1] - middle[-1]]])

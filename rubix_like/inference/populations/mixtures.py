@@ -62,7 +62,7 @@ class Mixtures(eqx.Module):
     @property
     def rows(self) -> Float[Array, "difference weight"]:
         """S of the prior, times the root of the strength."""
-        return jnp.sqrt(self.strength)[jnp.asarray(self.of_row)][:, None] * self.smoothness
+        return jnp.sqrt(self.strength)[jnp.asarray(self.of_row, jnp.int32)][:, None] * self.smoothness
 
     def parts(self, weights: Float[Array, "*n weight"]) -> list[Float[Array, "*n node"]]:
         """The weights of each component."""
@@ -102,7 +102,7 @@ class Mixtures(eqx.Module):
         mixed = zip(self.solved, self.coefficients, strict=True)
         basis = jnp.concatenate([self._basis(paint, number, own.shape[1]) for number, own in mixed]).astype(dtype)
         target = (self.flux - lax.stop_gradient(known).astype(dtype)) * self.inverse_sigma
-        seen = (basis * self.inverse_sigma).reshape(len(basis), -1).T
+        seen = (basis * self.inverse_sigma[None]).reshape(len(basis), -1).T
         orthogonal, upper = jnp.linalg.qr(seen)
         table = jax.scipy.linalg.block_diag(*(own.T for own in self.coefficients))
         problem = Reduced(upper @ table, orthogonal.T @ target.reshape(-1), self.smoothness)

@@ -46,15 +46,16 @@ def nonnegative_least_squares(
         target = orthogonal.T @ target
     length = jnp.linalg.norm(design, axis=0)
     scale = jnp.where(length > 0, length, 1.0)
-    scaled = design / scale
+    scaled = design / scale[None, :]
     n_weight = design.shape[1]
+    number = jnp.arange(n_weight, dtype=jnp.int32)
     tiny = _ROUNDINGS * jnp.finfo(design.dtype).eps
     least = tiny * jnp.linalg.norm(target)
 
     def step(now: _Step) -> _Step:
         found = _solve_free(scaled, target, now.free)
         below = now.free & (found <= 0)
-        at_added = jnp.arange(n_weight) == now.added
+        at_added = number == now.added
         refused = now.refused | (below & at_added)  # only rounding can do that: a slope says that it would rise
 
         share = jnp.where(below, now.weights / jnp.where(below, now.weights - found, 1.0), jnp.inf)
@@ -63,15 +64,15 @@ def nonnegative_least_squares(
 
         residual = target - scaled @ found
         slope = jnp.where(now.free | refused | (length <= 0), -jnp.inf, scaled.T @ residual)
-        best = jnp.argmax(slope)
+        best = jnp.argmax(slope).astype(jnp.int32)
         ended = slope[best] <= least
-        grown = now.free | ((jnp.arange(n_weight) == best) & ~ended)
+        grown = now.free | ((number == best) & ~ended)
         any_below = below.any()
         return _Step(
             weights=jnp.where(any_below, jnp.where(kept, jnp.maximum(stopped, 0.0), 0.0), found),
             free=jnp.where(any_below, kept, grown),
             refused=refused,
-            added=jnp.where(any_below | ended, n_weight, best).astype(jnp.int32),
+            added=jnp.where(any_below | ended, jnp.int32(n_weight), best),
             number=now.number + 1,
             ended=~any_below & ended,
         )
@@ -101,7 +102,7 @@ def response(
     """
     length = jnp.linalg.norm(design, axis=0)
     scale = jnp.where(length > 0, length, 1.0)
-    return _solve_free(design / scale, change, free) / scale
+    return _solve_free(design / scale[None, :], change, free) / scale
 
 
 def profiled_residual(
@@ -119,7 +120,7 @@ def _solve_free(
     """Least squares of the free columns; 0 for the others, which have a row of their own each."""
     dtype = design.dtype
     others = jnp.diag((~free).astype(dtype))
-    rows = jnp.concatenate([design * free.astype(dtype), others])
+    rows = jnp.concatenate([design * free.astype(dtype)[None, :], others])
     orthogonal, upper = jnp.linalg.qr(rows)
     known = jnp.concatenate([target, jnp.zeros(len(free), dtype)])
     found = jax.scipy.linalg.solve_triangular(upper, orthogonal.T @ known)

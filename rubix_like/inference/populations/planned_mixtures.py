@@ -81,8 +81,9 @@ def mixtures_of(
         stars = stars_of(base.components[number])
         assert stars is not None
         log_age, metallicity = stars.nodes
-        coordinates = {"age": jnp.asarray(log_age), "metallicity": jnp.log10(jnp.asarray(metallicity))}
-        corners = painter.axes.corners(tuple(coordinates[name] for name in painter.axes.names))
+        places = {"age": log_age, "metallicity": np.log10(metallicity)}
+        pairs = zip(painter.axes.names, painter.axes.nodes, strict=True)
+        corners = painter.axes.corners(tuple(jnp.asarray(places[name], nodes.dtype) for name, nodes in pairs))
         table = np.asarray(painter.coefficients, np.float64)[np.asarray(corners.index)]
         coefficients.append(np.einsum("nc,ncr->nr", np.asarray(corners.weight, np.float64), table))
         axes = np.log10(stars.metallicities), np.array(stars.log_ages)

@@ -29,7 +29,7 @@ class Reduced(NamedTuple):
     def stacked(self, strength: Float[Array, "*difference"]) -> tuple[Float[Array, "row weight"], Float[Array, " row"]]:
         """Design and target of one least-squares problem for a given strength, of all or of every difference."""
         none = jnp.zeros(self.smoothness.shape[0], self.target.dtype)
-        rows = jnp.sqrt(strength)[..., None] * self.smoothness
+        rows = jnp.sqrt(strength).reshape(-1, 1) * self.smoothness
         return jnp.concatenate([self.design, rows]), jnp.concatenate([self.target, none])
 
 
@@ -69,7 +69,7 @@ def draw_weights(
     matrix = problem.design.T @ problem.design
     vector = problem.design.T @ problem.target
     n_group = strength.shape[0]
-    is_own = (groups[None, :] == jnp.arange(n_group)[:, None]).astype(matrix.dtype)
+    is_own = (groups[None, :] == jnp.arange(n_group, dtype=jnp.int32)[:, None]).astype(matrix.dtype)
     penalties = jnp.einsum("gd,di,dj->gij", is_own, problem.smoothness, problem.smoothness)
     n_weight = (jnp.diagonal(penalties, axis1=1, axis2=2) > 0).sum(axis=1).astype(matrix.dtype)
     reach = jnp.log(10.0) * _WIDEST
@@ -109,7 +109,7 @@ def _trajectory(
     covariance = half.T @ half
     mean = covariance @ vector
     velocity = half.T @ jax.random.normal(key, weights.shape, weights.dtype)
-    number = jnp.arange(len(scale))
+    number = jnp.arange(len(scale), dtype=jnp.int32)
 
     def move(now: _Moving) -> _Moving:
         offset = now.weights - mean
@@ -118,7 +118,7 @@ def _trajectory(
         angle = jnp.arctan2(now.velocity, offset) + jnp.arccos(jnp.clip(-mean / jnp.where(reaches, reach, 1), -1, 1))
         time = jnp.mod(angle, _TURN)
         time = jnp.where(reaches & (time > _AT_ONCE), time, _TURN)
-        wall = jnp.argmin(time)
+        wall = jnp.argmin(time).astype(jnp.int32)
         hits = time[wall] < now.left
         length = jnp.minimum(time[wall], now.left)
         place = mean + offset * jnp.cos(length) + now.velocity * jnp.sin(length)

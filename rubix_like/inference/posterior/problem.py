@@ -372,7 +372,7 @@ def _given_source(galaxy: Given | None) -> AbstractParticleSource:
     if isinstance(galaxy, AbstractGalaxyModel):
         return ModelSource.of(galaxy)
     if galaxy is None:
-        raise ConfigError("galaxy: expected a Galaxy or a SyntheticSource beside a pipeline, got none")
+        raise ConfigError("galaxy: expected a Galaxy, a model or a source of particles beside a pipeline, got none")
     return galaxy if isinstance(galaxy, SyntheticSource | ComponentsSource) else held(galaxy)
 
 
@@ -393,8 +393,8 @@ def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunCon
             "observation.pointings: expected null for a fit or simulations, got a list; take one pointing"
         )
     overrides = {"products": None, "devices.wave": 1, "devices.output": "replicated", **others}
-    if any(name.startswith(GALAXY) for name in settings.free):
-        if config.observation.align not in (None, "none") and not isinstance(config.galaxy, ComponentsReader):
+    if any(name.startswith(GALAXY) for name in settings.free) and not isinstance(config.galaxy, ComponentsReader):
+        if config.observation.align not in (None, "none"):
             raise ConfigError(
                 "observation.align: expected 'none' where parameters of the synthetic galaxy are free (its disc is "
                 f"face-on, and an alignment would follow its particles), got '{config.observation.align}'"

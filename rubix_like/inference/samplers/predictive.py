@@ -67,7 +67,7 @@ class Predictive:
 _WITHIN = ("within_one", "within_two")
 
 
-class Drawn(NamedTuple):
+class DrawnModels(NamedTuple):
     """What models of some draws say: their moments, and of each of them, (chain, draw, ...), of the one cube or of each
     of several sets of data; `draws`: their numbers."""
 
@@ -98,15 +98,15 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
     return dataclasses.replace(first, scatter=scatter, sets=sets, checks=checks, pointwise=None)
 
 
-def _with_each(found: Predictive, problem: Problem, drawn: Drawn, number: int, points: str | None) -> Predictive:
+def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: int, points: str | None) -> Predictive:
     """The same with what single draws say of the one cube, or of the set of data with this number."""
     likelihood, each = problem.posterior.likelihood, drawn.each[number]
-    flat = [own.reshape(-1, own.shape[-1]) for own in (each.data, each.replicated)]
+    data, replicated = (np.asarray(own).reshape(-1, own.shape[-1]) for own in (each.data, each.replicated))
     with_points = points is not None and has_points(likelihood, len(problem.sets))[number]
     return dataclasses.replace(
         found,
-        checks=predictive_p(*flat, np.shape(found.model.flux)) if can_replicate(likelihood) else {},
-        pointwise=Pointwise(each.pointwise, drawn.draws) if with_points else None,
+        checks=predictive_p(data, replicated, np.shape(found.model.flux)) if can_replicate(likelihood) else {},
+        pointwise=Pointwise(np.asarray(each.pointwise), drawn.draws) if with_points else None,
     )
 
 
@@ -133,7 +133,7 @@ def models_of_draws(
     count: int,
     points: str | None = None,
     seed: int = 0,
-) -> Drawn:
+) -> DrawnModels:
     """What the chosen draws say, on the host; computed on the rows of the problem's mesh, one model for each."""
     mesh, n_chain = problem.posterior.forward.main.layout.mesh, latent.shape[0]
     draws = evenly(latent.shape[1], max(count // n_chain, 1))
@@ -144,7 +144,7 @@ def models_of_draws(
     moments, each = jax.device_get(_moments(problem.posterior, samples, points=points, shapes=shapes))
     rows = fetched(each, len(chosen))
     chains = (n_chain, len(draws))
-    return Drawn(moments, jax.tree.map(lambda own: own.reshape(*chains, *own.shape[1:]), rows), draws)
+    return DrawnModels(moments, jax.tree.map(lambda own: own.reshape(*chains, *own.shape[1:]), rows), draws)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:

@@ -76,22 +76,22 @@ def component_values(
     position angle is free it is that of the prior's middle. A quarter turns the other way, each component for itself,
     if its prior has both signs and there are several, or the angle is not free.
     """
-    found: dict[str, Float[ndarray, "count ..."]] = {}
-    shown = [own for own in free.parameters if _key(own.name) in KEYS]
-    speeds = [own for own in shown if _key(own.name) in _SPEEDS]
-    for own in shown:
-        component, key = _component(own.name), _key(own.name)
-        if key in _SIZES:
-            found[own.name] = _SIZES[key] * seen.size
-        elif key in _SPEEDS:
-            turned = _turns(component, free, seen, pose)
-            way = np.ones(len(seen.speed)) if turned is None else turned
-            if turned is not None or len(speeds) > 1:
-                way = way * np.where(generator.random(len(way)) < _AGAINST, -1.0, 1.0)
-            found[own.name] = _spread(own, seen.speed * way)
-        elif key not in seen.observed:
-            found[own.name] = _left(key, seen, pose)
-    return found
+    shown = [own for own in free.parameters if _key(own.name) in KEYS and _key(own.name) not in seen.observed]
+    several = sum(_key(own.name) in _SPEEDS for own in shown) > 1
+    return {own.name: _guess(own, free, seen, pose, generator, several=several) for own in shown}
+
+
+def _guess(
+    own: FreeParameter, free: Free, seen: Seen, pose: Pose, generator: np.random.Generator, *, several: bool
+) -> Float[ndarray, "count ..."]:
+    """Values of one parameter; `several`: whether there are speeds of several components."""
+    key = _key(own.name)
+    if key in _SIZES:
+        return _SIZES[key] * seen.size
+    if key in _SPEEDS:
+        turned = _turns(_component(own.name), free, seen, pose)
+        return _spread(own, seen.speed * _way(turned, len(seen.speed), generator, several=several))
+    return _left(key, seen, pose)
 
 
 def only_against(free: Free) -> bool:
@@ -115,6 +115,16 @@ def _turns(component: str, free: Free, seen: Seen, pose: Pose) -> Float[ndarray,
         return None
     angle = pose.position_angle + pose.own_angles.get(component, 0.0)
     return np.where(np.cos(np.deg2rad(seen.position_angle - angle)) < 0, -1.0, 1.0)
+
+
+def _way(
+    turned: Float[ndarray, " count"] | None, count: int, generator: np.random.Generator, *, several: bool
+) -> Float[ndarray, " count"]:
+    """The signs of speeds, a share of them turned round where that is another galaxy."""
+    way = np.ones(count) if turned is None else turned
+    if turned is None and not several:
+        return way
+    return way * np.where(generator.random(count) < _AGAINST, -1.0, 1.0)
 
 
 def _spread(own: FreeParameter, speed: Float[ndarray, " count"]) -> Float[ndarray, "count ..."]:

@@ -93,9 +93,9 @@ def guesses(
     values = _values(sketch, around, generator, count)
     if only_against(free):
         values[POSITION_ANGLE] = values[POSITION_ANGLE] + 180.0
-    seen = Seen(
-        *(values[name] for name in _OF_ALL), frozenset(own for own in _OBSERVED if _OBSERVED[own] in free.names)
-    )
+    size, inclination, angle, centre, speed = (values[name] for name in _OF_ALL)
+    observed = frozenset(own for own, name in _OBSERVED.items() if name in free.names)
+    seen = Seen(size, inclination, angle, centre, speed, observed)
     values |= component_values(free, seen, around.pose, generator)
     own_prior = np.asarray(free.own_normals(prior))
     latent = np.clip(own_prior, -_MOST, _MOST)

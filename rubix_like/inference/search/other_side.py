@@ -56,8 +56,8 @@ def with_both_sides(
     others = np.flatnonzero(~known)
     if count < 2 or not len(others) or not sides[:count].all():
         return chosen
-    last = chosen[count - 1]
-    return np.concatenate([chosen[: count - 1], ordered[others[:1]], last[None], chosen[count:-1]])
+    with_other = np.concatenate([chosen[: count - 1], ordered[others[:1]], chosen[count - 1 :]])
+    return with_other[: len(chosen)]
 
 
 def with_other_side(found: SearchState, free: Free, problem: Problem | None) -> SearchState:

@@ -5,6 +5,8 @@
     PYTHON_WITH_KINMS tests/benchmarks/fits/line_peers.py make-kinms job.json cube.npy
     PYTHON_WITH_KINMS tests/benchmarks/fits/line_peers.py fit-kinms job.json found.json
 
+kinms_fitter 0.5 with Python 3.11 needs `kinms 'jampy<8' 'numpy<2' 'astropy<7'`, GalPaK3D `galpak==1.35`.
+
 Called by `line_cubes.py` and `sami_halpha.py`, which say what is in a job. Lengths are in spaxels, velocities in km/s,
 angles in deg; position angles from North through East, of the receding side, on arrays with rows to the North and
 columns to the West. What is found has the names of `NAMES`, with the half-width of the central 68 % as `NAME_sigma`.

@@ -129,7 +129,10 @@ def seeing_image(spaxel, shape):
 
 
 def galpak(python, data, iterations):
-    """GalPaK3D on the bins around Halpha."""
+    """GalPaK3D on the bins around Halpha, from where our own fit begins."""
+    spaxel = data.pixel_scale
+    start = {"inclination": INCLINATION, "position_angle": kinematic_angle(data), "velocity": 100.0}
+    start |= {"turnover": 0.5 / spaxel, "half_light": 2 * HALF_LIGHT / spaxel}
     window = (data.wavelength > 6553) & (data.wavelength < 6575)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -145,7 +148,7 @@ def galpak(python, data, iterations):
             "seeing_image": str(place / "seeing.npy"), "spaxel": data.pixel_scale, "line_spread": LINE_SPREAD,
             "first": float(data.wavelength[window][0]), "step": float(np.diff(data.wavelength)[0]),
             "aspect": 0.05, "inclination": INCLINATION, "inclination_is_known": True, "seed": 1,
-            "iterations": iterations, "scale": 1.0,
+            "iterations": iterations, "scale": 1.0, "start": start,
         }  # fmt: skip
         (place / "job.json").write_text(json.dumps(job))
         subprocess.run([python, str(PEERS), "fit-galpak", str(place / "job.json"), str(place / "out.json")], check=True)
@@ -172,18 +175,22 @@ def main():
     for low, high in ((0, 1.5), (1.5, 3), (3, 5), (5, 9)):
         ring = (distance >= low) & (distance < high) & np.isfinite(chi)
         print(f"chi^2 / n of spaxels {low} to {high} arcsec: median {np.median(chi[ring]):.2f} of {ring.sum()}")
-    rows = {"rubix_like": found}
+    show("rubix_like", found)
     if given.galpak:
-        rows["galpak"] = galpak(given.galpak, data, given.iterations)
-        rows["galpak"]["half_light"] *= data.pixel_scale
-    for name, own in rows.items():
-        print(
-            f"{name:11s} V(2.2 Rd) {own['velocity_22']:6.1f} +- {own['velocity_22_sigma']:4.1f} km/s, sigma "
-            f"{own['dispersion']:5.1f} +- {own['dispersion_sigma']:4.1f} km/s, R_half {own['half_light']:.2f} arcsec, "
-            f"PA {own['position_angle']:.1f}, {own['seconds']:.0f} s of processor time"
-        )
+        other = galpak(given.galpak, data, given.iterations)
+        other["half_light"] *= data.pixel_scale
+        show("galpak", other)
     if given.maps:
         np.savez(given.maps, chi2=chi, light=light)
+
+
+def show(name, own):
+    """A row of the table."""
+    print(
+        f"{name:11s} V(2.2 Rd) {own['velocity_22']:6.1f} +- {own['velocity_22_sigma']:4.1f} km/s, sigma "
+        f"{own['dispersion']:5.1f} +- {own['dispersion_sigma']:4.1f} km/s, R_half {own['half_light']:.2f} arcsec, "
+        f"PA {own['position_angle']:.1f}, {own['seconds']:.0f} s of processor time"
+    )
 
 
 if __name__ == "__main__":

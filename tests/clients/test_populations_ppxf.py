@@ -1,0 +1,99 @@
+"""Populations by pPXF, with the same templates and a regularisation of its own, against those of `fit_populations`."""
+
+import numpy as np
+import pytest
+
+import rubix_like as rl
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.observed import ObservedCube
+
+pytestmark = pytest.mark.slow
+
+LIGHT_SPEED, REDSHIFT, VELOCITY, SIGMA = 299792.458, 0.02, 40.0, 150.0
+STEP, SIGNAL_TO_NOISE = 0.0012, 60.0
+"""Step of ln(wavelength), 360 km/s."""
+
+AGES = np.arange(8.0, 10.15, 0.2)
+METALS = (0.008, 0.02, 0.05)
+
+
+def sums_over_bins(wavelength, spectra, log_edges, stretch):
+    """Means of piecewise linear spectra (template, wave) over bins of ln(wavelength) that are stretched, in numpy."""
+    to = np.exp(log_edges) / stretch
+    steps = 0.5 * np.diff(wavelength) * (spectra[:, 1:] + spectra[:, :-1])
+    whole = np.concatenate([np.zeros((len(spectra), 1)), np.cumsum(steps, axis=1)], axis=1)
+    index = np.clip(np.searchsorted(wavelength, to) - 1, 0, len(wavelength) - 2)
+    offset = to - wavelength[index]
+    slope = (spectra[:, index + 1] - spectra[:, index]) / (wavelength[index + 1] - wavelength[index])
+    integral = whole[:, index] + offset * (spectra[:, index] + 0.5 * slope * offset)
+    return np.diff(integral, axis=1) / np.diff(np.exp(log_edges))
+
+
+@pytest.fixture(scope="module")
+def templates():
+    """SSPs of the nodes: linear in log10(age) and log10(Z) between those of popstar."""
+    library = rl.load_ssp("popstar")
+    ages = [np.interp(AGES, library.log_age, unit) for unit in np.eye(len(library.log_age))]
+    metals = [np.interp(np.log10(METALS), np.log10(library.metallicity), unit) for unit in np.eye(6)]
+    table = np.einsum("mz,an,mar->znr", metals, ages, library.spectra)
+    return library.rest_wavelength, table.reshape(-1, table.shape[2])
+
+
+def test_ages_and_metallicities_are_those_of_ppxf(client, templates):
+    """Light- and mass-weighted means of both differ by less than their errors; chi^2 of both is as expected."""
+    fit = client("ppxf.ppxf").ppxf
+    wavelength, table = templates
+    log_edges = np.arange(np.log(3900.0), np.log(7000.0), STEP)
+    places = np.linspace(-5, 5, 101)
+    shares = np.exp(-0.5 * places**2) / np.exp(-0.5 * places**2).sum()
+    masses = np.zeros((len(METALS), len(AGES)))
+    masses[1] = 5e8 * np.exp(-0.5 * ((AGES - 8.9) / 0.25) ** 2) + 5e9 * np.exp(-0.5 * ((AGES - 9.8) / 0.25) ** 2)
+    masses[[0, 2]] = 0.4 * masses[1]
+    light = (masses.ravel() @ table)[None]
+    seen = 0.0
+    for place, share in zip(places, shares, strict=True):
+        stretch = (1 + REDSHIFT) * np.exp((VELOCITY + SIGMA * place) / LIGHT_SPEED)
+        seen = seen + share * sums_over_bins(wavelength, light, log_edges, stretch)[0]
+    seen *= 1e-7
+    error = np.full_like(seen, np.median(seen) / SIGNAL_TO_NOISE)
+    seen += error * np.random.default_rng(4).standard_normal(len(seen))
+
+    first = np.exp(0.5 * (log_edges[0] + log_edges[1]))
+    bins = WavelengthBins(first, STEP / np.log(10), len(seen), "log", "vacuum")
+    flux = np.broadcast_to(seen, (1, 1, len(seen))).copy()
+    cube = ObservedCube(flux, np.broadcast_to(error**2, flux.shape).copy(), flux > -np.inf, bins, Footprint(1, 1, 1.0))
+    ours = rl.fit_populations(cube, "popstar", redshift=REDSHIFT, log_ages=AGES, metallicities=METALS)
+
+    edges = np.arange(np.log(3300.0), np.log(7600.0), STEP)
+    fine = sums_over_bins(wavelength, table, edges, 1.0).T
+    mean = fine.mean(axis=0)
+    normalised = (fine / mean).reshape(-1, len(METALS), len(AGES))
+    own = fit(
+        normalised,
+        seen / np.median(seen),
+        error / np.median(seen),
+        STEP * LIGHT_SPEED,
+        [VELOCITY, SIGMA],
+        moments=2,
+        degree=-1,
+        mdegree=0,
+        lam=np.exp(0.5 * (log_edges[1:] + log_edges[:-1])) / (1 + REDSHIFT),
+        lam_temp=np.exp(0.5 * (edges[1:] + edges[:-1])),
+        regul=3.0,
+        reg_dim=(len(METALS), len(AGES)),
+        reg_ord=2,
+        quiet=True,
+    )
+    by_light = own.weights.reshape(len(METALS), len(AGES))
+    for weighting, weights in (("light", by_light), ("mass", by_light / mean.reshape(by_light.shape))):
+        for found, axis in (
+            (ours.populations.mean_log_age(weighting), AGES[None, :]),
+            (ours.populations.mean_log_metallicity(weighting), np.log10(METALS)[:, None]),
+        ):
+            theirs = np.sum(weights * axis) / np.sum(weights)
+            half = 0.5 * (found.high[0] - found.low[0])
+            assert abs(found.value[0] - theirs) < 3 * half + 0.02, (weighting, theirs, found)
+            assert half < 0.15
+    assert abs(ours.velocity[0] - own.sol[0]) < 3 * ours.velocity_error[0]
+    assert abs(ours.sigma[0] - own.sol[1]) < 3 * ours.sigma_error[0] + 10
