@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.forward.pipeline import Pipeline
 from rubix_like.inference.checks.data_halves import halves_of
 from rubix_like.inference.checks.edges import Edges, edges_of
 from rubix_like.inference.checks.evidence import Evidence, laplace_evidence
@@ -55,20 +56,28 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
-    field = None if problem.sets else _field(problem, evaluated)
-    verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble, field)
+    place = _places(problem, evaluated)
+    verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble, place)
     verdict = dataclasses.replace(verdict, moved=_shared(posterior.free, verdict.moved))
     normal = None if isinstance(approximation, str) else approximation
     evidence = laplace_evidence(posterior, normal, quality.loss)
     return BestFit(evaluated, quality, approximation, verdict, evidence)
 
 
-def _field(problem: Problem, found: Evaluated) -> DataPlaces:
-    """Where the voxels are, on the sky and in the spectrum."""
-    frame, angle = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation.field_angle
+def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPlaces]:
+    """Where the voxels are, on the sky and in the spectrum; of several sets of data by their names."""
+    flux = np.asarray(found.flux)
+    if not problem.sets:
+        return _places_in(problem.pipeline, flux)
+    return {own.name: _places_in(own.seen, own.unpacked(flux)) for own in problem.sets}
+
+
+def _places_in(pipeline: Pipeline, flux: Float[ndarray, "y x wave"]) -> DataPlaces:
+    """The same of one cube."""
+    frame, angle = pipeline.frame, pipeline.parameters.observation.field_angle
     footprint = frame.footprint
     place = places(footprint, 0.0 if angle is None else float(angle)).reshape(*footprint.shape, 2)
-    return data_places(np.asarray(found.flux), place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
+    return data_places(flux, place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
 
 
 def _shared(free: Free, moved: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:

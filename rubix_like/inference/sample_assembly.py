@@ -23,6 +23,7 @@ from rubix_like.inference.samplers.convergence import Convergence, convergence_o
 from rubix_like.inference.samplers.predictive import Predictive, predict
 from rubix_like.inference.samplers.predictive_checks import notes_on_checks
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, find_sampler
+from rubix_like.runtime.words import listed
 
 _NOT_INFLATED = (
     "fit.inflate_sigma does nothing to draws: they are those of the posterior with the errors of the data; free "
@@ -78,7 +79,7 @@ def make_sample_result(
 def _set_result(kind: str, predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> SetResult:
     """One of several sets of data."""
     model, predictive, residual = _with_values(predicted, free, values)
-    return SetResult(kind, model, residual, predictive)
+    return SetResult(kind, model, residual, predictive, predicted.pointwise)
 
 
 def _evidence(
@@ -109,7 +110,23 @@ def _on_draws(
 ) -> list[str]:
     """Notes on the draws and on their models."""
     said = notes_on_sampling(sampler, problem.posterior.free, sampled, found)
-    return [*sampled.notes, *said, *notes_on_checks(predicted.checks), *_on_particles(predicted, problem)]
+    of_models = (
+        *notes_on_checks(predicted.checks),
+        *_on_points(predicted, problem),
+        *_on_particles(predicted, problem),
+    )
+    return [*sampled.notes, *said, *of_models]
+
+
+def _on_points(predicted: Predictive, problem: Problem) -> list[str]:
+    """A note on sets of data whose points have no likelihoods of their own."""
+    without = [name for name, own in predicted.sets.items() if own.pointwise is None]
+    if not without or problem.settings.sampling.log_likelihood is None:
+        return []
+    return [
+        f"ln(likelihood) of single {problem.settings.sampling.log_likelihood} is left out for {listed(without)}, whose "
+        f"errors are correlated: to_arviz() has no group log_likelihood"
+    ]
 
 
 def _on_best(sampled: Sampled, quality: Quality) -> list[str]:

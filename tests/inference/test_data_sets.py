@@ -11,10 +11,12 @@ from astropy.io import fits
 from small import few_stars, mock_data, muse
 
 from rubix_like import ConfigError, Pipeline, load_config, log_posterior, make_mesh
+from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.observed_image import read_image
 from rubix_like.cube.observed.observed_spectrum import read_spectrum
+from rubix_like.inference.samplers.predictive import models_of_draws, predict
 from rubix_like.inference.sets.response_curves import band_of
 from rubix_like.inference.sets.set_grids import cells_of, displacement_of
 
@@ -162,6 +164,35 @@ def test_the_posterior_is_the_sum_of_all_sets(posed, seen):
     assert value == pytest.approx(found, rel=1e-9)
     assert 0 < np.count_nonzero(~used) < 9 * 16  # the ends of the broadened spectra
     assert any("bins at the ends are left out" in note for note in posed.notes)
+
+
+def test_draws_are_judged_set_by_set(posed, seen):
+    """ln(likelihood) of each spaxel by scipy, none of correlated errors; discrepancies of each set on its own axes."""
+    x = posed.to_unconstrained(VALUES)
+    settings = SamplingSettings(predictive=2)
+    found = predict(posed.problem, np.stack([x, x])[None], settings)
+    used = np.asarray(posed.problem.posterior.likelihood.inverse_sigma) > 0
+    assert found.pointwise is None
+    assert found.sets["first"].pointwise is None
+    for own in posed.problem.sets[1:]:
+        density = np.where(own.unpacked(used), scipy.stats.norm.logpdf(1.0 - seen[own.name]), 0)
+        values = found.sets[own.name].pointwise.values
+        assert values.shape == (1, 2, *own.shape[:2], 1)
+        np.testing.assert_allclose(values[0, 1, :, :, 0], density.sum(axis=2), rtol=1e-7)
+    own = posed.problem.sets[1]
+    drawn = models_of_draws(posed.problem, x[None, None], 1).each[1].data[0, 0]
+    residual = np.where(own.unpacked(used), 1.0 - seen["second"], 0)
+    light = np.where(own.unpacked(used), seen["second"], 0)
+    products = [np.sum(np.moveaxis(residual, axis, 0)[1:] * np.moveaxis(residual, axis, 0)[:-1]) for axis in range(3)]
+    spaxels = np.sum(np.sum(light * residual, axis=2) ** 2 / np.sum(light**2, axis=2))
+    along, size = np.sum(light * residual, axis=(0, 1)), np.sum(light**2, axis=(0, 1))
+    bins = np.sum(along[size > 0] ** 2 / size[size > 0])
+    expected = [np.sum(residual**2), *products, spaxels, bins, np.abs(residual).max()]
+    np.testing.assert_allclose(drawn, expected, rtol=1e-7)
+    assert "correlation along x of second" in found.checks
+    assert {f"correlation along {axis} of fibre" for axis in ("y", "x")}.isdisjoint(found.checks)
+    assert "correlation along wavelength of picture" not in found.checks
+    assert "chi^2 of first" in found.checks
 
 
 def test_the_gradient_is_that_of_finite_differences(posed):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 from astropy.io import fits as files
 from foreign_sets import SCALE, SECOND_FWHM, SHIFT, jacobian, write_first, write_second
 from quick_compiler import kept_programs
@@ -108,6 +109,24 @@ def test_the_first_line_says_which_set_disagrees(fits):
     assert wrong.verdict.sets["second"].misfit
     assert not wrong.verdict.sets["first"].misfit
     assert "Of first: chi^2" in wrong.summary()
+    second = wrong.verdict.sets["second"]
+    assert second.excess == pytest.approx((second.chi_square - second.expected) / np.sqrt(2 * second.expected))
+    assert second.excess > 5 > abs(wrong.verdict.sets["first"].excess)
+    assert second.where
+    assert wrong.verdict.where == f"in second, {second.where}"
+    assert wrong.verdict.where in wrong.summary().splitlines()[0]
+    assert {"map of the velocities of second", "line widths of the spaxels of first"} <= set(wrong.verdict.tests)
+
+
+@pytest.mark.slow(25)
+def test_the_evidence_is_that_of_all_voxels(fits):
+    """ln Z = sum of ln N of both sets - x^2 / 2 - ln det(J^T J + 1) / 2, from the residuals' cubes."""
+    *_, wrong, _ = fits
+    cubes = [own.residual for own in wrong.sets.values()]
+    found = sum(np.sum(scipy.stats.norm.logpdf(own.flux, scale=np.sqrt(own.variance))) for own in cubes)
+    information = wrong.laplace.information
+    found -= 0.5 * np.sum(wrong.latent**2) + 0.5 * np.linalg.slogdet(information + np.eye(len(information)))[1]
+    assert wrong.evidence.log_evidence == pytest.approx(found, abs=1e-3)
 
 
 @pytest.mark.slow(25)

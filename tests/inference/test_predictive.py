@@ -254,18 +254,18 @@ def test_the_likelihood_of_each_spaxel_and_the_checks_are_those_of_numpy():
     drawn = models_of_draws(own, LATENT, 128, "voxels", 3)
     for number, (cube, scale) in enumerate(zip(cubes, scales, strict=True)):
         density = scipy.stats.norm.logpdf(own.observed.flux, cube, scale * sigma)
-        np.testing.assert_allclose(drawn.each.pointwise[0, number], np.where(used, density, 0), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(drawn.each[0].pointwise[0, number], np.where(used, density, 0), rtol=1e-7, atol=1e-9)
         residual = np.where(used, (own.observed.flux - cube) / sigma / scale, 0)
-        found = dict(zip(DISCREPANCIES, drawn.each.data[0, number], strict=True))
+        found = dict(zip(DISCREPANCIES, drawn.each[0].data[0, number], strict=True))
         assert found["chi^2"] == pytest.approx(np.sum(residual**2), rel=1e-7)
         assert found["largest residual"] == pytest.approx(np.abs(residual).max(), rel=1e-7)
         pairs = np.sum(residual[:, 1:] * residual[:, :-1])
         assert found["correlation along x"] == pytest.approx(pairs, rel=1e-6)
         free = used.sum() - DEGREE * np.sum(used.any(axis=2))
-        replicated = drawn.each.replicated[0, number]
+        replicated = drawn.each[0].replicated[0, number]
         assert abs(replicated[0] - free) < 5 * np.sqrt(2 * free)
     by_spaxel = models_of_draws(own, LATENT, 128, "spaxels", 3).each.pointwise
-    np.testing.assert_allclose(by_spaxel[..., 0], drawn.each.pointwise.sum(axis=-1), rtol=1e-9)
+    np.testing.assert_allclose(by_spaxel[..., 0], drawn.each[0].pointwise.sum(axis=-1), rtol=1e-9)
 
 
 def test_p_of_a_check_is_the_share_of_draws_further_away():

@@ -51,10 +51,16 @@ def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scal
 
 def tests_of_set(residue: Residue, own: Residue, free_scale: Places) -> dict[str, float]:
     """The same of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
-    whole, alone = residue.chi_square, own.chi_square
+    alone = own.chi_square
     size = 1.0 if float(alone.mean) <= 0 else float(alone.value) / float(alone.mean)
+    return {"chi^2": _of_squares(chi_square_of_set(residue, own, free_scale)), **_of_axes(own, size, free_scale)}
+
+
+def chi_square_of_set(residue: Residue, own: Residue, free_scale: Places) -> Sums:
+    """chi^2 of one of several sets of data; with a free noise scale, in units of that of all."""
+    whole, alone = residue.chi_square, own.chi_square
     unit = 1.0 if free_scale is None or float(whole.mean) <= 0 else float(whole.value) / float(whole.mean)
-    return {"chi^2": _of_squares(alone._replace(value=alone.value / unit)), **_of_axes(own, size, free_scale)}
+    return alone._replace(value=alone.value / unit)
 
 
 def _of_axes(residue: Residue, size: float, free_scale: Places) -> dict[str, float]:

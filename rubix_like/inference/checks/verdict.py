@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.misfit import Residue
 from rubix_like.inference.checks.residual_tests import (
+    chi_square_of_set,
     excess_of,
     furthest,
     moves_of,
@@ -37,7 +38,8 @@ class SetVerdict:
     """Whether the best model of several sets of data describes one of them.
 
     `chi_square` of its `n_voxel` voxels, in units of the errors times the fitted noise scale; `expected` of a true
-    model; `p`: the lowest probability of its tests, times their number; `worst`: the name of that test.
+    model; `p`: the lowest probability of its tests, times their number; `worst`: the name of that test; `excess`: of
+    chi^2 (with a free noise scale, of chi^2 over that of all sets), and `where`, as those of the whole verdict.
     """
 
     chi_square: float = field(metadata=described_as("chi^2 of its voxels"))
@@ -45,6 +47,10 @@ class SetVerdict:
     expected: float = field(metadata=described_as("chi^2 that is expected if the model is true"))
     p: float = field(metadata=described_as("probability of its residuals if the model is true"))
     worst: str = field(metadata=described_as("the test with the lowest probability"))
+    excess: float = field(
+        default=float("nan"), metadata=described_as("chi^2 above its expectation, in its standard deviations")
+    )
+    where: str = field(default="", metadata=described_as("where the misfit is largest; empty: in no part"))
 
     @property
     def reduced(self) -> float:
@@ -90,7 +96,6 @@ class Verdict:
         default="", metadata=described_as("why the values are no maximum; empty where nothing is known")
     )
     sets: Mapping[str, SetVerdict] = field(default_factory=dict)
-
     excess: float = field(
         default=float("nan"), metadata=described_as("chi^2 above its expectation, in its standard deviations")
     )
@@ -164,13 +169,14 @@ def verdict_on(
     sigma: Float[ndarray, " latent"] | None,
     free_scale: int | Sequence[int] | None = None,
     trouble: str = "",
-    place: DataPlaces | None = None,
+    place: DataPlaces | Mapping[str, DataPlaces] | None = None,
 ) -> Verdict:
     """The verdict on the model at a maximum of the posterior, whose latents have the standard deviations `sigma`.
 
     `free_scale`: places of the noise scale and of the likelihood's parameters among the latents, where they are free.
-    `place`: where the voxels are, to say where a misfit is.
+    `place`: where the voxels are, to say where a misfit is; of several sets of data by their names.
     """
+    places = place if isinstance(place, Mapping) else {}
     tests = probabilities(residue, latent, free_scale)
     moves = None if sigma is None else moves_of(residue, latent, free_scale)
     found = Verdict(
@@ -182,24 +188,38 @@ def verdict_on(
         moved=np.zeros(len(latent)) if moves is None or sigma is None else furthest(moves, sigma),
         trouble=trouble,
         excess=excess_of(residue.chi_square) if free_scale is None else float("nan"),
-        sets={name: _on_set(residue, own, free_scale) for name, own in residue.sets.items()},
+        sets={name: _on_set(residue, own, free_scale, places.get(name)) for name, own in residue.sets.items()},
     )
-    if not found.misfit or place is None or residue.left is None:
+    if not found.misfit:
         return found
-    return dataclasses.replace(found, where=whereabouts(residue.left, tests, place))
+    if isinstance(place, DataPlaces) and residue.left is not None:
+        return dataclasses.replace(found, where=whereabouts(residue.left, tests, place))
+    return dataclasses.replace(found, where=_where_among(found.sets))
 
 
-def _on_set(residue: Residue, own: Residue, free_scale: int | Sequence[int] | None) -> SetVerdict:
+def _where_among(sets: Mapping[str, SetVerdict]) -> str:
+    """The place in the set of data that is described worst, with its name; empty where none is known."""
+    known = [(own.p, name) for name, own in sets.items() if own.where]
+    return f"in {min(known)[1]}, {sets[min(known)[1]].where}" if known else ""
+
+
+def _on_set(
+    residue: Residue, own: Residue, free_scale: int | Sequence[int] | None, place: DataPlaces | None
+) -> SetVerdict:
     """The verdict on one of several sets of data."""
     tests = tests_of_set(residue, own, free_scale)
     known = {name: p for name, p in tests.items() if np.isfinite(p)}
-    return SetVerdict(
+    found = SetVerdict(
         chi_square=float(own.chi_square.value),
         n_voxel=int(own.chi_square.size),
         expected=float(own.chi_square.mean),
         p=together(tests),
         worst=min(known, key=lambda name: known[name], default=""),
+        excess=excess_of(chi_square_of_set(residue, own, free_scale)),
     )
+    if not found.misfit or place is None or own.left is None:
+        return found
+    return dataclasses.replace(found, where=whereabouts(own.left, known, place))
 
 
 def _shown(p: float) -> str:

@@ -99,7 +99,7 @@ def _found(own: _Contributions, field: DataPlaces) -> str:
     if max(region.excess, window.excess) < FAR_BEYOND:
         return ""
     words = [part.words for part in (region, window) if part.words]
-    if own.of_spaxels is not None and not region.words:
+    if own.of_spaxels is not None and not region.words and region.inside.size > 1:
         words.insert(0, "all over the field")
     return ", ".join(words)
 
@@ -178,6 +178,8 @@ def _beyond(total: ndarray | float, variance: ndarray | float) -> ndarray:
 def _regions(value: Image, variance: Image, field: DataPlaces) -> Iterator[_Part]:
     """All regions of the sky, and the whole first."""
     yield _Part(np.ones(value.shape), float(_beyond(value.sum(), variance.sum())), "")
+    if value.size == 1:
+        return
     for inside, words in _about_centre(field):
         yield _Part(inside, float(_beyond(np.sum(value * inside), np.sum(variance * inside))), words)
     yield from _circles(value, variance, field)

@@ -1,12 +1,14 @@
 """Convert samples to ArviZ's InferenceData."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.cube.cube import Cube
 from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import FreeParameter
 from rubix_like.inference.results.sample_result import SampleResult
@@ -22,45 +24,90 @@ def inference_data(result: SampleResult) -> Any:
     (`lp` is ln(posterior) up to a constant), `observed_data` (NaN where not fitted), `constant_data`, and
     `log_likelihood` of the points that were fitted at some of the draws, where the result has it.
 
+    Of several sets of data the arrays of each have its name in front (`NAME.flux`), but for `log_likelihood`: of all
+    points together, which have the coordinate `data_set`.
+
     Raises ConfigError where ArviZ is missing.
     """
     arviz = import_optional("arviz", "to_arviz")
-    residual, predictive = result.residual, result.predictive
-    used = np.asarray(residual.mask) == 0
-    flux = np.where(used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)
-    sigma = np.where(used, np.sqrt(np.asarray(residual.variance)), np.nan)
-    voxels = ["y", "x", "wave"]
-    cubes = {"flux": voxels, "sigma": voxels, "predictive": voxels, "predictive_sigma": voxels, "wavelength": ["wave"]}
+    sets = _sets_of(result)
+    parts = [_arrays(own) for own in sets]
     data = arviz.from_dict(
         posterior=dict(result.values),
         sample_stats=_statistics(result),
-        observed_data={"flux": flux},
-        constant_data={
-            "sigma": sigma,
-            "predictive": np.asarray(predictive.flux),
-            "predictive_sigma": np.sqrt(np.asarray(predictive.variance)),
-            "wavelength": np.asarray(residual.wavelength),
-        },
-        dims=cubes | {own.name: _axes(own) for own in result.free.parameters},
+        observed_data={name: own for observed, _, _ in parts for name, own in observed.items()},
+        constant_data={name: own for _, constant, _ in parts for name, own in constant.items()},
+        dims={name: own for _, _, axes in parts for name, own in axes.items()}
+        | {own.name: _axes(own) for own in result.free.parameters},
         attrs={"method": result.method, "config": result.config, "notes": "\n".join(result.notes)},
     )
     for own in result.free.parameters:
         data.posterior[own.name].attrs["units"] = own.unit
-    if result.pointwise is not None:
-        data.add_groups({"log_likelihood": _log_likelihood(result.pointwise, used)})
+    if all(own.pointwise is not None for own in sets):
+        data.add_groups({"log_likelihood": _log_likelihood(sets)})
     return data
 
 
-def _log_likelihood(pointwise: Pointwise, used: Bool[ndarray, "y x wave"]) -> Any:
+@dataclass(frozen=True, eq=False)
+class _Set:
+    """The cubes of one of several sets of data, or of the only one, which has no name; `before`: that of its arrays."""
+
+    name: str
+    before: str
+    residual: Cube
+    predictive: Cube
+    pointwise: Pointwise | None
+
+    @property
+    def used(self) -> Bool[ndarray, "y x wave"]:
+        """Which voxels were fitted."""
+        return np.asarray(self.residual.mask) == 0
+
+
+def _sets_of(result: SampleResult) -> list[_Set]:
+    """All sets of data."""
+    if not result.sets:
+        return [_Set("", "", result.residual, result.predictive, result.pointwise)]
+    return [
+        _Set(name, f"{name}.", own.residual, own.predictive, own.pointwise)
+        for name, own in result.sets.items()
+        if own.predictive is not None
+    ]
+
+
+def _arrays(own: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str, list[str]]]:
+    """What was observed, what is constant, and the names of the axes of both, of a set."""
+    residual, predictive, before = own.residual, own.predictive, own.before
+    flux = np.where(own.used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)
+    constant = {
+        "sigma": np.where(own.used, np.sqrt(np.asarray(residual.variance)), np.nan),
+        "predictive": np.asarray(predictive.flux),
+        "predictive_sigma": np.sqrt(np.asarray(predictive.variance)),
+        "wavelength": np.asarray(residual.wavelength),
+    }
+    voxels = [f"{before}{axis}" for axis in ("y", "x", "wave")]
+    axes = dict.fromkeys(("flux", *constant), voxels) | {"wavelength": voxels[2:]}
+    observed, constant, axes = (
+        {f"{before}{name}": array for name, array in arrays.items()} for arrays in ({"flux": flux}, constant, axes)
+    )
+    return observed, constant, axes
+
+
+def _log_likelihood(sets: Sequence[_Set]) -> Any:
     """ln(likelihood) of the points that were fitted, a dataset with the coordinates of each."""
     xarray = import_optional("xarray", "to_arviz")
-    of_voxels = pointwise.of_voxels
-    places = np.nonzero(used if of_voxels else used.any(axis=2, keepdims=True))
+    known = [(own, own.pointwise) for own in sets if own.pointwise is not None]
+    draws, of_voxels = known[0][1].draws, any(pointwise.of_voxels for _, pointwise in known)
     point, axes = ("voxel", ("y", "x", "wave")) if of_voxels else ("spaxel", ("y", "x"))
-    chosen = pointwise.values[(slice(None), slice(None), *places)]
-    coordinates = {axis: (point, place) for axis, place in zip(axes, places, strict=False)}
-    chains = {"chain": np.arange(len(chosen)), "draw": pointwise.draws}
-    return xarray.Dataset({"flux": (("chain", "draw", point), chosen)}, coords=chains | coordinates)
+    places = [np.nonzero(own.used if of_voxels else own.used.any(axis=2, keepdims=True)) for own in sets]
+    chosen = [own.values[(slice(None), slice(None), *place)] for (_, own), place in zip(known, places, strict=True)]
+    coordinates = {axis: (point, np.concatenate([own[number] for own in places])) for number, axis in enumerate(axes)}
+    if known[0][0].name:
+        names = np.repeat([own.name for own in sets], [len(own[0]) for own in places])
+        coordinates["data_set"] = (point, names)
+    values = np.concatenate(chosen, axis=2)
+    chains = {"chain": np.arange(len(values)), "draw": draws}
+    return xarray.Dataset({"flux": (("chain", "draw", point), values)}, coords=chains | coordinates)
 
 
 def _statistics(result: SampleResult) -> dict[str, ndarray]:

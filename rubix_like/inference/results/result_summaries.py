@@ -150,8 +150,11 @@ def chi_square_line(quality: Quality) -> str:
 def set_lines(verdict: Verdict) -> list[str]:
     """How well the best model fits each of several sets of data."""
     return [
-        f"Of {name}: chi^2 {own.chi_square:.6g} of {own.n_voxel} voxels, {own.expected:.6g} expected, p {own.p:.2g}"
+        f"Of {name}: chi^2 {own.chi_square:.6g} of {own.n_voxel} voxels, {own.expected:.6g} expected"
+        + (f" ({own.excess:+.3g} sigma)" if np.isfinite(own.excess) else "")
+        + f", p {own.p:.2g}"
         + (f" by {own.worst}: the model does not describe it" if own.misfit else "")
+        + (f", most of all {own.where}" if own.where else "")
         for name, own in verdict.sets.items()
     ]
 

@@ -23,6 +23,7 @@ from rubix_like.inference.results.result_parts import (
     write_shared,
 )
 from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.set_result import POINTWISE
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler
@@ -56,7 +57,7 @@ def _write(result: SampleResult, file: Any) -> None:
     if result.evidence is not None:
         write_tree(result.evidence, file.create_group("evidence"))
     if result.pointwise is not None:
-        write_tree(result.pointwise, file.create_group("log_likelihood"))
+        write_tree(result.pointwise, file.create_group(POINTWISE))
     if result.checks:
         checks = file.create_group("checks")
         add_dataset(checks, "names", list(result.checks), "names of the posterior-predictive checks", dtype=TEXT)
@@ -103,7 +104,7 @@ def _read(file: Any) -> SampleResult:
         scatter=Scatter(**read_tree(Scatter, file["scatter"])),
         evidence=Evidence(**read_tree(Evidence, file["evidence"])) if "evidence" in file else None,
         checks=_checks(file["checks"]) if "checks" in file else {},
-        pointwise=Pointwise(**read_tree(Pointwise, file["log_likelihood"])) if "log_likelihood" in file else None,
+        pointwise=Pointwise(**read_tree(Pointwise, file[POINTWISE])) if POINTWISE in file else None,
         **read_shared(file, len(free.labels), _CUBES, _CUBES),
     )
 

@@ -57,8 +57,10 @@ class SampleResult:
     | quality | | chi^2 of the best fit and what goes with it |
     | verdict | | whether the model describes the data, and which uncertainties are too small |
     | evidence | | ln of the evidence: the sampler's, or by Laplace's approximation; None without either |
-    | checks | | posterior-predictive checks: how often replicated data are further from the model |
-    | pointwise | | ln(likelihood) of each spaxel or voxel at some of the draws; None: not asked for |
+    | checks | | posterior-predictive checks: how often replicated data are further from the model; of several sets of |
+    | | | data of each ("chi^2 of NAME") |
+    | pointwise | | ln(likelihood) of each spaxel or voxel at some of the draws; None: not asked for, or there are |
+    | | | several sets of data, each of which has its own |
     | scatter | | how the data lie about `predictive` |
     | model | | Cube on the data's grid: mean and variance of the model, with its continuum, over the posterior |
     | predictive | | Cube: what the data should be; variance: the model's and the noise's; masked (`NOT_FITTED`) |

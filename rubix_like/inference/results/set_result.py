@@ -10,10 +10,14 @@ from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.inference.checks.verdict import SetVerdict
 from rubix_like.inference.described_trees import read_tree, write_tree
+from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.runtime.files.file_names import with_addition
 
 GROUP: str = "data_sets"
 """Of a result's file."""
+
+POINTWISE: str = "log_likelihood"
+"""The group of ln(likelihood) point by point."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +30,15 @@ class SetResult:
     | model, residual | Cubes on the grid of its data, as those of the whole result; of an image (y, x, 1), of a |
     | | spectrum (1, 1, wave) |
     | predictive | of samples: what the data should be; None of a fit |
+    | pointwise | of samples: ln(likelihood) of each spaxel or voxel at some of the draws; None: not asked for, or the |
+    | | errors of its voxels are correlated |
     """
 
     kind: str
     model: Cube
     residual: Cube
     predictive: Cube | None = None
+    pointwise: Pointwise | None = None
 
     @property
     def cubes(self) -> dict[str, Cube]:
@@ -67,6 +74,8 @@ def write_sets(sets: Mapping[str, SetResult], verdicts: Mapping[str, SetVerdict]
             write_tree(verdicts[name], place)
         for what, cube in own.cubes.items():
             write_group(in_parts(cube), place.create_group(what))
+        if own.pointwise is not None:
+            write_tree(own.pointwise, place.create_group(POINTWISE))
 
 
 def read_set_results(file: Any) -> dict[str, SetResult]:
@@ -74,7 +83,8 @@ def read_set_results(file: Any) -> dict[str, SetResult]:
     found = {}
     for name, place in file.get(GROUP, {}).items():
         cubes = {what: read_group(place[what]) for what in ("model", "residual", "predictive") if what in place}
-        found[name] = SetResult(str(place.attrs["kind"]), **cubes)
+        pointwise = Pointwise(**read_tree(Pointwise, place[POINTWISE])) if POINTWISE in place else None
+        found[name] = SetResult(str(place.attrs["kind"]), **cubes, pointwise=pointwise)
     return found
 
 

@@ -29,6 +29,7 @@ from rubix_like.inference.samplers.moments import Moments, moments_and_each
 from rubix_like.inference.samplers.predictive_checks import (
     OfDraw,
     Pointwise,
+    Shapes,
     can_replicate,
     has_points,
     of_draw,
@@ -50,7 +51,7 @@ class Predicted(NamedTuple):
 class Predictive:
     """The cubes `model`, `predictive` and `residual` of a SampleResult, how the data lie about the second, and how many
     stars the models of the draws could not treat, on average: too fast, not finite; `sets`: of several sets of data
-    those of each, the cubes being those of the first cube."""
+    those of each, with `pointwise`, the cubes being those of the first cube."""
 
     model: Cube
     predictive: Cube
@@ -67,10 +68,11 @@ _WITHIN = ("within_one", "within_two")
 
 
 class DrawnModels(NamedTuple):
-    """What models of some draws say: their moments, and of each of them, (chain, draw, ...); `draws`: their numbers."""
+    """What models of some draws say: their moments, and of each of them, (chain, draw, ...), of the one cube or of each
+    of several sets of data; `draws`: their numbers."""
 
     moments: Moments
-    each: OfDraw
+    each: tuple[OfDraw, ...]
     draws: Int[ndarray, " draw"]
 
 
@@ -81,27 +83,31 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
     The variance of `predictive` is that of the model plus the data's times the mean square of the noise scale. That of
     a continuum's coefficients given the draw is not in it. A model error adds its offset and its variance.
     """
-    points, likelihood = settings.log_likelihood, problem.posterior.likelihood
-    if problem.sets and points == "spaxels":  # which lie in one row
-        points = None
-    drawn = models_of_draws(problem, latent, settings.predictive, points, settings.seed)
-    data, replicated = (np.asarray(own).reshape(-1, own.shape[-1]) for own in (drawn.each.data, drawn.each.replicated))
-    return dataclasses.replace(
-        _of_all(problem, drawn.moments),
-        checks=predictive_p(data, replicated) if can_replicate(likelihood) else {},
-        pointwise=Pointwise(np.asarray(drawn.each.pointwise), drawn.draws)
-        if points and has_points(likelihood)
-        else None,
-    )
-
-
-def _of_all(problem: Problem, moments: Moments) -> Predictive:
-    """The cubes that the moments make, of one cube or of several sets of data."""
+    drawn = models_of_draws(problem, latent, settings.predictive, settings.log_likelihood, settings.seed)
     if problem.first_cube is None:
-        return predictive_of(problem, moments)
-    sets = {own.name: predictive_of_set(problem, own, moments) for own in problem.sets}
+        return _with_each(predictive_of(problem, drawn.moments), problem, drawn, 0, settings.log_likelihood)
+    sets = {
+        own.name: _with_each(
+            predictive_of_set(problem, own, drawn.moments), problem, drawn, number, settings.log_likelihood
+        )
+        for number, own in enumerate(problem.sets)
+    }
+    checks = {f"{check} of {name}": p for name, own in sets.items() for check, p in own.checks.items()}
     scatter = _together([own.scatter for own in sets.values()])
-    return dataclasses.replace(sets[problem.first_cube.name], scatter=scatter, sets=sets)
+    first = sets[problem.first_cube.name]
+    return dataclasses.replace(first, scatter=scatter, sets=sets, checks=checks, pointwise=None)
+
+
+def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: int, points: str | None) -> Predictive:
+    """The same with what single draws say of the one cube, or of the set of data with this number."""
+    likelihood, each = problem.posterior.likelihood, drawn.each[number]
+    data, replicated = (np.asarray(own).reshape(-1, own.shape[-1]) for own in (each.data, each.replicated))
+    with_points = points is not None and has_points(likelihood, len(problem.sets))[number]
+    return dataclasses.replace(
+        found,
+        checks=predictive_p(data, replicated, np.shape(found.model.flux)) if can_replicate(likelihood) else {},
+        pointwise=Pointwise(np.asarray(each.pointwise), drawn.draws) if with_points else None,
+    )
 
 
 def _together(scatters: Sequence[Scatter]) -> Scatter:
@@ -133,10 +139,12 @@ def models_of_draws(
     draws = evenly(latent.shape[1], max(count // n_chain, 1))
     chosen = latent[:, draws].reshape(-1, latent.shape[2])
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(seed), len(chosen)))
-    moments, each = jax.device_get(_moments(problem.posterior, placed((chosen, keys), mesh), points=points))
+    shapes = tuple(own.shape for own in problem.sets)
+    samples = placed((chosen, keys), mesh)
+    moments, each = jax.device_get(_moments(problem.posterior, samples, points=points, shapes=shapes))
     rows = fetched(each, len(chosen))
-    shape = (n_chain, len(draws))
-    return DrawnModels(moments, jax.tree.map(lambda own: own.reshape(*shape, *own.shape[1:]), rows), draws)
+    chains = (n_chain, len(draws))
+    return DrawnModels(moments, jax.tree.map(lambda own: own.reshape(*chains, *own.shape[1:]), rows), draws)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:
@@ -164,15 +172,17 @@ def evenly(total: int, count: int) -> Int[ndarray, " chosen"]:
     return ((np.arange(count) + 0.5) * total / count).astype(np.int64)
 
 
-@functools.partial(jax.jit, static_argnames="points")
-def _moments(posterior: Posterior, samples: Placed, *, points: str | None) -> tuple[Moments, OfDraw]:
-    kernel = functools.partial(_predicted, points=points)
+@functools.partial(jax.jit, static_argnames=("points", "shapes"))
+def _moments(
+    posterior: Posterior, samples: Placed, *, points: str | None, shapes: Shapes
+) -> tuple[Moments, tuple[OfDraw, ...]]:
+    kernel = functools.partial(_predicted, points=points, shapes=shapes)
     return moments_and_each(kernel, posterior.forward.main.layout.mesh, posterior, samples)
 
 
 def _predicted(
-    posterior: Posterior, sample: tuple[Latent, UInt32[Array, "2"]], points: str | None
-) -> tuple[Predicted, OfDraw]:
+    posterior: Posterior, sample: tuple[Latent, UInt32[Array, "2"]], points: str | None, shapes: Shapes
+) -> tuple[Predicted, tuple[OfDraw, ...]]:
     """What one draw says; with its random key."""
     latent, key = sample
     scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
@@ -186,7 +196,7 @@ def _predicted(
         jnp.asarray(sum(own.n_beyond_velocity + own.n_overflow for own in counters), flux.dtype),
         jnp.asarray(sum(own.n_not_finite for own in counters), flux.dtype),
     )
-    return predicted, of_draw(posterior, latent, key, model, flux, points)
+    return predicted, of_draw(posterior, latent, key, model, flux, points, shapes)
 
 
 def _of_model_error(

@@ -6,9 +6,10 @@ Meng & Stern 1996, Statistica Sinica 6, 733; Bayesian Data Analysis, 3rd edition
 further from the model than its own data would be; near 1: nearer.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,12 +18,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 from numpy import ndarray
 
+from rubix_like.inference.checks.misfit import AXES
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.likelihoods.correlation import Correlation
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, quadrature_nodes
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, factor_of
 from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.sets.joint_errors import JointErrors
 from rubix_like.runtime.words import listed
 
 DISCREPANCIES: tuple[str, ...] = (
@@ -43,6 +46,9 @@ UNLIKELY: float = 0.01
 _HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
 
 Voxels = Float[Array, "y x wave"]
+
+Shapes = tuple[tuple[int, int, int], ...]
+"""(y, x, wave) of each of several sets of data; empty: of one cube."""
 
 
 class OfDraw(NamedTuple):
@@ -68,20 +74,45 @@ class Pointwise:
 
 
 def of_draw(
-    posterior: Posterior, latent: Latent, key: UInt32[Array, "2"], model: Voxels, flux: Voxels, points: str | None
-) -> OfDraw:
-    """What a draw says; `model`: its flux, `flux`: the same with the best continuum, `key`: a random key.
+    posterior: Posterior,
+    latent: Latent,
+    key: UInt32[Array, "2"],
+    model: Voxels,
+    flux: Voxels,
+    points: str | None,
+    shapes: Shapes = (),
+) -> tuple[OfDraw, ...]:
+    """What a draw says of the one cube, or of each of several sets of data of these shapes; their voxels lie in a row.
 
-    `points`: "spaxels", "voxels", or None for none. To be called inside a trace.
+    `model`: its flux, `flux`: the same with the best continuum, `key`: a random key, `points`: "spaxels", "voxels", or
+    None for none. To be called inside a trace.
     """
     scale, likelihood = posterior.noise_scale(latent), posterior.likelihood_at(latent)
     light = model * likelihood.inverse_sigma
     used = likelihood.inverse_sigma > 0
     own = likelihood.residuals(model, scale).voxels
     other = _replicated(likelihood, model, flux, scale, key)
-    return OfDraw(
-        discrepancies(own, used, light), discrepancies(other, used, light), _pointwise(likelihood, flux, scale, points)
+    point = _log_densities(likelihood, flux, scale)
+    parts = zip(*(_parts(voxels, shapes) for voxels in (own, other, used, light, point)), strict=True)
+    with_points = has_points(likelihood, len(shapes))
+    return tuple(
+        OfDraw(
+            discrepancies(data, used, light),
+            discrepancies(replicated, used, light),
+            _pointwise(point, points if given else None),
+        )
+        for (data, replicated, used, light, point), given in zip(parts, with_points, strict=True)
     )
+
+
+def _parts(row: Any, shapes: Shapes) -> list[Any]:
+    """The voxels of each set of data; without shapes the one cube as it is."""
+    if not shapes:
+        return [row]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    return [
+        row[0, 0, end - math.prod(shape) : end].reshape(shape) for shape, end in zip(shapes, ends.tolist(), strict=True)
+    ]
 
 
 def discrepancies(residual: Voxels, used: Bool[Array, "y x wave"], light: Voxels) -> Float[Array, " discrepancy"]:
@@ -120,10 +151,16 @@ def _replicated(likelihood: Likelihood, model: Voxels, flux: Voxels, scale: Nois
     return likelihood.errors.residuals(drawn, likelihood.flux, model, likelihood.inverse_sigma)
 
 
-def _pointwise(likelihood: Likelihood, flux: Voxels, scale: NoiseScale, points: str | None) -> Float[Array, "..."]:
-    """ln of the density of the data of each point, in (1e-20 erg/s/cm2/Angstrom)^-1 for each voxel."""
-    if points is None or not has_points(likelihood):
-        return jnp.zeros((0,), likelihood.flux.dtype)
+def _pointwise(voxels: Voxels, points: str | None) -> Float[Array, "..."]:
+    """ln of the density of the data of each point, from that of each voxel."""
+    if points is None:
+        return jnp.zeros((0,), voxels.dtype)
+    return voxels if points == "voxels" else jnp.sum(voxels, axis=2, keepdims=True)
+
+
+def _log_densities(likelihood: Likelihood, flux: Voxels, scale: NoiseScale) -> Voxels:
+    """ln of the density of the data of each voxel, in (1e-20 erg/s/cm2/Angstrom)^-1, 0 where they are not fitted;
+    independent errors."""
     weight = likelihood.inverse_sigma / factor_of(scale)
     used = weight > 0
     residual = (likelihood.flux - flux) * weight
@@ -131,28 +168,36 @@ def _pointwise(likelihood: Likelihood, flux: Voxels, scale: NoiseScale, points: 
         density = likelihood.errors.log_density(residual)
     else:
         density = -0.5 * residual**2 - _HALF_LOG_TURN
-    voxels = jnp.where(used, density + jnp.log(jnp.where(used, weight, 1)), 0)
-    return voxels if points == "voxels" else jnp.sum(voxels, axis=2, keepdims=True)
+    return jnp.where(used, density + jnp.log(jnp.where(used, weight, 1)), 0)
 
 
-def has_points(likelihood: Likelihood) -> bool:
-    """Whether the density of the data is a product of those of voxels."""
-    independent = likelihood.errors is None or isinstance(likelihood.errors, AbstractErrorDistribution)
-    return independent and likelihood.model_error is None
+def has_points(likelihood: Likelihood, n_set: int = 0) -> tuple[bool, ...]:
+    """Whether the density of the data is a product of those of voxels: of each set of data, or of the one cube (0)."""
+    errors = likelihood.errors
+    of_sets = errors.sets if isinstance(errors, JointErrors) else (errors,) * max(n_set, 1)
+    independent = (own is None or isinstance(own, AbstractErrorDistribution) for own in of_sets)
+    return tuple(own and likelihood.model_error is None for own in independent)
 
 
 def can_replicate(likelihood: Likelihood) -> bool:
     """Whether data can be drawn from the errors: not from residuals of one's own without a distribution."""
     errors = likelihood.errors
-    return errors is None or isinstance(errors, AbstractErrorDistribution | Correlation)
+    return errors is None or isinstance(errors, AbstractErrorDistribution | Correlation | JointErrors)
 
 
 def predictive_p(
-    data: Float[ndarray, "draw discrepancy"], replicated: Float[ndarray, "draw discrepancy"]
+    data: Float[ndarray, "draw discrepancy"],
+    replicated: Float[ndarray, "draw discrepancy"],
+    shape: tuple[int, int, int],
 ) -> dict[str, float]:
-    """p of each check: the share of draws whose replicated data are at least as far from the model as the data."""
+    """p of each check: the share of draws whose replicated data are at least as far from the model as the data.
+
+    `shape`: (y, x, wave) of the data; there are no neighbours along an axis of length 1.
+    """
     shares = np.mean(np.asarray(replicated) >= np.asarray(data), axis=0)
-    return dict(zip(DISCREPANCIES, map(float, shares), strict=True))
+    alone = [f"correlation along {axis}" for axis, size in zip(AXES, shape, strict=True) if size == 1]
+    found = dict(zip(DISCREPANCIES, map(float, shares), strict=True))
+    return {name: own for name, own in found.items() if name not in alone}
 
 
 def notes_on_checks(checks: Mapping[str, float]) -> list[str]:
