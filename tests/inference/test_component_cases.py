@@ -178,7 +178,7 @@ def test_simulations_are_the_cubes_of_the_formula():
     np.testing.assert_allclose(other.flux, made.flux, rtol=0, atol=1e-5 * np.max(made.flux))
 
 
-@pytest.mark.slow(6)
+@pytest.mark.long
 def test_stars_at_rest_are_planned_for():
     """Nothing of it moves; twice the mass has twice the light."""
     stars = {
