@@ -175,9 +175,8 @@ def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Prob
     posterior = problem.posterior
     if has_free_strength(posterior.forward):
         with progress.step("smoothness", "strength of the smoothness prior of the populations"):
-            forward = with_strength(posterior.forward, posterior.free, jnp.asarray(best))
+            posterior = with_strength(posterior, jnp.asarray(best))
         settings = problem.settings.model_copy(update={"starts": 1})
-        posterior = dataclasses.replace(posterior, forward=forward)
         return dataclasses.replace(problem, posterior=posterior, start=jnp.asarray(best), settings=settings)
     if problem.settings.model_error is None:
         return problem
@@ -290,12 +289,12 @@ def _populations(
     """The populations that were solved for, and the particles with them."""
     posterior = problem.posterior
     source = posterior.forward.source
-    found = populations_at(posterior.forward, posterior.free, jnp.asarray(best))
+    found = populations_at(posterior, jnp.asarray(best))
     if not found or galaxy is None or not isinstance(source, ComponentsSource):
         return found, galaxy
     source = dataclasses.replace(source, base=with_solved_weights(source.base, found))
-    forward = dataclasses.replace(posterior.forward, source=source)
-    return found, forward.particles_of(posterior.free.values(np.asarray(best)))
+    posterior = dataclasses.replace(posterior, forward=dataclasses.replace(posterior.forward, source=source))
+    return found, posterior.of_host(np.asarray(best))[0]
 
 
 def _notes(

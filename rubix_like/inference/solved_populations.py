@@ -4,14 +4,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
 from rubix_like.inference.populations.planned_mixtures import stars_of
 from rubix_like.inference.populations.weight_draws import Draws, draw_weights
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Forward
-from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.posterior import Posterior
 
 _WARM, _DRAWS = 200, 600
 """Draws of weights and strengths that are left out, and that are kept."""
@@ -27,23 +28,23 @@ def has_free_strength(forward: Forward) -> bool:
     return any(own is not None and own.smoothness is None for own in stars)
 
 
-def with_strength(forward: Forward, free: Free, latent: Latent) -> Forward:
+def with_strength(posterior: Posterior, latent: Latent) -> Posterior:
     """The model with the strengths of which half of the draws at these latents are higher; those given stay."""
-    found = drawn_weights(forward, free, latent)
-    assert forward.mixtures is not None
-    strength = jnp.median(found.strength, axis=0).astype(forward.mixtures.strength.dtype)
-    return eqx.tree_at(
-        lambda own: own.mixtures.strength, forward, jax.device_put(strength, forward.mixtures.strength.sharding)
-    )
+    found = drawn_weights(posterior, latent)
+    known = posterior.forward.mixtures
+    assert known is not None
+    strength = jax.device_put(jnp.median(found.strength, axis=0).astype(known.strength.dtype), known.strength.sharding)
+    return eqx.tree_at(lambda own: own.forward.mixtures.strength, posterior, strength)
 
 
-def populations_at(forward: Forward, free: Free, latent: Latent) -> dict[str, Populations]:
+def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Populations]:
     """The populations that are solved for at these latents by the names of their components, with draws of the weights
     and strengths."""
+    forward = posterior.forward
     if forward.mixtures is None or not isinstance(forward.source, ComponentsSource):
         return {}
-    solved = _solved(forward, free, jnp.asarray(latent))
-    draws = drawn_weights(forward, free, latent)
+    solved = _solved(posterior, jnp.asarray(latent))
+    draws = drawn_weights(posterior, latent)
     mixtures, base = forward.mixtures, forward.source.base
     best, drawn = mixtures.parts(solved.weights), mixtures.parts(draws.weights)
     found = {}
@@ -65,11 +66,12 @@ def populations_at(forward: Forward, free: Free, latent: Latent) -> dict[str, Po
     return found
 
 
-def drawn_weights(forward: Forward, free: Free, latent: Latent) -> Draws:
+def drawn_weights(posterior: Posterior, latent: Latent) -> Draws:
     """Draws of all weights, and of the strength for each component, at these latents."""
+    forward = posterior.forward
     if forward.mixtures is None or not isinstance(forward.source, ComponentsSource):
         raise ValueError("expected populations that are solved for, got none")
-    solved = _solved(forward, free, jnp.asarray(latent))
+    solved = _solved(posterior, jnp.asarray(latent))
     stars = [stars_of(own) for own in forward.source.base.components]
     held = tuple(own.smoothness is not None for own in stars if own is not None)
     return _drawn(forward.mixtures, solved, jax.random.key(_SEED), held)
@@ -82,5 +84,5 @@ def _drawn(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[bool, ...
 
 
 @jax.jit
-def _solved(forward: Forward, free: Free, latent: Float[Array, " latent"]) -> Solved:
-    return forward.solved(free.values(latent))
+def _solved(posterior: Posterior, latent: Latent) -> Solved:
+    return posterior.solved(latent)

@@ -75,7 +75,6 @@ def mixtures_of(
         return None
     _check(base, solved, pipeline, settings)
     painter = star_painter(pipeline.tables)
-    dtype = flux.dtype
     coefficients, rows, strength, of_row = [], [], [], []
     for place, number in enumerate(solved):
         stars = stars_of(base.components[number])
@@ -87,14 +86,13 @@ def mixtures_of(
         table = np.asarray(painter.coefficients, np.float64)[np.asarray(corners.index)]
         coefficients.append(np.einsum("nc,ncr->nr", np.asarray(corners.weight, np.float64), table))
         axes = np.log10(stars.metallicities), np.array(stars.log_ages)
-        own = len(log_age) * smoothness_rows(*axes, coefficients[-1][:, 0])
-        rows.append(own)
-        of_row += [place] * len(own)
+        rows.append(len(log_age) * smoothness_rows(*axes, coefficients[-1][:, 0]))
+        of_row += [place] * len(rows[-1])
         strength.append(_FIRST_STRENGTH if stars.smoothness is None else stars.smoothness)
     return Mixtures(
-        coefficients=tuple(jnp.asarray(own, dtype) for own in coefficients),
-        smoothness=jnp.asarray(scipy.linalg.block_diag(*rows), dtype),
-        strength=jnp.asarray(strength, dtype),
+        coefficients=tuple(jnp.asarray(own, flux.dtype) for own in coefficients),
+        smoothness=jnp.asarray(scipy.linalg.block_diag(*rows), flux.dtype),
+        strength=jnp.asarray(strength, flux.dtype),
         flux=flux,
         inverse_sigma=inverse_sigma,
         of_row=tuple(of_row),

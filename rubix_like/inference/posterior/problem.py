@@ -140,11 +140,7 @@ def pose(
     _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
-    mixtures = None
-    if isinstance(source, ComponentsSource):
-        mixtures = mixtures_of(source.base, pipeline, settings, likelihood.flux, likelihood.inverse_sigma)
-    tables, plan, layout = pipeline.tables, pipeline.plan, pipeline.layout
-    forward = Forward(tables, pipeline.parameters, source, plan, layout, mixtures=mixtures)
+    forward = _forward_of(pipeline, source, settings, likelihood)
     errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=errors)
     of_data = (*observed.notes, *notes_on_errors(errors))
@@ -152,6 +148,17 @@ def pose(
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)
+
+
+def _forward_of(
+    pipeline: Pipeline, source: AbstractParticleSource, settings: FitSettings, likelihood: Likelihood
+) -> Forward:
+    """The model, with what solving for free-form populations needs."""
+    mixtures = None
+    if isinstance(source, ComponentsSource):
+        mixtures = mixtures_of(source.base, pipeline, settings, likelihood.flux, likelihood.inverse_sigma)
+    tables, plan, layout = pipeline.tables, pipeline.plan, pipeline.layout
+    return Forward(tables, pipeline.parameters, source, plan, layout, mixtures=mixtures)
 
 
 def _planned(
