@@ -72,7 +72,7 @@ def observed():
 def result(observed, tmp_path_factory):
     place = tmp_path_factory.mktemp("populations") / "populations.fits"
     return rl.fit_populations(
-        observed, "popstar", redshift=0.02, log_ages=AGES, metallicities=[0.02], draws=400, output=place
+        observed, "popstar", redshift=0.02, log_ages=AGES, metallicities=[0.02], draws=200, output=place
     ), place
 
 
