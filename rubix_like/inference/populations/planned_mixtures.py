@@ -12,6 +12,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.readers.component_kinds import FreeFormPopulation
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.engine.basis import BasisPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.sources.stars import STAR_SOURCE
@@ -79,14 +80,9 @@ def mixtures_of(
     for place, number in enumerate(solved):
         stars = stars_of(base.components[number])
         assert stars is not None
-        log_age, metallicity = stars.nodes
-        places = {"age": log_age, "metallicity": np.log10(metallicity)}
-        pairs = zip(painter.axes.names, painter.axes.nodes, strict=True)
-        corners = painter.axes.corners(tuple(jnp.asarray(places[name], nodes.dtype) for name, nodes in pairs))
-        table = np.asarray(painter.coefficients, np.float64)[np.asarray(corners.index)]
-        coefficients.append(np.einsum("nc,ncr->nr", np.asarray(corners.weight, np.float64), table))
+        coefficients.append(_coefficients(painter, stars))
         axes = np.log10(stars.metallicities), np.array(stars.log_ages)
-        rows.append(len(log_age) * smoothness_rows(*axes, coefficients[-1][:, 0]))
+        rows.append(len(coefficients[-1]) * smoothness_rows(*axes, coefficients[-1][:, 0]))
         of_row += [place] * len(rows[-1])
         strength.append(_FIRST_STRENGTH if stars.smoothness is None else stars.smoothness)
     return Mixtures(
@@ -99,6 +95,16 @@ def mixtures_of(
         solved=solved,
         others=tuple(number for number in range(len(base.components)) if number not in solved),
     )
+
+
+def _coefficients(painter: BasisPainter, stars: FreeFormStars) -> Float[np.ndarray, "node rank"]:
+    """The nodes' templates on the basis spectra, between those of the library."""
+    log_age, metallicity = stars.nodes
+    places = {"age": log_age, "metallicity": np.log10(metallicity)}
+    pairs = zip(painter.axes.names, painter.axes.nodes, strict=True)
+    corners = painter.axes.corners(tuple(jnp.asarray(places[name], nodes.dtype) for name, nodes in pairs))
+    table = np.asarray(painter.coefficients, np.float64)[np.asarray(corners.index)]
+    return np.einsum("nc,ncr->nr", np.asarray(corners.weight, np.float64), table)
 
 
 def with_solved_weights(galaxy: SmoothGalaxy, found: Mapping[str, Populations]) -> SmoothGalaxy:
