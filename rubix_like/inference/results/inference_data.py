@@ -87,10 +87,8 @@ def _arrays(own: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str
     }
     voxels = [f"{before}{axis}" for axis in ("y", "x", "wave")]
     axes = dict.fromkeys(("flux", *constant), voxels) | {"wavelength": voxels[2:]}
-    observed, constant, axes = (
-        {f"{before}{name}": array for name, array in arrays.items()} for arrays in ({"flux": flux}, constant, axes)
-    )
-    return observed, constant, axes
+    constant = {f"{before}{name}": array for name, array in constant.items()}
+    return {f"{before}flux": flux}, constant, {f"{before}{name}": own for name, own in axes.items()}
 
 
 def _log_likelihood(sets: Sequence[_Set]) -> Any:
