@@ -45,14 +45,13 @@ def make_sample_result(
     notes: Sequence[str] = (),
 ) -> SampleResult:
     """A whole result from draws; `best`, `found`: the best fit that they began at, with its `notes`."""
-    free = problem.posterior.free
-    values = flat_values(free, sampled.latent)
+    values = flat_values(problem.posterior.free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
-    cubes = dict(zip(("model", "predictive", "residual"), _with_values(predicted, free, values), strict=True))
+    cubes = dict(zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True))
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
-        free=free,
+        free=problem.posterior.free,
         method=sampled.method,
         latent=sampled.latent,
         values=free.split(values),
