@@ -321,10 +321,10 @@ def _result_cubes(
     def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
         return (with_values(own, problem.posterior.free, values, sigma) for own in cubes_of(alone, found))
 
-    sets = {
-        own.name: SetResult(own.kind, *with_headers(alone, evaluated_for(problem, own, evaluated)))
-        for own, alone in sets_alone(problem)
-    }
+    sets = dict[str, SetResult]()
+    for own, alone in sets_alone(problem):
+        model, residual = with_headers(alone, evaluated_for(problem, own, evaluated))
+        sets[own.name] = SetResult(own.kind, model, residual)
     if problem.first_cube is None:
         return with_headers(problem, evaluated), sets
     first = sets[problem.first_cube.name]

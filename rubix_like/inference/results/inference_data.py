@@ -87,10 +87,11 @@ def _arrays(own: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str
     }
     voxels = [f"{before}{axis}" for axis in ("y", "x", "wave")]
     axes = dict.fromkeys(("flux", *constant), voxels) | {"wavelength": voxels[2:]}
-    observed, constant, axes = (
-        {f"{before}{name}": array for name, array in arrays.items()} for arrays in ({"flux": flux}, constant, axes)
+    return (
+        {f"{before}flux": flux},
+        {f"{before}{name}": array for name, array in constant.items()},
+        {f"{before}{name}": array for name, array in axes.items()},
     )
-    return observed, constant, axes
 
 
 def _log_likelihood(sets: Sequence[_Set]) -> Any:
