@@ -176,3 +176,20 @@ def test_simulations_are_the_cubes_of_the_formula():
         assert np.sqrt(np.mean(error**2)) < 1e-3
     other = rl.simulate({**config, "devices": {"data": 8}}, draws=draws)
     np.testing.assert_allclose(other.flux, made.flux, rtol=0, atol=1e-5 * np.max(made.flux))
+
+
+@pytest.mark.long
+def test_stars_at_rest_are_planned_for():
+    """Nothing of it moves; twice the mass has twice the light."""
+    stars = {
+        "name": "stars",
+        "mass": "1e9 Msun",
+        "light": {"profile": "gaussian", "sigma": "0.5 kpc"},
+        "population": {"log_age": 9.5, "metallicity": 0.02},
+    }
+    config = configuration({}, {}) | {"pipeline": "stellar", "galaxy": {"reader": "components", "components": [stars]}}
+    del config["fit"], config["engine"]["velocity_range"]
+    config["instrument"] |= {"fov": 3.0, "pixel_scale": 0.5, "wavelength": {"start": 5000, "stop": 5100, "step": 10}}
+    made = rl.simulate(config, draws={"galaxy.stars.mass": [1e9, 2e9]})
+    np.testing.assert_allclose(made.flux[1], 2 * np.asarray(made.flux[0]), rtol=1e-5)
+    assert np.asarray(made.flux).min() > 0

@@ -17,11 +17,11 @@ from pydantic import (
     model_validator,
 )
 
+from rubix_like.config.fibre_settings import Fibres
 from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.detector import DetectorSettings, merged_detector
-from rubix_like.config.sections.fibres import Fibres
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES

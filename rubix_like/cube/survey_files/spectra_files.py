@@ -5,7 +5,7 @@ from typing import Any
 
 from astropy.io import fits
 
-from rubix_like.config.sections.fibres import FibreSettings
+from rubix_like.config.fibre_settings import FibreSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.files.fits_images import encoded

@@ -93,6 +93,9 @@ _PRIOR_DRAWS = 64
 _ROOM = 1.2
 """Factor on the speed of the fastest star of those draws."""
 
+_LEAST_RANGE = 10.0
+"""km/s: for galaxies that are at rest."""
+
 
 Given = Galaxy | SyntheticSource | ComponentsSource | AbstractGalaxyModel
 """What can be given in Python in place of a configuration's galaxy."""
@@ -474,7 +477,7 @@ def with_velocity_range(
     for latent in widened * free.draw(0, _PRIOR_DRAWS):
         values = free.values(latent)
         speeds.append(_fastest(source, values) + float(np.abs(values.get("observation.velocity_offset", still))))
-    return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})
+    return load_config(config, overrides={"engine.velocity_range": max(_ROOM * max(speeds), _LEAST_RANGE)})
 
 
 def _fastest(source: AbstractParticleSource, values: Values) -> float:

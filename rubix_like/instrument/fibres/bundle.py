@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.sections.fibres import FibreSettings
+from rubix_like.config.fibre_settings import FibreSettings
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 
 Places = Float[ndarray, "fibre 2"]

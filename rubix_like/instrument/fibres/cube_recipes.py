@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.sections.fibres import FibreCubeSettings
+from rubix_like.config.fibre_settings import FibreCubeSettings
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import Footprint

@@ -42,7 +42,7 @@ CHANNEL, SPREAD_SIGMA = STEP / REST * LIGHT, 30.0
 
 LINE_SPREAD = SPREAD_SIGMA / LIGHT * REST * np.sqrt(8 * np.log(2))
 VELOCITY, DISPERSION, ASPECT, HALF_LIGHT = 200.0, 35.0, 0.05, 1.67834699
-N_CLOUD, MOST_CLOUDS = 2_000_000, 64_000_000
+N_CLOUD, MOST_CLOUDS = 2_000_000, 512_000_000
 BOUNDS = {"inclination": 0.03, "position_angle": 0.03, "velocity": 0.05}
 """Largest median bias over seeds for S/N 10 and more, R_half / FWHM >= 1.5 and i >= 60 (of PA relative to 180 deg)."""
 
@@ -103,7 +103,7 @@ def clean_cube(cube, given):
         return made / made.max()
     n_cloud = N_CLOUD
     while n_cloud <= MOST_CLOUDS:
-        jobs = [job_of(cube, **truth, n_cloud=n_cloud, cloud_seed=own) for own in (0, 1000)]
+        jobs = [job_of(cube, **truth, n_cloud=n_cloud, cloud_seed=own) for own in (0, 100_000)]
         one, two = (called(given.kinms, "make-kinms", job, ".npy") for job in jobs)
         if np.abs(one - two).max() / one.max() < 0.1 / cube[0]:
             return one / one.max()

@@ -27,7 +27,7 @@ NAMES = ("inclination", "position_angle", "velocity", "turnover", "half_light", 
 HALF_LIGHT = 1.67834699
 """Half-light radius of an exponential disc in scale lengths."""
 
-FWHM = np.sqrt(8 * np.log(2))
+CLOUDS_AT_ONCE = 2_000_000
 LIGHT = 299792.458
 
 
@@ -149,15 +149,22 @@ def fit_galpak(job):
 
 
 def make_kinms(job):
-    """Flux (wave, y, x) of KinMS' thin disc of cloudlets; the line spread is in the dispersion of its gas."""
+    """Flux (wave, y, x) of KinMS' thin disc; the line spread is in the dispersion of its gas.
+
+    The mean of as many of its cubes as there are batches of cloudlets, each with seeds of its own.
+    """
+    n_batch = -(-job["n_cloud"] // CLOUDS_AT_ONCE)
+    return sum(_kinms_cube(job, job["cloud_seed"] + number) for number in range(n_batch)) / n_batch
+
+
+def _kinms_cube(job, seed):
     from kinms import KinMS
 
     side, count = job["n_spaxel"], job["n_wave"]
     radius = np.arange(0, 12 * job["half_light"], 0.02 * job["half_light"])
-    # the box is the field with a spaxel more where it is odd: KinMS puts the centre between spaxels n / 2 - 1 and n / 2
     maker = KinMS(
         side, side, count * job["channel"], 1.0, job["channel"], [job["seeing"], job["seeing"], 0],
-        nSamps=job["n_cloud"], seed=np.arange(100, 106) + job["cloud_seed"], fixSeed=False, huge_beam=False,
+        nSamps=min(job["n_cloud"], CLOUDS_AT_ONCE), seed=seed + 1, fixSeed=True, huge_beam=False,
     )  # fmt: skip
     made = maker.model_cube(
         job["inclination"],
