@@ -31,7 +31,6 @@ from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
 from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
-from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.planned_mixtures import with_solved_weights
 from rubix_like.inference.posing import posed
@@ -321,11 +320,10 @@ def _result_cubes(
     def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
         return (with_values(own, problem.posterior.free, values, sigma) for own in cubes_of(alone, found))
 
-    def of_set(own: FittedSet, alone: Problem) -> SetResult:
+    sets = dict[str, SetResult]()
+    for own, alone in sets_alone(problem):
         model, residual = with_headers(alone, evaluated_for(problem, own, evaluated))
-        return SetResult(own.kind, model, residual)
-
-    sets = {own.name: of_set(own, alone) for own, alone in sets_alone(problem)}
+        sets[own.name] = SetResult(own.kind, model, residual)
     if problem.first_cube is None:
         return with_headers(problem, evaluated), sets
     first = sets[problem.first_cube.name]

@@ -48,13 +48,15 @@ def make_sample_result(
     values = flat_values(problem.posterior.free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
-    cubes = dict(zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True))
+    cubes = dict(
+        zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True)
+    )
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=problem.posterior.free,
         method=sampled.method,
         latent=sampled.latent,
-        values=free.split(values),
+        values=problem.posterior.free.split(values),
         statistics=dict(sampled.statistics),
         step_size=sampled.step_size,
         keys=sampled.keys,

@@ -264,15 +264,19 @@ def test_the_likelihood_of_each_spaxel_and_the_checks_are_those_of_numpy():
         free = used.sum() - DEGREE * np.sum(used.any(axis=2))
         replicated = drawn.each[0].replicated[0, number]
         assert abs(replicated[0] - free) < 5 * np.sqrt(2 * free)
-    by_spaxel = models_of_draws(own, LATENT, 128, "spaxels", 3).each.pointwise
+    by_spaxel = models_of_draws(own, LATENT, 128, "spaxels", 3).each[0].pointwise
     np.testing.assert_allclose(by_spaxel[..., 0], drawn.each[0].pointwise.sum(axis=-1), rtol=1e-9)
 
 
 def test_p_of_a_check_is_the_share_of_draws_further_away():
     data = np.array([[3.0] * 7, [1.0] * 7, [2.0] * 7, [9.0] * 7])
     replicated = np.array([[4.0] * 7, [1.0] * 7, [1.0] * 7, [1.0] * 7])
-    assert set(predictive_p(data, replicated).values()) == {0.5}
+    assert set(predictive_p(data, replicated, (2, 2, 2)).values()) == {0.5}
     assert notes_on_checks(dict.fromkeys(DISCREPANCIES, 0.5)) == []
+    assert set(DISCREPANCIES) - set(predictive_p(data, replicated, (1, 2, 1))) == {
+        "correlation along y",
+        "correlation along wavelength",
+    }
     (note,) = notes_on_checks({"chi^2": 0.001, "runs": 0.3})
     assert "further from the model" in note
     (note,) = notes_on_checks({"chi^2": 1.0, "runs": 0.3})

@@ -16,6 +16,7 @@ from small_results import FREE, fit_result, sample_result
 
 from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.results.sample_result import SampleResult, values_of
+from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import Sampled
@@ -272,3 +273,31 @@ def test_what_points_say_the_checks_and_the_evidence_come_back_from_the_file(tmp
     assert "ln evidence -12.5 (Laplace)" in again.summary()
     without = SampleResult.read(sample_result().write(tmp_path / "without.h5"))
     assert (without.evidence, without.pointwise, without.checks) == (None, None, {})
+
+
+def test_points_of_several_sets_come_back_and_are_compared_together(tmp_path):
+    """ArviZ's leave-one-out takes the points of all sets; with one set left out there are none."""
+    own = sample_result()
+    used = np.asarray(own.residual.mask) == 0
+    values = np.where(
+        used.any(axis=2, keepdims=True), np.random.default_rng(3).normal(size=(3, 50, *used.shape[:2], 1)), 0
+    )
+    draws = np.arange(0, 200, 4)
+    sets = {
+        name: SetResult("cube", own.model, own.residual, own.predictive, Pointwise(factor * values, draws))
+        for name, factor in (("a", 1.0), ("b", 2.0))
+    }
+    joint = dataclasses.replace(own, sets=sets)
+    read = SampleResult.read(joint.write(tmp_path / "joint.h5"))
+    np.testing.assert_array_equal(read.sets["b"].pointwise.values, 2 * values)
+    np.testing.assert_array_equal(read.sets["b"].pointwise.draws, draws)
+    data = read.to_arviz()
+    found, n_point = data.log_likelihood["flux"], int(used.any(axis=2).sum())
+    assert found.shape == (3, 50, 2 * n_point)
+    chosen = values[:, :, used.any(axis=2), 0]
+    np.testing.assert_array_equal(found, np.concatenate([chosen, 2 * chosen], axis=2))
+    assert list(data.log_likelihood["data_set"].values) == ["a"] * n_point + ["b"] * n_point
+    assert set(data.observed_data) == {"a.flux", "b.flux"}
+    assert data.constant_data["b.sigma"].dims == ("b.y", "b.x", "b.wave")
+    without = dataclasses.replace(sets["b"], pointwise=None)
+    assert "log_likelihood" not in dataclasses.replace(own, sets=sets | {"b": without}).to_arviz().groups()

@@ -21,7 +21,7 @@ from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 class Moments(eqx.Module):
     """Moments of some samples: their number, and pytrees of their mean and of the sum of squared deviations from it."""
 
-    count: Float[Array, ""]
+    count: Float[Array | np.ndarray, ""]
     mean: Any
     square: Any
 

@@ -188,7 +188,7 @@ def can_replicate(likelihood: Likelihood) -> bool:
 def predictive_p(
     data: Float[ndarray, "draw discrepancy"],
     replicated: Float[ndarray, "draw discrepancy"],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
 ) -> dict[str, float]:
     """p of each check: the share of draws whose replicated data are at least as far from the model as the data.
 
