@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from rubix_like.galaxy.synthetic import SyntheticGalaxy
     from rubix_like.galaxy.validation import validate
     from rubix_like.inference.binned.population_fits import fit_populations
-    from rubix_like.inference.binned.population_maps import PopulationMaps
     from rubix_like.inference.fitting import fit
     from rubix_like.inference.log_posterior import LogPosterior, log_posterior
-    from rubix_like.inference.populations.histories import Populations
     from rubix_like.inference.results.fit_result import FitResult
     from rubix_like.inference.results.sample_result import SampleResult
     from rubix_like.inference.sampling import sample
@@ -73,8 +71,6 @@ _PLACES: dict[str, str] = {
     "Parameters": "rubix_like.forward.parameters:Parameters",
     "Pipeline": "rubix_like.forward.pipeline:Pipeline",
     "Plan": "rubix_like.forward.tables:Plan",
-    "PopulationMaps": "rubix_like.inference.binned.population_maps:PopulationMaps",
-    "Populations": "rubix_like.inference.populations.histories:Populations",
     "Pointing": "rubix_like.instrument.pointing:Pointing",
     "RunConfig": "rubix_like.config.run_config:RunConfig",
     "SSPLibrary": "rubix_like.ssp.library:SSPLibrary",
@@ -138,8 +134,6 @@ __all__ = [
     "Pipeline",
     "Plan",
     "Pointing",
-    "PopulationMaps",
-    "Populations",
     "RunConfig",
     "SSPLibrary",
     "SampleResult",

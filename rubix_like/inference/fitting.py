@@ -31,6 +31,7 @@ from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
 from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
+from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.planned_mixtures import with_solved_weights
 from rubix_like.inference.posing import posed
@@ -180,9 +181,8 @@ def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Prob
     posterior = problem.posterior
     if has_free_strength(posterior.forward):
         with progress.step("smoothness", "strength of the smoothness prior of the populations"):
-            forward = with_strength(posterior.forward, posterior.free, jnp.asarray(best))
+            posterior = with_strength(posterior, jnp.asarray(best))
         settings = problem.settings.model_copy(update={"starts": 1})
-        posterior = dataclasses.replace(posterior, forward=forward)
         return dataclasses.replace(problem, posterior=posterior, start=jnp.asarray(best), settings=settings)
     if problem.settings.model_error is None:
         return problem
@@ -304,12 +304,12 @@ def _populations(
     """The populations that were solved for, and the particles with them."""
     posterior = problem.posterior
     source = posterior.forward.source
-    found = populations_at(posterior.forward, posterior.free, jnp.asarray(best))
+    found = populations_at(posterior, jnp.asarray(best))
     if not found or galaxy is None or not isinstance(source, ComponentsSource):
         return found, galaxy
     source = dataclasses.replace(source, base=with_solved_weights(source.base, found))
-    forward = dataclasses.replace(posterior.forward, source=source)
-    return found, forward.particles_of(posterior.free.values(np.asarray(best)))
+    posterior = dataclasses.replace(posterior, forward=dataclasses.replace(posterior.forward, source=source))
+    return found, posterior.of_host(np.asarray(best))[0]
 
 
 def _result_cubes(
@@ -321,10 +321,11 @@ def _result_cubes(
     def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
         return (with_values(own, problem.posterior.free, values, sigma) for own in cubes_of(alone, found))
 
-    sets = dict[str, SetResult]()
-    for own, alone in sets_alone(problem):
+    def of_set(own: FittedSet, alone: Problem) -> SetResult:
         model, residual = with_headers(alone, evaluated_for(problem, own, evaluated))
-        sets[own.name] = SetResult(own.kind, model, residual)
+        return SetResult(own.kind, model, residual)
+
+    sets = {own.name: of_set(own, alone) for own, alone in sets_alone(problem)}
     if problem.first_cube is None:
         return with_headers(problem, evaluated), sets
     first = sets[problem.first_cube.name]

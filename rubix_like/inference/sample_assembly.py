@@ -45,14 +45,13 @@ def make_sample_result(
     notes: Sequence[str] = (),
 ) -> SampleResult:
     """A whole result from draws; `best`, `found`: the best fit that they began at, with its `notes`."""
-    free = problem.posterior.free
-    values = flat_values(free, sampled.latent)
+    values = flat_values(problem.posterior.free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
-    cubes = dict(zip(("model", "predictive", "residual"), _with_values(predicted, free, values), strict=True))
+    cubes = dict(zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True))
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
-        free=free,
+        free=problem.posterior.free,
         method=sampled.method,
         latent=sampled.latent,
         values=free.split(values),
@@ -72,14 +71,20 @@ def make_sample_result(
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
-        sets={own.name: _set_result(own.kind, predicted.sets[own.name], free, values) for own in problem.sets},
+        sets=_set_results(problem, predicted, values),
     )
 
 
-def _set_result(kind: str, predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> SetResult:
-    """One of several sets of data."""
-    model, predictive, residual = _with_values(predicted, free, values)
-    return SetResult(kind, model, residual, predictive, predicted.pointwise)
+def _set_results(
+    problem: Problem, predicted: Predictive, values: Float[ndarray, "chain draw latent"]
+) -> dict[str, SetResult]:
+    """Those of several sets of data, by name."""
+
+    def of_set(kind: str, own: Predictive) -> SetResult:
+        model, predictive, residual = _with_values(own, problem.posterior.free, values)
+        return SetResult(kind, model, residual, predictive, own.pointwise)
+
+    return {own.name: of_set(own.kind, predicted.sets[own.name]) for own in problem.sets}
 
 
 def _evidence(

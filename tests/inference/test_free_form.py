@@ -105,10 +105,11 @@ def test_the_solution_is_that_of_scipy_and_its_gradient_that_of_differences(two_
     assert value < 0
 
 
-@pytest.mark.slow(25)
+@pytest.mark.long
 def test_a_fit_finds_velocities_and_masses_at_once(two_ages, tmp_path):
     """Of the cube that numpy made; what was found is in the file of the result."""
     config = free_form(metallicities=[0.02], log_ages=[8.0, 8.45, 8.9, 9.35, 9.7, 10.0])
+    config["galaxy"]["points"] = 4096
     result = rl.fit(config, two_ages, output=tmp_path / "fit.h5")
     assert result.converged
     assert abs(result.quality.reduced - 1) < 5 * np.sqrt(2 / result.quality.n_voxel)

@@ -13,7 +13,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
-from rubix_like.inference.binned.bin_fits import Spectrum, profile_at
+from rubix_like.inference.binned.bin_fits import BinSpectrum, profile_at
 from rubix_like.inference.binned.bin_templates import make_templates
 from rubix_like.inference.populations.smoothness import smoothness_rows
 from rubix_like.physics.cosmology import observed_distance
@@ -72,7 +72,7 @@ def observed():
 def result(observed, tmp_path_factory):
     place = tmp_path_factory.mktemp("populations") / "populations.fits"
     return rl.fit_populations(
-        observed, "popstar", redshift=0.02, log_ages=AGES, metallicities=[0.02], draws=400, output=place
+        observed, "popstar", redshift=0.02, log_ages=AGES, metallicities=[0.02], draws=200, output=place
     ), place
 
 
@@ -124,7 +124,7 @@ def test_slopes_over_velocity_and_dispersion_are_those_of_differences(observed):
     distance = observed_distance("Planck18", 0.02, None)
     templates = make_templates(library, AGES, np.array([0.02]), observed.bins, None, 0.02, distance)
     sigma = np.sqrt(observed.variance[0, 0])
-    spectrum = Spectrum(jnp.asarray(observed.flux[0, 0]), jnp.asarray(np.where(templates.covered, 1 / sigma, 0.0)))
+    spectrum = BinSpectrum(jnp.asarray(observed.flux[0, 0]), jnp.asarray(np.where(templates.covered, 1 / sigma, 0.0)))
     rows = jnp.asarray(smoothness_rows(np.array([-1.7]), AGES, templates.coefficients[:, 0]) / 3e8)
 
     @jax.jit
@@ -150,8 +150,8 @@ def test_slopes_over_velocity_and_dispersion_are_those_of_differences(observed):
             r"bins: expected None, a signal to noise, or whole numbers of shape \(1, 3\)",
         ),
         ({"kinematics": (0.0, 0.0)}, "dispersions above 0"),
-        ({"regularisation": -1.0}, "regularisation: expected a number above 0"),
-        ({"draws": 1}, "draws: expected at least 10"),
+        ({"regularisation": -1.0}, "regularisation: expected a number > 0"),
+        ({"draws": 1}, "draws: expected"),
         ({"redshift": 0.0}, "distance: expected a luminosity distance above 0"),
     ],
     ids=str,

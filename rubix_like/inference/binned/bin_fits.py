@@ -21,7 +21,7 @@ _ROUNDS = 2
 _TRIAL_DRAWS = 100
 
 
-class Spectrum(NamedTuple):
+class BinSpectrum(NamedTuple):
     """Flux and the inverse of its standard deviation (0: not used) of one bin."""
 
     flux: Float[Array, " wave"]
@@ -56,7 +56,7 @@ class Profile(NamedTuple):
 
 def profile_at(
     templates: BinTemplates,
-    spectrum: Spectrum,
+    spectrum: BinSpectrum,
     smoothness: Float[Array, "difference node"],
     strength: Float[Array, ""],
     motion: Float[Array, "2"],
@@ -85,7 +85,7 @@ def profile_at(
 
 def reduced_at(
     templates: BinTemplates,
-    spectrum: Spectrum,
+    spectrum: BinSpectrum,
     smoothness: Float[Array, "difference node"],
     motion: Float[Array, "2"],
     moved: Float[Array, "wave 2"] | None = None,
@@ -96,7 +96,7 @@ def reduced_at(
 
 
 def _reduced(
-    templates: BinTemplates, spectrum: Spectrum, smoothness: Array, motion: Array, moved: Array | None = None
+    templates: BinTemplates, spectrum: BinSpectrum, smoothness: Array, motion: Array, moved: Array | None = None
 ) -> tuple[Reduced, Float[Array, "wave rank"]]:
     """The same, and the orthonormal columns that span the basis spectra."""
     basis = (templates.basis(motion[0], motion[1]) * spectrum.inverse_sigma[None, :]).T
@@ -108,14 +108,14 @@ def _reduced(
     return Reduced(upper @ templates.coefficients.T, orthogonal.T @ target, smoothness), orthogonal
 
 
-def _design(templates: BinTemplates, spectrum: Spectrum, motion: Array) -> Float[Array, "wave node"]:
+def _design(templates: BinTemplates, spectrum: BinSpectrum, motion: Array) -> Float[Array, "wave node"]:
     coefficients = jnp.asarray(templates.coefficients)
     return (coefficients @ templates.basis(motion[0], motion[1]) * spectrum.inverse_sigma[None, :]).T
 
 
 def fit_bin(
     templates: BinTemplates,
-    spectrum: Spectrum,
+    spectrum: BinSpectrum,
     smoothness: Float[Array, "difference node"],
     strength: Float[Array, ""] | None,
     motion: Float[Array, "2"] | None,
@@ -127,40 +127,42 @@ def fit_bin(
 
     The smoothness prior is of light in units of the mean of all nodes, that of the best weights without a prior.
     """
-    start = jnp.array([0.0, _FIRST_SIGMA]) if motion is None else motion
-    if motion is None:
-        start = _first_motion(templates, spectrum, smoothness)
-    unit = _mean_light(templates, spectrum, start)
-    rows = smoothness / unit
-    own = jnp.ones(()) if strength is None else strength
-    groups = jnp.zeros(len(smoothness), jnp.int32)
-    held = (strength is not None,)
+    start = _first_motion(templates, spectrum, smoothness) if motion is None else motion
+    rows = smoothness / _mean_light(templates, spectrum, start)
     keys = jax.random.split(key, _ROUNDS + 1)
+    own = jnp.ones(()) if strength is None else strength
     for number in range(_ROUNDS):
-        if motion is None:
-            start = _best_motion(templates, spectrum, rows, own, start)
-        profile = profile_at(templates, spectrum, rows, own, start)
+        start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
         if strength is None:
-            problem = reduced_at(templates, spectrum, rows, start)
-            tried = draw_weights(problem, profile.weights, own[None], groups, keys[number], _WARM, _TRIAL_DRAWS)
-            own = jnp.median(tried.strength[:, 0])
-    if motion is None:
-        start = _best_motion(templates, spectrum, rows, own, start)
+            own = _median_strength(templates, spectrum, rows, own, start, keys[number])
+    start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
     profile = profile_at(templates, spectrum, rows, own, start)
-    moved = None
-    if motion is None:
-        mixed = profile.weights @ templates.coefficients
-        moved = jax.jacfwd(lambda at: (mixed @ templates.basis(at[0], at[1])) * spectrum.inverse_sigma)(start)
+    mixed = profile.weights @ templates.coefficients
+
+    def model(at: Array) -> Array:
+        return mixed @ templates.basis(at[0], at[1])
+
+    moved = jax.jacfwd(model)(start) * spectrum.inverse_sigma[:, None] if motion is None else None
     problem = reduced_at(templates, spectrum, rows, start, moved)
+    groups, held = jnp.zeros(len(rows), jnp.int32), (strength is not None,)
     draws = draw_weights(problem, profile.weights, own[None], groups, keys[-1], _WARM, n_draw, held=held)
-    model = profile.weights @ templates.coefficients @ templates.basis(start[0], start[1])
-    information = profile.slopes.T @ profile.slopes
-    covariance = jnp.linalg.inv(information) if motion is None else jnp.zeros((2, 2))
-    chi_square = jnp.sum(((spectrum.flux - model) * spectrum.inverse_sigma) ** 2)
-    return BinFit(start, covariance, profile.weights, draws, own, model, chi_square)
+    covariance = jnp.linalg.inv(profile.slopes.T @ profile.slopes) if motion is None else jnp.zeros((2, 2))
+    chi_square = jnp.sum(((spectrum.flux - model(start)) * spectrum.inverse_sigma) ** 2)
+    return BinFit(start, covariance, profile.weights, draws, own, model(start), chi_square)
 
 
-def _mean_light(templates: BinTemplates, spectrum: Spectrum, motion: Array) -> Float[Array, ""]:
+def _median_strength(
+    templates: BinTemplates, spectrum: BinSpectrum, rows: Array, strength: Array, motion: Array, key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """The strength that half of a few draws exceed."""
+    first = profile_at(templates, spectrum, rows, strength, motion).weights
+    groups = jnp.zeros(len(rows), jnp.int32)
+    problem = reduced_at(templates, spectrum, rows, motion)
+    tried = draw_weights(problem, first, strength[None], groups, key, _WARM, _TRIAL_DRAWS)
+    return jnp.median(tried.strength[:, 0])
+
+
+def _mean_light(templates: BinTemplates, spectrum: BinSpectrum, motion: Array) -> Float[Array, ""]:
     design = _design(templates, spectrum, motion)
     found = nonnegative_least_squares(design, spectrum.flux * spectrum.inverse_sigma).weights
     light = templates.coefficients[:, 0]
@@ -168,7 +170,7 @@ def _mean_light(templates: BinTemplates, spectrum: Spectrum, motion: Array) -> F
     return jnp.where(mean > 0, mean, 1.0)
 
 
-def _first_motion(templates: BinTemplates, spectrum: Spectrum, smoothness: Array) -> Float[Array, "2"]:
+def _first_motion(templates: BinTemplates, spectrum: BinSpectrum, smoothness: Array) -> Float[Array, "2"]:
     """The best of a few velocities."""
 
     def misfit(velocity: Array) -> Array:
@@ -195,7 +197,7 @@ class _Search(NamedTuple):
 
 
 def _best_motion(
-    templates: BinTemplates, spectrum: Spectrum, smoothness: Array, strength: Array, first: Array
+    templates: BinTemplates, spectrum: BinSpectrum, smoothness: Array, strength: Array, first: Array
 ) -> Float[Array, "2"]:
     """Levenberg and Marquardt's method on the variable projection, within the limits of the tables."""
     low = jnp.array([-LARGEST_VELOCITY, _LEAST_SIGMA])

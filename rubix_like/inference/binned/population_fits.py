@@ -1,7 +1,6 @@
 """`fit_populations`: free-form populations and kinematics of the spaxels or bins of a cube."""
 
 import functools
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
-from rubix_like.inference.binned.bin_fits import BinFit, Spectrum, fit_bin
+from rubix_like.inference.binned.bin_fits import BinFit, BinSpectrum, fit_bin
 from rubix_like.inference.binned.bin_templates import (
     LARGEST_SIGMA,
     LARGEST_VELOCITY,
@@ -26,11 +25,12 @@ from rubix_like.inference.binned.bin_templates import (
 )
 from rubix_like.inference.binned.binning import NOT_BINNED, voronoi_bins
 from rubix_like.inference.binned.population_maps import PopulationMaps
+from rubix_like.inference.binned.population_settings import PopulationSettings, read_settings
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.smoothness import smoothness_rows
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.physics.cosmology import observed_distance
-from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.progress import Progress, Report
 from rubix_like.runtime.words import counted, percent
 from rubix_like.ssp import SSPLibrary, load_ssp
 
@@ -55,83 +55,77 @@ def fit_populations(
     data: FitResult | Cube | ObservedCube | str | Path,
     ssp: SSPLibrary | str | Path | None = None,
     *,
-    redshift: float | None = None,
     bins: float | Int[ndarray, "y x"] | None = None,
     kinematics: Kinematics | tuple[Any, Any] | None = None,
-    regularisation: float | None = None,
-    lsf: LSFSettings | Mapping[str, Any] | None = None,
-    distance: float | None = None,
-    log_ages: Sequence[float] | Float[ndarray, " age"] | None = None,
-    metallicities: Sequence[float] | Float[ndarray, " metal"] | None = None,
-    windows: Sequence[tuple[float, float]] | None = None,
-    exclude: Sequence[tuple[float, float]] = (),
-    draws: int = 400,
-    seed: int = 1,
     output: str | Path | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> PopulationMaps:
     """Mass at every age and metallicity in each spaxel or bin of a cube, non-negative and smooth, with errors.
 
-    Each spectrum is sum_k w_k T_k(lambda; V, sigma) with w_k >= 0 the mass at birth of a node and T_k its template
-    through the instrument, with Gaussian velocities. The prior of w is smooth (`smoothness.smoothness_rows`); its
-    strength is drawn with the weights, so that errors include that it is not known. V and sigma are fitted with the
-    best weights (variable projection), and integrated over to first order.
-
-    | argument | |
-    |---|---|
-    | data | a cube or its file, with a variance; or the result of a fit, whose data are taken, with its `ssp`, |
-    | | redshift, distance and line spread where these are not given |
-    | ssp | library, its name or file; resolved finer than the data |
-    | redshift | of the galaxy; V is relative to it, by ln(1 + v / c) |
-    | bins | None: every spaxel; a number: Voronoi bins of that signal to noise (median per wavelength bin); or an |
-    | | image of their numbers, -1 for spaxels in none |
-    | kinematics | (V, sigma) in km/s that are kept, as numbers or images, averaged over each bin; None: fitted |
-    | regularisation | strength of the prior, as that of a free-form component's `smoothness`; None: drawn |
-    | lsf | line spread of the data as in `instrument.lsf`; None: as fine as the library |
-    | distance | luminosity distance in Mpc; None: of the redshift (Planck18) |
-    | log_ages, metallicities | nodes of the grid; None: at most 24 ages of the library, and all its metallicities |
-    | windows, exclude | wavelengths (Angstrom, of the cube's medium) that are fitted, and that are left out |
-    | draws, seed | number of draws for each bin, and their seed |
-    | output | a FITS file for the result |
-
-    Fluxes of a bin's spaxels are added, so masses are those of the whole bin; wavelengths at which one of them has no
-    data are left out. Switch 64-bit numbers on in JAX. Raises ConfigError or ValueError for what cannot be used.
+    Spectra are sum_k w_k T_k(lambda; V, sigma), w_k >= 0 the mass at birth of a node, T_k its template with Gaussian
+    velocities. The prior of w is smooth (`smoothness_rows`), its strength drawn with w. `data`: a cube with a variance,
+    its file, or the result of a fit. `bins`: a signal to noise, an image of numbers (-1: none), or None: all spaxels.
+    `kinematics`: (V, sigma) in km/s, numbers or images, that are kept; None: fitted. `settings`: `PopulationSettings`.
+    Needs 64-bit numbers in JAX. Raises ConfigError, ValueError or OSError for what cannot be used.
     """
+    own, progress = read_settings(settings), progress or Progress()
+    _check_precision()
+    with progress.step("load", "reading the data"):
+        source = _source_of(data, ssp, own)
+        spectra = _spectra_of(source.observed, _chosen(source.observed, own), bins)
+    motion = None if kinematics is None else _motion_of(kinematics, spectra.bin_map)
+    with progress.step("plan", "templates on the detector"):
+        problem = _problem_of(source, spectra, own)
+    with progress.step("fit", f"populations of {counted(len(problem.inverse_sigma), 'spectrum', 'spectra')}") as report:
+        result = _result(_fit_all(problem, spectra, motion, own, report), problem, spectra, source)
+    if output is not None:
+        with progress.step("write", f"writing {output}"):
+            result.write(output)
+    return result
+
+
+def _check_precision() -> None:
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise ConfigError(
             "fit_populations: expected 64-bit numbers in JAX, got 32-bit ones, in which weights are not determined; "
             "call jax.config.update('jax_enable_x64', True) first"
         )
-    progress = progress or Progress()
-    with progress.step("load", "reading the data"):
-        source = _source_of(data, ssp, redshift, distance, lsf)
-        chosen = _chosen(source.observed, windows, exclude)
-        spectra = _spectra_of(source.observed, chosen, bins)
-    log_age, metallicity = _nodes(source.library, log_ages, metallicities)
-    motion = None if kinematics is None else _motion_of(kinematics, spectra.bin_map)
-    _check_numbers(regularisation, draws)
-    with progress.step("plan", "templates on the detector"):
-        observed = source.observed
-        grid = (log_age, metallicity, observed.bins, source.lsf, source.redshift, source.distance)
-        templates = make_templates(source.library, *grid)
-        inverse = np.where(templates.covered, spectra.inverse_sigma, 0.0)
-        _check_fitted(inverse, source)
-        rows = smoothness_rows(np.log10(metallicity), log_age, np.asarray(templates.coefficients)[:, 0])
-    with progress.step("fit", f"populations of {counted(len(inverse), 'spectrum', 'spectra')}") as report:
-        keys = jax.random.split(jax.random.key(seed), len(inverse))
-        found = []
-        for number, spectrum in enumerate(zip(spectra.flux, inverse, strict=True)):
-            report("bin", number, len(inverse))
-            own = None if motion is None else jnp.asarray(motion[number])
-            strength = None if regularisation is None else jnp.asarray(float(regularisation))
-            arguments = (jnp.asarray(rows), strength, own, keys[number])
-            found.append(jax.device_get(_fitted(draws, templates, Spectrum(*spectrum), *arguments)))
-    together = jax.tree.map(lambda *own: np.stack(own), *found)
-    result = _result(together, templates, spectra, inverse, source, (log_age, metallicity))
-    if output is not None:
-        with progress.step("write", f"writing {output}"):
-            result.write(output)
-    return result
+
+
+class _Problem(NamedTuple):
+    templates: BinTemplates
+    log_age: Float[ndarray, " age"]
+    metallicity: Float[ndarray, " metal"]
+    smoothness: Float[ndarray, "difference node"]
+    inverse_sigma: Float[ndarray, "bin wave"]
+
+
+def _problem_of(source: "_Source", spectra: "_Spectra", own: PopulationSettings) -> _Problem:
+    """The templates of all nodes, and which wavelengths they cover of those that have data."""
+    log_age, metallicity = _nodes(source.library, own.log_ages, own.metallicities)
+    grid = (log_age, metallicity, source.observed.bins, source.lsf, source.redshift, source.distance)
+    templates = make_templates(source.library, *grid)
+    inverse = np.where(templates.covered, spectra.inverse_sigma, 0.0)
+    _check_fitted(inverse, source)
+    rows = smoothness_rows(np.log10(metallicity), log_age, np.asarray(templates.coefficients)[:, 0])
+    return _Problem(templates, log_age, metallicity, rows, inverse)
+
+
+def _fit_all(
+    problem: _Problem, spectra: "_Spectra", motion: ndarray | None, own: PopulationSettings, report: Report
+) -> BinFit:
+    """The fits of all bins, one after the other by one compiled program."""
+    count = len(problem.inverse_sigma)
+    keys = jax.random.split(jax.random.key(own.seed), count)
+    strength = None if own.regularisation is None else jnp.asarray(float(own.regularisation))
+    found = []
+    for number, spectrum in enumerate(zip(spectra.flux, problem.inverse_sigma, strict=True)):
+        report("bin", number, count)
+        given = None if motion is None else jnp.asarray(motion[number])
+        arguments = (jnp.asarray(problem.smoothness), strength, given, keys[number])
+        found.append(jax.device_get(_fitted(own.draws, problem.templates, BinSpectrum(*spectrum), *arguments)))
+    return jax.tree.map(lambda *one: np.stack(one), *found)
 
 
 class _Source(NamedTuple):
@@ -153,7 +147,7 @@ class _Spectra(NamedTuple):
 def _fitted(
     n_draw: int,
     templates: BinTemplates,
-    spectrum: Spectrum,
+    spectrum: BinSpectrum,
     rows: Array,
     strength: Array | None,
     motion: Array | None,
@@ -162,9 +156,9 @@ def _fitted(
     return fit_bin(templates, spectrum, rows, strength, motion, key, n_draw)
 
 
-def _source_of(data: Any, ssp: Any, redshift: float | None, distance: float | None, lsf: Any) -> _Source:
+def _source_of(data: Any, ssp: Any, own: PopulationSettings) -> _Source:
     """The data, with what a result of a fit knows of them."""
-    settings = LSFSettings.model_validate(lsf) if isinstance(lsf, Mapping) else lsf
+    redshift, distance, settings = own.redshift, own.distance, own.lsf
     if isinstance(data, FitResult):
         config = load_config(parse_yaml(data.config, "the result's configuration"))
         ssp = config.ssp.library if ssp is None else ssp
@@ -195,15 +189,15 @@ def _with_flux(cube: Cube, flux: ndarray) -> Cube:
     return Cube(**{**{name: getattr(cube, name) for name in cube.__dataclass_fields__}, "flux": flux})
 
 
-def _chosen(observed: ObservedCube, windows: Any, exclude: Any) -> Bool[ndarray, " wave"]:
+def _chosen(observed: ObservedCube, own: PopulationSettings) -> Bool[ndarray, " wave"]:
     """The bins of wavelength that are to be fitted."""
     wavelength = observed.wavelength
 
     def within(ranges: Any) -> ndarray:
         return np.any([(wavelength >= low) & (wavelength <= high) for low, high in ranges], axis=0)
 
-    chosen = np.ones(len(wavelength), bool) if windows is None else within(windows)
-    return chosen & ~within(exclude) if len(exclude) else chosen
+    chosen = np.ones(len(wavelength), bool) if own.windows is None else within(own.windows)
+    return chosen & ~within(own.exclude) if own.exclude else chosen
 
 
 def _spectra_of(observed: ObservedCube, chosen: ndarray, bins: Any) -> _Spectra:
@@ -296,13 +290,6 @@ def _motion_of(kinematics: Any, bin_map: ndarray) -> Float[ndarray, "bin 2"]:
     return motion
 
 
-def _check_numbers(regularisation: float | None, draws: int) -> None:
-    if regularisation is not None and not regularisation > 0:
-        raise ConfigError(f"regularisation: expected a number above 0 or None, got {regularisation!r}")
-    if draws < 10:
-        raise ConfigError(f"draws: expected at least 10, got {draws}")
-
-
 def _check_fitted(inverse: Float[ndarray, "bin wave"], source: _Source) -> None:
     """Raise ValueError for a bin without wavelengths that can be fitted."""
     empty = np.flatnonzero(~(inverse > 0).any(axis=1))
@@ -314,31 +301,27 @@ def _check_fitted(inverse: Float[ndarray, "bin wave"], source: _Source) -> None:
         )
 
 
-def _result(
-    found: BinFit,
-    templates: BinTemplates,
-    spectra: _Spectra,
-    inverse: ndarray,
-    source: _Source,
-    nodes: tuple[ndarray, ndarray],
-) -> PopulationMaps:
-    log_age, metallicity = nodes
-    shape = (len(metallicity), len(log_age))
-    count, n_draw = len(inverse), found.draws.weights.shape[1]
-    populations = Populations(
+def _populations(found: BinFit, problem: _Problem) -> Populations:
+    shape = (len(problem.metallicity), len(problem.log_age))
+    count, n_draw = np.asarray(found.draws.strength).shape[:2]
+    return Populations(
         labels=tuple(str(number) for number in range(count)),
-        log_age=log_age,
-        metallicity=metallicity,
+        log_age=problem.log_age,
+        metallicity=problem.metallicity,
         mass=np.asarray(found.weights).reshape(count, *shape),
         draws=np.asarray(found.draws.weights).swapaxes(0, 1).reshape(n_draw, count, *shape),
         smoothness=np.asarray(found.draws.strength)[:, :, 0].T,
-        light_per_mass=np.asarray(templates.coefficients)[:, 0].reshape(shape),
+        light_per_mass=np.asarray(problem.templates.coefficients)[:, 0].reshape(shape),
     )
+
+
+def _result(found: BinFit, problem: _Problem, spectra: _Spectra, source: _Source) -> PopulationMaps:
+    inverse = problem.inverse_sigma
     variance = np.diagonal(found.covariance, axis1=1, axis2=2)
     observed = source.observed
     return PopulationMaps(
         bin_map=spectra.bin_map,
-        populations=populations,
+        populations=_populations(found, problem),
         velocity=np.asarray(found.motion)[:, 0],
         sigma=np.asarray(found.motion)[:, 1],
         velocity_error=np.sqrt(variance[:, 0]),

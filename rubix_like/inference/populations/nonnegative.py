@@ -46,50 +46,47 @@ def nonnegative_least_squares(
         target = orthogonal.T @ target
     length = jnp.linalg.norm(design, axis=0)
     scale = jnp.where(length > 0, length, 1.0)
-    scaled = design / scale[None, :]
     n_weight = design.shape[1]
-    number = jnp.arange(n_weight, dtype=jnp.int32)
-    tiny = _ROUNDINGS * jnp.finfo(design.dtype).eps
-    least = tiny * jnp.linalg.norm(target)
+    problem = _Scaled(design / scale[None, :], target, length > 0)
+    begun = jnp.zeros(n_weight, design.dtype) if first is None else jnp.maximum(first, 0.0) * scale
+    none, nobody = jnp.zeros(n_weight, bool), jnp.asarray(n_weight, jnp.int32)
+    begin = _Step(begun, begun > 0, none, nobody, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+    most = _STEPS_PER_WEIGHT * n_weight + 10
+    end = lax.while_loop(lambda now: ~now.ended & (now.number < most), problem.step, begin)
+    return NonNegative(end.weights / scale, end.free, end.ended)
 
-    def step(now: _Step) -> _Step:
-        found = _solve_free(scaled, target, now.free)
+
+class _Scaled(NamedTuple):
+    """The problem with columns of length 1; `lit`: those that are not 0."""
+
+    design: Float[Array, "row weight"]
+    target: Float[Array, " row"]
+    lit: Bool[Array, " weight"]
+
+    def step(self, now: _Step) -> _Step:
+        """The free weights solved; those that would fall below 0 are held, or where none would the next is freed."""
+        number = jnp.arange(len(self.lit), dtype=jnp.int32)
+        found = _solve_free(self.design, self.target, now.free)
         below = now.free & (found <= 0)
-        at_added = number == now.added
-        refused = now.refused | (below & at_added)  # only rounding can do that: a slope says that it would rise
-
+        any_below = below.any()
+        refused = now.refused | (below & (number == now.added))  # only rounding does that: its slope said otherwise
         share = jnp.where(below, now.weights / jnp.where(below, now.weights - found, 1.0), jnp.inf)
         stopped = now.weights + jnp.minimum(share.min(), 1.0) * (found - now.weights)
         kept = now.free & ~(below & (share <= share.min() * (1 + 1e-12)))
 
-        residual = target - scaled @ found
-        slope = jnp.where(now.free | refused | (length <= 0), -jnp.inf, scaled.T @ residual)
+        slope = self.design.T @ (self.target - self.design @ found)
+        slope = jnp.where(now.free | refused | ~self.lit, -jnp.inf, slope)
         best = jnp.argmax(slope).astype(jnp.int32)
+        least = _ROUNDINGS * jnp.finfo(self.design.dtype).eps * jnp.linalg.norm(self.target)
         ended = slope[best] <= least
-        grown = now.free | ((number == best) & ~ended)
-        any_below = below.any()
         return _Step(
             weights=jnp.where(any_below, jnp.where(kept, jnp.maximum(stopped, 0.0), 0.0), found),
-            free=jnp.where(any_below, kept, grown),
+            free=jnp.where(any_below, kept, now.free | ((number == best) & ~ended)),
             refused=refused,
-            added=jnp.where(any_below | ended, jnp.int32(n_weight), best),
+            added=jnp.where(any_below | ended, jnp.int32(len(self.lit)), best),
             number=now.number + 1,
             ended=~any_below & ended,
         )
-
-    none = jnp.zeros(n_weight, bool)
-    begun = jnp.zeros(n_weight, design.dtype) if first is None else jnp.maximum(first, 0.0) * scale
-    begin = _Step(
-        begun,
-        begun > 0,
-        none,
-        jnp.asarray(n_weight, jnp.int32),
-        jnp.zeros((), jnp.int32),
-        jnp.zeros((), bool),
-    )
-    most = _STEPS_PER_WEIGHT * n_weight + 10
-    end = lax.while_loop(lambda now: ~now.ended & (now.number < most), step, begin)
-    return NonNegative(end.weights / scale, end.free, end.ended)
 
 
 def response(

@@ -12,6 +12,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.readers.component_kinds import FreeFormPopulation
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.engine.basis import BasisPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.sources.stars import STAR_SOURCE
@@ -75,26 +76,19 @@ def mixtures_of(
         return None
     _check(base, solved, pipeline, settings)
     painter = star_painter(pipeline.tables)
-    dtype = flux.dtype
     coefficients, rows, strength, of_row = [], [], [], []
     for place, number in enumerate(solved):
         stars = stars_of(base.components[number])
         assert stars is not None
-        log_age, metallicity = stars.nodes
-        places = {"age": log_age, "metallicity": np.log10(metallicity)}
-        pairs = zip(painter.axes.names, painter.axes.nodes, strict=True)
-        corners = painter.axes.corners(tuple(jnp.asarray(places[name], nodes.dtype) for name, nodes in pairs))
-        table = np.asarray(painter.coefficients, np.float64)[np.asarray(corners.index)]
-        coefficients.append(np.einsum("nc,ncr->nr", np.asarray(corners.weight, np.float64), table))
+        coefficients.append(_coefficients(painter, stars))
         axes = np.log10(stars.metallicities), np.array(stars.log_ages)
-        own = len(log_age) * smoothness_rows(*axes, coefficients[-1][:, 0])
-        rows.append(own)
-        of_row += [place] * len(own)
+        rows.append(len(coefficients[-1]) * smoothness_rows(*axes, coefficients[-1][:, 0]))
+        of_row += [place] * len(rows[-1])
         strength.append(_FIRST_STRENGTH if stars.smoothness is None else stars.smoothness)
     return Mixtures(
-        coefficients=tuple(jnp.asarray(own, dtype) for own in coefficients),
-        smoothness=jnp.asarray(scipy.linalg.block_diag(*rows), dtype),
-        strength=jnp.asarray(strength, dtype),
+        coefficients=tuple(jnp.asarray(own, flux.dtype) for own in coefficients),
+        smoothness=jnp.asarray(scipy.linalg.block_diag(*rows), flux.dtype),
+        strength=jnp.asarray(strength, flux.dtype),
         flux=flux,
         inverse_sigma=inverse_sigma,
         of_row=tuple(of_row),
@@ -103,13 +97,23 @@ def mixtures_of(
     )
 
 
+def _coefficients(painter: BasisPainter, stars: FreeFormStars) -> Float[np.ndarray, "node rank"]:
+    """The nodes' templates on the basis spectra, between those of the library."""
+    log_age, metallicity = stars.nodes
+    places = {"age": log_age, "metallicity": np.log10(metallicity)}
+    pairs = zip(painter.axes.names, painter.axes.nodes, strict=True)
+    corners = painter.axes.corners(tuple(jnp.asarray(places[name], nodes.dtype) for name, nodes in pairs))
+    table = np.asarray(painter.coefficients, np.float64)[np.asarray(corners.index)]
+    return np.einsum("nc,ncr->nr", np.asarray(corners.weight, np.float64), table)
+
+
 def with_solved_weights(galaxy: SmoothGalaxy, found: Mapping[str, Populations]) -> SmoothGalaxy:
     """The components whose free-form populations and masses are those that were found."""
     components = list(galaxy.components)
     for number, name in enumerate(galaxy.names):
         stars = stars_of(components[number])
         if stars is not None and name in found:
-            mass, dtype = found[name].mass[0], components[number].mass.dtype
+            mass, dtype = found[name].mass[0], np.result_type(components[number].mass)
             population = dataclasses.replace(stars, weights=np.asarray(mass / mass.sum(), dtype).reshape(-1))
             own = np.asarray(mass.sum(), dtype)
             components[number] = dataclasses.replace(components[number], population=population, mass=own)

@@ -66,14 +66,12 @@ def draw_weights(
     distribution about 0 that is not cut off does not depend on its width, so this is exact, too. `groups`: of which
     group each difference is; `held`: groups whose strength stays as given.
     """
-    matrix = problem.design.T @ problem.design
-    vector = problem.design.T @ problem.target
+    matrix, vector = problem.design.T @ problem.design, problem.design.T @ problem.target
     n_group = strength.shape[0]
     is_own = (groups[None, :] == jnp.arange(n_group, dtype=jnp.int32)[:, None]).astype(matrix.dtype)
     penalties = jnp.einsum("gd,di,dj->gij", is_own, problem.smoothness, problem.smoothness)
     n_weight = (jnp.diagonal(penalties, axis1=1, axis2=2) > 0).sum(axis=1).astype(matrix.dtype)
-    reach = jnp.log(10.0) * _WIDEST
-    low, high = jnp.log(strength) - reach, jnp.log(strength) + reach
+    low, high = (jnp.log(strength) + sign * jnp.log(10.0) * _WIDEST for sign in (-1, 1))
     is_held = jnp.asarray(held or (False,) * n_group)
 
     def step(now: tuple[Array, Array], key: PRNGKeyArray) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -83,8 +81,7 @@ def draw_weights(
         rate = 0.5 * jnp.einsum("i,gij,j->g", weights, penalties, weights)
         log_gamma = jax.random.loggamma(of_strength, 0.5 * n_weight, dtype=own.dtype)
         drawn = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
-        own = jnp.where(is_held, own, drawn)
-        return (weights, own), (weights, own)
+        return (now := (weights, jnp.where(is_held, own, drawn))), now
 
     begin = (jnp.maximum(first, _least(first)), strength)
     _, (weights, strengths) = lax.scan(step, begin, jax.random.split(key, n_warm + n_draw))

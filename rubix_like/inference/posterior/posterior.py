@@ -12,7 +12,8 @@ from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, Weighted, information_of_location
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS, AbstractForward
+from rubix_like.inference.populations.mixtures import Solved
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, AbstractForward, Forward
 from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Residuals
 
@@ -45,6 +46,15 @@ class Posterior(eqx.Module):
     def model(self, latent: Latent) -> Float[Array, "y x wave"]:
         """Flux (1e-20 erg/s/cm2/Angstrom) of the model, without the continuum's polynomial."""
         return self.observed(latent).voxels.flux
+
+    def solved(self, latent: Latent) -> Solved:
+        """The weights of free-form populations at these latents, and the linear problem that they solve.
+
+        Raises ValueError where the model is that of several data sets, which has none.
+        """
+        if not isinstance(self.forward, Forward):
+            raise ValueError("posterior.solved: expected the model of one cube, got that of several data sets")
+        return self.forward.solved(self.free.values(latent))
 
     def noise_scale(self, latent: Latent) -> NoiseScale:
         """The factor on the standard deviations of the data; None where it is not free."""

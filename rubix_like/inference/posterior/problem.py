@@ -161,10 +161,7 @@ def pose(
     check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
-    mixtures = None
-    if isinstance(source, ComponentsSource):
-        mixtures = mixtures_of(source.base, pipeline, settings, likelihood.flux, likelihood.inverse_sigma)
-    forward = dataclasses.replace(forward_of(pipeline, source), mixtures=mixtures)
+    forward = _with_mixtures(forward_of(pipeline, source), pipeline, settings, likelihood)
     errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=errors)
     of_data = (*observed.notes, *notes_on_errors(errors))
@@ -184,6 +181,15 @@ def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device:
         layout=pipeline.layout,
         on_device=on_device,
     )
+
+
+def _with_mixtures(forward: Forward, pipeline: Pipeline, settings: FitSettings, likelihood: Likelihood) -> Forward:
+    """The model, with what solving for free-form populations needs."""
+    if not isinstance(forward.source, ComponentsSource):
+        return forward
+    base = forward.source.base
+    mixtures = mixtures_of(base, pipeline, settings, likelihood.flux, likelihood.inverse_sigma)
+    return dataclasses.replace(forward, mixtures=mixtures)
 
 
 def planned(

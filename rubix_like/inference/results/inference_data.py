@@ -87,11 +87,8 @@ def _arrays(own: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str
     }
     voxels = [f"{before}{axis}" for axis in ("y", "x", "wave")]
     axes = dict.fromkeys(("flux", *constant), voxels) | {"wavelength": voxels[2:]}
-    return (
-        {f"{before}flux": flux},
-        {f"{before}{name}": array for name, array in constant.items()},
-        {f"{before}{name}": array for name, array in axes.items()},
-    )
+    constant = {f"{before}{name}": array for name, array in constant.items()}
+    return {f"{before}flux": flux}, constant, {f"{before}{name}": own for name, own in axes.items()}
 
 
 def _log_likelihood(sets: Sequence[_Set]) -> Any:

@@ -105,7 +105,7 @@ def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: 
     with_points = points is not None and has_points(likelihood, len(problem.sets))[number]
     return dataclasses.replace(
         found,
-        checks=predictive_p(data, replicated, found.model.flux.shape) if can_replicate(likelihood) else {},
+        checks=predictive_p(data, replicated, found.model.shape) if can_replicate(likelihood) else {},
         pointwise=Pointwise(np.asarray(each.pointwise), drawn.draws) if with_points else None,
     )
 
