@@ -59,6 +59,10 @@ SUBJECTS: Mapping[str, tuple[str, str]] = {
         "A disc in its own dust",
         "the integral through an exponential disc (scipy), and published formulas of its attenuation",
     ),
+    "test_component_lines": (
+        "Lines of a smooth disc",
+        "the same disc in numpy, ring by ring, with the PSF and the LSF",
+    ),
     "test_line_disc": ("Lines of a disc", "observed galaxies: the sequence of Kewley et al. 2013, and a MaNGA map"),
     "test_ssp_light": ("Light of the libraries", "colours, mass-to-light ratios and ionising photons as published"),
     "test_ssp_contract": ("Every layout of a library", "magnitudes by speclite, wavelengths of known lines"),

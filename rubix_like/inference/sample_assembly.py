@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -45,7 +46,8 @@ def make_sample_result(
     notes: Sequence[str] = (),
 ) -> SampleResult:
     """A whole result from draws; `best`, `found`: the best fit that they began at, with its `notes`."""
-    values = flat_values(problem.posterior.free, sampled.latent)
+    free = problem.posterior.free
+    values = flat_values(free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
     cubes = dict(
@@ -53,13 +55,11 @@ def make_sample_result(
     )
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
-        free=problem.posterior.free,
+        free=free,
         method=sampled.method,
         latent=sampled.latent,
-        values=problem.posterior.free.split(values),
-        statistics=dict(sampled.statistics),
-        step_size=sampled.step_size,
-        keys=sampled.keys,
+        values=free.split(values),
+        **_as_sampled(sampled),
         diagnostics=diagnostics,
         best=np.asarray(best),
         laplace=found.laplace,
@@ -75,6 +75,11 @@ def make_sample_result(
         notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
         sets=_set_results(problem, predicted, values),
     )
+
+
+def _as_sampled(sampled: Sampled) -> dict[str, Any]:
+    """What a result takes as the sampler gave it."""
+    return {"statistics": dict(sampled.statistics), "step_size": sampled.step_size, "keys": sampled.keys}
 
 
 def _set_results(

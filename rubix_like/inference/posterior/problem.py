@@ -173,14 +173,8 @@ def pose(
 
 def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
     """The compiled part of a pipeline, with particles."""
-    return Forward(
-        tables=pipeline.tables,
-        parameters=pipeline.parameters,
-        source=source,
-        plan=pipeline.plan,
-        layout=pipeline.layout,
-        on_device=on_device,
-    )
+    plan, layout = pipeline.plan, pipeline.layout
+    return Forward(pipeline.tables, pipeline.parameters, source, plan=plan, layout=layout, on_device=on_device)
 
 
 def _with_mixtures(forward: Forward, pipeline: Pipeline, settings: FitSettings, likelihood: Likelihood) -> Forward:
