@@ -46,8 +46,7 @@ def make_sample_result(
     notes: Sequence[str] = (),
 ) -> SampleResult:
     """A whole result from draws; `best`, `found`: the best fit that they began at, with its `notes`."""
-    free = problem.posterior.free
-    values = flat_values(free, sampled.latent)
+    free, values = problem.posterior.free, flat_values(problem.posterior.free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
     cubes = dict(

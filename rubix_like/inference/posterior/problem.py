@@ -173,8 +173,8 @@ def pose(
 
 def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
     """The compiled part of a pipeline, with particles."""
-    plan, layout = pipeline.plan, pipeline.layout
-    return Forward(pipeline.tables, pipeline.parameters, source, plan=plan, layout=layout, on_device=on_device)
+    shared = {"parameters": pipeline.parameters, "plan": pipeline.plan, "layout": pipeline.layout}
+    return Forward(tables=pipeline.tables, source=source, on_device=on_device, **shared)
 
 
 def _with_mixtures(forward: Forward, pipeline: Pipeline, settings: FitSettings, likelihood: Likelihood) -> Forward:
