@@ -212,6 +212,9 @@ def test_a_class_little_wider_than_the_deposit_is_a_gaussian_too(added, allowed)
         assert np.abs(found - expected).max() < allowed * expected.max()
 
 
+together = eqx.filter_jit(WidthClasses.together)
+
+
 @eqx.filter_jit
 def image_of(grid, position, length):
     """What a star of this width looks like."""
@@ -247,7 +250,7 @@ def test_even_light_stays_even_on_every_layer():
     for number, grid in enumerate(classes.grid_of_each()):
         columns = np.zeros((starts[-1], 1))
         columns[starts[number] : starts[number + 1]] = grid.n_step**2
-        image = np.asarray(WidthClasses.together(classes, jnp.asarray(columns), inner))
+        image = np.asarray(together(classes, jnp.asarray(columns), inner))
         np.testing.assert_allclose(image, 1.0, rtol=2e-3 if grid.n_step > 1 else 1e-12)
 
 
