@@ -402,7 +402,6 @@ class RunConfig(AbstractSettings):
 
     def _check_painted(self, reader: ComponentsReader) -> None:
         """Raise ValueError for components that the pipeline paints no light of."""
-        painted = {source.name for source in load_pipeline(self.pipeline).paint}
         gas = [own.name for own in reader.components if own.lines is not None]
         if not gas:
             return
@@ -411,6 +410,7 @@ class RunConfig(AbstractSettings):
                 f"lines: expected null beside a component with lines of its own ('{gas[0]}'), got a section; leave it "
                 f"out"
             )
+        painted = {source.name for source in load_pipeline(self.pipeline).paint}
         wanted = {LINE_SOURCE} if len(gas) == len(reader.components) else {"stars", LINE_SOURCE}
         if painted & {"stars", LINE_SOURCE} != wanted:
             name = "lines" if wanted == {LINE_SOURCE} else "stellar_lines"

@@ -187,8 +187,8 @@ class Cube(AbstractCube, eqx.Module):
     def covariance(self, wavelength: Any) -> "SpaxelCovariance":
         """The covariance of the spaxels of a cube of fibres in the bin at a `wavelength`, with units or in Angstrom.
 
-        Raises ValueError for a cube that was not made of fibres in this session, that has no noise, or that does not
-        hold the wavelength.
+        Raises ValueError for a cube that does not hold the spectra of its fibres (files do not keep them), that has no
+        noise, or that does not hold the wavelength.
         """
         return found_at(_OUTPUTS["covariance"])(self, wavelength)
 

@@ -253,7 +253,7 @@ class _Rules(NamedTuple):
             fast=FastParticles.of(velocity, speeds(self.config, stars), self.brightness.of(stars)),
             lengths=Lengths.of(stars, self.widest),
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
-            n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
+            n_older=int(np.sum((np.asarray(stars.log_age) > self.oldest) & (birth_mass > 0))),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
             gas=gas,
             gas_lengths=gas_lengths,

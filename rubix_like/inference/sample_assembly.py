@@ -13,7 +13,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.inference.best_fit import BestFit
 from rubix_like.inference.checkpoint import versions
 from rubix_like.inference.checks import notes_after as diagnosis
-from rubix_like.inference.checks.evidence import Evidence, normalisation_at
+from rubix_like.inference.checks.evidence import Evidence, normalisation_at, solves_for_populations
 from rubix_like.inference.fit_cubes import with_values
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.problem import Problem
@@ -97,7 +97,7 @@ def _evidence(
     problem: Problem, sampler: AbstractSampler, sampled: Sampled, found: BestFit, best: Float[ndarray, " latent"]
 ) -> Evidence | None:
     """The sampler's, where it gives one: with the constant of the likelihood; else that about the best fit."""
-    if sampled.log_evidence is None:
+    if sampled.log_evidence is None or solves_for_populations(problem.posterior):
         return found.evidence
     value, error = sampled.log_evidence
     return Evidence(value + normalisation_at(problem.posterior, best), error, sampler.title)

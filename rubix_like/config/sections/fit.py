@@ -107,7 +107,8 @@ class SamplingSettings(AbstractSettings):
     at_once: Annotated[Integer, Field(ge=1)] = 1
     """Chains or samples that a group computes at the same time; more take more memory, and may be faster on GPUs."""
     predictive: Annotated[Integer, Field(ge=2)] = 128
-    """Draws whose models make the posterior-predictive cube; all, if there are fewer."""
+    """Draws whose models make the posterior-predictive cube, the same number of each chain (at least one); all, if
+    there are fewer."""
     log_likelihood: Literal["spaxels", "voxels"] | None = "spaxels"
     """Whether the result has ln(likelihood) of every spaxel, or of every voxel, at the draws of `predictive`, for
     ArviZ's loo and waic; null: neither."""

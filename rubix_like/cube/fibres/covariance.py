@@ -153,8 +153,8 @@ def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:
     """The covariance in the bin at a wavelength; raises as `Cube.covariance`."""
     if cube.fibres is None:
         raise ValueError(
-            "Cube.covariance: expected a cube that was made of fibres in this session, got none of its spectra; "
-            "observe with instrument.fibres, or read the file of row-stacked spectra beside the cube"
+            "Cube.covariance: expected a cube that holds the spectra of its fibres, got none of them; "
+            "observe with instrument.fibres, and ask the cube before it is read from its file again"
         )
     try:
         place = parse_quantity(wavelength, "Angstrom")

@@ -1,5 +1,6 @@
 """`fit_populations`: free-form populations and kinematics of the spaxels or bins of a cube."""
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,16 +159,21 @@ def _fitted(
 
 def _source_of(data: Any, ssp: Any, own: PopulationSettings) -> _Source:
     """The data, with what a result of a fit knows of them."""
-    redshift, distance, settings = own.redshift, own.distance, own.lsf
+    redshift, distance, settings, cosmology = own.redshift, own.distance, own.lsf, _COSMOLOGY
     if isinstance(data, FitResult):
         config = load_config(parse_yaml(data.config, "the result's configuration"))
-        ssp = config.ssp.library if ssp is None else ssp
+        if data.sets and settings is None:
+            raise ConfigError(
+                "lsf: expected the line spread of the first cube beside the result of a fit of several data sets, got "
+                "none; give lsf"
+            )
+        ssp, cosmology = config.ssp.library if ssp is None else ssp, config.observation.cosmology
         redshift = config.observation.redshift if redshift is None else redshift
         distance = config.observation.distance if distance is None else distance
         settings = config.instrument.lsf if settings is None else settings
         model, residual = data.model, data.residual
         flux = np.asarray(model.flux) + np.asarray(residual.flux)
-        observed = observed_from(_with_flux(residual, flux), "the data of a fit")
+        observed = observed_from(dataclasses.replace(residual, flux=flux), "the data of a fit")
     elif isinstance(data, Cube):
         observed = observed_from(data)
     else:
@@ -179,14 +185,10 @@ def _source_of(data: Any, ssp: Any, own: PopulationSettings) -> _Source:
     if observed.variance is None:
         raise ConfigError(f"{observed.source}: expected a variance, got none; give data with one")
     library = ssp if isinstance(ssp, SSPLibrary) else load_ssp(ssp)
-    found = observed_distance(_COSMOLOGY, redshift, distance)
+    found = observed_distance(cosmology, redshift, distance)
     if not found > 0:
         raise ConfigError(f"distance: expected a luminosity distance above 0 Mpc, got {found:g}; give it at redshift 0")
     return _Source(observed, library, float(redshift), found, settings)
-
-
-def _with_flux(cube: Cube, flux: ndarray) -> Cube:
-    return Cube(**{**{name: getattr(cube, name) for name in cube.__dataclass_fields__}, "flux": flux})
 
 
 def _chosen(observed: ObservedCube, own: PopulationSettings) -> Bool[ndarray, " wave"]:

@@ -44,8 +44,9 @@ class Evidence:
 
 
 def laplace_evidence(posterior: Posterior, laplace: Laplace | None, loss: float) -> Evidence | None:
-    """The evidence by the Gauss-Newton matrix at the best latents, where the loss is known; None without a matrix."""
-    if laplace is None:
+    """The evidence by the Gauss-Newton matrix at the best latents, where the loss is known; None without a matrix, and
+    for populations that are solved for, whose weights are not integrated over."""
+    if laplace is None or solves_for_populations(posterior):
         return None
     precision = laplace.information + np.eye(len(laplace.latent))
     sign, log_determinant = np.linalg.slogdet(precision)
@@ -53,6 +54,11 @@ def laplace_evidence(posterior: Posterior, laplace: Laplace | None, loss: float)
         return None
     found = normalisation_at(posterior, laplace.latent) - loss - 0.5 * float(log_determinant)
     return Evidence(found, float("nan"), LAPLACE)
+
+
+def solves_for_populations(posterior: Posterior) -> bool:
+    """Whether the loss is that of the best weights of free-form populations, which is no density of the latents."""
+    return posterior.forward.main.mixtures is not None
 
 
 def normalisation_at(posterior: Posterior, latent: Float[ndarray, " latent"]) -> float:

@@ -15,7 +15,8 @@ _STEPS_PER_WEIGHT = 5
 
 
 class NonNegative(NamedTuple):
-    """The weights, which of them are not held at 0, and whether the search for these has ended."""
+    """The weights, which of them are not held at 0, and whether the search for these has ended; if not, weights are
+    NaN, which no fit takes."""
 
     weights: Float[Array, " weight"]
     free: Bool[Array, " weight"]
@@ -53,7 +54,7 @@ def nonnegative_least_squares(
     begin = _Step(begun, begun > 0, none, nobody, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
     most = _STEPS_PER_WEIGHT * n_weight + 10
     end = lax.while_loop(lambda now: ~now.ended & (now.number < most), problem.step, begin)
-    return NonNegative(end.weights / scale, end.free, end.ended)
+    return NonNegative(jnp.where(end.ended, end.weights / scale, jnp.nan), end.free, end.ended)
 
 
 class _Scaled(NamedTuple):

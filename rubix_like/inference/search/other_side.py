@@ -100,9 +100,10 @@ def _as_first(free: Free, latent: Float[ndarray, "candidate latent"]) -> Bool[nd
         if own.endswith("position_angle"):
             same ^= np.abs((values - values[:1] + 180.0) % 360.0 - 180.0) > _SIDE
         elif _is_speed(own):
-            same ^= np.sign(values) != np.sign(values[:1])
+            signs = np.sign(values.reshape(len(values), -1).sum(axis=1))
+            same ^= signs != signs[:1]
     return same
 
 
 def _is_speed(name: str) -> bool:
-    return name.endswith("rotation.velocity") or name == GALAXY + "rotation_velocity"
+    return name.endswith(("rotation.velocity", "rotation.speeds")) or name == GALAXY + "rotation_velocity"

@@ -222,6 +222,8 @@ def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
     own, free = data.settings, dict(settings.free)
     if own.nuisance.psf_fwhm is not None:
         free[FWHM] = own.nuisance.psf_fwhm
+    if own.nuisance.velocity_shift is not None:
+        free.setdefault("observation.velocity_offset", own.nuisance.velocity_shift)
     if moves and "observation.offset" not in free:
         free["observation.offset"] = {"normal": (0.0, 1.0)}
     changed = {

@@ -38,12 +38,6 @@ def set_alone(problem: Problem, own: FittedSet) -> Problem:
     )
 
 
-def first_view(problem: Problem) -> Problem:
-    """The problem of the first cube alone; of one cube itself."""
-    first = problem.first_cube
-    return problem if first is None else set_alone(problem, first)
-
-
 def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
     """What is said of a place, of one set alone."""
     return found._replace(

@@ -55,7 +55,7 @@ class FibreMap(eqx.Module):
         psf = settings.psf
         assert psf is not None
         first = np.unique(places.exposure, return_index=True)[1]
-        narrowest = psf.narrowest * float(places.seeing.min())
+        narrowest = min(psf.narrowest * float(places.seeing.min()), places.radius)  # a fit may narrow the PSF
         cell = float(painted.pixel_scale)
         farthest = [
             max(np.max(np.abs(own)) + (size / 2 + TAPS) * cell, 0.0)
