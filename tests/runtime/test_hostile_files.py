@@ -341,8 +341,9 @@ def test_ctrl_c_while_packages_are_imported_ends_in_one_line(seconds):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err.startswith("rubix-like: interrupted")
-    assert err.count("\n") == 1
+    *before, last = err.splitlines()
+    assert last.startswith("rubix-like: interrupted")
+    assert before in ([], ["loading the galaxy ..."])  # a fast machine has imported them by then
 
 
 def test_the_console_script_is_the_one_that_catches_ctrl_c():

@@ -10,6 +10,7 @@ residuals: an integral without approximation, for the model is linear in them.
 
 from dataclasses import dataclass, field
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -17,6 +18,7 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
+from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.tangent import models_at
 
@@ -64,12 +66,16 @@ def solves_for_populations(posterior: Posterior) -> bool:
 def normalisation_at(posterior: Posterior, latent: Float[ndarray, " latent"]) -> float:
     """What is added to minus the loss to make it ln(likelihood) - latent^2 / 2, continua integrated over at these
     latents; not to be traced."""
-    likelihood, scale = posterior.likelihood, posterior.noise_scale(jnp.asarray(latent))
-    constant = float(posterior.likelihood_at(jnp.asarray(latent)).log_normalisation(scale))
+    likelihood, constant = posterior.likelihood, float(_constant(posterior, jnp.asarray(latent)))
     if likelihood.polynomial is None:
         return constant
-    design = likelihood.design(models_at(posterior, latent).flux[0], scale)
+    design = likelihood.design(models_at(posterior, latent).flux[0], posterior.noise_scale(jnp.asarray(latent)))
     return constant - 0.5 * _of_continua(design)
+
+
+@jax.jit
+def _constant(posterior: Posterior, latent: Latent) -> Float[Array, ""]:
+    return posterior.likelihood_at(latent).log_normalisation(posterior.noise_scale(latent))
 
 
 def _of_continua(design: Float[Array, "y x wave degree"]) -> float:
