@@ -113,7 +113,7 @@ def with_solved_weights(galaxy: SmoothGalaxy, found: Mapping[str, Populations]) 
     for number, name in enumerate(galaxy.names):
         stars = stars_of(components[number])
         if stars is not None and name in found:
-            mass, dtype = found[name].mass[0], np.result_type(components[number].mass)
+            mass, dtype = found[name].mass[0], np.asarray(components[number].mass).dtype
             population = dataclasses.replace(stars, weights=np.asarray(mass / mass.sum(), dtype).reshape(-1))
             own = np.asarray(mass.sum(), dtype)
             components[number] = dataclasses.replace(components[number], population=population, mass=own)
