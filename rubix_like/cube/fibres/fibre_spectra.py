@@ -43,11 +43,6 @@ class FibreSpectra(eqx.Module):
     mask: Int[Array | np.ndarray, " wave"]
     layout: str = eqx.field(static=True, default="manga")
 
-    @property
-    def surface_brightness(self) -> Spectra:
-        """Mean flux within each fibre per arcsec^2."""
-        return self.flux / self.places.area
-
     def chi2(self, model: Spectra) -> Float[np.ndarray, " wave"]:
         """Sum over fibres of (flux - model)^2 / variance in each bin, in 64 bits; it has as many degrees of freedom as
         there are fibres. `model` (fibre, wave) is that of the same pipeline, such as `fibres.flux` without noise.

@@ -11,6 +11,7 @@ from astropy.io import fits
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.files.default import config_table, primary_cards
+from rubix_like.cube.survey_files.sami_cube import FLUX_PER_OURS
 from rubix_like.cube.wcs import Card, header_of, world_coordinates
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
@@ -18,8 +19,6 @@ ARCSEC_PER_MICRON: float = 15.22e-3
 """Scale of the plate of SAMI on the Anglo-Australian Telescope (Croom et al. 2012, MNRAS 421, 872)."""
 
 SAMI_FLUX_UNIT: str = "10**(-16) erg/s/cm**2/Angstrom/fibre"
-FLUX_PER_OURS: float = 1e-4
-"""1e-20 erg/s/cm2/Angstrom in units of 1e-16."""
 
 
 def sami_spectra(cube: Cube | ShardedCube) -> list[list[fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU]]:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
+from numpy import ndarray
 
 from rubix_like.inference.likelihoods.voxel_errors import (
     OFFSET,
@@ -224,3 +226,9 @@ def _design(
 
 def _factor(polynomial: Polynomial, coefficients: Float[Array, "y x degree"]) -> Float[Array, "y x wave"]:
     return 1 + jnp.einsum("yxi,wi->yxw", coefficients * polynomial.sigma, polynomial.basis)
+
+
+def legendre_basis(wavelength: Float[ndarray, " wave"], degree: int) -> Float[ndarray, "wave degree"]:
+    """Legendre's polynomials from the first degree on, their argument -1 to 1 from the first to the last wavelength."""
+    position = np.interp(wavelength, wavelength[[0, -1]], [-1.0, 1.0])
+    return np.polynomial.legendre.legvander(position, degree)[:, 1:]

@@ -60,7 +60,7 @@ from rubix_like.inference.posterior.free_parameters import (
     read_free,
     read_start,
 )
-from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial
+from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial, legendre_basis
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.instrument.crowding import AUTO
@@ -306,8 +306,7 @@ def make_likelihood(
 def _polynomial(settings: FitSettings, wavelength: ndarray) -> Polynomial | None:
     if settings.polynomial is None:
         return None
-    position = np.interp(wavelength, wavelength[[0, -1]], [-1.0, 1.0])
-    basis = np.polynomial.legendre.legvander(position, settings.polynomial.degree)[:, 1:]
+    basis = legendre_basis(wavelength, settings.polynomial.degree)
     return Polynomial(jnp.asarray(basis), jnp.asarray(settings.polynomial.sigma, basis.dtype))
 
 

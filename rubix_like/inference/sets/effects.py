@@ -13,7 +13,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
@@ -106,9 +105,3 @@ class Effects(eqx.Module):
         if self.sky is not None:
             flux = flux + (own["sky"] @ jnp.asarray(self.sky, flux.dtype))[None, None]
         return flux
-
-
-def legendre_basis(wavelength: Float[ndarray, " wave"], degree: int) -> Float[ndarray, "wave degree"]:
-    """Legendre's polynomials from the first degree on, their argument -1 to 1 from the first to the last wavelength."""
-    position = np.interp(wavelength, wavelength[[0, -1]], [-1.0, 1.0])
-    return np.polynomial.legendre.legvander(position, degree)[:, 1:]

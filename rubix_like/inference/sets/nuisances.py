@@ -16,7 +16,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.inference.posterior.free import OF_DATA
 from rubix_like.inference.posterior.free_parameters import find_parameter
-from rubix_like.inference.sets.effects import legendre_basis
+from rubix_like.inference.posterior.likelihood import legendre_basis
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.words import reason_of
 
