@@ -63,7 +63,7 @@ def make_sample_result(
         best=np.asarray(best),
         laplace=found.laplace,
         quality=found.quality,
-        verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics)),
+        verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics) or sampled.trouble),
         evidence=_evidence(problem, sampler, sampled, found, np.asarray(best)),
         checks=predicted.checks,
         pointwise=predicted.pointwise,

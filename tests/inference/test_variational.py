@@ -1,5 +1,6 @@
 """Variational inference: known posteriors, NIFTy's own samples, the same ones on any mesh and after an interruption."""
 
+import dataclasses
 import functools
 import logging
 import sys
@@ -314,6 +315,18 @@ def test_mean_that_does_not_rest_is_told():
     found = last_of(Banana(), np.array([0.3, 0.5]), samples=6, draws=2, iterations=1)
     assert not found.converged
     assert "the mean has not converged after 1 iterations" in found.notes[0]
+    assert found.trouble == "the mean of the draws has not converged"
+
+
+def test_samples_that_miss_their_equation_are_told():
+    """One of twenty may."""
+    found = last_of(Banana(), np.array([0.3, 0.5]), samples=6, draws=40)
+    assert found.converged
+    assert found.trouble == ""
+    few = dataclasses.replace(found, error=np.where(np.arange(40) < 2, 0.2, 0.0))
+    assert few.trouble == ""
+    many = dataclasses.replace(found, error=np.where(np.arange(40) < 4, 0.2, 0.0))
+    assert "10 % of them miss their equation" in many.trouble
 
 
 class Undefined(eqx.Module):

@@ -53,6 +53,7 @@ class Sampled:
     | keys | (key, 2) | the random keys, one of each chain or pair of draws |
     | step_size | (chain,) or None | of a chain's steps, in standard deviations of the posterior |
     | notes | | sentences on what should be known of them |
+    | trouble | | why an approximation is not one of the posterior; empty where nothing is known against it |
     | log_evidence | | ln of the mean of exp(-`loss` + |latent|^2 / 2) over the priors, and its standard deviation, of |
     | | | samplers that integrate; the posterior's constant is not in it. None of others |
     """
@@ -64,6 +65,7 @@ class Sampled:
     step_size: Float[ndarray, " chain"] | None = None
     notes: tuple[str, ...] = ()
     log_evidence: tuple[float, float] | None = None
+    trouble: str = ""
 
     @property
     def n_chain(self) -> int:

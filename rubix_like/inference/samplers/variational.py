@@ -38,6 +38,7 @@ from rubix_like.inference.samplers.nifty_geometry import (
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
+from rubix_like.runtime.words import percent
 
 _ACCURACY = 0.4
 """Power of the smallest step of numbers of the model's precision: 5e-7 and 2e-3 standard deviations."""
@@ -47,6 +48,10 @@ _PART = 0.3
 
 _INACCURATE = 0.01
 """Standard deviations by which a sample may miss its equation."""
+
+_WRONG, _FEW = 0.1, 0.05
+"""Standard deviations by which samples miss their equation where they are not to be trusted, and the share of all from
+which on the verdict says so."""
 
 
 class AbstractVariationalSampler(AbstractSampler):
@@ -86,7 +91,8 @@ class AbstractVariationalSampler(AbstractSampler):
     def sampled(self, state: "VariationalState") -> Sampled:
         """The draws as one chain."""
         statistics = {"loss": state.loss[None]}
-        return Sampled(self.settings.method, state.latent[None], statistics, state.draw_keys, notes=state.notes)
+        own = {"notes": state.notes, "trouble": state.trouble}
+        return Sampled(self.settings.method, state.latent[None], statistics, state.draw_keys, **own)
 
     def notes(self, sampled: Sampled) -> list[str]:
         """What every user of such draws should know."""
@@ -233,6 +239,17 @@ class VariationalState:
         if lost:
             notes.append(f"variational inference: the loss of {lost} of {self.n_done} samples is not a finite number")
         return tuple(notes)
+
+    @property
+    def trouble(self) -> str:
+        """Why the draws are not those of the posterior, for the verdict; empty where nothing is known against them."""
+        share = float(np.mean(~(self.error <= _WRONG))) if self.n_done else 0.0
+        if share > _FEW:
+            return (
+                f"the draws are not those of the posterior ({percent(share)} of them miss their equation by more than "
+                f"{_WRONG:g} sigma; take method nuts)"
+            )
+        return "" if self.converged else "the mean of the draws has not converged"
 
     def arrays(self) -> dict[str, ndarray]:
         """Everything by name; `from_arrays` is the inverse."""

@@ -1,0 +1,478 @@
+"""RUBIX's ladder: 2 x 2 spaxels with 1, 2 and 10 stars each, sampled by NUTS and geoVI; how often intervals are right.
+
+    PYTHONPATH=tests:tests/benchmarks python tests/benchmarks/fits/spaxel_ladder.py run found.jsonl [--stars 1]
+    PYTHONPATH=tests:tests/benchmarks python tests/benchmarks/fits/spaxel_ladder.py report found.jsonl
+
+Mocks are numpy's (`tests/foreign_stars.py`): true values drawn from the priors, noise of the same standard deviation in
+all voxels of all mocks. One program of each kind serves all mocks of a number of stars. Where a spaxel has one star its
+own values are judged. Stars of one spaxel have no order, so of several the means weighted by light, and the mass of
+all, are. `run` adds a line for each mock to a file, and leaves out those that it has.
+
+Priors are on the light of stars in the fitted bins: a spectrum tells it to a percent, whatever the age. With a prior on
+their mass, which follows age and metallicity along a bent valley, NUTS takes five times as many gradients.
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import posterior_calibration
+import scipy.stats
+from fit_calibration import best_of, loss_of
+from foreign_stars import interpolated, light_table, read_library, star_spectra
+from scipy.special import ndtr
+
+import rubix_like as rl
+from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
+from rubix_like.extend import AbstractGalaxyModel
+from rubix_like.galaxy.galaxy_model import with_named_leaves
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.posterior.device_rows import with_rows
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.samplers.samplers import make_sampler
+from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
+from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.ssp.fetch import get
+
+LADDER = (1, 2, 10)
+LIBRARY = "bc03-miles"
+REDSHIFT = 0.02
+FIRST, STEP, N_BIN = 3950.0, 2.0, 150
+"""Bins of vacuum wavelength, Angstrom: from Ca II K to H delta at rest."""
+
+SPEED, DEX = 150.0, 0.2
+LOG_AGE, METALLICITY = (9.0, 10.1), (1e-3, 0.045)
+"""Priors: standard deviation of velocities (km/s), scatter of the light of stars of a spaxel (dex) about the same
+median, ends of the uniform ones of log age and log Z."""
+
+MASS, SIGNAL_TO_NOISE = 1e6, 20.0
+"""Mass (Msun) at median age and metallicity of a star that is alone with median light; S/N of its median voxel."""
+
+LEVEL = 0.9
+QUANTITIES = ("velocity", "log age", "log metallicity", "log mass")
+METHODS = {
+    "nuts": {"chains": 2, "warmup": 100, "draws": 300, "target_acceptance": 0.8},
+    "geovi": {"samples": 16, "draws": 198},
+}
+NAMES = ("galaxy.velocity", "galaxy.light", "galaxy.log_age", "galaxy.log_metallicity")
+STEPS = (1.0, 1e-4, 1e-4, 1e-4)
+"""Of the differences of Fisher's matrix, in the order of `QUANTITIES`."""
+
+N_RANKED = 99
+"""Draws among which the truth has a rank."""
+
+
+class LadderStars(AbstractGalaxyModel):
+    """Stars by their light in the fitted bins at rest, of which a spectrum tells more directly than of their mass.
+
+    `light`: over that of the median; `median`: its luminosity in Lsun; `table`: luminosities (Lsun/Msun) of the
+    library between its `ages` and `metals` (log10).
+    """
+
+    velocity: Any
+    light: Any
+    log_age: Any
+    log_metallicity: Any
+    position: Any
+    median: Any
+    table: Any
+    ages: Any
+    metals: Any
+
+    def emitters(self, parameters):
+        """The stars."""
+        own = with_named_leaves(self, parameters)
+        below, share = zip(
+            *(
+                (jnp.clip(jnp.searchsorted(nodes, at, side="right") - 1, 0, len(nodes) - 2), (nodes, at))
+                for nodes, at in ((own.metals, own.log_metallicity), (own.ages, own.log_age))
+            ),
+            strict=True,
+        )
+        upper = [
+            (at - nodes[low]) / (nodes[low + 1] - nodes[low]) for low, (nodes, at) in zip(below, share, strict=True)
+        ]
+        corners = [[own.table[below[0] + i, below[1] + j] for j in (0, 1)] for i in (0, 1)]
+        rows = [(1 - upper[1]) * low + upper[1] * high for low, high in corners]
+        luminosity = (1 - upper[0]) * rows[0] + upper[0] * rows[1]
+        zero = jnp.zeros_like(own.velocity)
+        velocity = jnp.stack([zero, zero, own.velocity], axis=1)
+        mass = own.light * own.median / luminosity
+        return rl.Galaxy(stars=rl.Stars(own.position, velocity, mass, own.log_age, 10**own.log_metallicity))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    """A number of stars per spaxel: the posterior whose data are replaced, and numpy's model."""
+
+    stars: int
+    problem: Problem
+    model: "Foreign"
+
+
+class Foreign:
+    """Numpy's mocks: the library, the bins, the standard deviation of the noise."""
+
+    def __init__(self, library=LIBRARY):
+        self.edges = FIRST + STEP * (np.arange(N_BIN + 1) - 0.5)
+        ends = self.edges[[0, -1]] / (1 + REDSHIFT)
+        self.library = read_library(get(library), *ends)
+        self.light = light_table(self.library, *ends)
+        middle = np.array([np.mean(LOG_AGE)]), np.array([np.mean(np.log10(METALLICITY))])
+        self.sigma = float(np.median(self.spectra(np.zeros(1), np.array([MASS]), *middle))) / SIGNAL_TO_NOISE
+        self.median = MASS * float(self.luminosity(*middle)[0])
+
+    def luminosity(self, log_age, log_metallicity):
+        """In the fitted bins at rest, Lsun/Msun."""
+        return interpolated(self.library, self.light, log_age, log_metallicity)
+
+    def spectra(self, velocity, mass, log_age, log_metallicity):
+        """(star, wave)."""
+        return star_spectra(self.library, self.edges, REDSHIFT, velocity, mass, log_age, log_metallicity)
+
+    def flux(self, values):
+        """(y, x, wave) of values (4, star), the stars of a spaxel one after the other."""
+        velocity, log_mass, log_age, log_metallicity = values
+        stars = self.spectra(velocity, 10**log_mass, log_age, log_metallicity)
+        return stars.reshape(2, 2, -1, N_BIN).sum(axis=2)
+
+    def quantities(self, values):
+        """(4, ..., spaxel) of values (4, ..., star): means weighted by light, and the logarithm of the mass of all."""
+        velocity, log_mass, log_age, log_metallicity = values
+        light = 10**log_mass * self.luminosity(log_age, log_metallicity)
+        parted = [own.reshape(*own.shape[:-1], 4, -1) for own in (velocity, log_age, log_metallicity, light)]
+        means = [np.sum(parted[3] * own, axis=-1) / np.sum(parted[3], axis=-1) for own in parted[:3]]
+        return np.stack([*means, np.log10(np.sum((10**log_mass).reshape(*log_mass.shape[:-1], 4, -1), axis=-1))])
+
+    def cramer_rao(self, values):
+        """Standard deviation of the velocity of stars that are alone in their spaxels: by the inverse of Fisher's
+        matrix of all four numbers, from differences of the noiseless spectra."""
+
+        def spectra(own):
+            return self.spectra(own[0], 10 ** own[1], own[2], own[3])
+
+        unit = np.eye(4)[:, :, None] * np.array(STEPS)[:, None, None]
+        slope = np.stack([(spectra(values + own) - spectra(values - own)) for own in unit], axis=1)
+        slope = slope / (2 * np.array(STEPS)[:, None] * self.sigma)
+        return np.sqrt(np.linalg.inv(slope @ np.swapaxes(slope, 1, 2))[:, 0, 0])
+
+
+def truth_of(number, rung):
+    """Values (4, star) drawn from the priors: velocity, log mass, log age, log Z; and the generator of the noise."""
+    generator = np.random.default_rng([22, rung.stars, number])
+    normal = generator.standard_normal((4, 4 * rung.stars))
+    ages, metals = np.array(LOG_AGE), np.log10(METALLICITY)
+    log_age = ages[0] + np.diff(ages) * ndtr(normal[2])
+    log_metallicity = metals[0] + np.diff(metals) * ndtr(normal[3])
+    values = physical(rung, SPEED * normal[0], 10 ** (DEX * normal[1]), log_age, log_metallicity)
+    return values, generator
+
+
+def physical(rung, velocity, light, log_age, log_metallicity):
+    """Values (4, ..., star) of those that are free."""
+    mass = light * rung.model.median / rung.stars / rung.model.luminosity(log_age, log_metallicity)
+    return np.stack([velocity, np.log10(mass), log_age, log_metallicity])
+
+
+def make_rung(stars, model=None, library=LIBRARY, **engine):
+    """The posterior of so many stars in each spaxel."""
+    model = model or Foreign(library)
+    scale = 0.5 / arcsec_per_kpc(observed_distance("Planck18", REDSHIFT, None), REDSHIFT)
+    x, y = (np.repeat(own.ravel() * scale, stars) for own in np.meshgrid([0.5, -0.5], [-0.5, 0.5]))
+    same, own = np.ones(4 * stars), model.library
+    base = LadderStars(
+        velocity=0 * same,
+        light=same,
+        log_age=np.mean(LOG_AGE) * same,
+        log_metallicity=np.mean(np.log10(METALLICITY)) * same,
+        position=np.stack([x, y, 0 * x], axis=1),
+        median=model.median / stars,
+        table=model.light,
+        ages=own.log_age,
+        metals=own.log_metallicity,
+    )
+    config = {
+        "ssp": {"library": library},
+        "observation": {"redshift": REDSHIFT, "align": "none"},
+        "instrument": {"name": "manga", "fov": "1 arcsec", "aperture": None, "psf": None, "lsf": None},
+        "engine": {"precision": "float64", "deposit": "cic", "velocity_range": 6 * SPEED, "method": "direct"} | engine,
+        "devices": {"data": 1},
+    }
+    priors = (
+        {"normal": [0, SPEED]},
+        {"log_normal": [1, DEX]},
+        {"uniform": LOG_AGE},
+        {"uniform": np.log10(METALLICITY).tolist()},
+    )
+    blank = rl.ObservedCube(
+        flux=np.ones((2, 2, N_BIN)),
+        variance=np.full((2, 2, N_BIN), model.sigma**2),
+        used=np.ones((2, 2, N_BIN), bool),
+        bins=WavelengthBins(FIRST, STEP, N_BIN, "linear", "vacuum"),
+        footprint=Footprint.of((2, 2), 0.5),
+        source="numpy",
+    )
+    function = rl.log_posterior(
+        config, blank, dict(zip(NAMES, priors, strict=True)), model=base, starts=1, candidates=16
+    )
+    return Rung(stars, with_rows(function.problem, 1), model)
+
+
+def with_data(rung, flux, number):
+    """The problem with the data of a mock."""
+    posterior = rung.problem.posterior
+    posterior = eqx.tree_at(lambda own: own.likelihood.flux, posterior, jnp.asarray(flux))
+    settings = rung.problem.settings.model_copy(update={"seed": number})
+    return dataclasses.replace(rung.problem, posterior=posterior, settings=settings)
+
+
+def values_of(rung, latent):
+    """(4, ..., star) of latents."""
+    own = rung.problem.posterior.named_values(latent)
+    return physical(rung, *(np.asarray(own[name]) for name in NAMES))
+
+
+def latent_of(rung, values):
+    """Latents of values (4, star)."""
+    velocity, log_mass, log_age, log_metallicity = values
+    light = 10**log_mass * rung.model.luminosity(log_age, log_metallicity) / (rung.model.median / rung.stars)
+    given = dict(zip(NAMES, (velocity, light, log_age, log_metallicity), strict=True))
+    return jnp.asarray(rung.problem.posterior.free.latent(given))
+
+
+def judged(rung, latent, truth, noise):
+    """Mean, standard deviation, ends of the interval and rank of the truth, of every quantity and spaxel; (4, spaxel).
+
+    `latent`: (chain, draw, latent). Mirrored pairs of samples are ranked by one of each.
+    """
+    own = rung.model.quantities(values_of(rung, latent))
+    flat = own.reshape(4, -1, 4)
+    low, high = np.quantile(flat, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], axis=1)
+    chosen = np.linspace(0, flat.shape[1] - 1, N_RANKED).round().astype(int)
+    if len(latent) == 1:
+        chosen = np.arange(0, flat.shape[1], 2)[:N_RANKED]
+    rank = (np.sum(flat[:, chosen] < truth[:, None], axis=1) + noise) / (len(chosen) + 1)
+    found = {"mean": flat.mean(axis=1), "sigma": flat.std(axis=1), "low": low, "high": high, "rank": rank}
+    return own, {name: value.tolist() for name, value in found.items()}
+
+
+def convergence(own):
+    """R-hat (largest) and independent draws (fewest) of the quantities: (4, chain, draw, spaxel)."""
+    arviz = import_optional("arviz", "spaxel_ladder")
+    columns = np.moveaxis(own, 3, 1).reshape(16, *own.shape[1:3])
+    return {"r_hat": max(map(float, map(arviz.rhat, columns))), "ess": min(map(float, map(arviz.ess, columns)))}
+
+
+def sampled_by(method, problem, best, approximation, seed):
+    """(draws of the latents (chain, draw, latent), what there is to know of the run)."""
+    section = "nuts" if method == "nuts" else "variational"
+    settings = SamplingSettings.model_validate({"method": method, "seed": seed, section: METHODS[method]})
+    sampler = make_sampler(settings)
+    *_, last = sampler.run(problem.posterior, problem.pipeline.mesh, best, approximation, None)
+    sampled = sampler.sampled(last)
+    told = {"trouble": sampled.trouble}
+    if method == "nuts":
+        told["divergences"] = int(sampled.statistics["diverging"].sum())
+        told["gradients"] = int(last.steps["n_leapfrog"].sum())
+    else:
+        told |= {
+            "converged": bool(last.converged),
+            "iterations": int(last.n_iteration),
+            "missed": float(last.error.max()),
+        }
+    return sampled.latent, told
+
+
+def run_mock(rung, number, methods):
+    """A line of the file: truth, and what each method finds."""
+    truth, generator = truth_of(number, rung)
+    clean = rung.model.flux(truth)
+    flux = clean + rung.model.sigma * generator.standard_normal(clean.shape)
+    own, begun = with_data(rung, flux, number + 1), time.process_time()
+    posterior = own.posterior
+    best, loss, converged = best_of(own)
+    approximation = laplace(posterior, jnp.asarray(best))
+    true = rung.model.quantities(truth)
+    found = {
+        "stars": rung.stars,
+        "number": number,
+        "truth": true.tolist(),
+        "converged": converged,
+        "above_truth": loss - float(loss_of(posterior, latent_of(rung, truth))),
+        "seconds": {"search": time.process_time() - begun},
+    }
+    if rung.stars == 1:
+        found["cramer_rao"] = rung.model.cramer_rao(truth).tolist()
+    noise = generator.random(true.shape)
+    for method in methods:
+        begun = time.process_time()
+        latent, told = sampled_by(method, own, best, approximation, number + 1)
+        found["seconds"][method] = time.process_time() - begun
+        draws, found[method] = judged(rung, latent, true, noise)
+        found[method] |= told | (convergence(draws) if method == "nuts" else {})
+    return found
+
+
+def run(given):
+    """Mocks that the file lacks, number by number, all rungs in turn."""
+    jax.config.update("jax_enable_x64", True)
+    lines = read(given.file)
+    done = {(own["stars"], own["number"]) for own in lines if "number" in own}
+    model, rungs = Foreign(), {}
+    for number in range(given.mocks):
+        for stars in given.stars:
+            if (stars, number) in done:
+                continue
+            if stars not in rungs:
+                begun = time.process_time()
+                rungs[stars] = make_rung(stars, model)
+                first = run_mock(rungs[stars], 10**6, given.methods)
+                write(given.file, {"stars": stars, "first": time.process_time() - begun, "of": first["seconds"]})
+            found = run_mock(rungs[stars], number, given.methods)
+            write(given.file, found)
+            print(stars, number, {name: round(own, 2) for name, own in found["seconds"].items()}, flush=True)
+
+
+def read(path):
+    """The lines of a file that may be missing."""
+    return [json.loads(own) for own in path.read_text().splitlines()] if path.exists() else []
+
+
+def write(path, line):
+    """Add a line."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def report(given):
+    """Print the tables of a file."""
+    for stars in LADDER:
+        mocks = [own for own in read(given.file) if own["stars"] == stars and "number" in own]
+        if mocks:
+            print(f"\n{stars} stars in each of 4 spaxels, {len(mocks)} mocks\n\n{table(mocks)}\n\n{told(mocks)}")
+            print(times(mocks, [own for own in read(given.file) if own["stars"] == stars and "first" in own]))
+
+
+def bounds(count, level=LEVEL):
+    """Smallest and largest number of intervals that hold the truth, of so many: the central 99.7 % of the binomial
+    distribution, corrected for the number of quantities."""
+    tail = (1 - 0.9973) / 2 / len(QUANTITIES)
+    return tuple(int(own) for own in scipy.stats.binom.ppf([tail, 1 - tail], count, level))
+
+
+def judgement(mocks, method):
+    """Of every quantity: how many intervals hold the truth and may, p of the ranks, mean and scatter of the pulls."""
+    truth = np.array([own["truth"] for own in mocks])
+    own = {name: np.array([mock[method][name] for mock in mocks]) for name in ("mean", "sigma", "low", "high", "rank")}
+    inside = (own["low"] <= truth) & (truth <= own["high"])
+    pulls = (own["mean"] - truth) / own["sigma"]
+    found = []
+    for number, name in enumerate(QUANTITIES):
+        ranks = own["rank"][:, number].ravel()
+        held, (low, high) = int(inside[:, number].sum()), bounds(ranks.size)
+        p = scipy.stats.kstest(ranks, "uniform").pvalue, posterior_calibration.chi_square(ranks)
+        found.append(
+            {
+                "quantity": name,
+                "held": held,
+                "of": ranks.size,
+                "bounds": (low, high),
+                "p": tuple(map(float, p)),
+                "mean pull": float(pulls[:, number].mean()),
+                "scatter": float(pulls[:, number].std()),
+                "sigma": float(np.median(own["sigma"][:, number])),
+                "mean error": float(np.abs(own["mean"] - truth)[:, number].mean()),
+                "right": low <= held <= high and min(p) > 0.01,
+            }
+        )
+    return found
+
+
+def table(mocks):
+    """The judgement in Markdown."""
+    head = (
+        "| by | quantity | in 90 % | of | may be | p (KS) | p (chi^2) | mean pull | scatter | sigma | mean error | |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    )
+    rows = [
+        f"| {method} | {own['quantity']} | {own['held']} | {own['of']} | {own['bounds'][0]}-{own['bounds'][1]} "
+        f"| {own['p'][0]:.2g} | {own['p'][1]:.2g} | {own['mean pull']:+.2f} | {own['scatter']:.2f} "
+        f"| {own['sigma']:.3g} | {own['mean error']:.3g} | {'' if own['right'] else 'wrong'} |"
+        for method in METHODS
+        if method in mocks[0]
+        for own in judgement(mocks, method)
+    ]
+    return "\n".join([head, *rows])
+
+
+def beside_limit(mocks, method):
+    """Root mean square of the errors of the velocity over its Cramer-Rao limit, and the bounds of chi^2 for it."""
+    limit = np.array([own["cramer_rao"] for own in mocks])
+    off = np.array([np.array(own[method]["mean"][0]) - own["truth"][0] for own in mocks]) / limit
+    tail = (1 - 0.9973) / 2
+    low, high = np.sqrt(scipy.stats.chi2.ppf([tail, 1 - tail], off.size) / off.size)
+    return float(np.sqrt(np.mean(off**2))), float(low), float(high)
+
+
+def told(mocks):
+    """Velocities beside the Cramer-Rao limit, and how the searches and samplers went."""
+    below = sum(own["above_truth"] < 0.01 for own in mocks)
+    lines = [f"search: best fit at or below the loss of the truth in {below} of {len(mocks)}"]
+    for method in METHODS:
+        if method not in mocks[0]:
+            continue
+        own = [mock[method] for mock in mocks]
+        words = f"{method}: "
+        if mocks[0]["stars"] == 1:
+            words += "error of the velocity {:.3f} of the Cramer-Rao limit (may be {:.3f}-{:.3f}); ".format(
+                *beside_limit(mocks, method)
+            )
+        if method == "nuts":
+            ratios, draws = [one["r_hat"] for one in own], [one["ess"] for one in own]
+            words += (
+                f"R-hat at most {max(ratios):.3f} (median {np.median(ratios):.3f}), independent draws of the worst "
+                f"quantity at least {min(draws):.0f} (median {np.median(draws):.0f}), "
+                f"{sum(one['divergences'] for one in own)} divergences, "
+                f"{np.median([one['gradients'] for one in own]):.0f} gradients"
+            )
+        else:
+            words += (
+                f"{sum(one['converged'] for one in own)} of {len(own)} converged, "
+                f"{sum(bool(one['trouble']) for one in own)} with draws that the verdict calls wrong, equations "
+                f"missed by {np.median([one['missed'] for one in own]):.2g} sigma (median of the worst samples)"
+            )
+        lines.append(words)
+    return "\n".join(lines)
+
+
+def times(mocks, firsts):
+    """Processor seconds of a mock, and what the first one took more: planning and compiling."""
+    medians = {name: float(np.median([own["seconds"][name] for own in mocks])) for name in mocks[0]["seconds"]}
+    words = ", ".join(f"{name} {seconds:.2f}" for name, seconds in medians.items())
+    more = min((own["first"] for own in firsts), default=np.nan) - sum(medians.values())
+    return f"processor s a mock: {words}; planning and compiling once: {more:.0f} s"
+
+
+def main():
+    """Run, or report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("run", "report"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--mocks", type=int, default=100)
+    parser.add_argument("--stars", type=int, nargs="+", default=LADDER)
+    parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=tuple(METHODS))
+    given = parser.parse_args()
+    {"run": run, "report": report}[given.command](given)
+
+
+if __name__ == "__main__":
+    main()
