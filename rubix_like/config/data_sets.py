@@ -238,7 +238,16 @@ class DataSetSettings(AbstractSettings):
         return self
 
     def _check_against_kind(self) -> None:
+        if self.kind == "spectrum" and self.pixel_scale is not None:
+            raise ValueError(
+                f"pixel_scale: expected null for a spectrum, which has no spaxels, got {self.pixel_scale:g}; the "
+                f"cells of its aperture are aperture.pixel_scale"
+            )
         if self.kind != "image":
+            if self.bins != type(self).model_fields["bins"].default:
+                raise ValueError(
+                    f"bins: expected none of a {self.kind}, whose data have their own, got {self.bins}; leave it out"
+                )
             return
         lost = [name for name in ("polynomial", "lsf_scale") if getattr(self.nuisance, name) is not None]
         lost += [name for name in ("windows", "exclude", "medium") if getattr(self, name)]

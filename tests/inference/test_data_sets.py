@@ -260,6 +260,11 @@ REFUSED = {
     "spectrum: expected aperture beside it": ({"b": {"spectrum": "b.fits"}}, {}),
     "expected one of cube, image and spectrum": ({"b": {"cube": "b", "spectrum": "c"}}, {}),
     "polynomial: expected none of an image": ({"b": {"image": "b", "filter": "c", "nuisance": {"polynomial": 2}}}, {}),
+    "bins: expected none of a cube, whose data have their own, got 32": ({"b": {**OTHER, "bins": 32}}, {}),
+    "pixel_scale: expected null for a spectrum": (
+        {"b": {"spectrum": "b", "aperture": {"size": 1}, "pixel_scale": 0.2}},
+        {},
+    ),
     "windows: expected null beside several data sets": ({"b": OTHER}, {"windows": [[5000, 5100]]}),
     "give it as fit.data.b.nuisance.psf_fwhm": ({"b": OTHER}, {"free": {"instrument.psf.fwhm": {"uniform": [1, 2]}}}),
     "give it as fit.data.b.nuisance.scale": ({"b": OTHER}, {"free": {"data.b.scale": {"uniform": [1, 2]}}}),
