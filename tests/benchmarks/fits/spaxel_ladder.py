@@ -9,11 +9,11 @@ all voxels of all mocks. One program of each kind serves all mocks of a number o
 own values are judged. Stars of one spaxel have no order, so of several the means weighted by light, and the mass of
 all, are. `run` adds a line for each mock to a file, and leaves out those that it has.
 
-`equation` counts samples of geoVI whose equation has no solution, by numpy and scipy alone: with the library, and with
+`equation` counts samples of geoVI for whose equation least squares find no solution, by numpy and scipy alone: with the library, and with
 one that has fewer ages or metallicities and so no kinks within the priors.
 
 Priors are on the light of stars in the fitted bins: a spectrum tells it to a percent, whatever the age. With a prior on
-their mass, which follows age and metallicity along a bent valley, NUTS takes five times as many gradients.
+their mass, which follows age and metallicity along a bent valley, NUTS takes several times as many gradients.
 """
 
 import argparse
@@ -70,7 +70,7 @@ METHODS = {
 }
 NAMES = ("galaxy.velocity", "galaxy.light", "galaxy.log_age", "galaxy.log_metallicity")
 STEPS = (1.0, 1e-4, 1e-4, 1e-4)
-"""Of the differences of Fisher's matrix, in the order of `QUANTITIES`."""
+"""Of the differences of Fisher's matrix: km/s, dex."""
 
 N_RANKED = 99
 """Draws among which the truth has a rank."""
@@ -96,23 +96,22 @@ class LadderStars(AbstractGalaxyModel):
     def emitters(self, parameters):
         """The stars."""
         own = with_named_leaves(self, parameters)
-        below, share = zip(
-            *(
-                (jnp.clip(jnp.searchsorted(nodes, at, side="right") - 1, 0, len(nodes) - 2), (nodes, at))
-                for nodes, at in ((own.metals, own.log_metallicity), (own.ages, own.log_age))
-            ),
-            strict=True,
+        (metal, above), (age, older) = (
+            self.between(own.metals, own.log_metallicity),
+            self.between(own.ages, own.log_age),
         )
-        upper = [
-            (at - nodes[low]) / (nodes[low + 1] - nodes[low]) for low, (nodes, at) in zip(below, share, strict=True)
-        ]
-        corners = [[own.table[below[0] + i, below[1] + j] for j in (0, 1)] for i in (0, 1)]
-        rows = [(1 - upper[1]) * low + upper[1] * high for low, high in corners]
-        luminosity = (1 - upper[0]) * rows[0] + upper[0] * rows[1]
+        low, high = ((1 - older) * own.table[row, age] + older * own.table[row, age + 1] for row in (metal, metal + 1))
+        luminosity = (1 - above) * low + above * high
         zero = jnp.zeros_like(own.velocity)
         velocity = jnp.stack([zero, zero, own.velocity], axis=1)
         mass = own.light * own.median / luminosity
         return rl.Galaxy(stars=rl.Stars(own.position, velocity, mass, own.log_age, 10**own.log_metallicity))
+
+    @staticmethod
+    def between(nodes, place):
+        """(index of the lower node, weight of the upper one) of linear interpolation."""
+        lower = jnp.clip(jnp.searchsorted(nodes, place, side="right") - 1, 0, len(nodes) - 2)
+        return lower, (place - nodes[lower]) / (nodes[lower + 1] - nodes[lower])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -489,8 +488,8 @@ class CoarseForeign(Foreign):
 def missed_by_geovi(model, stars=25, samples=8, step=1e-4):
     """By how many sigma samples about `stars` miss geoVI's equation at the best, (star x sample,).
 
-    x - c + J(c)^T (f(x) - f(c)) = d, with d drawn from N(0, J(c)^T J(c) + 1), in units in which that is 1; least squares
-    from the solution of a linear f.
+    x - c + J(c)^T (f(x) - f(c)) = d, with d drawn from N(0, J(c)^T J(c) + 1), in units in which that is 1; by least
+    squares from the solution of a linear f on.
     """
     generator, found = np.random.default_rng(1), []
     for centre in generator.standard_normal((stars, 4)):
@@ -510,7 +509,7 @@ def missed_by_geovi(model, stars=25, samples=8, step=1e-4):
 
 
 def equation(_):
-    """Print how often the equation has no solution."""
+    """Print how often no solution is found."""
     print("| ages x metallicities | samples that miss their equation by more than 0.1 sigma |\n|---|---|")
     for label, model in (
         ("2 x 2", CoarseForeign(2, 2)),
