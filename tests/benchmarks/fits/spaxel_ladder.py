@@ -9,8 +9,8 @@ all voxels of all mocks. One program of each kind serves all mocks of a number o
 own values are judged. Stars of one spaxel have no order, so of several the means weighted by light, and the mass of
 all, are. `run` adds a line for each mock to a file, and leaves out those that it has.
 
-`equation` counts samples of geoVI for whose equation least squares find no solution, by numpy and scipy alone: with many
-ages and metallicities, and with so few that there are no kinks within the priors.
+`equation` counts samples of geoVI for whose equation least squares find no solution, by numpy and scipy alone: with
+many ages and metallicities, and with so few that there are no kinks within the priors.
 
 Priors are on the light of stars in the fitted bins: a spectrum tells it to a percent, whatever the age. With a prior on
 their mass, which follows age and metallicity along a bent valley, NUTS takes several times as many gradients.
