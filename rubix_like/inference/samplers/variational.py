@@ -50,8 +50,8 @@ _INACCURATE = 0.01
 """Standard deviations by which a sample may miss its equation."""
 
 _WRONG, _FEW = 0.1, 0.05
-"""Standard deviations by which samples miss their equation where they are not to be trusted, and the share of all from
-which on the verdict says so."""
+"""Standard deviations by which samples miss their equation where they are doubtful, and the share of all from which on
+the verdict says so."""
 
 
 class AbstractVariationalSampler(AbstractSampler):
@@ -242,12 +242,12 @@ class VariationalState:
 
     @property
     def trouble(self) -> str:
-        """Why the draws are not those of the posterior, for the verdict; empty where nothing is known against them."""
+        """Why the draws may not be those of the posterior, for the verdict; empty where nothing is known against them."""
         share = float(np.mean(~(self.error <= _WRONG))) if self.n_done else 0.0
         if share > _FEW:
             return (
-                f"the draws are not those of the posterior ({percent(share)} of them miss their equation by more than "
-                f"{_WRONG:g} sigma; take method nuts)"
+                f"the draws are doubtful ({percent(share)} of them miss their equation by more than "
+                f"{_WRONG:g} sigma; compare with method nuts)"
             )
         return "" if self.converged else "the mean of the draws has not converged"
 

@@ -451,7 +451,7 @@ def told(mocks):
         else:
             words += (
                 f"{sum(one['converged'] for one in own)} of {len(own)} converged, "
-                f"{sum(bool(one['trouble']) for one in own)} with draws that the verdict calls wrong, equations "
+                f"{sum(bool(one['trouble']) for one in own)} with draws that the verdict calls doubtful, equations "
                 f"missed by {np.median([one['missed'] for one in own]):.2g} sigma (median of the worst samples)"
             )
         lines.append(words)
