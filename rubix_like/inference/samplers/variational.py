@@ -242,7 +242,7 @@ class VariationalState:
 
     @property
     def trouble(self) -> str:
-        """Why the draws may not be those of the posterior, for the verdict; empty where nothing is known against them."""
+        """Why the draws may not be those of the posterior; empty where nothing is known against them."""
         share = float(np.mean(~(self.error <= _WRONG))) if self.n_done else 0.0
         if share > _FEW:
             return (
