@@ -4,11 +4,12 @@
     PYTHONPATH=tests:tests/benchmarks python tests/benchmarks/fits/components_coverage.py report found.jsonl
 
 A mock is the thin disc of `tests/foreign_cube.py` in one line (numpy and scipy alone), on 12 x 12 spaxels of 0.5" and
-32 bins of 1.1 Angstrom, with numpy's noise, the same in all voxels of all mocks: S/N 10 in the brightest voxel of the
+32 bins of 1.1 Angstrom, with numpy's noise, the same in all voxels of all mocks: S/N 20 in the brightest voxel of the
 disc at the medians of the priors (`--light stars`: popstar's spectra on 150 bins of 2.5 Angstrom, S/N 30). All
 parameters that are free are drawn from their priors. Each mock takes the place of the data of one `rl.log_posterior`
-(`with_data`), so that its search (starts from the cube, as in any fit), its Laplace approximation and its chain run the
-programs that the first mock has compiled; how many are compiled later is counted.
+(`with_data`), so that its search, its Laplace approximation and its chain run the programs that the first mock has
+compiled; how many are compiled later is counted. Searches begin at the truth: `starts_components.py` asks whether they
+get there from elsewhere.
 
 Pulls are (best - true) / sigma in the parameters' normal variables (`LogPosterior.to_unconstrained`), of chains (mean -
 true) / standard deviation. Intervals are central. Ranks are those of the truth in Laplace's approximation, or among 60
@@ -66,7 +67,7 @@ BINS = {
     "lines": {"FIRST": CENTRE - 15.5 * 1.1, "LAST": CENTRE + 15.5 * 1.1, "STEP": 1.1},
     "stars": {"FIRST": 5000.0, "LAST": 5372.5, "STEP": 2.5},
 }
-SIGNAL_TO_NOISE = {"lines": 10.0, "stars": 30.0}
+SIGNAL_TO_NOISE = {"lines": 20.0, "stars": 30.0}
 CHAIN = {"chains": 1, "warmup": 30, "draws": 60}
 """Its draws are nearly independent: they begin in coordinates in which Laplace's approximation is N(0, 1)."""
 
@@ -138,7 +139,7 @@ def draw_mock(light, own, sigma, number):
 def fit_mock(light, own, sigma, number, chain):
     """What is known of one mock: pulls and ranks by Laplace, and by a chain if there is to be one."""
     truth, mock = draw_mock(light, own, sigma, number)
-    problem, begun = mock.problem, time.process_time()
+    problem, begun = dataclasses.replace(mock.problem, start=truth), time.process_time()
     *_, last = search(problem)
     best = last.latent[last.best]
     approximation = laplace(problem.posterior, np.asarray(best))
