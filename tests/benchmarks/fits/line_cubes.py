@@ -87,7 +87,7 @@ def job_of(cube, **others):
 
 
 def called(python, command, job, suffix, limit=None):
-    """The file that a peer writes, read; RuntimeError where it fails, or needs more than `limit` s of processor time."""
+    """The file that a peer writes, read; RuntimeError if it fails, or needs more than `limit` s of processor time."""
     with tempfile.TemporaryDirectory() as folder:
         place, out = Path(folder) / "job.json", Path(folder) / f"out{suffix}"
         place.write_text(json.dumps(job))
