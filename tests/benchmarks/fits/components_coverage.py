@@ -13,9 +13,11 @@ get there from elsewhere.
 
 Pulls are (best - true) / sigma in the parameters' normal variables (`LogPosterior.to_unconstrained`), of chains (mean -
 true) / standard deviation. Intervals are central. Ranks are those of the truth in Laplace's approximation, or among 60
-draws of the chain (Talts et al. 2018, arXiv:1804.06788), as are those of the whitened parameters, which are nearly
-independent, all in one. A count is `off` beyond the central 99.7 % of the binomial distribution, with the rest divided
-by the number of parameters. Each mock is a line of the file as soon as it is done; a run that was ended goes on.
+draws of the chain (Talts et al. 2018, arXiv:1804.06788): of each parameter; of the parameters whitened by Laplace's
+covariance, all in one, which are nearly independent where that describes the posterior; and of the posterior density
+at the truth, by Laplace chi^2 of twice its fall from the best place. A count is `off` beyond the central 99.7 % of the
+binomial distribution, with the rest divided by the number of parameters. Each mock is a line of the file as soon as it
+is done; a run that was ended goes on.
 """
 
 import argparse
@@ -145,6 +147,8 @@ def fit_mock(light, own, sigma, number, chain):
     approximation = laplace(problem.posterior, np.asarray(best))
     whiten = np.linalg.inv(np.linalg.cholesky(approximation.covariance))
     pull = (best - truth) / approximation.sigma
+    lower = mock(best) - mock(truth)
+    rank = np.append(stats.norm.cdf(-np.append(pull, whiten @ (best - truth))), stats.chi2(len(truth)).cdf(2 * lower))
     found = {
         "light": light,
         "number": number,
@@ -152,18 +156,20 @@ def fit_mock(light, own, sigma, number, chain):
         "converged": bool(last.converged[last.best]),
         "steps": int(np.sum(last.n_step)),
         "sigma": approximation.sigma.tolist(),
-        "laplace": {"pull": pull.tolist(), "rank": stats.norm.cdf(-np.append(pull, whiten @ (best - truth))).tolist()},
+        "laplace": {"pull": pull.tolist(), "rank": rank.tolist()},
     }
-    return found | (sampled(problem, best, approximation, whiten, truth, number) if chain else {})
+    true_loss = float(last.loss[last.best]) + lower
+    return found | (sampled(problem, best, approximation, whiten, truth, true_loss, number) if chain else {})
 
 
-def sampled(problem, best, approximation, whiten, truth, number):
+def sampled(problem, best, approximation, whiten, truth, true_loss, number):
     """The same by a chain, and how it went."""
     begun = time.process_time()
-    latent, _, told = run(problem, "nuts", best, approximation, seed=number, **CHAIN)
+    latent, loss, told = run(problem, "nuts", best, approximation, seed=number, **CHAIN)
     draws = latent.reshape(-1, len(truth))
-    noise = np.random.default_rng([31, number]).random(2 * len(truth))
-    rank = ranks(np.hstack([draws, draws @ whiten.T]), np.append(truth, whiten @ truth), noise)
+    noise = np.random.default_rng([31, number]).random(2 * len(truth) + 1)
+    own = np.column_stack([draws, draws @ whiten.T, loss.reshape(-1)])
+    rank = ranks(own, np.concatenate([truth, whiten @ truth, [true_loss]]), noise)
     pull = (draws.mean(axis=0) - truth) / draws.std(axis=0)
     own = {"pull": pull.tolist(), "rank": rank.tolist(), "seconds": time.process_time() - begun}
     return {"nuts": own | {name: told[name] for name in ("ess_bulk", "divergences", "gradients")}}
@@ -193,7 +199,8 @@ def summary(labels, mocks, method):
                 "p": uniform(rank[:, number]),
             }
         )
-    return lines, uniform(rank[:, size:].reshape(-1))
+    pooled = {"all, whitened": rank[:, size:-1].reshape(-1), "posterior density": rank[:, -1]}
+    return lines, {name: uniform(own) for name, own in pooled.items()}
 
 
 def uniform(rank):
@@ -205,7 +212,7 @@ def faults(lines, pooled):
     """What is not as it should be."""
     counts = [f"{own['parameter']}: counts {own['held']}" for own in lines if any(own["off"])]
     uneven = [f"{own['parameter']}: p of ranks {own['p']}" for own in lines if min(own["p"]) < 0.01 / (2 * len(lines))]
-    return counts + uneven + ([f"all, whitened: p of ranks {pooled}"] if min(pooled) < 0.01 else [])
+    return counts + uneven + [f"{name}: p of ranks {own}" for name, own in pooled.items() if min(own) < 0.01]
 
 
 def table(lines, pooled, count):
@@ -217,7 +224,7 @@ def table(lines, pooled, count):
         cells = [f"{held}{' off' if off else ''}" for held, off in zip(own["held"], own["off"], strict=True)]
         p = ", ".join(f"{value:.2f}" for value in own["p"])
         rows.append(f"| `{own['parameter']}` | {' | '.join(cells)} | {own['mean']:+.2f} | {own['scatter']:.2f} | {p} |")
-    rows.append(f"| all, whitened | | | | | {', '.join(f'{value:.2f}' for value in pooled)} |")
+    rows += [f"| {name} | | | | | {', '.join(f'{value:.2g}' for value in own)} |" for name, own in pooled.items()]
     return "\n".join(rows)
 
 
