@@ -225,7 +225,7 @@ def fit_kinms(job):
                 maximums=[450.0, 15.0],
             )
         ]
-        fit.plot = lambda **_: None  # its pictures take longer than a model, and fail with matplotlib 3.8 and newer
+        fit.plot = lambda **_: None  # its pictures fail with matplotlib 3.11
         begun, wall = time.process_time(), time.time()
         best, errors, *_ = fit.run(method=job["method"])
         seconds, wall = time.process_time() - begun, time.time() - wall

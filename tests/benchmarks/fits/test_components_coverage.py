@@ -6,7 +6,7 @@ import components_coverage as coverage
 import numpy as np
 import pytest
 
-MOCKS = 24
+MOCKS = 16
 
 
 def made_up(count, width, shift=0.0):
@@ -44,7 +44,7 @@ def test_intervals_that_are_too_narrow_wide_or_off_are_told():
 @pytest.mark.slow
 def test_intervals_hold_the_truths_of_mocks_made_by_numpy():
     """Counts within what chance allows, ranks that are uniform, and no program compiled after the first mock."""
-    own, sigma = coverage.make("lines", 8192)
+    own, sigma = coverage.make("lines", 4096)
     compiled = coverage.Compilations()
     mocks = [coverage.fit_mock("lines", own, sigma, 0, chain=False)]
     first = len(compiled.seconds)
