@@ -6,7 +6,7 @@ import components_coverage as coverage
 import numpy as np
 import pytest
 
-MOCKS = 16
+MOCKS = 12
 
 
 def made_up(count, width, shift=0.0):
