@@ -4,9 +4,10 @@ It is what `fit` maximises and `sample` draws from, made in the same way.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,9 +21,11 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.likelihoods.correlation import Correlation
 from rubix_like.inference.posing import posed
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.free import Free, Latent, read_values
+from rubix_like.inference.posterior.likelihood import Likelihood
 from rubix_like.inference.posterior.posterior import Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
@@ -99,6 +102,51 @@ class LogPosterior:
         given = {name: value if _is_traced(value) else self._number(name, value) for name, value in values.items()}
         found = {**self._posterior.named_values(np.zeros(self.size)), **given}
         return free.traced_latent(found) if any(map(_is_traced, found.values())) else free.latent(found)
+
+    def with_data(self, flux: Any, sigma: Any = None) -> "LogPosterior":
+        """The posterior given other data on the same grid: its methods are not compiled again.
+
+        `flux` (y, x, wave), and `sigma`, its standard deviations (an array or one number; None: those of the first
+        data), in 1e-20 erg/s/cm2/Angstrom. Both may be traced, so that `jax.jit` and `jax.vmap` go over data. Voxels
+        that the first data leave out stay so, and so are those without a number or a positive sigma.
+
+        Raises ValueError for other shapes, ConfigError where something else was made of the first data: several sets of
+        data, correlated errors, free-form populations.
+        """
+        likelihood = self._posterior.likelihood
+        self._check_only_data(likelihood, np.shape(flux), np.shape(likelihood.flux if sigma is None else sigma))
+        dtype = likelihood.flux.dtype
+        data, weight = jnp.asarray(flux, dtype), likelihood.inverse_sigma
+        used = (weight > 0) & jnp.isfinite(data)
+        if sigma is not None:
+            error = jnp.broadcast_to(jnp.asarray(sigma, dtype), data.shape)
+            used = used & (error > 0) & jnp.isfinite(error)
+            weight = 1 / jnp.where(used, error, 1)
+        leaves = (jnp.where(used, data, 0), jnp.where(used, weight, 0))
+        changed = eqx.tree_at(lambda own: (own.likelihood.flux, own.likelihood.inverse_sigma), self._posterior, leaves)
+        return LogPosterior(replace(self.problem, posterior=changed))
+
+    def _check_only_data(self, likelihood: Likelihood, flux: tuple[int, ...], sigma: tuple[int, ...]) -> None:
+        """Raise an error unless arrays of these shapes can take the place of the data."""
+        shape = likelihood.flux.shape
+        if flux != shape or sigma not in ((), shape):
+            raise ValueError(
+                f"with_data: expected a flux of shape {shape} (y, x, wave), like the first data, and a sigma of that "
+                f"shape or one number, got {flux} and {sigma}; make a log_posterior for another grid"
+            )
+        mixtures = getattr(self._posterior.forward, "mixtures", None)
+        made = {
+            "several sets of data": bool(self.problem.sets),
+            "fit.likelihood.covariance": isinstance(likelihood.errors, Correlation),
+            "free-form populations": mixtures is not None,
+        }
+        wrong = [name for name, there in made.items() if there]
+        if wrong:
+            raise ConfigError(
+                f"with_data: expected one cube with independent errors and populations with parameters, got "
+                f"{' and '.join(wrong)}, which hold more of the first data than flux and sigma; make a log_posterior "
+                f"for each"
+            )
 
     def draw(self, count: int, seed: int = 0) -> Float[ndarray, "count size"]:
         """Vectors drawn from the prior, e.g. to start chains or walkers at."""

@@ -109,6 +109,47 @@ def test_values_have_names_and_units():
     assert own.draw(5, seed=1).shape == (5, 2)
 
 
+def other_data():
+    """Other numbers and errors; one voxel more without a number, one without an error."""
+    generator = np.random.default_rng(8)
+    flux, sigma = data().flux * generator.uniform(0.8, 1.2, SHAPE), np.sqrt(data().variance) * 1.5
+    flux[0, 0, 5], sigma[2, 1, 7] = np.nan, 0.0
+    return flux, sigma
+
+
+def test_other_data_take_the_place_of_the_first():
+    """As if the posterior had been made of them: compared with the sum over voxels by numpy."""
+    flux, sigma = other_data()
+    used = data().used & np.isfinite(flux) & (sigma > 0)
+    own = made().with_data(flux, sigma)
+    deviation = (flux - made().flux(POINT))[used] / sigma[used]
+    expected = np.sum(scipy.stats.norm.logpdf(deviation) - np.log(sigma[used])) + scipy.stats.norm.logpdf(POINT).sum()
+    assert own(POINT) == pytest.approx(expected, rel=1e-9)
+    same_errors = made().with_data(flux)
+    used = data().used & np.isfinite(flux)
+    deviation = (flux - made().flux(POINT))[used] / np.sqrt(data().variance[used])
+    expected = np.sum(scipy.stats.norm.logpdf(deviation) - 0.5 * np.log(data().variance[used]))
+    assert same_errors.log_likelihood(POINT) == pytest.approx(expected, rel=1e-9)
+    assert made()(POINT) == pytest.approx(by_formula(POINT), rel=1e-9)
+
+
+def test_one_program_serves_all_data():
+    """As arguments of a jitted function, and mapped over."""
+    flux, sigma = other_data()
+    traces = []
+
+    def value(flux, sigma, x):
+        traces.append(1)
+        return made().with_data(flux, sigma)(x)
+
+    many, program = np.stack([flux, 1.1 * flux, data().flux]), jax.jit(value)
+    expected = [made().with_data(own, sigma)(POINT) for own in many]
+    np.testing.assert_allclose([program(own, sigma, jnp.asarray(POINT)) for own in many], expected, rtol=1e-9)
+    assert len(traces) == 1
+    mapped = jax.jit(jax.vmap(value, in_axes=(0, None, None)))(many, sigma, jnp.asarray(POINT))
+    np.testing.assert_allclose(mapped, expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -117,6 +158,8 @@ def test_values_have_names_and_units():
         (lambda own: own.to_unconstrained({"dust.a_v": 3}), "expected a value inside its prior"),
         (lambda own: own.to_unconstrained({"dust.a_v": "3 km"}), "to_unconstrained: dust.a_v: "),
         (lambda own: log_posterior(CONFIG, data(), galaxy=galaxy(), model_error={}), "fit.model_error: expected null"),
+        (lambda own: own.with_data(np.zeros((3, 3, 30))), r"expected a flux of shape \(3, 3, 31\).*got \(3, 3, 30\)"),
+        (lambda own: own.with_data(np.zeros(SHAPE), np.ones(31)), r"or one number, got \(3, 3, 31\) and \(31,\)"),
     ],
 )
 def test_faults_are_told(call, words):

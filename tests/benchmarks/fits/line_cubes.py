@@ -12,15 +12,18 @@ it is done; a run that was ended goes on. `--only S/N,inclination` takes those c
 KinMS draws cloudlets: a cube is used only if that of other cloudlets differs by less than a tenth of the noise in every
 voxel. GalPaK3D's disc is as thin as 0.05 of its half-light radius, so that the dispersion that it adds itself is small,
 and is made in cells of a third of a spaxel. All begin at the angle of the velocity gradient of the cube without noise
-and the same other values.
+and the same other values. `--kinms-method simple` is kinms_fitter's minimisation, which gives no errors. What does not
+end within `--limit` is a line of the file too, and counted by the report.
 """
 
 import argparse
 import itertools
 import json
+import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -83,13 +86,16 @@ def job_of(cube, **others):
     }  # fmt: skip
 
 
-def called(python, command, job, suffix):
-    """The file that a peer writes, read."""
+def called(python, command, job, suffix, limit=None):
+    """The file that a peer writes, read; RuntimeError if it fails, or needs more than `limit` s of processor time."""
     with tempfile.TemporaryDirectory() as folder:
         place, out = Path(folder) / "job.json", Path(folder) / f"out{suffix}"
         place.write_text(json.dumps(job))
-        words = [python, str(PEERS), command, str(place), str(out)]
+        words = ["prlimit", f"--cpu={limit}"] if limit else []
+        words += [python, str(PEERS), command, str(place), str(out)]
         done = subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
+        if limit and done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise RuntimeError(f"{command}: it did not end within {limit} s of processor time")
         if done.returncode:
             raise RuntimeError(f"{command}: {done.stderr[-2000:]}")
         return np.load(out) if suffix == ".npy" else json.loads(out.read_text())
@@ -208,8 +214,9 @@ def fitted_by_peer(which, flux, sigma, start, cube, given):
             np.save(Path(folder) / f"{name}.npy", values)
         paths = {name: str(Path(folder) / f"{name}.npy") for name in arrays}
         others = {"iterations": given.iterations, "scale": 1.0, "start": start, "n_cloud": given.clouds}
+        others["method"] = given.kinms_method
         python = {"galpak": given.galpak, "kinms": given.kinms}[which]
-        return called(python, f"fit-{which}", job_of(cube, **paths, **others), ".json")
+        return called(python, f"fit-{which}", job_of(cube, **paths, **others), ".json", given.limit)
 
 
 def run(given):
@@ -269,7 +276,12 @@ def errors_of(record):
 
 def report(given):
     """Median bias, scatter and coverage of each fitter and maker, and what is beyond the bounds."""
-    found = [own for own in records(given.file) if "truth" in own and "error" not in own]
+    everything = [own for own in records(given.file) if "truth" in own]
+    found = [own for own in everything if "error" not in own]
+    for fitter in ("ours", "galpak", "kinms"):
+        failed = [own for own in everything if own["fitter"] == fitter and "error" in own]
+        for words, number in Counter(own["error"].strip().splitlines()[-1] for own in failed).items():
+            print(f"{fitter}: {number} without a result: {words}")
     names = list(OWN)
     print(f"{'fitter':7s} {'cubes of':8s} {'n':>3s}  " + "  ".join(f"{own:>16s}" for own in names) + "  68 %  95 %  s")
     for fitter, maker in itertools.product(("ours", "galpak", "kinms"), (1, 2)):
@@ -331,6 +343,8 @@ def main():
     parser.add_argument("--fitters", default="ours,galpak,kinms")
     parser.add_argument("--iterations", type=int, default=10000)
     parser.add_argument("--clouds", type=int, default=500_000)
+    parser.add_argument("--kinms-method", choices=("mcmc", "simple"), default="mcmc")
+    parser.add_argument("--limit", type=int, help="seconds of processor time for a fit by a peer")
     parser.add_argument("--only", default="")
     given = parser.parse_args()
     {"run": run, "report": report}[given.command](given)

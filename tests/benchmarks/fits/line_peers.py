@@ -181,7 +181,7 @@ def _kinms_cube(job, seed):
 
 
 def fit_kinms(job):
-    """kinms_fitter's MCMC with an exponential disc and an arctangent."""
+    """kinms_fitter's MCMC, or its minimisation, with an exponential disc and an arctangent."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -189,6 +189,7 @@ def fit_kinms(job):
     from kinms_fitter.sb_profs import sb_profs
     from kinms_fitter.velocity_profs import velocity_profs
 
+    sys.breakpointhook = lambda: None  # version 0.5.15 has a call of the debugger in `run`, where it waits for ever
     vars(sys.modules["gastimator.gastimator"]).setdefault("__version__", "0.5.4")  # which that version leaves out
     np.random.seed(job["seed"])
     flux = np.load(job["flux"])
@@ -210,7 +211,7 @@ def fit_kinms(job):
         fit.rms = sigma
         fit.silent, fit.show_plots, fit.pdf, fit.text_output, fit.save_all_accepted = True, False, False, False, False
         fit.nprocesses, fit.niters, fit.nSamps = 1, job["iterations"], job["n_cloud"]
-        fit.output_cube_fileroot, fit.chi2_var_correct = False, False
+        fit.output_cube_fileroot, fit.chi2_var_correct, fit.chi2_correct_fac = False, False, 1.0
         fit.pa_guess, fit.inc_guess = job["start"]["position_angle"], job["start"]["inclination"]
         fit.inc_range, fit.pa_range = np.array([5.0, 89.0]), fit.pa_guess + np.array([-90.0, 90.0])
         fit.velDisp_guess, fit.velDisp_range = 50.0, np.array([5.0, 120.0])
@@ -224,9 +225,11 @@ def fit_kinms(job):
                 maximums=[450.0, 15.0],
             )
         ]
+        fit.plot = lambda **_: None  # its pictures fail with matplotlib 3.11
         begun, wall = time.process_time(), time.time()
-        best, errors, *_ = fit.run(method="mcmc")
+        best, errors, *_ = fit.run(method=job["method"])
         seconds, wall = time.process_time() - begun, time.time() - wall
+    errors = np.broadcast_to(errors, np.shape(best))  # the minimisation has none: 0
     places = {"dispersion": 4, "position_angle": 5, "inclination": 6, "half_light": 7, "velocity": 8, "turnover": 9}
     found = {"seconds": seconds, "wall": wall, "evaluations": job["iterations"]}
     found["labels"] = [str(own) for own in fit.labels]
