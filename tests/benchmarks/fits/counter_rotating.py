@@ -233,7 +233,7 @@ def report(given):
             for disc in DISCS
         ]
         largest = max((abs(value), name) for own in pulls for name, value in own.items())
-        seconds = ", ".join(f"{np.median([own['seconds'] for own in group]):.0f}" for group in (both, alone))
+        seconds = ", ".join(f"{np.median([own['seconds'] for own in group]):.0f}" for group in (both, alone) if group)
         told = [sum(own["misfit"] for own in group) for group in (both, alone)]
         by = sorted({min(own["tests"], key=own["tests"].get) for own in alone if own["misfit"]})
         print(
