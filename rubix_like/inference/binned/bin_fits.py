@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.inference.binned.bin_templates import LARGEST_SIGMA, LARGEST_VELOCITY, BinTemplates
 from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
-from rubix_like.inference.populations.weight_draws import Draws, Reduced, draw_weights
+from rubix_like.inference.populations.ratio_prior import Neighbours, draw_by_ratios
+from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 
 _LEAST_SIGMA = 5.0
 _FIRST_VELOCITIES = (-600.0, -400.0, -250.0, -125.0, 0.0, 125.0, 250.0, 400.0, 600.0)
@@ -17,6 +18,8 @@ _FIRST_SIGMA = 100.0
 _STEPS = 40
 _CONVERGED = 1e-5
 _WARM = 100
+"""Draws that are left out."""
+
 _ROUNDS = 2
 _TRIAL_DRAWS = 100
 
@@ -29,13 +32,13 @@ class BinSpectrum(NamedTuple):
 
 
 class BinFit(NamedTuple):
-    """What is found of one bin: (V, sigma) in km/s with their covariance, best weights and draws, the strength that the
-    best weights have, the fitted spectrum, and chi^2."""
+    """What is found of one bin: (V, sigma) in km/s with their covariance, best weights with the strength of their
+    smoothness prior, draws of the weights, the fitted spectrum, and chi^2."""
 
     motion: Float[Array, "2"]
     covariance: Float[Array, "2 2"]
     weights: Float[Array, " node"]
-    draws: Draws
+    draws: Float[Array, "draw node"]
     strength: Float[Array, ""]
     model: Float[Array, " wave"]
     chi_square: Float[Array, ""]
@@ -117,13 +120,14 @@ def fit_bin(
     templates: BinTemplates,
     spectrum: BinSpectrum,
     smoothness: Float[Array, "difference node"],
+    neighbours: Neighbours,
     strength: Float[Array, ""] | None,
     motion: Float[Array, "2"] | None,
     key: PRNGKeyArray,
     n_draw: int,
 ) -> BinFit:
-    """Everything of one bin; without a `motion` that is given V and sigma are fitted, without a `strength` it is drawn
-    with the weights.
+    """Everything of one bin; without a `motion` that is given V and sigma are fitted, without a `strength` weights are
+    drawn by the prior on ratios of `neighbours`, and that of the best weights is found from the data.
 
     The smoothness prior is of light in units of the mean of all nodes, that of the best weights without a prior.
     """
@@ -144,8 +148,12 @@ def fit_bin(
 
     moved = jax.jacfwd(model)(start) * spectrum.inverse_sigma[:, None] if motion is None else None
     problem = reduced_at(templates, spectrum, rows, start, moved)
-    groups, held = jnp.zeros(len(rows), jnp.int32), (strength is not None,)
-    draws = draw_weights(problem, profile.weights, own[None], groups, keys[-1], _WARM, n_draw, held=held)
+    if strength is None:
+        draws = draw_by_ratios(problem, profile.weights, neighbours, keys[-1], _WARM, n_draw)
+    else:
+        groups = jnp.zeros(len(rows), jnp.int32)
+        made = draw_weights(problem, profile.weights, own[None], groups, keys[-1], _WARM, n_draw, held=(True,))
+        draws = made.weights
     covariance = jnp.linalg.inv(profile.slopes.T @ profile.slopes) if motion is None else jnp.zeros((2, 2))
     chi_square = jnp.sum(((spectrum.flux - model(start)) * spectrum.inverse_sigma) ** 2)
     return BinFit(start, covariance, profile.weights, draws, own, model(start), chi_square)

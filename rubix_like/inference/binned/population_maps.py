@@ -94,7 +94,7 @@ class PopulationMaps:
         table["n_spaxel"] = self.n_spaxel
         for name in ("velocity", "velocity_error", "sigma", "sigma_error"):
             table[name] = Column(getattr(self, name), unit="km/s")
-        table["smoothness"] = np.median(self.populations.smoothness, axis=0)
+        table["smoothness"] = self.populations.smoothness
         table["chi_square"], table["n_fitted"] = self.chi_square, self.n_fitted
         return table
 
