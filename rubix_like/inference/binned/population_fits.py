@@ -25,7 +25,7 @@ from rubix_like.inference.binned.bin_templates import (
     make_templates,
 )
 from rubix_like.inference.binned.binning import NOT_BINNED, voronoi_bins
-from rubix_like.inference.binned.population_maps import PopulationMaps
+from rubix_like.inference.binned.population_maps import PopulationMaps, notes_on_misfit
 from rubix_like.inference.binned.population_settings import PopulationSettings, read_settings
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.ratio_prior import Neighbours, neighbours_of
@@ -331,7 +331,7 @@ def _populations(found: BinFit, problem: _Problem) -> Populations:
 def _result(found: BinFit, problem: _Problem, spectra: _Spectra, source: _Source) -> PopulationMaps:
     inverse = problem.inverse_sigma
     variance = np.diagonal(found.covariance, axis1=1, axis2=2)
-    observed = source.observed
+    observed, n_fitted = source.observed, (inverse > 0).sum(axis=1)
     return PopulationMaps(
         bin_map=spectra.bin_map,
         populations=_populations(found, problem),
@@ -343,11 +343,11 @@ def _result(found: BinFit, problem: _Problem, spectra: _Spectra, source: _Source
         error=np.where(inverse > 0, 1 / np.where(inverse > 0, inverse, 1.0), 0.0),
         model=np.asarray(found.model),
         chi_square=np.asarray(found.chi_square),
-        n_fitted=(inverse > 0).sum(axis=1),
+        n_fitted=n_fitted,
         bins=observed.bins,
         footprint=observed.footprint,
         ra=observed.ra or 0.0,
         dec=observed.dec or 0.0,
         field_angle=observed.field_angle,
-        notes=spectra.notes,
+        notes=(*spectra.notes, *notes_on_misfit(np.asarray(found.chi_square), n_fitted)),
     )
