@@ -32,8 +32,9 @@ class BinSpectrum(NamedTuple):
 
 
 class BinFit(NamedTuple):
-    """What is found of one bin: (V, sigma) in km/s with their covariance, best weights with the strength of their
-    smoothness prior, draws of the weights, the fitted spectrum, and chi^2."""
+    """What is found of one bin: (V, sigma) in km/s with their covariance, weights (those of the highest posterior for a
+    given strength, else the means of the draws), draws of them, the strength that V and sigma were found with, and the
+    spectrum of the weights with its chi^2."""
 
     motion: Float[Array, "2"]
     covariance: Float[Array, "2 2"]
@@ -127,7 +128,7 @@ def fit_bin(
     n_draw: int,
 ) -> BinFit:
     """Everything of one bin; without a `motion` that is given V and sigma are fitted, without a `strength` weights are
-    drawn by the prior on ratios of `neighbours`, and that of the best weights is found from the data.
+    drawn by the prior on ratios of `neighbours`, and V and sigma found with the strength that the data ask for.
 
     The smoothness prior is of light in units of the mean of all nodes, that of the best weights without a prior.
     """
@@ -150,13 +151,22 @@ def fit_bin(
     problem = reduced_at(templates, spectrum, rows, start, moved)
     if strength is None:
         draws = draw_by_ratios(problem, profile.weights, neighbours, keys[-1], _WARM, n_draw)
+        weights = draws.mean(axis=0)
     else:
-        groups = jnp.zeros(len(rows), jnp.int32)
-        made = draw_weights(problem, profile.weights, own[None], groups, keys[-1], _WARM, n_draw, held=(True,))
-        draws = made.weights
+        draws = _smooth_draws(problem, profile.weights, strength, keys[-1], n_draw)
+        weights = profile.weights
     covariance = jnp.linalg.inv(profile.slopes.T @ profile.slopes) if motion is None else jnp.zeros((2, 2))
-    chi_square = jnp.sum(((spectrum.flux - model(start)) * spectrum.inverse_sigma) ** 2)
-    return BinFit(start, covariance, profile.weights, draws, own, model(start), chi_square)
+    seen = weights @ templates.coefficients @ templates.basis(start[0], start[1])
+    chi_square = jnp.sum(((spectrum.flux - seen) * spectrum.inverse_sigma) ** 2)
+    return BinFit(start, covariance, weights, draws, own, seen, chi_square)
+
+
+def _smooth_draws(
+    problem: Reduced, first: Array, strength: Float[Array, ""], key: PRNGKeyArray, n_draw: int
+) -> Float[Array, "draw node"]:
+    """Draws by the smoothness prior of a strength that is given."""
+    groups = jnp.zeros(len(problem.smoothness), jnp.int32)
+    return draw_weights(problem, first, strength[None], groups, key, _WARM, n_draw, held=(True,)).weights
 
 
 def _median_strength(
