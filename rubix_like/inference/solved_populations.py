@@ -14,8 +14,8 @@ from rubix_like.inference.populations.planned_mixtures import stars_of
 from rubix_like.inference.populations.ratio_prior import (
     Neighbours,
     draw_by_ratios,
-    joined,
     neighbours_of,
+    neighbours_together,
     without_pairs,
 )
 from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
@@ -60,7 +60,8 @@ def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Population
         return {}
     mixtures, base = solving
     solved = _solved(posterior, jnp.asarray(latent))
-    best, drawn = mixtures.parts(solved.weights), mixtures.parts(_drawn_weights(mixtures, base, solved))
+    best, ends = mixtures.parts(solved.weights), np.cumsum([len(own) for own in mixtures.coefficients])
+    drawn = np.split(_drawn_weights(mixtures, base, solved), ends[:-1], axis=1)
     found = {}
     for place, number in enumerate(mixtures.solved):
         stars = stars_of(base.components[number])
@@ -72,7 +73,7 @@ def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Population
             log_age=np.array(stars.log_ages),
             metallicity=np.array(stars.metallicities),
             mass=mass * np.asarray(best[place], np.float64).reshape(1, *shape),
-            draws=mass * np.asarray(drawn[place], np.float64).reshape(-1, 1, *shape),
+            draws=mass * drawn[place].reshape(-1, 1, *shape),
             smoothness=np.asarray(mixtures.strength, np.float64)[place : place + 1],
             light_per_mass=_light(mixtures, place).reshape(shape),
         )
@@ -105,7 +106,7 @@ def _neighbours(mixtures: Mixtures, base: SmoothGalaxy) -> Neighbours:
         assert stars is not None
         axes = np.log10(stars.metallicities), np.array(stars.log_ages)
         found.append(without_pairs(len(light)) if is_held else neighbours_of(*axes, light))
-    return joined(found)
+    return neighbours_together(found)
 
 
 def _drawn_weights(mixtures: Mixtures, base: SmoothGalaxy, solved: Solved) -> ndarray:

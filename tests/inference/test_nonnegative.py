@@ -14,8 +14,8 @@ from rubix_like.inference.populations.nonnegative import nonnegative_least_squar
 from rubix_like.inference.populations.ratio_prior import (
     Neighbours,
     draw_by_ratios,
-    joined,
     neighbours_of,
+    neighbours_together,
     without_pairs,
 )
 from rubix_like.inference.populations.smoothness import PROPER, smoothness_rows
@@ -123,7 +123,7 @@ def test_neighbours_are_those_of_the_grid():
     assert pairs == {(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)}
     np.testing.assert_array_equal(found.power, [0, 0.5, 0, 0, 0.5, 0])
     np.testing.assert_allclose(found.density[1] / found.density[0], 2 / 0.75)
-    both = joined([without_pairs(2), found])
+    both = neighbours_together([without_pairs(2), found])
     np.testing.assert_array_equal(both.pairs, found.pairs + 2)
     np.testing.assert_array_equal(both.power, [0, 0, *found.power])
 

@@ -135,12 +135,7 @@ def fit_bin(
     start = _first_motion(templates, spectrum, smoothness) if motion is None else motion
     rows = smoothness / _mean_light(templates, spectrum, start)
     keys = jax.random.split(key, _ROUNDS + 1)
-    own = jnp.ones(()) if strength is None else strength
-    for number in range(_ROUNDS):
-        start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
-        if strength is None:
-            own = _median_strength(templates, spectrum, rows, own, start, keys[number])
-    start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
+    start, own = _search(templates, spectrum, rows, strength, motion, start, keys[:-1])
     profile = profile_at(templates, spectrum, rows, own, start)
     mixed = profile.weights @ templates.coefficients
 
@@ -159,6 +154,24 @@ def fit_bin(
     seen = weights @ templates.coefficients @ templates.basis(start[0], start[1])
     chi_square = jnp.sum(((spectrum.flux - seen) * spectrum.inverse_sigma) ** 2)
     return BinFit(start, covariance, weights, draws, own, seen, chi_square)
+
+
+def _search(
+    templates: BinTemplates,
+    spectrum: BinSpectrum,
+    rows: Array,
+    strength: Array | None,
+    motion: Array | None,
+    start: Array,
+    keys: Array,
+) -> tuple[Float[Array, "2"], Float[Array, ""]]:
+    """(V, sigma) and the strength of the smoothness prior, in turn, where they are not given."""
+    own = jnp.ones(()) if strength is None else strength
+    for key in keys:
+        start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
+        if strength is None:
+            own = _median_strength(templates, spectrum, rows, own, start, key)
+    return (_best_motion(templates, spectrum, rows, own, start) if motion is None else motion), own
 
 
 def _smooth_draws(

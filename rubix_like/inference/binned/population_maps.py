@@ -29,7 +29,7 @@ _EXCESS = 5.0
 _UNITS = {"Msun": "solMass", "km/s": "km s-1"}
 
 
-def excess_of(chi_square: Float[ndarray, " bin"], n_fitted: Int[ndarray, " bin"]) -> Float[ndarray, " bin"]:
+def _excess_of(chi_square: Float[ndarray, " bin"], n_fitted: Int[ndarray, " bin"]) -> Float[ndarray, " bin"]:
     """(chi^2 - n) / sqrt(2 n), n the number of wavelengths: about normal for spectra that the model can have made."""
     number = np.maximum(n_fitted, 1)
     return (chi_square - number) / np.sqrt(2 * number)
@@ -37,7 +37,7 @@ def excess_of(chi_square: Float[ndarray, " bin"], n_fitted: Int[ndarray, " bin"]
 
 def notes_on_misfit(chi_square: Float[ndarray, " bin"], n_fitted: Int[ndarray, " bin"]) -> tuple[str, ...]:
     """A sentence on bins that no history fits, whose errors therefore do not hold; none where all are fitted."""
-    bad = int((excess_of(chi_square, n_fitted) > _EXCESS).sum())
+    bad = int((_excess_of(chi_square, n_fitted) > _EXCESS).sum())
     if not bad:
         return ()
     return (
@@ -85,7 +85,7 @@ class PopulationMaps:
     @property
     def excess(self) -> Float[ndarray, " bin"]:
         """By how many standard deviations chi^2 is above its expectation, the number of fitted wavelengths."""
-        return excess_of(self.chi_square, self.n_fitted)
+        return _excess_of(self.chi_square, self.n_fitted)
 
     @property
     def n_spaxel(self) -> Int[ndarray, " bin"]:

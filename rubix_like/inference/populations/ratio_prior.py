@@ -44,7 +44,7 @@ def neighbours_of(
     return Neighbours(pairs.astype(np.int32), light_density(log_metallicity, log_age, light), power)
 
 
-def joined(grids: Sequence[Neighbours]) -> Neighbours:
+def neighbours_together(grids: Sequence[Neighbours]) -> Neighbours:
     """Of several grids, whose weights follow one another."""
     first = np.cumsum([0] + [len(own.density) for own in grids])
     pairs = [own.pairs + begin for own, begin in zip(grids, first, strict=False)]
@@ -74,37 +74,47 @@ def draw_by_ratios(
     of 15 in 68 % of cases, and larger than R with a probability that falls as R^-1/2. A history may then be smooth,
     sharp, or dark but for a few nodes. At the ends of a single row power is 0, where this would be negative.
 
-    Steps of Gibbs' sampler, each exact: 1 / (x_i + x_j) is the integral of exp(-v (x_i + x_j)) over v, so v is drawn
-    from that exponential. exp(-x_i sum v) is a mixture of normal distributions whose variances are exponential (as in
-    the Bayesian lasso, Park & Casella 2008), so 1 / variance is drawn from an inverse-Gaussian distribution.
-    x_i^power is a slice: a lower wall for x_i. What is left is a normal distribution between walls, drawn by
-    `trajectory`. The first `n_warm` draws are left out; a few steps lie between one draw and the next.
+    Steps of Gibbs' sampler are exact: 1 / (x_i + x_j) is the integral of exp(-v (x_i + x_j)) over v, which is drawn;
+    exp(-x_i sum v) a mixture of normal distributions whose variances are exponential (as in the Bayesian lasso, Park &
+    Casella 2008); x_i^power a slice, a lower wall for x_i. A normal distribution between walls is left (`trajectory`).
+    The first `n_warm` draws are left out; a few steps lie between one draw and the next.
     """
-    dtype = first.dtype
-    density, tiny = jnp.asarray(neighbours.density, dtype), jnp.finfo(dtype).tiny
+    density, tiny = jnp.asarray(neighbours.density, first.dtype), jnp.finfo(first.dtype).tiny
     unit = density / jnp.maximum(jnp.mean(first * density), tiny)
-    power = jnp.asarray(neighbours.power, dtype)
-    one, other = jnp.asarray(neighbours.pairs, jnp.int32).T
     design = problem.design / unit[None, :]
-    matrix, vector = design.T @ design, design.T @ problem.target
-    inverse_power = 1 / jnp.where(power > 0, power, 1.0)
-
-    def step(light: Array, key: PRNGKeyArray) -> tuple[Array, None]:
-        of_pairs, of_precision, of_walls, of_light = jax.random.split(key, 4)
-        tie = jax.random.exponential(of_pairs, one.shape, dtype) / (light[one] + light[other])
-        rate = jnp.zeros_like(light).at[one].add(tie).at[other].add(tie)
-        precision = jnp.clip(_inverse_gaussian(rate, light, of_precision), _LEAST_PRECISION, _MOST_PRECISION)
-        share = jax.random.uniform(of_walls, light.shape, dtype) ** inverse_power
-        wall = jnp.where(power > 0, light * share, 0.0)
-        whole = matrix + jnp.diag(jnp.where(rate > 0, precision, 0.0))
-        return jnp.maximum(wall + trajectory(whole, vector - whole @ wall, light - wall, of_light), _DARKEST), None
+    power, pairs = jnp.asarray(neighbours.power, first.dtype), jnp.asarray(neighbours.pairs, jnp.int32)
+    posterior = _Posterior(design.T @ design, design.T @ problem.target, pairs, power)
 
     def draw(light: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
-        light, _ = lax.scan(step, light, jax.random.split(key, _BETWEEN))
+        light, _ = lax.scan(posterior.step, light, jax.random.split(key, _BETWEEN))
         return light, light
 
     _, light = lax.scan(draw, jnp.maximum(first * unit, _BEGUN), jax.random.split(key, n_warm + n_draw))
     return light[n_warm:] / unit[None, :]
+
+
+class _Posterior(NamedTuple):
+    """Of the light per dex of all nodes: exp(-x matrix x / 2 + vector x) times the prior."""
+
+    matrix: Float[Array, "weight weight"]
+    vector: Float[Array, " weight"]
+    pairs: Int[Array, "pair 2"]
+    power: Float[Array, " weight"]
+
+    def step(self, light: Float[Array, " weight"], key: PRNGKeyArray) -> tuple[Float[Array, " weight"], None]:
+        """One step of Gibbs' sampler."""
+        of_pairs, of_precision, of_walls, of_light = jax.random.split(key, 4)
+        one, other = self.pairs.T
+        tie = jax.random.exponential(of_pairs, one.shape, light.dtype) / (light[one] + light[other])
+        rate = jnp.zeros_like(light).at[one].add(tie).at[other].add(tie)
+        precision = jnp.clip(_inverse_gaussian(rate, light, of_precision), _LEAST_PRECISION, _MOST_PRECISION)
+        root = jax.random.uniform(of_walls, light.shape, light.dtype) ** (
+            1 / jnp.where(self.power > 0, self.power, 1.0)
+        )
+        wall = jnp.where(self.power > 0, light * root, 0.0)
+        whole = self.matrix + jnp.diag(jnp.where(rate > 0, precision, 0.0))
+        above = trajectory(whole, self.vector - whole @ wall, light - wall, of_light)
+        return jnp.maximum(wall + above, _DARKEST), None
 
 
 def _inverse_gaussian(rate: Float[Array, " n"], light: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, " n"]:
