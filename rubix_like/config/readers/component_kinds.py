@@ -339,7 +339,7 @@ class FreeFormPopulation(AbstractKind):
     """Mass at birth at each node (only ratios matter), those of the lowest metallicity first; left out: a fit solves
     for them, and a run has the same mass at every node."""
     smoothness: Annotated[Number, Field(gt=0)] | None = None
-    """Strength of the smoothness prior on weights that a fit solves for; null: from the data."""
+    """Strength of the smoothness prior on weights that a fit solves for; null: from the data, draws by ratios."""
 
     @model_validator(mode="after")
     def _check_nodes(self) -> "FreeFormPopulation":

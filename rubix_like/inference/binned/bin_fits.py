@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.inference.binned.bin_templates import LARGEST_SIGMA, LARGEST_VELOCITY, BinTemplates
 from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
-from rubix_like.inference.populations.weight_draws import Draws, Reduced, draw_weights
+from rubix_like.inference.populations.ratio_prior import Neighbours, draw_by_ratios
+from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 
 _LEAST_SIGMA = 5.0
 _FIRST_VELOCITIES = (-600.0, -400.0, -250.0, -125.0, 0.0, 125.0, 250.0, 400.0, 600.0)
@@ -17,6 +18,8 @@ _FIRST_SIGMA = 100.0
 _STEPS = 40
 _CONVERGED = 1e-5
 _WARM = 100
+"""Draws that are left out."""
+
 _ROUNDS = 2
 _TRIAL_DRAWS = 100
 
@@ -29,13 +32,14 @@ class BinSpectrum(NamedTuple):
 
 
 class BinFit(NamedTuple):
-    """What is found of one bin: (V, sigma) in km/s with their covariance, best weights and draws, the strength that the
-    best weights have, the fitted spectrum, and chi^2."""
+    """What is found of one bin: (V, sigma) in km/s with their covariance, weights (those of the highest posterior for a
+    given strength, else the means of the draws), draws of them, the strength that V and sigma were found with, and the
+    spectrum of the weights with its chi^2."""
 
     motion: Float[Array, "2"]
     covariance: Float[Array, "2 2"]
     weights: Float[Array, " node"]
-    draws: Draws
+    draws: Float[Array, "draw node"]
     strength: Float[Array, ""]
     model: Float[Array, " wave"]
     chi_square: Float[Array, ""]
@@ -117,25 +121,21 @@ def fit_bin(
     templates: BinTemplates,
     spectrum: BinSpectrum,
     smoothness: Float[Array, "difference node"],
+    neighbours: Neighbours,
     strength: Float[Array, ""] | None,
     motion: Float[Array, "2"] | None,
     key: PRNGKeyArray,
     n_draw: int,
 ) -> BinFit:
-    """Everything of one bin; without a `motion` that is given V and sigma are fitted, without a `strength` it is drawn
-    with the weights.
+    """Everything of one bin; without a `motion` that is given V and sigma are fitted, without a `strength` weights are
+    drawn by the prior on ratios of `neighbours`, and V and sigma found with the strength that the data ask for.
 
     The smoothness prior is of light in units of the mean of all nodes, that of the best weights without a prior.
     """
     start = _first_motion(templates, spectrum, smoothness) if motion is None else motion
     rows = smoothness / _mean_light(templates, spectrum, start)
     keys = jax.random.split(key, _ROUNDS + 1)
-    own = jnp.ones(()) if strength is None else strength
-    for number in range(_ROUNDS):
-        start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
-        if strength is None:
-            own = _median_strength(templates, spectrum, rows, own, start, keys[number])
-    start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
+    start, own = _search(templates, spectrum, rows, strength, motion, start, keys[:-1])
     profile = profile_at(templates, spectrum, rows, own, start)
     mixed = profile.weights @ templates.coefficients
 
@@ -144,11 +144,42 @@ def fit_bin(
 
     moved = jax.jacfwd(model)(start) * spectrum.inverse_sigma[:, None] if motion is None else None
     problem = reduced_at(templates, spectrum, rows, start, moved)
-    groups, held = jnp.zeros(len(rows), jnp.int32), (strength is not None,)
-    draws = draw_weights(problem, profile.weights, own[None], groups, keys[-1], _WARM, n_draw, held=held)
+    if strength is None:
+        draws = draw_by_ratios(problem, profile.weights, neighbours, keys[-1], _WARM, n_draw)
+        weights = draws.mean(axis=0)
+    else:
+        draws = _smooth_draws(problem, profile.weights, strength, keys[-1], n_draw)
+        weights = profile.weights
     covariance = jnp.linalg.inv(profile.slopes.T @ profile.slopes) if motion is None else jnp.zeros((2, 2))
-    chi_square = jnp.sum(((spectrum.flux - model(start)) * spectrum.inverse_sigma) ** 2)
-    return BinFit(start, covariance, profile.weights, draws, own, model(start), chi_square)
+    seen = weights @ templates.coefficients @ templates.basis(start[0], start[1])
+    chi_square = jnp.sum(((spectrum.flux - seen) * spectrum.inverse_sigma) ** 2)
+    return BinFit(start, covariance, weights, draws, own, seen, chi_square)
+
+
+def _search(
+    templates: BinTemplates,
+    spectrum: BinSpectrum,
+    rows: Array,
+    strength: Array | None,
+    motion: Array | None,
+    start: Array,
+    keys: Array,
+) -> tuple[Float[Array, "2"], Float[Array, ""]]:
+    """(V, sigma) and the strength of the smoothness prior, in turn, where they are not given."""
+    own = jnp.ones(()) if strength is None else strength
+    for key in keys:
+        start = _best_motion(templates, spectrum, rows, own, start) if motion is None else motion
+        if strength is None:
+            own = _median_strength(templates, spectrum, rows, own, start, key)
+    return (_best_motion(templates, spectrum, rows, own, start) if motion is None else motion), own
+
+
+def _smooth_draws(
+    problem: Reduced, first: Array, strength: Float[Array, ""], key: PRNGKeyArray, n_draw: int
+) -> Float[Array, "draw node"]:
+    """Draws by the smoothness prior of a strength that is given."""
+    groups = jnp.zeros(len(problem.smoothness), jnp.int32)
+    return draw_weights(problem, first, strength[None], groups, key, _WARM, n_draw, held=(True,)).weights
 
 
 def _median_strength(

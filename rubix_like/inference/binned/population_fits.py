@@ -25,12 +25,13 @@ from rubix_like.inference.binned.bin_templates import (
     make_templates,
 )
 from rubix_like.inference.binned.binning import NOT_BINNED, voronoi_bins
-from rubix_like.inference.binned.population_maps import PopulationMaps
+from rubix_like.inference.binned.population_maps import PopulationMaps, notes_on_misfit
 from rubix_like.inference.binned.population_settings import PopulationSettings, read_settings
 from rubix_like.inference.populations.histories import Populations
+from rubix_like.inference.populations.ratio_prior import Neighbours, neighbours_of
 from rubix_like.inference.populations.smoothness import smoothness_rows
 from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.physics.cosmology import observed_distance
+from rubix_like.physics.cosmology import find_cosmology, observed_distance, universe_age
 from rubix_like.runtime.progress import Progress, Report
 from rubix_like.runtime.words import counted, percent
 from rubix_like.ssp import SSPLibrary, load_ssp
@@ -39,8 +40,8 @@ _LEAST_USED = 0.5
 """Share of its wavelengths that a spaxel must have to be in a bin."""
 
 _MOST_AGES = 24
-_YOUNGEST = 6.5
-"""Of the nodes that are taken where none are given: those of the library, thinned."""
+_YOUNGEST, _OLDER = 6.5, 0.02
+"""Of the nodes that are taken where none are given; dex that they may be older than the Universe."""
 
 _COSMOLOGY = "Planck18"
 
@@ -65,10 +66,10 @@ def fit_populations(
     """Mass at every age and metallicity in each spaxel or bin of a cube, non-negative and smooth, with errors.
 
     Spectra are sum_k w_k T_k(lambda; V, sigma), w_k >= 0 the mass at birth of a node, T_k its template with Gaussian
-    velocities. The prior of w is smooth (`smoothness_rows`), its strength drawn with w. `data`: a cube with a variance,
-    its file, or the result of a fit. `bins`: a signal to noise, an image of numbers (-1: none), or None: all spaxels.
-    `kinematics`: (V, sigma) in km/s, numbers or images, that are kept; None: fitted. `settings`: `PopulationSettings`.
-    Needs 64-bit numbers in JAX. Raises ConfigError, ValueError or OSError for what cannot be used.
+    velocities. The prior of w is on ratios of neighbours (`draw_by_ratios`), or smooth with `regularisation`. `data`: a
+    cube with a variance, its file, or the result of a fit. `bins`: a signal to noise, an image of numbers (-1: none),
+    or None: all spaxels. `kinematics`: (V, sigma) in km/s, numbers or images, that are kept; None: fitted. `settings`:
+    `PopulationSettings`. Needs 64-bit numbers in JAX. Raises ConfigError, ValueError or OSError for what cannot be.
     """
     own, progress = read_settings(settings), progress or Progress()
     _check_precision()
@@ -99,18 +100,19 @@ class _Problem(NamedTuple):
     log_age: Float[ndarray, " age"]
     metallicity: Float[ndarray, " metal"]
     smoothness: Float[ndarray, "difference node"]
+    neighbours: Neighbours
     inverse_sigma: Float[ndarray, "bin wave"]
 
 
 def _problem_of(source: "_Source", spectra: "_Spectra", own: PopulationSettings) -> _Problem:
     """The templates of all nodes, and which wavelengths they cover of those that have data."""
-    log_age, metallicity = _nodes(source.library, own.log_ages, own.metallicities)
+    log_age, metallicity = _nodes(source.library, own.log_ages, own.metallicities, source.redshift)
     grid = (log_age, metallicity, source.observed.bins, source.lsf, source.redshift, source.distance)
     templates = make_templates(source.library, *grid)
     inverse = np.where(templates.covered, spectra.inverse_sigma, 0.0)
     _check_fitted(inverse, source)
-    rows = smoothness_rows(np.log10(metallicity), log_age, np.asarray(templates.coefficients)[:, 0])
-    return _Problem(templates, log_age, metallicity, rows, inverse)
+    nodes = np.log10(metallicity), log_age, np.asarray(templates.coefficients)[:, 0]
+    return _Problem(templates, log_age, metallicity, smoothness_rows(*nodes), neighbours_of(*nodes), inverse)
 
 
 def _fit_all(
@@ -124,7 +126,7 @@ def _fit_all(
     for number, spectrum in enumerate(zip(spectra.flux, problem.inverse_sigma, strict=True)):
         report("bin", number, count)
         given = None if motion is None else jnp.asarray(motion[number])
-        arguments = (jnp.asarray(problem.smoothness), strength, given, keys[number])
+        arguments = (jnp.asarray(problem.smoothness), problem.neighbours, strength, given, keys[number])
         found.append(jax.device_get(_fitted(own.draws, problem.templates, BinSpectrum(*spectrum), *arguments)))
     return jax.tree.map(lambda *one: np.stack(one), *found)
 
@@ -150,11 +152,12 @@ def _fitted(
     templates: BinTemplates,
     spectrum: BinSpectrum,
     rows: Array,
+    neighbours: Neighbours,
     strength: Array | None,
     motion: Array | None,
     key: Array,
 ) -> BinFit:
-    return fit_bin(templates, spectrum, rows, strength, motion, key, n_draw)
+    return fit_bin(templates, spectrum, rows, neighbours, strength, motion, key, n_draw)
 
 
 def _source_of(data: Any, ssp: Any, own: PopulationSettings) -> _Source:
@@ -251,12 +254,10 @@ def _bin_map(flux: ndarray, variance: ndarray, used: ndarray, enough: ndarray, b
     return np.where(enough, np.maximum(numbers, NOT_BINNED), NOT_BINNED)
 
 
-def _nodes(library: SSPLibrary, log_ages: Any, metallicities: Any) -> tuple[ndarray, ndarray]:
+def _nodes(library: SSPLibrary, log_ages: Any, metallicities: Any, redshift: float) -> tuple[ndarray, ndarray]:
     """The nodes of the grid; ConfigError for those beyond the library."""
     if log_ages is None:
-        old = np.asarray(library.log_age, float)
-        old = old[old >= _YOUNGEST]
-        log_ages = old[np.unique(np.linspace(0, len(old) - 1, min(len(old), _MOST_AGES)).round().astype(int))]
+        log_ages = _even_ages(np.asarray(library.log_age, float), redshift)
     ages = np.asarray(log_ages, float)
     metals = np.asarray(library.metallicity if metallicities is None else metallicities, float)
     for name, nodes, held in (("log_ages", ages, library.log_age), ("metallicities", metals, library.metallicity)):
@@ -269,6 +270,16 @@ def _nodes(library: SSPLibrary, log_ages: Any, metallicities: Any) -> tuple[ndar
                 f"{nodes[-1]:g}"
             )
     return ages, metals
+
+
+def _even_ages(held: Float[ndarray, " age"], redshift: float) -> Float[ndarray, " age"]:
+    """Those of the ages that are held which lie nearest to evenly spaced ones, up to the age of the Universe."""
+    oldest = np.log10(universe_age(find_cosmology(_COSMOLOGY), redshift)) + _OLDER
+    old = held[(held >= _YOUNGEST) & (held <= oldest)]
+    if not len(old):
+        return held[:1]
+    even = np.linspace(old[0], old[-1], _MOST_AGES)
+    return old[np.unique(np.abs(old[None, :] - even[:, None]).argmin(axis=1))]
 
 
 def _motion_of(kinematics: Any, bin_map: ndarray) -> Float[ndarray, "bin 2"]:
@@ -305,14 +316,14 @@ def _check_fitted(inverse: Float[ndarray, "bin wave"], source: _Source) -> None:
 
 def _populations(found: BinFit, problem: _Problem) -> Populations:
     shape = (len(problem.metallicity), len(problem.log_age))
-    count, n_draw = np.asarray(found.draws.strength).shape[:2]
+    count, n_draw = np.asarray(found.draws).shape[:2]
     return Populations(
         labels=tuple(str(number) for number in range(count)),
         log_age=problem.log_age,
         metallicity=problem.metallicity,
         mass=np.asarray(found.weights).reshape(count, *shape),
-        draws=np.asarray(found.draws.weights).swapaxes(0, 1).reshape(n_draw, count, *shape),
-        smoothness=np.asarray(found.draws.strength)[:, :, 0].T,
+        draws=np.asarray(found.draws).swapaxes(0, 1).reshape(n_draw, count, *shape),
+        smoothness=np.asarray(found.strength),
         light_per_mass=np.asarray(problem.templates.coefficients)[:, 0].reshape(shape),
     )
 
@@ -320,7 +331,7 @@ def _populations(found: BinFit, problem: _Problem) -> Populations:
 def _result(found: BinFit, problem: _Problem, spectra: _Spectra, source: _Source) -> PopulationMaps:
     inverse = problem.inverse_sigma
     variance = np.diagonal(found.covariance, axis1=1, axis2=2)
-    observed = source.observed
+    observed, n_fitted = source.observed, (inverse > 0).sum(axis=1)
     return PopulationMaps(
         bin_map=spectra.bin_map,
         populations=_populations(found, problem),
@@ -332,11 +343,11 @@ def _result(found: BinFit, problem: _Problem, spectra: _Spectra, source: _Source
         error=np.where(inverse > 0, 1 / np.where(inverse > 0, inverse, 1.0), 0.0),
         model=np.asarray(found.model),
         chi_square=np.asarray(found.chi_square),
-        n_fitted=(inverse > 0).sum(axis=1),
+        n_fitted=n_fitted,
         bins=observed.bins,
         footprint=observed.footprint,
         ra=observed.ra or 0.0,
         dec=observed.dec or 0.0,
         field_angle=observed.field_angle,
-        notes=spectra.notes,
+        notes=(*spectra.notes, *notes_on_misfit(np.asarray(found.chi_square), n_fitted)),
     )

@@ -23,7 +23,28 @@ from rubix_like.runtime.words import counted
 
 _SUFFIXES = (".fits", ".fits.gz")
 _FLUX = "10**-20 erg s-1 cm-2 Angstrom-1"
+_EXCESS = 5.0
+"""Sigma of chi^2 from which on a bin is said to be misfitted."""
+
 _UNITS = {"Msun": "solMass", "km/s": "km s-1"}
+
+
+def _excess_of(chi_square: Float[ndarray, " bin"], n_fitted: Int[ndarray, " bin"]) -> Float[ndarray, " bin"]:
+    """(chi^2 - n) / sqrt(2 n), n the number of wavelengths: about normal for spectra that the model can have made."""
+    number = np.maximum(n_fitted, 1)
+    return (chi_square - number) / np.sqrt(2 * number)
+
+
+def notes_on_misfit(chi_square: Float[ndarray, " bin"], n_fitted: Int[ndarray, " bin"]) -> tuple[str, ...]:
+    """A sentence on bins that no history fits, whose errors therefore do not hold; none where all are fitted."""
+    bad = int((_excess_of(chi_square, n_fitted) > _EXCESS).sum())
+    if not bad:
+        return ()
+    return (
+        f"{bad} of {counted(len(chi_square), 'bin')}: chi^2 is more than {_EXCESS:g} sigma above the number of "
+        "wavelengths; no history fits, so errors of the populations do not hold there; check the errors of the data, "
+        "the line spread, emission lines (exclude) and reddening",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +83,11 @@ class PopulationMaps:
     notes: tuple[str, ...] = ()
 
     @property
+    def excess(self) -> Float[ndarray, " bin"]:
+        """By how many standard deviations chi^2 is above its expectation, the number of fitted wavelengths."""
+        return _excess_of(self.chi_square, self.n_fitted)
+
+    @property
     def n_spaxel(self) -> Int[ndarray, " bin"]:
         """Spaxels of each bin."""
         return np.bincount(self.bin_map[self.bin_map >= 0], minlength=len(self.velocity))
@@ -94,8 +120,8 @@ class PopulationMaps:
         table["n_spaxel"] = self.n_spaxel
         for name in ("velocity", "velocity_error", "sigma", "sigma_error"):
             table[name] = Column(getattr(self, name), unit="km/s")
-        table["smoothness"] = np.median(self.populations.smoothness, axis=0)
-        table["chi_square"], table["n_fitted"] = self.chi_square, self.n_fitted
+        table["smoothness"] = self.populations.smoothness
+        table["chi_square"], table["n_fitted"], table["excess"] = self.chi_square, self.n_fitted, self.excess
         return table
 
     def write(self, path: str | Path) -> Path:

@@ -26,9 +26,9 @@ class PopulationSettings(AbstractSettings):
     lsf: LSFSettings | None = None
     """Line spread of the data, as `instrument.lsf`; null: as fine as the library."""
     regularisation: Annotated[Number, Field(gt=0)] | None = None
-    """Strength of the smoothness prior, as a free-form component's `smoothness`; null: drawn with the masses."""
+    """Strength of a smoothness prior, as a free-form component's `smoothness`; null: the prior on ratios."""
     log_ages: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
-    """log10(age / yr) of the nodes; null: at most 24 of the library."""
+    """log10(age / yr) of the nodes; null: at most 24 of the library, evenly spaced, up to the age of the Universe."""
     metallicities: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
     """Metal mass fractions of the nodes; null: those of the library."""
     windows: Annotated[Windows, Field(min_length=1)] | None = None

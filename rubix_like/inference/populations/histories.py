@@ -33,17 +33,20 @@ class Interval(NamedTuple):
 class Populations:
     """Free-form populations: of the components of a galaxy, or of the bins of a cube.
 
-    `mass` has the highest posterior for the median of the strengths; `draws` are from the posterior of masses and
-    strength together, so that their scatter is the uncertainty. All masses are at birth, in Msun.
+    `draws` are from the posterior, so that all that is read of them has an uncertainty. `mass` is that of the model
+    that is shown: of bins the mean of the draws, of components and where a strength is given that of the highest
+    posterior with a smoothness prior of strength `smoothness`. All masses are at birth, in Msun.
     """
 
     labels: tuple[str, ...]
     log_age: Float[ndarray, " age"] = field(metadata=described_as("log10(age / yr) of the nodes"))
     metallicity: Float[ndarray, " metal"] = field(metadata=described_as("metal mass fraction of the nodes"))
-    mass: Float[ndarray, "population metal age"] = field(metadata=described_as("best masses at birth", "Msun"))
+    mass: Float[ndarray, "population metal age"] = field(
+        metadata=described_as("masses at birth of the model that is shown", "Msun")
+    )
     draws: Float[ndarray, "draw population metal age"] = field(metadata=described_as("drawn masses at birth", "Msun"))
-    smoothness: Float[ndarray, "draw population"] = field(
-        metadata=described_as("drawn strengths of the smoothness prior")
+    smoothness: Float[ndarray, " population"] = field(
+        metadata=described_as("strength of the smoothness prior of the fit")
     )
     light_per_mass: Float[ndarray, "metal age"] = field(
         metadata=described_as("mean light of the nodes' templates in the fitted range, per mass; only ratios matter")

@@ -103,15 +103,6 @@ def response(
     return _solve_free(design / scale[None, :], change, free) / scale
 
 
-def profiled_residual(
-    model: Float[Array, " row"], design: Float[Array, "row weight"], free: Bool[Array, " weight"]
-) -> Float[Array, " row"]:
-    """The same rows `model` = A w, with the derivatives of the model whose weights follow (`response`); `design` and
-    `free` are taken as constants."""
-    fixed = lax.stop_gradient((model, design, free))
-    return model - fixed[1] @ response(fixed[1], fixed[2], model - fixed[0])
-
-
 def _solve_free(
     design: Float[Array, "row weight"], target: Float[Array, " row"], free: Bool[Array, " weight"]
 ) -> Float[Array, " weight"]:

@@ -22,11 +22,18 @@ def smoothness_rows(
     for young stars and too narrow for old ones, whose mass-to-light ratios differ by hundreds.
     """
     n_metal, n_age = len(log_metallicity), len(log_age)
-    share = np.outer(_widths(log_metallicity), _widths(log_age))
-    density = np.diag(light / light.mean() / share.reshape(-1))
+    density = np.diag(light_density(log_metallicity, log_age, light))
     along_age = np.kron(np.eye(n_metal), _differences(n_age))
     along_metal = np.kron(_differences(n_metal), np.eye(n_age))
     return np.concatenate([along_age, along_metal, np.sqrt(PROPER) * np.eye(n_metal * n_age)]) @ density
+
+
+def light_density(
+    log_metallicity: Float[ndarray, " metal"], log_age: Float[ndarray, " age"], light: Float[ndarray, " weight"]
+) -> Float[ndarray, " weight"]:
+    """Light per dex of age and metallicity of a unit of each weight, over the means of light and of cells."""
+    share = np.outer(_widths(log_metallicity), _widths(log_age))
+    return light / light.mean() / share.reshape(-1)
 
 
 def _differences(number: int) -> Float[ndarray, "row node"]:

@@ -77,7 +77,7 @@ def draw_weights(
     def step(now: tuple[Array, Array], key: PRNGKeyArray) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         weights, own = now
         of_weights, of_strength = jax.random.split(key)
-        weights = _trajectory(matrix + jnp.tensordot(own, penalties, 1), vector, weights, of_weights)
+        weights = trajectory(matrix + jnp.tensordot(own, penalties, 1), vector, weights, of_weights)
         rate = 0.5 * jnp.einsum("i,gij,j->g", weights, penalties, weights)
         log_gamma = jax.random.loggamma(of_strength, 0.5 * n_weight, dtype=own.dtype)
         drawn = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
@@ -93,7 +93,7 @@ def _least(weights: Float[Array, " weight"]) -> Float[Array, ""]:
     return 1e-6 * jnp.maximum(weights.max(), jnp.finfo(weights.dtype).tiny)
 
 
-def _trajectory(
+def trajectory(
     precision: Float[Array, "weight weight"], vector: Float[Array, " weight"], weights: Array, key: PRNGKeyArray
 ) -> Float[Array, " weight"]:
     """A quarter of a turn of w(t) = mean + (w - mean) cos t + v sin t, with v normal of the same covariance, reflected
