@@ -54,16 +54,23 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     first = cubes[0]
     grid, layers = _layers(cubes)
     flux, variance, mask = _combined(layers, grid.footprint.n_element)
-    truth = None
-    if all(cube.truth is not None for cube in cubes):
-        noiseless = [cube.footprint.elements(np.asarray(cube.truth)) for cube in cubes]
-        swapped = [layer._replace(flux=own) for layer, own in zip(layers, noiseless, strict=True)]
-        truth = _combined(swapped, grid.footprint.n_element)[0]
+
+    def combined(values: Sequence[Any]) -> ndarray:
+        own = (cube.footprint.elements(np.asarray(value)) for cube, value in zip(cubes, values, strict=True))
+        swapped = [layer._replace(flux=flux) for layer, flux in zip(layers, own, strict=True)]
+        return grid.footprint.images(_combined(swapped, grid.footprint.n_element)[0])
+
+    truths = [cube.truth for cube in cubes]
     images = grid.footprint.images
     return Cube(
         flux=images(flux),
         variance=None if variance is None else images(variance),
-        truth=None if truth is None else images(truth),
+        truth=None if any(truth is None for truth in truths) else combined(truths),
+        contributions={
+            name: combined([cube.contributions[name] for cube in cubes])
+            for name in first.contributions
+            if all(name in cube.contributions for cube in cubes)
+        },
         mask=images(mask),
         footprint=grid.footprint,
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),

@@ -5,7 +5,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from rubix_like.errors import ConfigError
 
@@ -57,7 +57,7 @@ class BinSplit:
             return own
         return lax.all_gather(own, self.axes, tiled=True, to="invarying")[: self.n_wave]
 
-    def gather_rows(self, own: Float[Array, "row own"]) -> Float[Array, "row wave"]:
+    def gather_rows(self, own: Num[Array, "row own"]) -> Num[Array, "row wave"]:
         """A few spectra over all bins, from the parts of them; without the padding. Never for a cube."""
         if self.is_whole:
             return own
