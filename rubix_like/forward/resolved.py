@@ -118,8 +118,8 @@ def painted_pipeline(config: RunConfig) -> PipelineSettings:
 
 
 def _with_systematics(config: RunConfig, pipeline: PipelineSettings) -> PipelineSettings:
-    """The pipeline with the stages of the section `systematics`, before and after the stage `noise`; at its end where it
-    has none."""
+    """The pipeline with the stages of the section `systematics`, before and after the stage `noise`; where it has none,
+    at its end."""
     if config.systematics is None:
         return pipeline
     before, after = (tuple(StageSettings(name=name) for name in names) for names in config.systematics.stages)

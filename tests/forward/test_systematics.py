@@ -283,7 +283,7 @@ def test_cosmic_rays_are_as_many_and_as_strong_as_asked():
 
 
 def test_saturated_voxels_hold_what_a_pixel_can():
-    """Electrons by hand: flux x bin x lambda / (h c) x area x time x throughput x transmission, and those of the sky."""
+    """Electrons by hand: flux x bin x lambda / (h c) x area x time x throughput, and those of the dark current."""
     detector = {"collecting_area": 50, "throughput": 0.2, "read_noise": 3, "dark_current": 36, "pixels_per_voxel": 2}
     changes = {"noise": {"exposure": {"time": "100 s", "count": 4, "sky": "none"}}, "detector": detector}
     ramp = np.linspace(0, 2e6, 161)
@@ -448,7 +448,7 @@ def chain(stages, parameters, key, split, flux, variance):
 def test_eight_devices_make_the_same_errors():
     """161 bins in eight uneven parts; also the derivatives of the whole chain are those of differences."""
     names = (*ALL_NAMES, "flux_calibration", "missing")
-    stages, setup, parameters = built(EVERYTHING, *names, fov="0.8 arcsec")
+    stages, _, parameters = built(EVERYTHING, *names, fov="0.8 arcsec")
     rng = np.random.default_rng(4)
     flux = jnp.asarray(rng.uniform(50, 100, (16, 161)))
     variance, key = jnp.full_like(flux, 4.0), jax.random.key(7)
@@ -456,7 +456,7 @@ def test_eight_devices_make_the_same_errors():
     split = BinSplit(161, 8, ("data",))
     parts = padded(stages, split)
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    whole, bins = PartitionSpec(), PartitionSpec(None, ("data",))
+    bins = PartitionSpec(None, ("data",))
     inner = jax.shard_map(
         lambda own, flux, variance: chain(own, parameters, key, split, flux, variance),
         mesh=mesh,
@@ -480,6 +480,11 @@ def test_eight_devices_make_the_same_errors():
     assert slope == pytest.approx(float(difference), rel=1e-7)
 
 
+def build_all(systematics, changes):
+    before, after_noise = config(systematics, **changes).systematics.stages
+    return built(systematics, *before, *after_noise, **changes)
+
+
 @pytest.mark.parametrize(
     ("systematics", "changes", "words"),
     [
@@ -500,6 +505,4 @@ def test_eight_devices_make_the_same_errors():
 )
 def test_what_cannot_be_is_refused_in_words(systematics, changes, words):
     with pytest.raises(ConfigError, match=words):
-        settings = config(systematics, **changes)
-        before, after_noise = settings.systematics.stages
-        built(systematics, *before, *after_noise, **changes)
+        build_all(systematics, changes)

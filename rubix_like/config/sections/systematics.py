@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StrictBool, WithJsonSchema, model_validator
 
-from rubix_like.config.quantities import Angstrom, InUnit, Integer, Kms, Number, parse_number, parse_quantity
+from rubix_like.config.quantities import Angstrom, Integer, InUnit, Kms, Number, parse_number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.skies import find_sky
 
@@ -58,7 +58,7 @@ def _need_one(section: AbstractSettings, names: tuple[str, ...]) -> None:
 
 
 class SkyResidualSettings(AbstractSettings):
-    """What sky subtraction leaves, drawn anew for every spectrum and exposure; each key is the rms of a normal error."""
+    """What sky subtraction leaves, anew in every spectrum and exposure; each key is the rms of a normal error."""
 
     shift: Annotated[Pixel, Field(ge=0, le=1)] = 0.0
     """Wavelengths of the subtracted sky against those of the spectrum."""
@@ -79,7 +79,7 @@ class SkyResidualSettings(AbstractSettings):
 
 
 class FlatFieldSettings(AbstractSettings):
-    """Relative response of each spaxel or fibre, wrong by a smooth function of wavelength; the same in all exposures."""
+    """Response of each spaxel or fibre, wrong by a smooth function of wavelength; the same in all exposures."""
 
     rms: Annotated[Rms, Field(gt=0)]
     correlation: Correlation | None = None
@@ -136,7 +136,7 @@ class CosmicRaysSettings(AbstractSettings):
 
 
 class WavelengthSolutionSettings(AbstractSettings):
-    """Wavelengths of each spectrum (of fibres: in each exposure), wrong by a smooth function; either rms or velocity."""
+    """Wavelengths of each spectrum (of fibres: in each exposure), wrong by a smooth function; rms or velocity."""
 
     rms: Annotated[Pixel, Field(gt=0, le=0.3)] | None = None
     """In bins of the cube."""

@@ -1,4 +1,4 @@
-"""Stages `flat_field`, `flux_calibration` and `telluric`: factors that calibration leaves in spectra and their noise."""
+"""Stages `flat_field`, `flux_calibration`, `telluric`: factors that calibration leaves in spectra and their noise."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -21,7 +21,7 @@ Spectra = Float[Array, "element wave"]
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What is kept: the flux before all errors and noise, and what each error adds to it. `seed`: that of the errors."""
+    """What is kept: the flux before all errors and noise, what each error adds to it; `seed`: that of the errors."""
 
     truth: bool
     contributions: bool
