@@ -1,6 +1,6 @@
 """The mock observation: a cube of spectra with its variance, mask, wavelength axis and world coordinates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ class Cube(AbstractCube, eqx.Module):
     meta: Meta = eqx.field(static=True, default=Meta())
     source_counters: dict[str, SourceCounters] = eqx.field(default_factory=dict)
     fibres: FibreSpectra | None = None
-    contributions: dict[str, Voxels] = eqx.field(default_factory=dict)
+    contributions: Mapping[str, Voxels] = eqx.field(default_factory=dict)
 
     def __check_init__(self) -> None:
         shape = np.shape(self.flux)

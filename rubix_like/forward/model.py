@@ -259,7 +259,7 @@ class Voxels(NamedTuple):
     variance: Float[Array, "y x wave"] | None
     truth: Float[Array, "y x wave"] | None
     bits: Int[Array, "y x wave"] | None = None
-    contributions: dict[str, Float[Array, "y x wave"]] | None = None
+    contributions: Mapping[str, Float[Array, "y x wave"]] | None = None
 
 
 class Observed(NamedTuple):

@@ -260,6 +260,7 @@ class Pipeline(eqx.Module):
             has_variance=voxels.variance is not None,
             has_truth=voxels.truth is not None,
             voxel_flags=frame.voxel_bits,
+            contributions=tuple(voxels.contributions or {}),
             **self._described(observed),
         )
 
@@ -302,9 +303,17 @@ class Pipeline(eqx.Module):
         frame = self.frame.fibres
         if observed.fibres is None or frame is None:
             return None
-        own = observed.fibres._asdict() | {"contributions": observed.fibres.contributions or {}}
+        own = observed.fibres
         return FibreSpectra(
-            **own, places=frame.places, weights=frame.weights, mask=self.frame.wave_bits, layout=frame.layout
+            flux=own.flux,
+            variance=own.variance,
+            truth=own.truth,
+            places=frame.places,
+            weights=frame.weights,
+            mask=self.frame.wave_bits,
+            layout=frame.layout,
+            bits=own.bits,
+            contributions=own.contributions or {},
         )
 
     def _maps(self, observed: Observed) -> Maps | None:

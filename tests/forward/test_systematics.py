@@ -277,6 +277,10 @@ def test_cosmic_rays_are_as_many_and_as_strong_as_asked():
     assert set(np.unique(bits)) == {0, COSMIC_RAY}
     assert not bits[~hits].any()
     assert (bits[hits] > 0).mean() == pytest.approx(0.75, abs=4.5 * np.sqrt(0.75 * 0.25 / n_hit))
+
+
+@pytest.mark.slow
+def test_a_long_hit_covers_neighbouring_bins():
     longer, _ = after({"cosmic_rays": {"rate": "0.2 %", "length": 3}}, "cosmic_rays", flux=0.0, variance=9.0)
     hits = np.asarray(longer.flux)[:, 2:] > 0
     assert hits.mean() == pytest.approx(0.006, abs=4.5 * np.sqrt(3 * 0.006 / hits.size))
@@ -453,10 +457,10 @@ def test_eight_devices_make_the_same_errors():
     flux = jnp.asarray(rng.uniform(50, 100, (16, 161)))
     variance, key = jnp.full_like(flux, 4.0), jax.random.key(7)
     alone = jax.jit(lambda flux: chain(stages, parameters, key, BinSplit(), flux, variance))(flux)
-    split = BinSplit(161, 8, ("data",))
+    split = BinSplit(161, 8, ("wave", "data"))
     parts = padded(stages, split)
-    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-    bins = PartitionSpec(None, ("data",))
+    mesh = jax.make_mesh((4, 2), ("data", "wave"), axis_types=(AxisType.Auto,) * 2)  # as runs have it
+    bins = PartitionSpec(None, split.axes)
     inner = jax.shard_map(
         lambda own, flux, variance: chain(own, parameters, key, split, flux, variance),
         mesh=mesh,

@@ -57,7 +57,7 @@ def _need_one(section: AbstractSettings, names: tuple[str, ...]) -> None:
         raise ValueError(f"expected {' or '.join(names)} above 0, got none; set the section to null")
 
 
-class SkyResidualSettings(AbstractSettings):
+class SkySubtractionSettings(AbstractSettings):
     """What sky subtraction leaves, anew in every spectrum and exposure; each key is the rms of a normal error."""
 
     shift: Annotated[Pixel, Field(ge=0, le=1)] = 0.0
@@ -72,7 +72,7 @@ class SkyResidualSettings(AbstractSettings):
     """dark, bright, or the path of a table; null: that of `noise.exposure`, else dark."""
 
     @model_validator(mode="after")
-    def _check(self) -> "SkyResidualSettings":
+    def _check(self) -> "SkySubtractionSettings":
         _need_one(self, ("shift", "lsf", "lines", "continuum"))
         _check_sky_name(self.sky)
         return self
@@ -207,7 +207,7 @@ class SystematicsSettings(AbstractSettings):
     keep_contributions: StrictBool = False
     """Whether the truth and what each error adds to it are kept: as `Cube.truth` and `Cube.contributions`, and in a
     second FITS file."""
-    sky_residual: SkyResidualSettings | None = None
+    sky_residual: SkySubtractionSettings | None = None
     flat_field: FlatFieldSettings | None = None
     flux_calibration: FluxCalibrationSettings | None = None
     telluric: TelluricSettings | None = None

@@ -1,6 +1,7 @@
 """The spectra of fibres that a cube was made of: row-stacked spectra (RSS)."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,7 +21,7 @@ class FibreVoxels(NamedTuple):
     variance: Spectra | None
     truth: Spectra | None
     bits: Int[Array | np.ndarray, "fibre wave"] | None = None
-    contributions: dict[str, Spectra] | None = None
+    contributions: Mapping[str, Spectra] | None = None
 
 
 class FibreSpectra(eqx.Module):
@@ -47,7 +48,7 @@ class FibreSpectra(eqx.Module):
     mask: Int[Array | np.ndarray, " wave"]
     layout: str = eqx.field(static=True, default="manga")
     bits: Int[Array | np.ndarray, "fibre wave"] | None = None
-    contributions: dict[str, Spectra] = eqx.field(default_factory=dict)
+    contributions: Mapping[str, Spectra] = eqx.field(default_factory=dict)
 
     def chi2(self, model: Spectra) -> Float[np.ndarray, " wave"]:
         """Sum over fibres of (flux - model)^2 / variance in each bin, in 64 bits; it has as many degrees of freedom as

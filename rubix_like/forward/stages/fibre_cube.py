@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -62,33 +61,28 @@ class FibreCube(AbstractCubeStage):
         variance = None if cube.variance is None else cube.variance / clear**2
         truth = None if cube.truth is None else cube.truth / clear
         errors = {name: own / clear for name, own in cube.contributions.items()}
-        made = self._made(FibreVoxels(flux, variance, truth, cube.bits, errors))
-        elements = self.footprint.elements
+        good, scale, bits = (None, None, None) if cube.bits is None else self._good(cube.bits, flux.dtype)
+        elements, weights = self.footprint.elements, self.weights
+
+        def seen(spectra: Float[Array, "fibre wave"]) -> Float[Array, "spaxel wave"]:
+            if good is None or scale is None:
+                return elements(weights.images(spectra))
+            return elements(weights.images(spectra * good) * scale)
+
+        made = None
+        if variance is not None:
+            made = weights.variances(variance if good is None else variance * good)
+            made = made if scale is None else made * scale**2
         return dataclasses.replace(
             cube,
-            **jax.tree.map(elements, made._asdict()),
-            moments=elements(self.weights.images(moments)),
+            flux=seen(flux),
+            moments=elements(weights.images(moments)),
+            variance=None if made is None else elements(made),
+            truth=None if truth is None else seen(truth),
+            bits=None if bits is None else elements(bits),
+            contributions={name: seen(own) for name, own in errors.items()},
             footprint=self.footprint,
             fibres=FibreVoxels(flux, variance, truth, cube.bits, errors or None),
-        )
-
-    def _made(self, spectra: FibreVoxels) -> FibreVoxels:
-        """Images (y, x, wave) in place of spectra."""
-        good, scale, bits = (None, None, None) if spectra.bits is None else self._good(spectra.bits, spectra.flux.dtype)
-
-        def seen(values: Array) -> Array:
-            return self.weights.images(values) if good is None else self.weights.images(values * good) * scale
-
-        variance = spectra.variance
-        if variance is not None:
-            variance = self.weights.variances(variance if good is None else variance * good)
-            variance = variance if scale is None else variance * scale**2
-        return FibreVoxels(
-            flux=seen(spectra.flux),
-            variance=variance,
-            truth=None if spectra.truth is None else seen(spectra.truth),
-            bits=bits,
-            contributions={name: seen(own) for name, own in (spectra.contributions or {}).items()},
         )
 
     def _good(

@@ -17,7 +17,7 @@ from rubix_like.forward.systematics.sky_patterns import line_absorption, sky_for
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
-    Record,
+    ErrorRecord,
     error_key,
     exposure_numbers,
     exposures_added,
@@ -34,9 +34,9 @@ class FlatField(AbstractSystematic):
 
     errors: SmoothErrors
     number: Int[Array | ndarray, " element"]
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1005
+    key_number: ClassVar[int | None] = 1005
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FlatField":
@@ -46,7 +46,7 @@ class FlatField(AbstractSystematic):
         assert settings is not None
         wavelength = setup.instrument.bins.wavelength
         errors = SmoothErrors.build(settings.rms, settings.correlation, wavelength, "flat_field")
-        return cls(errors, place_numbers(setup), Record.of(setup))
+        return cls(errors=errors, number=place_numbers(setup), record=ErrorRecord.of(setup))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the error."""
@@ -61,9 +61,9 @@ class FluxCalibration(AbstractSystematic):
     errors: SmoothErrors
     absolute: SmoothErrors
     number: Int[Array | ndarray, " element"]
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1008
+    key_number: ClassVar[int | None] = 1008
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FluxCalibration":
@@ -74,7 +74,7 @@ class FluxCalibration(AbstractSystematic):
         wavelength, mean = setup.instrument.bins.wavelength, 1 / np.sqrt(exposures_added(setup))
         errors = SmoothErrors.build(settings.rms * mean, settings.correlation, wavelength, "flux_calibration")
         absolute = SmoothErrors.build(settings.absolute * mean, None, wavelength, "flux_calibration")
-        return cls(errors, absolute, exposure_numbers(setup), Record.of(setup))
+        return cls(errors=errors, absolute=absolute, number=exposure_numbers(setup), record=ErrorRecord.of(setup))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the error."""
@@ -91,9 +91,9 @@ class Telluric(AbstractSystematic):
     left: Float[Array | ndarray, ""]
     residual: Float[Array | ndarray, ""]
     number: Int[Array | ndarray, " element"]
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1007
+    key_number: ClassVar[int | None] = 1007
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Telluric":
@@ -104,7 +104,13 @@ class Telluric(AbstractSystematic):
         assert settings is not None
         depth = line_absorption(sky_for(setup, settings.sky, "telluric"), setup)
         residual = settings.residual / np.sqrt(exposures_added(setup))
-        return cls(depth, np.asarray(settings.left), np.asarray(residual), exposure_numbers(setup), Record.of(setup))
+        return cls(
+            depth=depth,
+            left=np.asarray(settings.left),
+            residual=np.asarray(residual),
+            number=exposure_numbers(setup),
+            record=ErrorRecord.of(setup),
+        )
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with what is left of the absorption."""

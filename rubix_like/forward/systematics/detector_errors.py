@@ -21,7 +21,7 @@ from rubix_like.forward.stages.base import PaintedCube, StageReport, refuse_opti
 from rubix_like.forward.stages.exposure_noise import ExposureNoise
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
-    Record,
+    ErrorRecord,
     error_key,
     exposure_numbers,
     flagged,
@@ -42,9 +42,9 @@ class Saturation(AbstractSystematic):
 
     noise: ExposureNoise
     level: Float[Array | ndarray, ""]
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1003
+    key_number: ClassVar[int | None] = 1003
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Saturation":
@@ -60,7 +60,7 @@ class Saturation(AbstractSystematic):
         model = ExposureNoise.build(noise.exposure, instrument, setup.instrument.bins)
         assert instrument.detector is not None
         level = settings.level * noise.exposure.count * instrument.detector.pixels_per_voxel
-        return cls(model, np.asarray(level), Record.of(setup))
+        return cls(noise=model, level=np.asarray(level), record=ErrorRecord.of(setup))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the most light that its pixels hold."""
@@ -84,9 +84,9 @@ class CosmicRays(AbstractSystematic):
     strength: Float[Array | ndarray, ""]
     part_flagged: Float[Array | ndarray, ""]
     length: int = eqx.field(static=True)
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1004
+    key_number: ClassVar[int | None] = 1004
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "CosmicRays":
@@ -104,7 +104,7 @@ class CosmicRays(AbstractSystematic):
             strength=np.asarray(settings.strength),
             part_flagged=np.asarray(settings.flagged),
             length=settings.length,
-            record=Record.of(setup),
+            record=ErrorRecord.of(setup),
         )
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
@@ -157,9 +157,9 @@ class Missing(AbstractSystematic):
     spectra: Bool[Array | ndarray, "region element"]
     bins: Bool[Array | ndarray, "region wave"] = eqx.field(metadata=per_bin())
     gaps: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1009
+    key_number: ClassVar[int | None] = 1009
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Missing":
@@ -175,7 +175,8 @@ class Missing(AbstractSystematic):
         gaps = [_bins_in(span, edges) for span in settings.gaps]
         none = np.zeros((0, n_element), bool), np.zeros((0, len(edges) - 1), bool)
         spectra, bins = map(np.stack, zip(*regions, strict=True)) if regions else none
-        stage = cls(spectra, bins, np.any([none[1].any(axis=0), *gaps], axis=0), Record.of(setup))
+        gap = np.any([none[1].any(axis=0), *gaps], axis=0)
+        stage = cls(spectra=spectra, bins=bins, gaps=gap, record=ErrorRecord.of(setup))
         _check_something(stage, settings.gaps, gaps)
         return stage
 

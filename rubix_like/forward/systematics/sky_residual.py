@@ -16,7 +16,7 @@ from rubix_like.forward.stages.base import PaintedCube, refuse_options
 from rubix_like.forward.systematics.sky_patterns import sky_for, sky_patterns
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
-    Record,
+    ErrorRecord,
     error_key,
     exposures_added,
     spectra_numbers,
@@ -37,9 +37,9 @@ class SkyResidual(AbstractSystematic):
 
     patterns: Float[Array | ndarray, "pattern wave"] = eqx.field(metadata=per_bin())
     number: Int[Array | ndarray, " element"]
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1006
+    key_number: ClassVar[int | None] = 1006
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "SkyResidual":
@@ -49,7 +49,11 @@ class SkyResidual(AbstractSystematic):
         assert settings is not None
         patterns = sky_patterns(sky_for(setup, settings.sky, "sky_residual"), setup)
         rms = np.array([getattr(settings, name) for name in patterns._fields]) / np.sqrt(exposures_added(setup))
-        return cls(rms[:, None] * np.stack(patterns), spectra_numbers(setup), Record.of(setup))
+        return cls(
+            patterns=rms[:, None] * np.stack(patterns),
+            number=spectra_numbers(setup),
+            record=ErrorRecord.of(setup),
+        )
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the residual."""

@@ -18,7 +18,7 @@ from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH,
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
-    Record,
+    ErrorRecord,
     error_key,
     place_numbers,
     spectra_numbers,
@@ -40,9 +40,9 @@ class WavelengthSolution(AbstractSystematic):
     errors: SmoothErrors
     widths: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     number: Int[Array | ndarray, " element"]
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1002
+    key_number: ClassVar[int | None] = 1002
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "WavelengthSolution":
@@ -62,7 +62,9 @@ class WavelengthSolution(AbstractSystematic):
         else:
             assert settings.rms is not None
             rms = np.full(len(widths), settings.rms)
-        return cls(errors.scaled(rms), widths, spectra_numbers(setup), Record.of(setup))
+        return cls(
+            errors=errors.scaled(rms), widths=widths, number=spectra_numbers(setup), record=ErrorRecord.of(setup)
+        )
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with shifted spectra; raises ConfigError after noise."""
@@ -82,9 +84,9 @@ class LSFVariation(AbstractSystematic):
     variance: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     widths: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     number: Int[Array | ndarray, " element"]
-    record: Record = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
-    key_number: ClassVar[int] = 1001
+    key_number: ClassVar[int | None] = 1001
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "LSFVariation":
@@ -100,7 +102,13 @@ class LSFVariation(AbstractSystematic):
         widths = np.diff(bins.edges)
         variance = (instrument_fwhm(lsf, bins.wavelength) / FWHM_PER_SIGMA / widths) ** 2
         errors = SmoothErrors.build(settings.rms, settings.correlation, bins.wavelength, "lsf_variation")
-        return cls(errors, variance, widths, place_numbers(setup), Record.of(setup))
+        return cls(
+            errors=errors,
+            variance=variance,
+            widths=widths,
+            number=place_numbers(setup),
+            record=ErrorRecord.of(setup),
+        )
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with spectra of other widths; raises ConfigError after noise."""

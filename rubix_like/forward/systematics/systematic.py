@@ -20,7 +20,7 @@ Spectra = Float[Array, "element wave"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
+class ErrorRecord:
     """What is kept: the flux before all errors and noise, what each error adds to it; `seed`: that of the errors."""
 
     truth: bool
@@ -28,7 +28,7 @@ class Record:
     seed: int
 
     @classmethod
-    def of(cls, setup: Setup) -> "Record":
+    def of(cls, setup: Setup) -> "ErrorRecord":
         """As the run's section says."""
         settings = systematics_of(setup)
         return cls(setup.config.keeps_truth, settings.keep_contributions, settings.seed)
@@ -37,8 +37,8 @@ class Record:
 class AbstractSystematic(AbstractCubeStage):
     """A stage of one systematic error. It takes no light from beyond the field, and is no map of images."""
 
-    key_number: ClassVar[int]
-    record: eqx.AbstractVar[Record]
+    key_number: ClassVar[int | None]
+    record: eqx.AbstractVar[ErrorRecord]
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
         """None: it is different in every spectrum."""
@@ -57,7 +57,7 @@ def systematics_of(setup: Setup) -> SystematicsSettings:
     return settings
 
 
-def error_key(key: PRNGKeyArray | None, record: Record) -> PRNGKeyArray:
+def error_key(key: PRNGKeyArray | None, record: ErrorRecord) -> PRNGKeyArray:
     """The key of one stage's errors; raises ConfigError without one."""
     if key is None:
         raise ConfigError(
@@ -66,13 +66,13 @@ def error_key(key: PRNGKeyArray | None, record: Record) -> PRNGKeyArray:
     return jax.random.fold_in(key, record.seed)
 
 
-def with_error(cube: PaintedCube, name: str, change: Spectra, record: Record) -> PaintedCube:
+def with_error(cube: PaintedCube, name: str, change: Spectra, record: ErrorRecord) -> PaintedCube:
     """The cube with `change` added to its flux."""
     recorded = _recorded(cube, name, change, record)
     return dataclasses.replace(recorded, flux=cube.flux + change)
 
 
-def with_relative_error(cube: PaintedCube, name: str, error: Spectra, record: Record) -> PaintedCube:
+def with_relative_error(cube: PaintedCube, name: str, error: Spectra, record: ErrorRecord) -> PaintedCube:
     """The cube times 1 + `error`, with its noise; what that adds to the flux without noise is the contribution."""
     change = None
     if record.contributions:
@@ -84,7 +84,7 @@ def with_relative_error(cube: PaintedCube, name: str, error: Spectra, record: Re
     return dataclasses.replace(recorded, flux=cube.flux + cube.flux * error, variance=variance)
 
 
-def _recorded(cube: PaintedCube, name: str, change: Spectra | None, record: Record) -> PaintedCube:
+def _recorded(cube: PaintedCube, name: str, change: Spectra | None, record: ErrorRecord) -> PaintedCube:
     """The cube with the truth, where this is the first error, and the contribution of this one, as far as they are
     kept."""
     truth = cube.flux if record.truth and cube.truth is None else cube.truth
