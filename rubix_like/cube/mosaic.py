@@ -60,12 +60,12 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
         swapped = [layer._replace(flux=flux) for layer, flux in zip(layers, own, strict=True)]
         return grid.footprint.images(_combined(swapped, grid.footprint.n_element)[0])
 
-    truths = [cube.truth for cube in cubes]
+    truths = [cube.truth for cube in cubes if cube.truth is not None]
     images = grid.footprint.images
     return Cube(
         flux=images(flux),
         variance=None if variance is None else images(variance),
-        truth=None if any(truth is None for truth in truths) else combined(truths),
+        truth=combined(truths) if len(truths) == len(cubes) else None,
         contributions={name: combined(own) for name, own in _contributions_of_all(cubes).items()},
         mask=images(mask),
         footprint=grid.footprint,
