@@ -30,6 +30,7 @@ from rubix_like.forward.resolved import resolve
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH, shifted_light, spread_light
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors
+from rubix_like.inference.posterior.problem import without_noise
 from rubix_like.runtime.mesh.bin_split import BinSplit
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.placement import as_dtype
@@ -345,6 +346,12 @@ def test_truth_and_contributions_explain_the_data(observed):
     first = (rest - added)[good] / np.sqrt(np.asarray(cube.variance))[good]
     second = ((np.asarray(without.flux) - np.asarray(without.truth)) / np.sqrt(np.asarray(without.variance)))[good]
     assert np.corrcoef(first, second)[0, 1] > 0.999
+
+
+@pytest.mark.slow
+def test_the_model_of_a_fit_is_the_true_light(observed):
+    galaxy, pipelines, cubes = observed
+    np.testing.assert_allclose(without_noise(pipelines["with"])(galaxy).flux, cubes["without"].truth, rtol=1e-12)
 
 
 @pytest.mark.slow
