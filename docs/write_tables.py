@@ -30,7 +30,8 @@ from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.simulate import SimulateSettings
-from rubix_like.config.settings import AbstractSettings, described_settings
+from rubix_like.config.sections.systematics import SystematicsSettings
+from rubix_like.config.settings import AbstractSettings, described_settings, sections_in
 from rubix_like.cube.files.maps_file import (
     CURVE_COLUMNS,
     DUST_EXTENSIONS,
@@ -73,6 +74,13 @@ def sampling_table() -> str:
 def product_table() -> str:
     """The keys of `products` and of its section `losvd`."""
     return _key_table({"": ProductsSettings, "losvd.": LOSVDSettings})
+
+
+def systematics_table() -> str:
+    """The keys of `systematics` and of its sections."""
+    fields = described_settings(SystematicsSettings).items()
+    sections = {f"{name}.": kind for name, field in fields for kind in sections_in(field.annotation)}
+    return _key_table({"": SystematicsSettings, **sections})
 
 
 def folder_table() -> str:
@@ -171,6 +179,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "nebular": lambda: _key_table(
         {"": NebularSettings, "log_u.": IonisationLaw, "diffuse.": DiffuseSettings, "agn.": AgnSettings}
     ),
+    "systematics": systematics_table,
     "ages": lambda: _key_table({"": AgeRecipe}),
     "devices": lambda: _key_table({"": DevicesSettings}),
     "clients": client_table,

@@ -146,6 +146,26 @@ FIBRE_STAGES = Registry(
 )
 """Stages on the cube that an instrument with fibres puts into every pipeline; no pipeline names them."""
 
+_ERRORS = "rubix_like.forward.systematics"
+
+SYSTEMATIC_STAGES = Registry(
+    "stage of systematic errors",
+    "rubix_like.systematic_stages",
+    {
+        "lsf_variation": f"{_ERRORS}.spectral_errors:LSFVariation",
+        "wavelength_solution": f"{_ERRORS}.spectral_errors:WavelengthSolution",
+        "saturation": f"{_ERRORS}.detector_errors:Saturation",
+        "cosmic_rays": f"{_ERRORS}.detector_errors:CosmicRays",
+        "flat_field": f"{_ERRORS}.calibration_errors:FlatField",
+        "sky_residual": f"{_ERRORS}.sky_residual:SkyResidual",
+        "telluric": f"{_ERRORS}.calibration_errors:Telluric",
+        "flux_calibration": f"{_ERRORS}.calibration_errors:FluxCalibration",
+        "missing": f"{_ERRORS}.detector_errors:Missing",
+    },
+    needs=("build",),
+)
+"""Stages on the cube that sections of `systematics` put into every pipeline; no pipeline names them."""
+
 STAGES: tuple[Registry, ...] = (SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)
 """A stage or source from outside may bring the settings of a section of its own name, as `section_type`."""
 

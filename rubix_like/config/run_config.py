@@ -45,6 +45,7 @@ from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.pointings import Pointings
 from rubix_like.config.sections.products import ProductsSettings
 from rubix_like.config.sections.simulate import SimulateSettings
+from rubix_like.config.sections.systematics import SystematicsSettings
 from rubix_like.config.settings import AbstractSettings, described_schema
 from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, suggest
@@ -322,6 +323,8 @@ class RunConfig(AbstractSettings):
     """What shines in the source `nebulae`; null: its defaults where the pipeline paints it, else none."""
     engine: EngineSettings = EngineSettings()
     noise: NoiseSettings | None = None
+    systematics: Annotated[SystematicsSettings | None, Field(exclude_if=lambda value: value is None)] = None
+    """Errors of calibration and detector beside the noise; null: none."""
     products: ProductsSettings | None = None
     """Maps, velocity distributions and images beside the cube; null: none."""
     devices: DevicesSettings = DevicesSettings()
@@ -388,6 +391,11 @@ class RunConfig(AbstractSettings):
         layout, medium, sampling = self.output.layout, bins.medium, bins.sampling
         check_layout(chosen, layout, noise=noise, medium=medium, sampling=sampling, fibres=fibres)
         check_packing(chosen, self.output.path, self.output.packing)
+        if chosen.keeps_all and self.systematics is not None and self.systematics.keep_contributions:
+            raise ValueError(
+                f"systematics.keep_contributions: expected an output.path that ends in .fits, got "
+                f"'{self.output.path.name}'; other files have no place for them"
+            )
         return self
 
     @model_validator(mode="after")
@@ -426,6 +434,13 @@ class RunConfig(AbstractSettings):
         if isinstance(self.galaxy, ComponentsReader):
             return "none"
         return self.observation.align or ("none" if self.galaxy is None else "stars")
+
+    @property
+    def keeps_truth(self) -> bool:
+        """Whether the flux without noise and systematic errors is kept beside the observed one."""
+        noise, systematics = self.noise, self.systematics
+        with_noise = noise is not None and noise.keep_truth
+        return with_noise or (systematics is not None and systematics.keep_contributions)
 
     @property
     def screen(self) -> DustSettings | None:

@@ -1,6 +1,6 @@
 """The mock observation: a cube of spectra with its variance, mask, wavelength axis and world coordinates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +57,15 @@ class Cube(AbstractCube, eqx.Module):
     | field | shape | unit |
     |---|---|---|
     | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
-    | mask | (y, x, wave) | bits: 0 good, else `OUTSIDE_SSP`, `OUTSIDE_APERTURE`, `SPREAD_FROM_BEYOND`, `NOT_FITTED` |
+    | mask | (y, x, wave) | bits: 0 good, else `OUTSIDE_SSP`, `OUTSIDE_APERTURE`, `SPREAD_FROM_BEYOND`, `NOT_FITTED`, |
+    | | | `SATURATED`, `COSMIC_RAY`, `NO_DATA`, `DETECTOR_GAP` (`rubix_like.cube.meta`) |
     | bins | static | the wavelength bins: `wavelength`, `wave_edges`, `medium` and `sampling` of the cube |
     | footprint | static | the grid of spaxels: `pixel_scale` (arcsec per spaxel side) of the cube |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
-    | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in FITS files |
+    | truth | (y, x, wave) or None | flux without noise and systematic errors, where `noise.keep_truth` is true; not |
+    | | | kept in FITS files |
+    | contributions | (y, x, wave) by name | what each systematic error adds to the truth, where |
+    | | | `systematics.keep_contributions` is true; not kept in the cube's own file |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in FITS files |
     | counters | Counters or None | of the stars |
@@ -88,6 +92,7 @@ class Cube(AbstractCube, eqx.Module):
     meta: Meta = eqx.field(static=True, default=Meta())
     source_counters: dict[str, SourceCounters] = eqx.field(default_factory=dict)
     fibres: FibreSpectra | None = None
+    contributions: Mapping[str, Voxels] = eqx.field(default_factory=dict)
 
     def __check_init__(self) -> None:
         shape = np.shape(self.flux)
@@ -106,6 +111,9 @@ class Cube(AbstractCube, eqx.Module):
             value = getattr(self, name)
             if value is not None and np.shape(value) != wanted:
                 raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+        for name, value in self.contributions.items():
+            if np.shape(value) != shape:
+                raise ValueError(f"Cube.contributions['{name}']: expected shape {shape}, got {np.shape(value)}")
 
     @property
     def ivar(self) -> Voxels | None:

@@ -3,7 +3,7 @@
 Nothing here ever holds more of a cube on the host than a block of it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from operator import or_
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Bins, Cube, Map, Voxels
+from rubix_like.cube.cube import Bins, Cube, Map, MaskBits, Voxels
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
-from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta, SourceCounters
+from rubix_like.cube.meta import NOISE_KEYS, SYSTEMATICS_KEYS, Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Part:
     flux: Voxels
     variance: Voxels | None = None
     truth: Voxels | None = None
+    bits: MaskBits | None = None
+    contributions: Mapping[str, Voxels] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,10 @@ class Block:
         """Its flux without noise, where that was kept."""
         return None if self.part.truth is None else self._fetch(self.part.truth)
 
+    def contribution(self, name: str) -> Float[ndarray, "row x bin"]:
+        """What one systematic error adds to the truth."""
+        return self._fetch(self.part.contributions[name])
+
     @property
     def mask(self) -> Int[ndarray, "row x bin"]:
         """The mask bits of the block."""
@@ -82,6 +88,8 @@ class Block:
             )
             for bits in self.mask_bits
         ]
+        if self.part.bits is not None:
+            own.append(self._fetch(self.part.bits))
         return reduce(np.bitwise_or, own)
 
     @property
@@ -89,7 +97,7 @@ class Block:
         """The shape (y, x, bin) of the block's values."""
         return self.rows.stop - self.rows.start, self.part.flux.shape[1], self.bins.stop - self.bins.start
 
-    def _fetch(self, values: Voxels) -> Float[ndarray, "row x bin"]:
+    def _fetch(self, values: Voxels | MaskBits) -> Num[ndarray, "row x bin"]:
         own = slice(self.bins.start - self.part.first, self.bins.stop - self.part.first)
         return _on_host(values, self.rows, own)
 
@@ -99,7 +107,9 @@ class ShardedCube(AbstractCube):
     """A cube without its voxels, as `Cube` has it, and those of its voxels that this process has.
 
     `mask_bits`: integers (y or 1, x, wave or 1) whose bits together are the mask, as the mask of a pipeline's cube is
-    `spaxel_bits | wave_bits`. `has_variance`, `has_truth`: whether the parts, here and in other processes, have them.
+    `spaxel_bits | wave_bits`, but for the bits of single voxels in the parts, of which `voxel_flags` are possible.
+    `has_variance`, `has_truth`: whether the parts, here and in other processes, have them; `contributions`: the names
+    of those that they have.
     """
 
     parts: tuple[Part, ...]
@@ -115,6 +125,8 @@ class ShardedCube(AbstractCube):
     meta: Meta = field(default_factory=Meta)
     source_counters: dict[str, SourceCounters] = field(default_factory=dict)
     fibres: FibreSpectra | None = None
+    voxel_flags: int = 0
+    contributions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         expected = self.footprint.shape
@@ -131,8 +143,9 @@ class ShardedCube(AbstractCube):
 
     @cached_property
     def flags(self) -> int:
-        """All bits of the mask that any voxel has; 0: none is flagged."""
-        return reduce(or_, (int(np.bitwise_or.reduce(np.asarray(bits), axis=None)) for bits in self.mask_bits), 0)
+        """All bits of the mask that any voxel has, or may have by a systematic error; 0: none is flagged."""
+        known = (int(np.bitwise_or.reduce(np.asarray(bits), axis=None)) for bits in self.mask_bits)
+        return reduce(or_, known, self.voxel_flags)
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -168,10 +181,11 @@ def in_parts(cube: Cube | ShardedCube) -> ShardedCube:
     if isinstance(cube, ShardedCube):
         return cube
     return ShardedCube(
-        parts=parts_of(cube.flux, cube.variance, cube.truth),
+        parts=parts_of(cube.flux, cube.variance, cube.truth, contributions=cube.contributions),
         mask_bits=(_unrepeated(cube.mask),),
         has_variance=cube.variance is not None,
         has_truth=cube.truth is not None,
+        contributions=tuple(cube.contributions),
         **_description(cube),
     )
 
@@ -184,16 +198,30 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
     parts = sorted(cube.parts, key=lambda part: part.first)
 
     def joined(name: str) -> ndarray:
-        own = [np.asarray(getattr(part, name)) for part in parts]
-        return np.concatenate(own, axis=2)[:, :, : cube.shape[2]]
+        return _concatenated(cube, [getattr(part, name) for part in parts])
 
     return Cube(
         flux=joined("flux"),
         variance=joined("variance") if cube.has_variance else None,
         truth=joined("truth") if cube.has_truth else None,
-        mask=np.broadcast_to(reduce(np.bitwise_or, cube.mask_bits), cube.shape),
+        mask=_joined_mask(cube, parts),
+        contributions={
+            name: _concatenated(cube, [part.contributions[name] for part in parts]) for name in cube.contributions
+        },
         **_description(cube),
     )
+
+
+def _concatenated(cube: ShardedCube, values: list[Any]) -> ndarray:
+    """Those of all parts, without padding."""
+    return np.concatenate([np.asarray(own) for own in values], axis=2)[:, :, : cube.shape[2]]
+
+
+def _joined_mask(cube: ShardedCube, parts: list[Part]) -> ndarray:
+    shared = np.broadcast_to(reduce(np.bitwise_or, cube.mask_bits), cube.shape)
+    if any(part.bits is None for part in parts):
+        return shared
+    return shared | _concatenated(cube, [part.bits for part in parts])
 
 
 def _unrepeated(values: Array | ndarray) -> Array | ndarray:
@@ -211,17 +239,32 @@ def _description(cube: Cube | ShardedCube) -> dict[str, Any]:
     return {name: getattr(cube, name) for name in _DESCRIBED}
 
 
-def parts_of(flux: Voxels, variance: Voxels | None = None, truth: Voxels | None = None) -> tuple[Part, ...]:
+def parts_of(
+    flux: Voxels,
+    variance: Voxels | None = None,
+    truth: Voxels | None = None,
+    bits: MaskBits | None = None,
+    contributions: Mapping[str, Voxels] | None = None,
+) -> tuple[Part, ...]:
     """The parts of a cube's arrays that lie in this process: one per device on which they are spread along wavelength.
 
     Of copies on several devices only the first counts. Raises ValueError for arrays of several processes that are
     spread in another way.
     """
-    fluxes, variances, truths = (_pieces(values) for values in (flux, variance, truth))
-    return tuple(Part(first, own, variances.get(first), truths.get(first)) for first, own in fluxes.items())
+    fluxes, *others = (_pieces(values) for values in (flux, variance, truth, bits))
+    named = {name: _pieces(values) for name, values in (contributions or {}).items()}
+    return tuple(
+        Part(
+            first,
+            own,
+            *(pieces.get(first) for pieces in others),
+            contributions={name: pieces[first] for name, pieces in named.items()},
+        )
+        for first, own in fluxes.items()
+    )
 
 
-def _pieces(values: Voxels | None) -> dict[int, Any]:
+def _pieces(values: Voxels | MaskBits | None) -> dict[int, Any]:
     """First bin -> the values from there on."""
     if values is None:
         return {}
@@ -275,10 +318,13 @@ def _clipped(n: int, most: int) -> int:
 
 
 def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
-    """The cube of the true flux (`truth`), without variance; raises ValueError where the truth was not kept."""
+    """The cube of the true flux (`truth`), without variance, with what systematic errors add to it; raises ValueError
+    where the truth was not kept."""
     noisy = in_parts(cube)
     if not noisy.has_truth:
         raise ValueError("Cube.truth: expected the noiseless flux, got None; observe with noise.keep_truth: true")
-    meta = Meta({key: value for key, value in noisy.meta.items() if key not in NOISE_KEYS})
-    parts = tuple(Part(part.first, part.truth) for part in noisy.parts if part.truth is not None)
-    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta, fibres=None)
+    meta = Meta({key: value for key, value in noisy.meta.items() if key not in (*NOISE_KEYS, *SYSTEMATICS_KEYS)})
+    parts = tuple(
+        Part(part.first, part.truth, contributions=part.contributions) for part in noisy.parts if part.truth is not None
+    )
+    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta, fibres=None, voxel_flags=0)

@@ -185,6 +185,9 @@ NOISE_KEYS: tuple[str, ...] = (
 )
 """Entries of `Cube.meta` that `describe_noise` makes; a cube without noise has none of them."""
 
+SYSTEMATICS_KEYS: tuple[str, ...] = ("systematics", "systematics_seed")
+"""Entries of `Cube.meta` on systematic errors; a cube without has none of them."""
+
 FIT_KEYS: tuple[str, ...] = ("fit_name", "fit_value", "fit_sigma", "fit_unit")
 """Beginnings of the entries of `Cube.meta` for each number of a fit; `_1` and so on follow."""
 
@@ -199,3 +202,15 @@ SPREAD_FROM_BEYOND: int = 4
 
 NOT_FITTED: int = 8
 """Mask bit: of the residuals of a fit, the voxel was left out of it."""
+
+SATURATED: int = 16
+"""Mask bit: a pixel of the detector held more electrons than it can."""
+
+COSMIC_RAY: int = 32
+"""Mask bit: a cosmic ray was found."""
+
+NO_DATA: int = 64
+"""Mask bit: the voxel lies in a region without data."""
+
+DETECTOR_GAP: int = 128
+"""Mask bit: the bin lies in a gap of the detector."""

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.sparse import csr_array
 
-from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube import Cube, Voxels
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.mosaic_grid import Field, MosaicGrid, grid_around
@@ -54,22 +54,31 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     first = cubes[0]
     grid, layers = _layers(cubes)
     flux, variance, mask = _combined(layers, grid.footprint.n_element)
-    truth = None
-    if all(cube.truth is not None for cube in cubes):
-        noiseless = [cube.footprint.elements(np.asarray(cube.truth)) for cube in cubes]
-        swapped = [layer._replace(flux=own) for layer, own in zip(layers, noiseless, strict=True)]
-        truth = _combined(swapped, grid.footprint.n_element)[0]
+
+    def combined(values: Sequence[Voxels]) -> ndarray:
+        own = (cube.footprint.elements(np.asarray(value)) for cube, value in zip(cubes, values, strict=True))
+        swapped = [layer._replace(flux=flux) for layer, flux in zip(layers, own, strict=True)]
+        return grid.footprint.images(_combined(swapped, grid.footprint.n_element)[0])
+
+    truths = [cube.truth for cube in cubes if cube.truth is not None]
     images = grid.footprint.images
     return Cube(
         flux=images(flux),
         variance=None if variance is None else images(variance),
-        truth=None if truth is None else images(truth),
+        truth=combined(truths) if len(truths) == len(cubes) else None,
+        contributions={name: combined(own) for name, own in _contributions_of_all(cubes).items()},
         mask=images(mask),
         footprint=grid.footprint,
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
         meta=first.meta.replace(**_place(grid), **_TARGET, n_pointings=len(cubes)),
         **{name: getattr(first, name) for name in _SHARED},
     )
+
+
+def _contributions_of_all(cubes: Sequence[Cube]) -> dict[str, list[Voxels]]:
+    """What the systematic errors that all cubes have add to each."""
+    names = [name for name in cubes[0].contributions if all(name in cube.contributions for cube in cubes)]
+    return {name: [cube.contributions[name] for cube in cubes] for name in names}
 
 
 def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:

@@ -1,6 +1,7 @@
 """What every cube of a pipeline shares and no device needs: its axes, mask and header."""
 
 import functools
+import operator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,7 +36,8 @@ class FibreFrame(NamedTuple):
 class Header(AbstractCube):
     """What every cube of a pipeline shares and no device needs (host arrays, float64).
 
-    The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size.
+    The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size;
+    `voxel_bits`: which bits single voxels may have beside them.
     """
 
     bins: WavelengthBins
@@ -48,6 +50,7 @@ class Header(AbstractCube):
     pointings: tuple[Pointing, ...]
     products: ProductAxes | None
     fibres: FibreFrame | None = None
+    voxel_bits: int = 0
 
     def mask(self) -> Int[ndarray, "y x wave"]:
         """The bits of every voxel (read-only: where all spaxels are alike, they share the memory of one)."""
@@ -83,6 +86,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
         pointings=pointings_of(setup.config.observation),
         products=product_axes(setup, planned.plan, planned.tables, planned.lines),
         fibres=_fibres(planned),
+        voxel_bits=functools.reduce(operator.or_, (stage.voxel_bits for stage in stages), 0),
     )
 
 

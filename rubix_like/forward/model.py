@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
@@ -250,7 +250,7 @@ def _multiple(array: Array, axis: int, multiple: int) -> Array:
 
 
 class Voxels(NamedTuple):
-    """(y, x, wave), on each device the bins of its part: flux, with noise its variance, and where it is kept the truth.
+    """(y, x, wave), on each device the bins of its part, fields as those of `PaintedCube`.
 
     Where the parts are not even the last ones have bins beyond the detector's, to be left out.
     """
@@ -258,6 +258,8 @@ class Voxels(NamedTuple):
     flux: Float[Array, "y x wave"]
     variance: Float[Array, "y x wave"] | None
     truth: Float[Array, "y x wave"] | None
+    bits: Int[Array, "y x wave"] | None = None
+    contributions: Mapping[str, Float[Array, "y x wave"]] | None = None
 
 
 class Observed(NamedTuple):
@@ -298,7 +300,8 @@ def finish(
     keys = split_keys(key, tables.cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
-    voxels = jax.tree.map(cube.footprint.images, Voxels(cube.flux, cube.variance, cube.truth))
+    kept = Voxels(cube.flux, cube.variance, cube.truth, cube.bits, dict(cube.contributions) or None)
+    voxels = jax.tree.map(cube.footprint.images, kept)
     moments = cube.footprint.images(cube.moments)
     if products is not None:
         before = field_of(products, tables.footprint, plan.cells)

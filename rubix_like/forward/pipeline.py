@@ -121,7 +121,7 @@ class Pipeline(eqx.Module):
             planned = dataclasses.replace(planned, notes=(*integer_notes(galaxy), *planned.notes))
         layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
-        key = None if config.noise is None else jax.random.key(config.noise.seed)
+        key = _random_key(config)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
         return cls(
             tables=put(tables, layout.shardings(table_specs(tables, layout))),
@@ -245,7 +245,8 @@ class Pipeline(eqx.Module):
             flux=voxels.flux,
             variance=voxels.variance,
             truth=voxels.truth,
-            mask=frame.mask(),
+            mask=frame.mask() if voxels.bits is None else voxels.bits | frame.mask(),
+            contributions=voxels.contributions or {},
             **self._described(observed),
         )
 
@@ -258,6 +259,8 @@ class Pipeline(eqx.Module):
             mask_bits=(frame.spaxel_bits[:, :, None], frame.wave_bits[None, None, :]),
             has_variance=voxels.variance is not None,
             has_truth=voxels.truth is not None,
+            voxel_flags=frame.voxel_bits,
+            contributions=tuple(voxels.contributions or {}),
             **self._described(observed),
         )
 
@@ -300,7 +303,18 @@ class Pipeline(eqx.Module):
         frame = self.frame.fibres
         if observed.fibres is None or frame is None:
             return None
-        return FibreSpectra(*observed.fibres, frame.places, frame.weights, self.frame.wave_bits, frame.layout)
+        own = observed.fibres
+        return FibreSpectra(
+            flux=own.flux,
+            variance=own.variance,
+            truth=own.truth,
+            places=frame.places,
+            weights=frame.weights,
+            mask=self.frame.wave_bits,
+            layout=frame.layout,
+            bits=own.bits,
+            contributions=own.contributions or {},
+        )
 
     def _maps(self, observed: Observed) -> Maps | None:
         frame = self.frame
@@ -314,6 +328,13 @@ class Pipeline(eqx.Module):
             footprint=frame.footprint,
             meta=frame.meta,
         )
+
+
+def _random_key(config: RunConfig) -> PRNGKeyArray | None:
+    """The key of noise and systematic errors; None of a run without either."""
+    if config.noise is not None:
+        return jax.random.key(config.noise.seed)
+    return None if config.systematics is None else jax.random.key(0)
 
 
 def planned_alike(one: RunConfig, other: RunConfig) -> bool:

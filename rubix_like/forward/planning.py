@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
-from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
+from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.sections.nebular import YOUNG_STARS
 from rubix_like.cube.maps import LineAxes
 from rubix_like.engine.cost import rates_here
@@ -216,8 +216,8 @@ def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
 
 
 def _cube_stage(name: str) -> Any:
-    """A stage on the cube, those that only instruments bring among them."""
-    return (FIBRE_STAGES if name in FIBRE_STAGES else CUBE_STAGES).find(name)
+    """A stage on the cube, those that only instruments and systematic errors bring among them."""
+    return next((own for own in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in own), CUBE_STAGES).find(name)
 
 
 def _made(stage: StageSettings, make: Callable[..., Any], *planned: Setup | SourcePlan) -> Any:

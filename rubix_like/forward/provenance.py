@@ -47,6 +47,9 @@ def describe_run(
     entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
     element = "spaxel" if setup.instrument.fibres is None else "fibre"
     entries |= _nebular_entries(setup) | _agn_entries(setup) | describe_noise(config.noise, element)
+    if config.systematics is not None:
+        before, after = config.systematics.stages
+        entries |= {"systematics": ", ".join((*before, *after)), "systematics_seed": config.systematics.seed}
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes

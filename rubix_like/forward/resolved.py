@@ -100,9 +100,9 @@ def _with_deposit(config: RunConfig, chosen: DepositChoice) -> RunConfig:
 
 
 def painted_pipeline(config: RunConfig) -> PipelineSettings:
-    """The run's pipeline, with the active nucleus that `nebulae` stands for where the section `nebular` has one, and
-    with the fibres of the instrument where it has any."""
-    pipeline = _through_fibres(config, load_pipeline(config.pipeline))
+    """The run's pipeline, with the active nucleus that `nebulae` stands for where the section `nebular` has one,
+    with systematic errors, and with the fibres of the instrument where it has any."""
+    pipeline = _through_fibres(config, _with_systematics(config, load_pipeline(config.pipeline)))
     nebular, names = config.nebular, [source.name for source in pipeline.paint]
     if nebular is None or nebular.agn is None or not {NEBULAE, AGN} & set(names):
         return pipeline
@@ -115,6 +115,18 @@ def painted_pipeline(config: RunConfig) -> PipelineSettings:
     if NUCLEUS not in {field.name for field in fields}:
         fields.append(StageSettings(name=NUCLEUS))
     return pipeline.model_copy(update={"fields": tuple(fields), "paint": tuple(paint)})
+
+
+def _with_systematics(config: RunConfig, pipeline: PipelineSettings) -> PipelineSettings:
+    """The pipeline with the stages of the section `systematics`, before and after the stage `noise`; where it has none,
+    at its end."""
+    if config.systematics is None:
+        return pipeline
+    before, after = (tuple(StageSettings(name=name) for name in names) for names in config.systematics.stages)
+    names = [stage.name for stage in pipeline.cube]
+    place = names.index("noise") if "noise" in names else len(names)
+    cube = (*pipeline.cube[:place], *before, *pipeline.cube[place : place + 1], *after, *pipeline.cube[place + 1 :])
+    return pipeline.model_copy(update={"cube": cube})
 
 
 def _through_fibres(config: RunConfig, pipeline: PipelineSettings) -> PipelineSettings:

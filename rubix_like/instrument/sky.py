@@ -8,7 +8,7 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.skies import find_sky
+from rubix_like.config.skies import SKY_SUFFIXES, find_sky
 from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
@@ -18,6 +18,9 @@ from rubix_like.runtime.words import reason_of
 
 if TYPE_CHECKING:
     from astropy.table import Table
+
+EMBEDDED_FWHM: float = 3.1
+"""Angstrom: of the Gaussian by which the embedded skies were convolved (data/README.md)."""
 
 _EMISSION_UNIT = "photon / (s m2 um arcsec2)"
 _COLUMNS: dict[str, dict[str, str]] = {
@@ -43,6 +46,11 @@ class Sky:
     wavelength: Float[ndarray, " sky"]
     emission: Float[ndarray, " sky"]
     transmission: Float[ndarray, " sky"]
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is one of the package's own."""
+        return not self.name.lower().endswith(SKY_SUFFIXES)
 
     def on_bins(self, edges: Float[ndarray, " edge"]) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
         """Mean emission and mean transmission between neighbouring `edges` (vacuum Angstrom).

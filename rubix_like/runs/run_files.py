@@ -188,7 +188,7 @@ def pointing_path(path: Path, name: str) -> Path:
 def cube_bytes(config: RunConfig, n_voxel: int) -> int:
     """Bytes of a cube on the host: flux and mask, with noise the variance, and the truth where it is kept."""
     flux = 8 if config.engine.precision == "float64" else 4
-    n_arrays = 1 + (config.noise is not None) + keeps_truth(config)
+    n_arrays = 1 + (config.noise is not None) + config.keeps_truth + _n_contribution(config)
     return n_voxel * (flux * n_arrays + 4)
 
 
@@ -197,11 +197,12 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     shape = (*footprint.shape, n_wave)
     layout, chosen = config.output.layout, find_format(path, config.output.layout)
     noise, wide = config.noise is not None, config.engine.precision == "float64"
-    own = file_size(chosen, shape, noise=noise, truth=keeps_truth(config), float64=wide)
+    own = file_size(chosen, shape, noise=noise, truth=config.keeps_truth, float64=wide)
     truth, truth_bytes = None, 0
-    if keeps_truth(config) and not chosen.keeps_all:
+    if config.keeps_truth and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
         truth_bytes = file_size(find_format(truth, "default"), shape, noise=False)
+        truth_bytes += _n_contribution(config) * 4 * footprint.n_element * n_wave
     packing = config.output.packing
     for file in (path, truth):
         if file is not None:
@@ -223,6 +224,6 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     )
 
 
-def keeps_truth(config: RunConfig) -> bool:
-    """Whether the noiseless flux is kept beside the noisy one."""
-    return config.noise is not None and config.noise.keep_truth
+def _n_contribution(config: RunConfig) -> int:
+    """How many images of systematic errors are kept beside the truth."""
+    return 0 if config.systematics is None else config.systematics.n_kept

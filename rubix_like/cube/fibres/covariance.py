@@ -50,7 +50,8 @@ class SpaxelCovariance:
                 "as noise: {signal_to_noise: 50}"
             )
         variance = np.asarray(fibres.variance[:, bin_], dtype=np.float64)
-        return cls(fibres.weights.matrix(), variance, fibres.weights.shape)
+        weights = _without_flagged(fibres.weights.matrix(), fibres.good[:, bin_])
+        return cls(weights, variance, fibres.weights.shape)
 
     @functools.cached_property
     def matrix(self) -> Any:
@@ -147,6 +148,16 @@ class SpaxelCovariance:
         singular = np.sqrt(np.maximum(squares, 0.0))
         kept = singular > SMALLEST * singular.max(initial=0.0)
         return right[:, kept], singular[kept]
+
+
+def _without_flagged(weights: Any, good: Bool[ndarray, " fibre"]) -> Any:
+    """The map without fibres that are flagged, the others' weights in each spaxel with the same sum as before."""
+    if good.all():
+        return weights
+    kept = weights.multiply(good.astype(np.float64)[None, :]).tocsr()
+    kept.eliminate_zeros()
+    before, after = (np.asarray(own.sum(axis=1)).ravel() for own in (weights, kept))
+    return kept.multiply(np.where(after > 0, before / np.where(after > 0, after, 1.0), 0.0)[:, None]).tocsr()
 
 
 def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:

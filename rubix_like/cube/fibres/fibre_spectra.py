@@ -1,11 +1,12 @@
 """The spectra of fibres that a cube was made of: row-stacked spectra (RSS)."""
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
@@ -14,11 +15,13 @@ Spectra = Float[Array | np.ndarray, "fibre wave"]
 
 
 class FibreVoxels(NamedTuple):
-    """(fibre, wave), all exposures: flux, with noise its variance, and where it is kept the flux without noise."""
+    """(fibre, wave), all exposures, fields as those of `FibreSpectra`."""
 
     flux: Spectra
     variance: Spectra | None
     truth: Spectra | None
+    bits: Int[Array | np.ndarray, "fibre wave"] | None = None
+    contributions: Mapping[str, Spectra] | None = None
 
 
 class FibreSpectra(eqx.Module):
@@ -28,7 +31,9 @@ class FibreSpectra(eqx.Module):
     |---|---|---|
     | flux | (fibre, wave) | 1e-20 erg/s/cm2/Angstrom per fibre, calibrated for the sky's transparency |
     | variance | (fibre, wave) or None | square of the flux unit; the noise of different fibres is independent |
-    | truth | (fibre, wave) or None | flux without its noise, where `noise.keep_truth` is true |
+    | truth | (fibre, wave) or None | flux without noise and systematic errors, where `noise.keep_truth` is true |
+    | bits | (fibre, wave) or None | mask bits of systematic errors; flagged ones are left out of the cube |
+    | contributions | (fibre, wave) by name | what each systematic error adds to the truth, where that is kept |
     | places | FibrePlaces | where the fibres lie, their numbers and exposures |
     | weights | CubeWeights | the map from fibres to spaxels |
     | mask | (wave,) | bits of the bins, as in `Cube.mask` |
@@ -42,10 +47,13 @@ class FibreSpectra(eqx.Module):
     weights: CubeWeights
     mask: Int[Array | np.ndarray, " wave"]
     layout: str = eqx.field(static=True, default="manga")
+    bits: Int[Array | np.ndarray, "fibre wave"] | None = None
+    contributions: Mapping[str, Spectra] = eqx.field(default_factory=dict)
 
     def chi2(self, model: Spectra) -> Float[np.ndarray, " wave"]:
         """Sum over fibres of (flux - model)^2 / variance in each bin, in 64 bits; it has as many degrees of freedom as
-        there are fibres. `model` (fibre, wave) is that of the same pipeline, such as `fibres.flux` without noise.
+        there are fibres that are not flagged in the bin. `model` (fibre, wave) is that of the same pipeline, such as
+        `fibres.flux` without noise.
 
         Raises ValueError without a variance, or for a model of another shape.
         """
@@ -54,12 +62,18 @@ class FibreSpectra(eqx.Module):
         if np.shape(model) != np.shape(self.flux):
             raise ValueError(f"fibres.chi2: expected a model of shape {np.shape(self.flux)}, got {np.shape(model)}")
         rest = np.asarray(self.flux, dtype=np.float64) - np.asarray(model, dtype=np.float64)
-        return np.sum(rest**2 / np.asarray(self.variance, dtype=np.float64), axis=0)
+        return np.sum(self.good * rest**2 / np.asarray(self.variance, dtype=np.float64), axis=0)
+
+    @property
+    def good(self) -> Bool[np.ndarray, "fibre wave"]:
+        """Which bins of the spectra no systematic error flags."""
+        return np.ones(np.shape(self.flux), bool) if self.bits is None else np.asarray(self.bits) == 0
 
     def part(self, bins: slice) -> "FibreSpectra":
         """The spectra in some bins."""
-        own = {name: getattr(self, name) for name in ("flux", "variance", "truth")}
-        cut = {name: value[:, bins] for name, value in own.items() if value is not None}
+        own = {name: getattr(self, name) for name in ("flux", "variance", "truth", "bits")}
+        cut: dict[str, Any] = {name: value[:, bins] for name, value in own.items() if value is not None}
+        cut["contributions"] = {name: value[:, bins] for name, value in self.contributions.items()}
         return dataclasses.replace(self, **cut, mask=self.mask[bins])
 
     def within(self, rows: slice, columns: slice) -> "FibreSpectra":

@@ -2,6 +2,7 @@
 
 PRIMARY (no data; the run in cards), DATA (wave, y, x), STAT (variance), DQ (mask), VAR (copy of STAT), LSF (table of
 the effective FWHM), CONFIG (table of `cube.meta` and the counters), and for log sampling WAVE (table of the bins).
+In the file of a truth, an image for each systematic error follows.
 STAT and VAR are left out without a noise model, DQ where no voxel is flagged. Some programs take whatever is HDU 2 for
 the variance, so without one a table is there and DQ comes last. VAR is for specutils and jdaviz, which know no STAT. No
 maps: a second image confuses clients.
@@ -19,11 +20,23 @@ from numpy import ndarray
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
-from rubix_like.cube.meta import FIT_KEYS, LINE_OF_SIGHT, Described, Meta, MetaValue, SourceCounters, flat_counters
+from rubix_like.cube.meta import (
+    FIT_KEYS,
+    LINE_OF_SIGHT,
+    SATURATED,
+    Described,
+    Meta,
+    MetaValue,
+    SourceCounters,
+    flat_counters,
+)
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, split_rows
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
 from rubix_like.runtime.files.writing_date import date_words
+
+ERROR_CARD: str = "SYSTERR"
+"""Card of an image that holds what a systematic error adds: the error's name."""
 
 FLUX_UNIT: str = "10**-20 erg s-1 cm-2 Angstrom-1"
 VARIANCE_UNIT: str = "10**-40 erg2 s-2 cm-4 Angstrom-2"
@@ -131,6 +144,8 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("SKYSPEC", "sky", "spectrum of the night sky"),
     ("NOISMOD", "noise_model", "what the noise is made of"),
     ("NOISSEED", "noise_seed", "seed of the noise"),
+    ("SYSTEMAT", "systematics", "systematic errors, in the order of their stages"),
+    ("SYSTSEED", "systematics_seed", "seed of the systematic errors"),
     ("FITIMAGE", "fit_image", "of a fit: its model, or what it left of the data"),
 )
 """(keyword, key of `cube.meta`, comment) of the PRIMARY cards; a key that is missing or None has no card."""
@@ -156,6 +171,12 @@ _MASK_CARDS: tuple[Card, ...] = (
     ("DQBIT4", "not fitted", "value 8: left out of a fit (its residuals)"),
     _SCIENCE,
 )
+_DETECTOR_CARDS: tuple[Card, ...] = (
+    ("DQBIT5", "saturated", "value 16: more electrons than a pixel holds"),
+    ("DQBIT6", "cosmic ray", "value 32: a hit that was found"),
+    ("DQBIT7", "no data", "value 64: region without data"),
+    ("DQBIT8", "gap", "value 128: gap of the detector"),
+)
 
 
 def default_members(cube: ShardedCube) -> list[Member]:
@@ -167,12 +188,23 @@ def default_members(cube: ShardedCube) -> list[Member]:
         header=header_of((*primary_cards(cube), *_dust_cards(cube.source_counters.get(DUST_COLUMN))))
     )
     flux = _image(cube, "DATA", _flux, kind="DATA", cards=(("BUNIT", FLUX_UNIT, ""), *quality, *error))
-    mask = [_image(cube, "DQ", _mask, kind="QUALITY", cards=(*_MASK_CARDS, *error))] if quality else []
+    bits = (*_MASK_CARDS, *(_DETECTOR_CARDS if cube.flags >= SATURATED else ()))
+    mask = [_image(cube, "DQ", _mask, kind="QUALITY", cards=(*bits, *error))] if quality else []
     if not error:
-        return [primary, flux, *_tables(cube), *mask]
+        return [primary, flux, *_tables(cube), *mask, *_contributions(cube)]
     cards = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, *quality)
     variance, copy = (_image(cube, name, _variance, kind="ERROR", cards=cards) for name in ("STAT", "VAR"))
     return [primary, flux, variance, *mask, copy, *_tables(cube)]
+
+
+def _contributions(cube: ShardedCube) -> list[VoxelImage]:
+    """Beside a truth, what each systematic error adds to it; extensions of the errors' names."""
+
+    def image(name: str) -> VoxelImage:
+        cards = (("BUNIT", FLUX_UNIT, ""), (ERROR_CARD, name, "systematic error whose part of the flux this is"))
+        return _image(cube, name.upper(), lambda block: block.contribution(name), kind="DATA", cards=cards)
+
+    return [] if cube.has_truth else [image(name) for name in cube.contributions]
 
 
 def _tables(cube: ShardedCube) -> list[Member]:

@@ -13,7 +13,7 @@ from astropy.utils.exceptions import AstropyUserWarning
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_values import checked_values
-from rubix_like.cube.files.default import FLUX_UNIT, VARIANCE_UNIT
+from rubix_like.cube.files.default import ERROR_CARD, FLUX_UNIT, VARIANCE_UNIT
 from rubix_like.cube.files.fits_checksum import broken_sums
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
@@ -89,7 +89,14 @@ def _cube_from(hdus: Any) -> Cube:
         counters=counters,
         meta=meta,
         source_counters=others,
+        contributions=_contributions_of(hdus),
     )
+
+
+def _contributions_of(hdus: Any) -> dict[str, jnp.ndarray]:
+    """What systematic errors add, by their names, in the file of a truth."""
+    names = {str(hdu.header[ERROR_CARD]): hdu.name for hdu in hdus if ERROR_CARD in hdu.header}
+    return {name: _voxels(hdus, extension, np.float32, FLUX_UNIT) for name, extension in names.items()}
 
 
 def _bins_of(hdus: Any) -> WavelengthBins:
@@ -119,8 +126,8 @@ def read_run_rows(rows: Iterable[Row]) -> tuple[Meta, Counters | None, dict[str,
     return meta, Counters(**counts) if counts else None, source_counters(others)
 
 
-def _voxels(hdus: Any, name: str, dtype: type) -> jnp.ndarray:
-    unit = hdus[name].header.get("BUNIT")
-    if unit != _UNITS.get(name):
-        raise ValueError(f"HDU {name}: expected BUNIT {_UNITS.get(name)!r}, got {unit!r}")
+def _voxels(hdus: Any, name: str, dtype: type, expected: str | None = None) -> jnp.ndarray:
+    unit, expected = hdus[name].header.get("BUNIT"), expected or _UNITS.get(name)
+    if unit != expected:
+        raise ValueError(f"HDU {name}: expected BUNIT {expected!r}, got {unit!r}")
     return jnp.asarray(np.ascontiguousarray(hdus[name].data.transpose(1, 2, 0), dtype=dtype))

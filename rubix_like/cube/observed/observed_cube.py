@@ -10,7 +10,16 @@ from numpy import ndarray
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.footprint import AbstractCube, Footprint
-from rubix_like.cube.meta import NOT_FITTED, OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
+from rubix_like.cube.meta import (
+    COSMIC_RAY,
+    DETECTOR_GAP,
+    NO_DATA,
+    NOT_FITTED,
+    OUTSIDE_APERTURE,
+    OUTSIDE_SSP,
+    SATURATED,
+    SPREAD_FROM_BEYOND,
+)
 
 Voxels = Float[ndarray, "y x wave"]
 Choice = Bool[ndarray, "y x wave"]
@@ -20,6 +29,10 @@ _BITS: dict[int, str] = {
     OUTSIDE_APERTURE: "outside the aperture",
     SPREAD_FROM_BEYOND: "at the end of the detector",
     NOT_FITTED: "left out of a fit",
+    SATURATED: "saturated",
+    COSMIC_RAY: "hit by a cosmic ray",
+    NO_DATA: "without data",
+    DETECTOR_GAP: "in a gap of the detector",
 }
 
 

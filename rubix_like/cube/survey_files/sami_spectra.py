@@ -33,7 +33,7 @@ def _exposure(cube: Cube | ShardedCube, number: int) -> list[fits.PrimaryHDU | f
     assert fibres is not None
     own = np.flatnonzero(fibres.places.exposure == number)
     cards = (*primary_cards(cube), *_cards(cube, number), *_axis_cards(cube))
-    flux = np.asarray(fibres.flux, dtype=np.float64)[own] * FLUX_PER_OURS
+    flux = np.where(fibres.good, np.asarray(fibres.flux, dtype=np.float64), np.nan)[own] * FLUX_PER_OURS
     hdus: list[fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU] = [
         fits.PrimaryHDU(flux.astype(np.float32), header_of(cards))
     ]

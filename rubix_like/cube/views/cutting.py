@@ -36,7 +36,8 @@ def cut_cube(
 def _cut_bins(cube: Cube, own: np.ndarray) -> Cube:
     first, last = int(own[0]), int(own[-1]) + 1
     values = {name: getattr(cube, name) for name in _PER_VOXEL}
-    cut = {name: value[:, :, first:last] for name, value in values.items() if value is not None}
+    cut: dict[str, Any] = {name: value[:, :, first:last] for name, value in values.items() if value is not None}
+    cut["contributions"] = {name: value[:, :, first:last] for name, value in cube.contributions.items()}
     spread = None if cube.lsf_fwhm is None else cube.lsf_fwhm[first:last]
     fibres = None if cube.fibres is None else cube.fibres.part(slice(first, last))
     return dataclasses.replace(cube, **cut, bins=cube.bins.part(first, last), lsf_fwhm=spread, fibres=fibres)
@@ -68,7 +69,8 @@ def _cut_spaxels(cube: Cube, rows: slice, columns: slice) -> Cube:
     ra, dec, angle = field_about(cube, *middle)
     meta = cube.meta.replace(ra=ra, dec=dec, field_angle=angle)
     values = {name: getattr(cube, name) for name in (*_PER_VOXEL, "mean_v_los")}
-    cut = {name: value[rows, columns] for name, value in values.items() if value is not None}
+    cut: dict[str, Any] = {name: value[rows, columns] for name, value in values.items() if value is not None}
+    cut["contributions"] = {name: value[rows, columns] for name, value in cube.contributions.items()}
     maps = None if cube.maps is None else _cut_maps(cube.maps, rows, columns, footprint, meta)
     fibres = None if cube.fibres is None else cube.fibres.within(rows, columns)
     return dataclasses.replace(cube, **cut, footprint=footprint, meta=meta, maps=maps, fibres=fibres)

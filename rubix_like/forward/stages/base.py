@@ -1,5 +1,6 @@
 """What a stage is: a pytree of its own tables with one method, built once on the host from a `Setup`."""
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,8 +26,9 @@ class PaintedCube(eqx.Module):
 
     An element is a spaxel of the `footprint`, which turns spectra into images and back. moments (element, moment) are
     sums over particles of what is not of one wavelength, which a stage treats like light of the detector's whole range:
-    light, light times v_los (km/s), and what the products sum. `truth` (element, wave) is the flux before noise;
-    `fields` is what the pipeline's fields hold, by name; `fibres` the spectra that the cube was made of, if any.
+    light, light times v_los (km/s), and what the products sum. `truth` (element, wave) is the flux before noise and
+    systematic errors, `contributions` what each of these adds to it, `bits` mask bits of single voxels; `fields` is
+    what the pipeline's fields hold, by name; `fibres` the spectra that the cube was made of, if any.
 
     `split`: a device may hold a part of the bins only (of flux, variance and truth, and of the tables that a stage
     marks as `per_bin`); the moments are the same on all devices.
@@ -40,6 +42,8 @@ class PaintedCube(eqx.Module):
     fields: Mapping[str, Any] = eqx.field(default_factory=dict)
     split: BinSplit = eqx.field(static=True, default=WHOLE)
     fibres: FibreVoxels | None = None
+    bits: Int[Array, "element wave"] | None = None
+    contributions: Mapping[str, Float[Array, "element wave"]] = eqx.field(default_factory=dict)
 
 
 Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]
@@ -64,7 +68,8 @@ class WavelengthSpatial(NamedTuple):
 class StageReport:
     """What a cube stage does to a cube beside its values.
 
-    `spaxel_bits` (y, x) and `wave_bits` (wave,): mask bits that it sets; `lsf_fwhm` (wave,): the effective LSF after it
+    `spaxel_bits` (y, x) and `wave_bits` (wave,): mask bits that it sets; `voxel_bits`: those that it may set in single
+    voxels (`PaintedCube.bits`); `lsf_fwhm` (wave,): the effective LSF after it
     (Angstrom); `meta`: entries of `Cube.meta`; `notes`: sentences for the user.
     """
 
@@ -73,6 +78,7 @@ class StageReport:
     lsf_fwhm: Float[np.ndarray, " wave"] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    voxel_bits: int = 0
 
 
 class AbstractSceneStage(eqx.Module):
@@ -104,10 +110,13 @@ class AbstractCubeStage(eqx.Module):
     A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without, on
     `cube.footprint.within(margin)`. One that reads fields of the pipeline names them in `reads` and finds them in
     `cube.fields`; `section_type` is as in `AbstractSceneStage`.
+
+    `key_number`: what its random key is made by; None: its place among the stages that have None.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
     section_type: ClassVar[type[AbstractSettings] | None] = None
+    key_number: ClassVar[int | None] = None
     margin: eqx.AbstractVar[int]
 
     @classmethod
@@ -147,4 +156,6 @@ def refuse_noisy(stage: str, cube: PaintedCube, why: str) -> None:
 
 def split_keys(key: PRNGKeyArray | None, stages: tuple[AbstractCubeStage, ...]) -> list[PRNGKeyArray | None]:
     """One key per cube stage, the same on any number of devices."""
-    return [None if key is None else jax.random.fold_in(key, number) for number in range(len(stages))]
+    places = itertools.count()
+    numbers = [next(places) if stage.key_number is None else stage.key_number for stage in stages]
+    return [None if key is None else jax.random.fold_in(key, number) for number in numbers]

@@ -33,10 +33,11 @@ class Noise(AbstractCubeStage):
         settings = setup.config.noise
         if settings is None:
             return cls(model=None, keep_truth=False)
+        keep_truth = setup.config.keeps_truth
         if settings.exposure is None:
-            return cls(model=TargetNoise.build(setup, settings), keep_truth=settings.keep_truth)
+            return cls(model=TargetNoise.build(setup, settings), keep_truth=keep_truth)
         model = ExposureNoise.build(settings.exposure, setup.config.instrument, setup.instrument.bins)
-        return cls(model=model, keep_truth=settings.keep_truth)
+        return cls(model=model, keep_truth=keep_truth)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:
         """The cube with noise and variance, and its noiseless flux where that is kept."""
@@ -45,7 +46,7 @@ class Noise(AbstractCubeStage):
         if key is None:
             raise ConfigError("noise: expected a random key, got none; set noise.seed or pass key=jax.random.key(...)")
         noise, variance = self.model.draw(*lax.stop_gradient((cube, parameters)), key)
-        truth = cube.flux if self.keep_truth else None
+        truth = cube.flux if self.keep_truth and cube.truth is None else cube.truth
         return dataclasses.replace(cube, flux=cube.flux + noise, variance=variance, truth=truth)
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002

@@ -29,6 +29,7 @@ from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.forward.slabs import reads_gas
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
+from rubix_like.forward.systematics.systematic import AbstractSystematic
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import draw_base
@@ -152,7 +153,7 @@ def pose(
         check_same_grid(pipeline.frame, observed)
         notes: tuple[str, ...] = ()
     else:
-        config = for_model(on_grid_of(config_or_pipeline, observed), settings, noise=None)
+        config = for_model(on_grid_of(config_or_pipeline, observed), settings, noise=None, systematics=None)
         pipeline, source, notes = planned(config, settings, galaxy, of_errors, report)
     pipeline = without_noise(pipeline)
     source = without_unread_gas(source, pipeline, settings)
@@ -311,8 +312,8 @@ def _polynomial(settings: FitSettings, wavelength: ndarray) -> Polynomial | None
 
 
 def without_noise(pipeline: Pipeline) -> Pipeline:
-    """The pipeline whose cubes have no noise, whatever its configuration says."""
-    stages = tuple(stage for stage in pipeline.tables.cube if not isinstance(stage, Noise))
+    """The pipeline whose cubes have neither noise nor systematic errors, whatever its configuration says."""
+    stages = tuple(stage for stage in pipeline.tables.cube if not isinstance(stage, Noise | AbstractSystematic))
     tables = dataclasses.replace(pipeline.tables, cube=stages, products=None, gas=None)
     return dataclasses.replace(pipeline, tables=tables, noise_key=None)
 

@@ -191,7 +191,7 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
         )
         _check_instrument(own, run)
         try:
-            run = for_model(on_set_grid(run, grid, displacement), alone, noise=None)
+            run = for_model(on_set_grid(run, grid, displacement), alone, noise=None, systematics=None)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
         found.append(_Prepared(own, own.observed, selection, alone, grid, run, displacement, scale))

@@ -85,8 +85,8 @@ class Simulator(eqx.Module):
         key = jax.random.fold_in(self.key, number)
         forward = self._forward(number, jax.random.fold_in(key, _PARTICLES))
         observed = forward.observed(values, jax.random.fold_in(key, _NOISE))
-        flux, variance, truth = observed.voxels
-        return Simulated(flux, variance if self.variance else None, truth, observed.counters)
+        voxels = observed.voxels
+        return Simulated(voxels.flux, voxels.variance if self.variance else None, voxels.truth, observed.counters)
 
     def _forward(self, number: Int[Array, ""], key: PRNGKeyArray) -> Forward:
         """The model with the particles of one simulation."""

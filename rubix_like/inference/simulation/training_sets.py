@@ -212,7 +212,7 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
 def _bytes_of_one(model: SimulationModel, request: SimulationRequest) -> int:
     """What is kept of a simulation."""
     frame, plan, noise = model.pipeline.frame, model.pipeline.plan, request.config.noise
-    n_array = 1 if noise is None else 1 + request.settings.variance + noise.keep_truth
+    n_array = 1 + (noise is not None and request.settings.variance) + request.config.keeps_truth
     return frame.n_y * frame.n_x * plan.n_wave * np.dtype(plan.dtype).itemsize * n_array
 
 

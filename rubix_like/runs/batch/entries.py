@@ -24,7 +24,7 @@ from rubix_like.version import __version__
 _MOST_PROBLEMS = 10
 _NO_VIEW = Row("", "", {})
 
-_COMPILED = {"ssp", "instrument", "pipeline", "engine", "products"}
+_COMPILED = {"ssp", "instrument", "pipeline", "engine", "products", "systematics"}
 """Sections that a compiled program depends on."""
 
 

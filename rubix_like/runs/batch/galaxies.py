@@ -76,7 +76,9 @@ def _counted(config: RunConfig) -> RunConfig:
     angle = 0.0 if turned else None
     same = {"inclination": angle, "position_angle": angle, "ra": 0.0, "dec": 0.0, "offset": (0.0, 0.0)}
     same |= {"field_angle": None, "pointings": None, "mosaic": True}
-    return config.model_copy(update={"observation": observation.model_copy(update=same), "noise": None})
+    return config.model_copy(
+        update={"observation": observation.model_copy(update=same), "noise": None, "systematics": None}
+    )
 
 
 def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:

@@ -1,11 +1,14 @@
 """How the bins of the detector are spread over the devices of a mesh, and what devices tell each other of them."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from rubix_like.errors import ConfigError
 
@@ -57,7 +60,7 @@ class BinSplit:
             return own
         return lax.all_gather(own, self.axes, tiled=True, to="invarying")[: self.n_wave]
 
-    def gather_rows(self, own: Float[Array, "row own"]) -> Float[Array, "row wave"]:
+    def gather_rows(self, own: Num[Array, "row own"]) -> Num[Array, "row wave"]:
         """A few spectra over all bins, from the parts of them; without the padding. Never for a cube."""
         if self.is_whole:
             return own
@@ -86,12 +89,21 @@ class BinSplit:
             )
         first, last = self.first(), self.n_wave - 1 - self.first()
         own = self._continued(own)
-        steps = [(number, number + 1) for number in range(self.n_shard - 1)]
+        places = self._places()
+        steps = list(itertools.pairwise(places))
         below = lax.ppermute(own[..., -reach:], self.axes, steps)
         above = lax.ppermute(own[..., :reach], self.axes, [(high, low) for low, high in steps])
         below = jnp.where(first == 0, own[..., :1], below)
         above = jnp.where(last < self.n_own, own[..., -1:], above)
         return jnp.concatenate([below, own, above], axis=-1)
+
+    def _places(self) -> list[int]:
+        """The numbers by which `ppermute` knows the devices of the parts: it counts along the axes in the order of the
+        mesh, whatever that of `axes`."""
+        mesh = jax.sharding.get_abstract_mesh()
+        own = [name for name in mesh.axis_names if name in self.axes]
+        numbers = np.arange(self.n_shard).reshape([mesh.shape[name] for name in own])
+        return numbers.transpose([own.index(name) for name in self.axes]).ravel().tolist()
 
     def _real(self, own: Float[Array, "... own"]) -> Bool[Array, "... own"]:
         """Which bins are the detector's, in the shape of `own`."""

@@ -1,0 +1,240 @@
+"""Stages `saturation`, `cosmic_rays` and `missing`: what the detector itself does to single bins of spectra."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.config.sections.systematics import MissingSettings
+from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
+from rubix_like.engine.setup import Setup
+from rubix_like.errors import ConfigError
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.base import PaintedCube, StageReport, refuse_options
+from rubix_like.forward.stages.exposure_noise import ExposureNoise
+from rubix_like.forward.systematics.systematic import (
+    AbstractSystematic,
+    ErrorRecord,
+    error_key,
+    exposure_numbers,
+    flagged,
+    place_numbers,
+    systematics_of,
+    with_error,
+)
+from rubix_like.physics.numbered_random import numbered_uniform
+from rubix_like.runtime.mesh.bin_split import per_bin
+
+
+class Saturation(AbstractSystematic):
+    """Light beyond what a pixel holds in one exposure is lost, and the voxel is flagged.
+
+    The electrons are those of source, sky and dark current, with their noise; `level` are those of a voxel in all
+    exposures together.
+    """
+
+    noise: ExposureNoise
+    level: Float[Array | ndarray, ""]
+    record: ErrorRecord = eqx.field(static=True)
+    margin: int = eqx.field(static=True, default=0)
+    key_number: ClassVar[int | None] = 1003
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Saturation":
+        """By `systematics.saturation`; no options. Raises ConfigError without `noise.exposure`."""
+        refuse_options("saturation", options)
+        settings, noise, instrument = systematics_of(setup).saturation, setup.config.noise, setup.config.instrument
+        assert settings is not None
+        if noise is None or noise.exposure is None:
+            raise ConfigError(
+                "systematics.saturation: expected noise.exposure, which says how many electrons there are, got none; "
+                "give it, or set the section to null"
+            )
+        model = ExposureNoise.build(noise.exposure, instrument, setup.instrument.bins)
+        assert instrument.detector is not None
+        level = settings.level * noise.exposure.count * instrument.detector.pixels_per_voxel
+        return cls(noise=model, level=np.asarray(level), record=ErrorRecord.of(setup))
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The cube with the most light that its pixels hold."""
+        longer = parameters.noise.exposure.time / self.noise.time
+        gain, background = (longer * jnp.asarray(own)[None, :] for own in (self.noise.gain, self.noise.background))
+        most = (self.level - background) / gain
+        full = cube.flux >= most
+        change = jnp.where(full, most - cube.flux, jnp.zeros_like(cube.flux))
+        return flagged(with_error(cube, "saturation", change, self.record), full, SATURATED)
+
+    def report(self) -> StageReport:
+        """The bit that it may set."""
+        return StageReport(voxel_bits=SATURATED)
+
+
+class CosmicRays(AbstractSystematic):
+    """Hits in a part of the voxels, with exponentially distributed strengths in units of the noise; a part of them is
+    flagged."""
+
+    rate: Float[Array | ndarray, ""]
+    strength: Float[Array | ndarray, ""]
+    part_flagged: Float[Array | ndarray, ""]
+    length: int = eqx.field(static=True)
+    record: ErrorRecord = eqx.field(static=True)
+    margin: int = eqx.field(static=True, default=0)
+    key_number: ClassVar[int | None] = 1004
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "CosmicRays":
+        """By `systematics.cosmic_rays`; no options. Raises ConfigError without noise."""
+        refuse_options("cosmic_rays", options)
+        settings = systematics_of(setup).cosmic_rays
+        assert settings is not None
+        if setup.config.noise is None:
+            raise ConfigError(
+                "systematics.cosmic_rays: expected noise, which their strength is given in, got noise: null; give the "
+                "section noise, or set cosmic_rays to null"
+            )
+        return cls(
+            rate=np.asarray(settings.rate),
+            strength=np.asarray(settings.strength),
+            part_flagged=np.asarray(settings.flagged),
+            length=settings.length,
+            record=ErrorRecord.of(setup),
+        )
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The cube with the hits."""
+        if cube.variance is None:
+            raise ConfigError("pipeline.cube: expected 'noise' before 'cosmic_rays', got a cube without variance")
+        footprint, own = cube.footprint, error_key(key, self.record)
+        keys = jax.vmap(lambda row: jax.random.fold_in(own, row))(jnp.arange(footprint.n_y))
+        like = footprint.images(cube.flux)
+        hits, found = lax.map(lambda one: self._row(one[0], one[1], cube), (keys, like))
+        sigma = jnp.sqrt(lax.stop_gradient(cube.variance))
+        hit = with_error(cube, "cosmic_rays", footprint.elements(hits) * sigma, self.record)
+        return flagged(hit, footprint.elements(found), COSMIC_RAY)
+
+    def _row(
+        self, key: PRNGKeyArray, like: Float[Array, "x wave"], cube: PaintedCube
+    ) -> tuple[Float[Array, "x wave"], Bool[Array, "x wave"]]:
+        """Strengths of the hits in a row of spectra, and which of its bins are flagged.
+
+        A hit begins where two uniform numbers are below the root of the rate: one of 23 bits would be too coarse.
+        """
+        n_x, n_wave = like.shape
+        first = cube.split.first() + jnp.arange(n_wave, dtype=jnp.int32)
+        keys = jax.random.split(key, 4)
+        root = jnp.sqrt(jnp.asarray(self.rate, like.dtype))
+        strength, found = jnp.zeros_like(like), jnp.zeros(like.shape, bool)
+        for step in range(self.length):
+            begins = (first - step)[None, :] * n_x + jnp.arange(n_x, dtype=jnp.int32)[:, None]
+            drawn = [numbered_uniform(own, begins, like.dtype) for own in keys]
+            hit = (drawn[0] < root) & (drawn[1] < root)
+            strength = strength - jnp.where(hit, jnp.log(drawn[2]), jnp.zeros_like(like))
+            found = found | (hit & (drawn[3] < self.part_flagged))
+        return strength * self.strength, found
+
+    def report(self) -> StageReport:
+        """The bit that it may set."""
+        return StageReport(voxel_bits=COSMIC_RAY)
+
+
+class Missing(AbstractSystematic):
+    """Voxels without data: regions (DQ 64) and gaps of the detector (DQ 128), in which the flux is 0.
+
+    | field | shape | |
+    |---|---|---|
+    | spectra | (region, element) | which spectra a region has |
+    | bins | (region, wave) | which bins |
+    | gaps | (wave,) | which bins lie in a gap, or partly |
+    """
+
+    spectra: Bool[Array | ndarray, "region element"]
+    bins: Bool[Array | ndarray, "region wave"] = eqx.field(metadata=per_bin())
+    gaps: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    record: ErrorRecord = eqx.field(static=True)
+    margin: int = eqx.field(static=True, default=0)
+    key_number: ClassVar[int | None] = 1009
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Missing":
+        """By `systematics.missing` and `systematics.gaps`; no options. Raises ConfigError for a region that lies
+        outside of the field, the bundle or the detector."""
+        refuse_options("missing", options)
+        settings, edges = systematics_of(setup), setup.instrument.bins.edges
+        regions = [
+            (_spectra_of(own, number, setup), _bins_in(own.wavelength, edges))
+            for number, own in enumerate(settings.missing)
+        ]
+        n_element = len(place_numbers(setup))
+        gaps = [_bins_in(span, edges) for span in settings.gaps]
+        none = np.zeros((0, n_element), bool), np.zeros((0, len(edges) - 1), bool)
+        spectra, bins = map(np.stack, zip(*regions, strict=True)) if regions else none
+        gap = np.any([none[1].any(axis=0), *gaps], axis=0)
+        stage = cls(spectra=spectra, bins=bins, gaps=gap, record=ErrorRecord.of(setup))
+        _check_something(stage, settings.gaps, gaps)
+        return stage
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The cube without what is missing."""
+        nothing = jnp.zeros((), cube.flux.dtype)
+        gap = jnp.broadcast_to(jnp.asarray(self.gaps)[None, :], cube.flux.shape)
+        out, gone = cube, gap
+        for spectra, bins in zip(self.spectra, self.bins, strict=True):
+            region = jnp.asarray(spectra)[:, None] & jnp.asarray(bins)[None, :]
+            out, gone = flagged(out, region, NO_DATA), gone | region
+        out = flagged(out, gap, DETECTOR_GAP)
+        truth = cube.flux if self.record.truth and cube.truth is None else cube.truth
+        return dataclasses.replace(out, flux=jnp.where(gone, nothing, cube.flux), truth=truth)
+
+    def report(self) -> StageReport:
+        """The bits that it sets."""
+        gap = DETECTOR_GAP if np.asarray(self.gaps).any() else 0
+        return StageReport(voxel_bits=gap | (NO_DATA if len(self.spectra) else 0))
+
+
+def _bins_in(span: tuple[float, float] | None, edges: Float[ndarray, " edge"]) -> Bool[ndarray, " wave"]:
+    """Bins that reach into a span; all of them for None."""
+    if span is None:
+        return np.ones(len(edges) - 1, bool)
+    return (edges[1:] > span[0]) & (edges[:-1] < span[1])
+
+
+def _spectra_of(own: MissingSettings, number: int, setup: Setup) -> Bool[ndarray, " element"]:
+    """The spectra of a region; raises ConfigError for keys that do not go with the instrument."""
+    fibres, footprint = setup.instrument.fibres, setup.instrument.footprint
+    wrong = ("fibres", "exposures") if fibres is None else ("x", "y")
+    for name in wrong:
+        if getattr(own, name) is not None:
+            what = "without fibres, whose regions have x and y" if fibres is None else "whose regions have fibres"
+            raise ConfigError(f"systematics.missing.{number}.{name}: expected null for an instrument {what}, got one")
+    if fibres is None:
+        y, x = np.divmod(np.arange(footprint.n_element), footprint.n_x)
+        chosen = _within(own.x, x) & _within(own.y, y)
+    else:
+        chosen = np.ones(len(fibres), bool)
+        for listed, numbers in ((own.fibres, place_numbers(setup)), (own.exposures, exposure_numbers(setup))):
+            if listed is not None:
+                chosen &= np.isin(numbers + 1, listed)
+    if not chosen.any():
+        raise ConfigError(f"systematics.missing.{number}: expected a region that the instrument sees, got one outside")
+    return chosen
+
+
+def _within(span: tuple[int, int] | None, places: ndarray) -> Bool[ndarray, " element"]:
+    return np.ones(len(places), bool) if span is None else (places >= span[0]) & (places <= span[1])
+
+
+def _check_something(stage: Missing, spans: tuple[Any, ...], gaps: list[ndarray]) -> None:
+    """Raise ConfigError for a region or a gap without a bin."""
+    for number, bins in enumerate(np.asarray(stage.bins)):
+        if not bins.any():
+            raise ConfigError(f"systematics.missing.{number}.wavelength: expected one that the detector has, got none")
+    for span, bins in zip(spans, gaps, strict=True):
+        if not bins.any():
+            raise ConfigError(f"systematics.gaps: expected gaps in the detector's range, got {list(span)} outside")
