@@ -6,7 +6,7 @@ import numpy as np
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
-from rubix_like.cube.bins import SAME_BINS
+from rubix_like.cube.bins import SAME_BINS, WavelengthBins
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
@@ -52,8 +52,10 @@ def _place(observed: ObservedCube) -> dict[str, float]:
 
 
 def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
-    """The cube's bins by the centres of the first and the last, and their step."""
+    """The cube's bins by the centres of the first and the last, and their step; those of a table one by one."""
     bins = observed.bins
+    if bins.sampling == "table":
+        return table_section(bins)
     return {
         "sampling": bins.sampling,
         "medium": bins.medium,
@@ -61,6 +63,14 @@ def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
         "stop": float(bins.wavelength[-1]),
         "step": bins.step,
     }
+
+
+def table_section(bins: WavelengthBins) -> dict[str, object]:
+    """Bins of a table as the section `instrument.wavelength`."""
+    edges, centres = bins.edges, bins.wavelength
+    in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
+    own = {} if in_the_middle else {"centres": tuple(centres.tolist())}
+    return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
 
 
 def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
@@ -86,7 +96,7 @@ def check_same_grid(frame: Header, observed: ObservedCube) -> None:
         differences.append(f"instrument: expected shape (y, x, wave) {observed.shape}, got {frame.shape}")
     elif own.medium != wanted.medium:
         differences.append(f"instrument.wavelength.medium: expected {wanted.medium}, got {own.medium}")
-    elif (off := wanted.offset(own.wavelength)) > SAME_BINS:
+    elif (off := wanted.distance(own)) > SAME_BINS:
         differences.append(
             f"instrument.wavelength: expected bins from {wanted.first:.4f} to {wanted.wavelength[-1]:.4f} Angstrom "
             f"({wanted.sampling}), got {own.first:.4f} to {own.wavelength[-1]:.4f} ({own.sampling}), up to {off:.3g} "

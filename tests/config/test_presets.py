@@ -6,7 +6,7 @@ from astropy.io import fits
 
 from rubix_like import Cube, load_config, load_instrument, run
 from rubix_like.config import InstrumentSettings
-from rubix_like.instrument.line_width import instrument_fwhm
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")

@@ -3,39 +3,36 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
-    WithJsonSchema,
-    field_serializer,
+    ValidationError,
     field_validator,
     model_validator,
 )
 
 from rubix_like.config.fibre_settings import Fibres
 from rubix_like.config.presets import merge_layers, preset_layers
-from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
+from rubix_like.config.quantities import Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.detector import DetectorSettings, merged_detector
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
+from rubix_like.config.sections.wavelength import (
+    PositiveAngstrom,
+    WavelengthSettings,
+    edges_per_fwhm,
+    merged_wavelength,
+    whole_steps,
+)
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES
-from rubix_like.errors import ConfigError
-
-FIT_TOLERANCE: float = 1e-3
-"""Fraction of a step (of a spaxel) by which a range may fall short of its last bin (spaxel) and still hold it."""
-
-STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
-
-
-def _whole(count: float) -> int:
-    """How many whole steps `count` holds, forgiving a shortfall of `FIT_TOLERANCE`."""
-    return math.floor(count + FIT_TOLERANCE)
 
 
 def _require_only(*names: str) -> ConfigDict:
@@ -47,51 +44,11 @@ def _both_sides(value: object) -> object:
     return value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2
 
 
-PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
 Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), one_or_many({"minItems": 2, "maxItems": 2})]
 Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
 ResolvingPowers = Annotated[
     tuple[Annotated[Number, Field(gt=0)], ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})
 ]
-
-
-class WavelengthSettings(AbstractSettings):
-    """The detector's spectral bins, by the centres of the first and the last."""
-
-    model_config = _require_only()
-
-    sampling: Literal["linear", "log"] = "linear"
-    """Bins of equal width in wavelength, or in its logarithm."""
-    medium: Literal["air", "vacuum"]
-    """Medium of start, stop, step, of the LSF and of the cube's own axis."""
-    start: PositiveAngstrom
-    """Centre of the first bin in Angstrom."""
-    stop: PositiveAngstrom
-    """Centre of the last bin in Angstrom."""
-    step: Annotated[float, Field(gt=0), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})]
-    """Bin width: Angstrom where sampling is linear, dex where it is log."""
-
-    @field_validator("step", mode="before")
-    @classmethod
-    def _parse_step(cls, value: object, info: Any) -> object:
-        unit = STEP_UNITS.get(info.data.get("sampling", ""))
-        return parse_quantity(value, unit) if unit else 1.0  # a wrong sampling is an error of its own
-
-    @field_serializer("step")
-    def _format_step(self, value: float, info: Any) -> float | str:
-        return f"{value!r} {STEP_UNITS[self.sampling]}" if (info.context or {}).get(WITH_UNITS) else value
-
-    @model_validator(mode="after")
-    def _check_order(self) -> "WavelengthSettings":
-        if self.stop < self.start:
-            raise ValueError(f"expected start <= stop, got {self.start} and {self.stop} Angstrom")
-        return self
-
-    @property
-    def n_wave(self) -> int:
-        """Number of bins: those whose centre is not beyond `stop` (by more than `FIT_TOLERANCE` of a step)."""
-        span = math.log10(self.stop / self.start) if self.sampling == "log" else self.stop - self.start
-        return _whole(span / self.step) + 1
 
 
 class LSFSettings(AbstractSettings):
@@ -128,6 +85,17 @@ class LSFSettings(AbstractSettings):
         return self
 
 
+def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
+    if lsf.polynomial is not None:
+        return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
+    values = lsf.fwhm or lsf.resolving_power or ()
+    known = (
+        np.full_like(wavelength, values) if lsf.wavelength is None else np.interp(wavelength, lsf.wavelength, values)
+    )
+    return known if lsf.resolving_power is None else wavelength / known
+
+
 class InstrumentSettings(AbstractSettings):
     """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
 
@@ -161,13 +129,13 @@ class InstrumentSettings(AbstractSettings):
     @model_validator(mode="before")
     @classmethod
     def _merge_preset(cls, data: object) -> object:
-        return with_preset(data) if isinstance(data, Mapping) else data
+        return with_edges(with_preset(data)) if isinstance(data, Mapping) else data
 
     @field_validator("fov")
     @classmethod
     def _check_spaxels(cls, value: tuple[float, float], info: Any) -> tuple[float, float]:
         pixel_scale = info.data.get("pixel_scale", 0.0)
-        if any(side <= 0 or (pixel_scale and _whole(side / pixel_scale) < 1) for side in value):
+        if any(side <= 0 or (pixel_scale and whole_steps(side / pixel_scale) < 1) for side in value):
             raise ValueError(
                 f"expected a field of at least one spaxel of {pixel_scale} arcsec, got {value[0]} x {value[1]} arcsec"
             )
@@ -192,6 +160,11 @@ class InstrumentSettings(AbstractSettings):
                 f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
                 f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"
             )
+        if self.fibres is not None and self.fibres.spectra == "manga" and self.wavelength.sampling == "table":
+            raise ValueError(
+                "fibres.spectra: expected 'none' for the bins of a table, got 'manga', whose files have even ones; "
+                "change it, or wavelength.sampling"
+            )
         if self.fibres is not None and self.fibres.spectra == "sami" and self.wavelength.sampling != "linear":
             raise ValueError(
                 "fibres.spectra: expected 'manga' or 'none' for bins that are even in the logarithm of the wavelength, "
@@ -213,7 +186,7 @@ class InstrumentSettings(AbstractSettings):
     @property
     def n_spaxel_xy(self) -> tuple[int, int]:
         """(n_x, n_y): the whole spaxels that fit in the field."""
-        return _whole(self.fov[0] / self.pixel_scale), _whole(self.fov[1] / self.pixel_scale)
+        return whole_steps(self.fov[0] / self.pixel_scale), whole_steps(self.fov[1] / self.pixel_scale)
 
 
 _ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres"}
@@ -234,12 +207,23 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
     return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf, "detector": merged_detector})
 
 
-def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset's bins overridden key by key; refuses to read the preset's step in another unit."""
-    sampling = override.get("sampling")
-    if "step" not in override and sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
-        raise ConfigError(
-            f"wavelength.sampling: {sampling} changes the unit of wavelength.step to {STEP_UNITS[sampling]}; "
-            f"expected wavelength.step beside it, got none"
-        )
-    return {**preset, **override}
+def with_edges(section: Mapping[str, Any]) -> dict[str, Any]:
+    """An instrument's whole section with the edges of its bins where it gives their number per FWHM.
+
+    Raises ValueError where it has no line spread. A section that is wrong elsewhere is returned as it is: its own
+    checks say what is wrong.
+    """
+    bins = section.get("wavelength")
+    if not isinstance(bins, Mapping) or bins.get("bins_per_fwhm") is None:
+        return dict(section)
+    if section.get("lsf") is None:
+        raise ValueError("wavelength.bins_per_fwhm: expected an lsf beside it, got none; give lsf, or wavelength.edges")
+    try:
+        chosen = WavelengthSettings.model_validate(dict(bins))
+        lsf = LSFSettings.model_validate(section["lsf"])
+    except ValidationError:
+        return dict(section)
+    edges = edges_per_fwhm(
+        chosen.start, chosen.stop, chosen.bins_per_fwhm or 1.0, lambda wave: instrument_fwhm(lsf, wave)
+    )
+    return {**section, "wavelength": {"sampling": "table", "medium": chosen.medium, "edges": edges}}
