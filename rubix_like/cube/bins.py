@@ -18,14 +18,14 @@ Sampling = Literal["linear", "log", "table"]
 SAME_BINS: float = 1e-3
 """Largest difference of two grids of wavelengths that are the same, in bins."""
 
-_MOST_STRETCH: float = 3.0
-"""How many times as wide as its neighbour a bin of a table may be that has only centres; beyond, bins are missing."""
+_MOST_STRETCH: float = 1.75
+"""How many times as long as the next a step between the centres of a table may be; a missing bin doubles it."""
 
 
 @dataclass(frozen=True)
 class WavelengthBins:
-    """Contiguous detector bins: `edges` (wave + 1,) in Angstrom of `medium`, uniform in lambda or in ln lambda, or those
-    of a table.
+    """Contiguous detector bins: `edges` (wave + 1,) in Angstrom of `medium`, uniform in lambda or in ln lambda, or
+    those of a table.
 
     Of a table `nodes` are the edges and centres in turn, from the first edge to the last, and `step` is the mean width.
     """
@@ -67,8 +67,8 @@ class WavelengthBins:
     def around(cls, wavelength: ArrayLike, medium: Medium) -> "WavelengthBins":
         """Bins with these centres, from half way to the neighbour below to half way to the one above.
 
-        Raises ValueError for less than two, for those that do not ascend, and where bins must be missing: where one is
-        more than three times as wide as the next.
+        Raises ValueError for less than two, for those that do not ascend, and where bins seem to be missing, because a
+        step is much longer than the next.
         """
         centres = np.asarray(wavelength, dtype=np.float64)
         steps = np.diff(centres)

@@ -560,7 +560,10 @@ def test_options_that_are_refused(tmp_path, options, message):
 @pytest.mark.parametrize(
     ("wave", "message"),
     [
-        (np.array([4750.0, 4751, 4753, 4754, 4755]), r"expected bins of equal width .* off a linear grid .*resample"),
+        (
+            np.array([4750.0, 4751, 4753, 4754, 4755]),
+            r"expected wavelengths whose steps change by less .* got steps of 1 and 2 Angstrom about 4751; fill",
+        ),
         (EVEN[:4], r"expected 5 wavelengths, one per bin of the cube, got shape \(4,\)"),
         (np.array([4750.0, 4751, 4751, 4752, 4753]), "expected wavelengths in order"),
         (np.array([4750.0, np.nan, 4751, 4752, 4753]), "expected wavelengths between"),
