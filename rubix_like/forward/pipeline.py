@@ -110,6 +110,7 @@ class Pipeline(eqx.Module):
         """
         config = load_config(config)
         _check_numbers(config.engine.precision)
+        _check_one_arm(config)
         resolved = resolved or resolve(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
@@ -351,6 +352,15 @@ def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
     empty = light <= 0
     mean = light_velocity / jnp.where(empty, jnp.ones_like(light), light)
     return jnp.where(empty, jnp.full_like(light, jnp.nan), mean)
+
+
+def _check_one_arm(config: RunConfig) -> None:
+    if config.instrument.arms is not None:
+        names = ", ".join(config.instrument.arms)
+        raise ConfigError(
+            f"instrument.arm: expected one of {names} for a pipeline, which is of one arm, got null; a run observes "
+            f"all of them"
+        )
 
 
 def _check_numbers(dtype: str) -> None:

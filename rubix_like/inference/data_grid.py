@@ -3,8 +3,10 @@
 import math
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
 
-from rubix_like.config import RunConfig, load_config
+from rubix_like.config import RunConfig, WavelengthSettings, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
 from rubix_like.cube.bins import SAME_BINS, WavelengthBins
 from rubix_like.cube.observed.observed_cube import ObservedCube
@@ -22,14 +24,16 @@ ANGLE_TOLERANCE: float = 0.1
 def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     """The configuration with the spaxels, bins, medium and place of an observed cube.
 
-    Taken from the cube: `instrument.pixel_scale`, `.fov`, `.wavelength`, and `observation.ra`, `.dec`, `.field_angle`
-    where it says them. PSF, LSF and all else stay the configuration's; `instrument.aperture` becomes null, for which
-    spaxels count is what the cube says. Raises ConfigError for pointings and for an instrument whose wavelengths do
-    not overlap with the cube's.
+    Of an instrument with several arms it is the arm that sees the cube's wavelengths. Taken from the cube:
+    `instrument.pixel_scale`, `.fov`, `.wavelength`, and `observation.ra`, `.dec`, `.field_angle` where it says them.
+    PSF, LSF and all else stay the configuration's; `instrument.aperture` becomes null, for which spaxels count is what
+    the cube says. Raises ConfigError for pointings and for an instrument whose wavelengths do not overlap with the
+    cube's.
     """
     config = load_config(config)
     if config.observation.pointings is not None:
         raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
+    config = _of_one_arm(config, observed)
     _check_overlap(config, observed)
     instrument = config.instrument.model_dump() | {
         "pixel_scale": observed.pixel_scale,
@@ -73,11 +77,29 @@ def table_section(bins: WavelengthBins) -> dict[str, object]:
     return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
 
 
+def _of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
+    """The run of the arm that sees most of the data's wavelengths; the joined one where they are those of several."""
+    arms = config.instrument.arms
+    if arms is None:
+        return config
+    edges = observed.bins.to_vacuum(observed.bins.edges[[0, -1]])
+    seen = {name: _vacuum_ends(own.wavelength) for name, own in arms.items()}
+    common = {name: min(edges[1], own[1]) - max(edges[0], own[0]) for name, own in seen.items()}
+    most = max(common, key=lambda name: common[name])
+    if config.instrument.join and common[most] < (1 - SCALE_TOLERANCE) * (edges[1] - edges[0]):
+        return load_config(config, {"instrument.arms": None, "instrument.join": False})
+    return load_config(config, {"instrument.arm": most})
+
+
+def _vacuum_ends(own: WavelengthSettings) -> Float[ndarray, "2"]:
+    limits = np.array([own.start, own.stop])
+    return limits if own.medium == "vacuum" else air.to_vacuum(limits)
+
+
 def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
     """Raise ConfigError where instrument and cube have no wavelength in common."""
     own = config.instrument.wavelength
-    limits = np.array([own.start, own.stop])
-    low, high = limits if own.medium == "vacuum" else air.to_vacuum(limits)
+    low, high = _vacuum_ends(own)
     edges = observed.bins.edges[[0, -1]]
     first, last = observed.bins.to_vacuum(edges)
     if last < low or first > high:

@@ -36,6 +36,8 @@ def why_no_maps(config: RunConfig) -> str:
     """
     if config.products is not None or config.output.maps != "auto":
         return ""
+    if config.instrument.join:
+        return "the arms are joined"
     if not paints_stars(load_pipeline(config.pipeline)):
         return "the pipeline paints no stars"
     if config.devices.is_sharded:

@@ -1,6 +1,7 @@
 """Settings of an instrument: a preset (one YAML file) with any of its values overridden."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from pydantic import (
     Field,
     StrictBool,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -28,11 +30,13 @@ from rubix_like.config.sections.wavelength import (
     PositiveAngstrom,
     WavelengthSettings,
     edges_per_fwhm,
+    joined_bins,
     merged_wavelength,
     whole_steps,
 )
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES
+from rubix_like.errors import ConfigError
 
 
 def _require_only(*names: str) -> ConfigDict:
@@ -43,6 +47,11 @@ def _require_only(*names: str) -> ConfigDict:
 def _both_sides(value: object) -> object:
     return value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2
 
+
+_ARM = re.compile(r"[A-Za-z0-9_]+")
+_OF_ARMS = WithJsonSchema(
+    {"anyOf": [{"type": "object", "additionalProperties": {"type": ["object", "string"]}}, {"type": "null"}]}
+)
 
 Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), one_or_many({"minItems": 2, "maxItems": 2})]
 Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
@@ -85,6 +94,16 @@ class LSFSettings(AbstractSettings):
         return self
 
 
+class ArmSettings(AbstractSettings):
+    """An arm of a spectrograph: what differs from the other arms, which look at the same field at the same time."""
+
+    model_config = _require_only()
+
+    wavelength: WavelengthSettings
+    lsf: LSFSettings | None = None
+    detector: DetectorSettings | None = None
+
+
 def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
     """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
     if lsf.polynomial is not None:
@@ -125,11 +144,18 @@ class InstrumentSettings(AbstractSettings):
     """What an exposure (`noise.exposure`) needs to know; null where that is not published."""
     fibres: Annotated[Fibres, Field(exclude_if=lambda value: value is None)] = None
     """A bundle of fibres that collects the light instead of the spaxels; null: none."""
+    arms: Annotated[dict[str, ArmSettings] | None, Field(exclude_if=lambda value: value is None), _OF_ARMS] = None
+    """Arms by name, each the name of a preset whose wavelength, lsf and detector it has, or a section of these keys
+    (and name), which replace the instrument's own; null: the instrument is one."""
+    join: Annotated[StrictBool, Field(exclude_if=lambda value: not value)] = False
+    """Whether the arms' spectra are joined into one cube, on the grid that all of their bins lie on."""
+    arm: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    """The only arm that is observed; null: all of them."""
 
     @model_validator(mode="before")
     @classmethod
     def _merge_preset(cls, data: object) -> object:
-        return with_edges(with_preset(data)) if isinstance(data, Mapping) else data
+        return with_edges(with_arms(with_preset(data), data)) if isinstance(data, Mapping) else data
 
     @field_validator("fov")
     @classmethod
@@ -172,6 +198,30 @@ class InstrumentSettings(AbstractSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_arms(self) -> "InstrumentSettings":
+        if self.arms is None:
+            if self.join:
+                raise ValueError("join: expected arms beside it, got none; give arms, or join: false")
+            return self
+        if len(self.arms) < 2 or not all(_ARM.fullmatch(name) for name in self.arms):
+            raise ValueError(
+                f"arms: expected two or more, called by letters, digits and _, got {', '.join(self.arms) or 'none'}"
+            )
+        first, *others = self.arms.values()
+        if self.join:
+            joined = joined_bins([arm.wavelength for arm in self.arms.values()])
+            if joined != self.wavelength:
+                raise ValueError("wavelength: expected that of the arms beside join: true, got another; change arms")
+        elif (first.wavelength, first.lsf, first.detector) != (self.wavelength, self.lsf, self.detector):
+            raise ValueError(
+                f"wavelength, lsf, detector: expected those of the first arm ('{next(iter(self.arms))}'), got others; "
+                f"change arms.NAME.wavelength and so on"
+            )
+        for arm in others:
+            InstrumentSettings.model_validate({**dict(self), **dict(arm), "arms": None, "join": False})
+        return self
+
     @property
     def element_area(self) -> float:
         """arcsec^2 of the sky whose light one spectrum of the detector holds: of a spaxel, or of a fibre."""
@@ -179,9 +229,10 @@ class InstrumentSettings(AbstractSettings):
 
     @property
     def label(self) -> str:
-        """The name for headers: that of the preset, or of the file without its folder and suffix."""
+        """The name for headers: that of the preset, or of the file without folder and suffix, and of the only arm."""
         path = Path(self.name)
-        return path.stem if path.suffix in SUFFIXES else self.name
+        own = path.stem if path.suffix in SUFFIXES else self.name
+        return own if self.arm is None else f"{own}_{self.arm}"
 
     @property
     def n_spaxel_xy(self) -> tuple[int, int]:
@@ -189,8 +240,8 @@ class InstrumentSettings(AbstractSettings):
         return whole_steps(self.fov[0] / self.pixel_scale), whole_steps(self.fov[1] / self.pixel_scale)
 
 
-_ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres"}
-"""Keys that recorded runs state, also those without fibres."""
+_ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres", "arms", "join", "arm"}
+"""Keys that recorded runs state, also those without fibres or arms."""
 
 
 def is_complete(section: Mapping[str, Any]) -> bool:
@@ -204,7 +255,68 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
     layers = preset_layers(section, _ALWAYS_STATED)
-    return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf, "detector": merged_detector})
+    return merge_layers(layers, {**_OF_ARM, "psf": merged_psf, "arms": _merged_arms})
+
+
+_OF_ARM = {"wavelength": merged_wavelength, "detector": merged_detector}
+"""What merges the keys of an arm that are merged key by key."""
+
+
+def _merged_arms(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's arms overridden arm by arm, and in each key by key."""
+    return {**preset, **{name: _over(preset.get(name), own) for name, own in override.items()}}
+
+
+def _over(below: object, own: object) -> object:
+    below = {"name": below} if isinstance(below, str) else below
+    if not (isinstance(below, Mapping) and isinstance(own, Mapping)) or "name" in own:
+        return own
+    return {key: value for key, value in merge_layers([below, own], _OF_ARM).items() if key != "based_on"}
+
+
+def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole section with whole arms, or with the only one that `arm` names in the place of all.
+
+    `given`: the section before its preset was merged in. Raises ConfigError for an arm that there is not, and for bins
+    or a line spread beside a preset's arms, which have their own. What is wrong within arms is left to their checks.
+    """
+    arms, chosen = section.get("arms"), section.get("arm")
+    if not isinstance(arms, Mapping):
+        if chosen is not None and not is_complete(given):
+            raise ConfigError(f"arm: expected null for an instrument without arms, got '{chosen}'")
+        return dict(section)
+    stray = [key for key in ArmSettings.model_fields if key in given]
+    if stray and "arms" not in given:
+        name = next(iter(arms), "NAME")
+        raise ConfigError(
+            f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
+        )
+    whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
+    if chosen is not None:
+        if chosen not in whole:
+            raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
+        return {**section, **whole[chosen], "arms": None, "join": False}
+    if not whole or is_complete(given):
+        return {**section, "arms": whole}
+    if not section.get("join"):
+        return {**section, **next(iter(whole.values())), "arms": whole}
+    try:
+        bins = [WavelengthSettings.model_validate(own["wavelength"]) for own in whole.values()]
+    except (ValidationError, KeyError):
+        return {**section, "arms": whole}
+    return {**section, "wavelength": joined_bins(bins).model_dump(), "arms": whole}
+
+
+def _whole_arm(section: Mapping[str, Any], own: object) -> Any:
+    """All keys of an arm: its own over those of the preset that it names, else of the instrument."""
+    own = {"name": own} if isinstance(own, str) else own
+    if not isinstance(own, Mapping):
+        return own
+    below = with_preset({"name": own["name"]}) if "name" in own else section
+    layers = [{key: below.get(key) for key in ArmSettings.model_fields}, own]
+    merged = {key: value for key, value in merge_layers(layers, _OF_ARM).items() if key not in ("name", "based_on")}
+    with_own_edges = with_edges(merged)
+    return {**merged, "wavelength": with_own_edges.get("wavelength")}
 
 
 def with_edges(section: Mapping[str, Any]) -> dict[str, Any]:

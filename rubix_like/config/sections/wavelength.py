@@ -215,6 +215,29 @@ def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) ->
     return {**preset, **override}
 
 
+def joined_bins(arms: Sequence[WavelengthSettings]) -> WavelengthSettings:
+    """The bins of several arms together, which lie on one grid and leave no gap.
+
+    Raises ValueError where they do not.
+    """
+    first = min(arms, key=lambda own: own.start)
+    end, place = first.start, "join: expected arms whose bins lie on one grid without a gap"
+    for own in sorted(arms, key=lambda own: own.start):
+        if own.step is None or (own.sampling, own.medium, own.step) != (first.sampling, first.medium, first.step):
+            raise ValueError(
+                f"{place}, even and with one medium and step, got {own.step} and {first.step} ({own.sampling} and "
+                f"{first.sampling}, {own.medium} and {first.medium}); set join: false"
+            )
+        shift = (math.log10(own.start / first.start) if own.sampling == "log" else own.start - first.start) / own.step
+        if abs(shift - round(shift)) > FIT_TOLERANCE:
+            raise ValueError(f"{place}, got one that is {shift:.4f} bins from the first; change its start")
+        width = float(own.widths(np.array([end]))[0])
+        if own.start > end + (1 + FIT_TOLERANCE) * width:
+            raise ValueError(f"{place}, got one that ends at {end:g} and one that begins at {own.start:g} Angstrom")
+        end = max(end, own.stop)
+    return first.model_copy(update={"stop": end})
+
+
 def edges_per_fwhm(start: float, stop: float, per_fwhm: float, fwhm: Callable[[ndarray], ndarray]) -> tuple[float, ...]:
     """Edges of bins as wide as FWHM / `per_fwhm`, the first about `start` and the last at or before `stop` (Angstrom).
 
