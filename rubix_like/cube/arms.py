@@ -14,7 +14,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 
-Values = Float[ndarray, "... wave"]
+Values = Float[ndarray, "... _"]
 
 
 class _Spectra(NamedTuple):
@@ -23,7 +23,7 @@ class _Spectra(NamedTuple):
     flux: Values
     variance: Values | None
     truth: Values | None
-    mask: Int[ndarray, "... wave"]
+    mask: Int[ndarray, "... _"]
 
 
 def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, config: str) -> Cube:
@@ -61,7 +61,7 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
 
 def _place_of(cube: Cube, bins: WavelengthBins) -> slice:
     """Where the bins of an arm are among all."""
-    start = int(np.round(bins.place(cube.wavelength[0])))
+    start = int(np.round(bins.place(cube.wavelength[:1])[0]))
     stop = start + cube.bins.n_wave
     if start < 0 or stop > bins.n_wave or not bins.part(start, stop).offset(cube.wavelength) < SAME_BINS:
         raise ValueError(
@@ -121,7 +121,7 @@ def _mean(values: Sequence[Any], weights: Sequence[Values], places: Sequence[sli
     return _sum(weighted, places, n_wave).astype(values[0].dtype)
 
 
-def _joined_bits(arms: Sequence[_Spectra], places: Sequence[slice], n_wave: int) -> Int[ndarray, "... wave"]:
+def _joined_bits(arms: Sequence[_Spectra], places: Sequence[slice], n_wave: int) -> Int[ndarray, "... _"]:
     """0 where an arm is good, else the bits of all."""
     bits = np.zeros((*arms[0].mask.shape[:-1], n_wave), dtype=np.int32)
     good = np.zeros(bits.shape, dtype=bool)

@@ -512,7 +512,8 @@ def test_no_place_on_the_sky(tmp_path):
     [
         ({"CTYPE3": "VELO"}, "expected wavelengths, got CTYPE3 = 'VELO'; resample"),
         ({"CTYPE3": "FREQ", "CUNIT3": "Hz"}, "expected wavelengths, got CTYPE3 = 'FREQ'"),
-        ({"CTYPE3": "WAVE-TAB"}, "linear or end in -LOG, got 'WAVE-TAB'"),
+        ({"CTYPE3": "WAVE-TAB"}, "expected the table of its wavelengths (CTYPE3 = 'WAVE-TAB')"),
+        ({"CTYPE3": "WAVE-GRI"}, "linear or end in -LOG or -TAB, got 'WAVE-GRI'"),
         ({"CTYPE3": "STOKES", "CUNIT3": None}, "a fit needs a cube of spectra"),
         ({"CTYPE1": "GLON-TAN", "CTYPE2": "GLAT-TAN"}, "expected right ascension and declination, got CTYPE1 = 'GLON"),
         ({"CTYPE1": "WAVE"}, "expected one wavelength axis, got axes [1, 3]"),

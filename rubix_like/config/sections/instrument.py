@@ -277,16 +277,17 @@ def _over(below: object, own: object) -> object:
 def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """A whole section with whole arms, or with the only one that `arm` names in the place of all.
 
-    `given`: the section before its preset was merged in. Raises ConfigError for an arm that there is not, and for bins
-    or a line spread beside a preset's arms, which have their own. What is wrong within arms is left to their checks.
+    `given`: the section before its preset was merged in; what it says of bins and line spread is that of the only arm.
+    Raises ConfigError for an arm that there is not, and for bins or a line spread beside all of a preset's arms. What
+    is wrong within arms is left to their checks.
     """
     arms, chosen = section.get("arms"), section.get("arm")
     if not isinstance(arms, Mapping):
         if chosen is not None and not is_complete(given):
             raise ConfigError(f"arm: expected null for an instrument without arms, got '{chosen}'")
         return dict(section)
-    stray = [key for key in ArmSettings.model_fields if key in given]
-    if stray and "arms" not in given:
+    stray = [] if is_complete(given) else [key for key in ArmSettings.model_fields if key in given]
+    if stray and chosen is None and "arms" not in given:
         name = next(iter(arms), "NAME")
         raise ConfigError(
             f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
@@ -295,7 +296,8 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     if chosen is not None:
         if chosen not in whole:
             raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
-        return {**section, **whole[chosen], "arms": None, "join": False}
+        own = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
+        return {**section, **own, "arms": None, "join": False}
     if not whole or is_complete(given):
         return {**section, "arms": whole}
     if not section.get("join"):
