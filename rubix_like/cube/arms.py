@@ -30,10 +30,9 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
     """The cubes of several arms as one with `bins`, which hold those of all arms.
 
     Where arms overlap, each spectrum is the mean of theirs weighted by the inverse variance (by equal parts without a
-    noise model), as MaNGA's pipeline weighs its two cameras (Law et al. 2016, AJ 152, 83); an arm's flagged bins
-    count where no arm has good ones. Spectra of fibres are joined before the cube is made of them, so that its
-    covariance is known. The line spread of the mean is that of the second moment of theirs. Raises ValueError for
-    cubes of other spaxels, or bins that are not among `bins`.
+    noise model); an arm's flagged bins count where no arm has good ones. Spectra of fibres are joined before the cube
+    is made of them, so that its covariance is known. The line spread of the mean is that of the second moment of
+    theirs. Raises ValueError for cubes of other spaxels, or bins that are not among `bins`.
     """
     first, places = cubes[0], [_place_of(cube, bins) for cube in cubes]
     if any(cube.footprint != first.footprint for cube in cubes):
