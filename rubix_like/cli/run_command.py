@@ -135,8 +135,8 @@ def check_cube(options: argparse.Namespace) -> None:
             if team.number == 0:
                 print(*([f"arm         {name}"] if name else []), *check_lines(prepared), sep="\n")
             team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))
-        if team.number == 0:
-            print(*_replaced_lines(config), sep="\n", end="")
+        for line in _replaced_lines(config) if team.number == 0 else ():
+            print(line)
 
 
 def _replaced_lines(config: RunConfig) -> list[str]:

@@ -197,7 +197,7 @@ def prepare_arms(
     config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE
 ) -> Iterator[tuple[str, Prepared]]:
     """Each arm of the instrument by its name, loaded, planned and compiled when it is asked for; an instrument without
-    arms as the only one, with an empty name. Particles that are held in memory are read once for all.
+    arms as the only one, with an empty name. Particles that one process holds in memory are read once for all.
     """
     arms = arms_of(config)
     if not arms:
@@ -207,14 +207,16 @@ def prepare_arms(
     whole, held = path or config.output.path, None
     for name, own in arms.items():
         own_path = whole if config.instrument.join else arm_path(whole, name)
-        if held is None:
-            with prepare(own, progress, own_path, team) as prepared:
-                held = prepared.source if isinstance(prepared.source, HeldGalaxy) else None
-                yield name, prepared
-            continue
-        resolved = team.each(lambda own=own: resolve(own))
-        source = replace(held, census=take_census(own, resolved, [held.galaxy], team))
-        yield name, plan_and_compile(own, resolved, source, progress, own_path)
+        if held is not None:
+            resolved = resolve(own)
+            census = take_census(own, resolved, [held.galaxy])
+            if held.info.smoothing_length or census.crowding is None or not census.crowding.is_sparse:
+                yield name, plan_and_compile(own, resolved, replace(held, census=census), progress, own_path)
+                continue
+        with prepare(own, progress, own_path, team) as prepared:  # read with what this arm needs
+            one = prepared.source
+            held = one if isinstance(one, HeldGalaxy) and team.size == 1 else None
+            yield name, prepared
 
 
 def _compute_arms(config: RunConfig, path: Path, progress: Progress, team: AbstractProcessGroup) -> Result:

@@ -208,7 +208,7 @@ class InstrumentSettings(AbstractSettings):
             raise ValueError(
                 f"arms: expected two or more, called by letters, digits and _, got {', '.join(self.arms) or 'none'}"
             )
-        first, *others = self.arms.values()
+        first = next(iter(self.arms.values()))
         if self.join:
             joined = joined_bins([arm.wavelength for arm in self.arms.values()])
             if joined != self.wavelength:
@@ -218,7 +218,7 @@ class InstrumentSettings(AbstractSettings):
                 f"wavelength, lsf, detector: expected those of the first arm ('{next(iter(self.arms))}'), got others; "
                 f"change arms.NAME.wavelength and so on"
             )
-        for arm in others:
+        for arm in self.arms.values():
             InstrumentSettings.model_validate({**dict(self), **dict(arm), "arms": None, "join": False})
         return self
 
