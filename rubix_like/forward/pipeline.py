@@ -109,8 +109,7 @@ class Pipeline(eqx.Module):
         settings that cannot be used, a cube beyond the memory among them, and ValueError for particles that cannot.
         """
         config = load_config(config)
-        _check_numbers(config.engine.precision)
-        _check_one_arm(config)
+        _check_planned(config)
         resolved = resolved or resolve(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
@@ -354,7 +353,9 @@ def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
     return jnp.where(empty, jnp.full_like(light, jnp.nan), mean)
 
 
-def _check_one_arm(config: RunConfig) -> None:
+def _check_planned(config: RunConfig) -> None:
+    """Raise ConfigError where no single pipeline can be made of a configuration."""
+    _check_numbers(config.engine.precision)
     if config.instrument.arms is not None:
         names = ", ".join(config.instrument.arms)
         raise ConfigError(

@@ -69,7 +69,7 @@ def read_wavelengths(
         _check_plausible(wavelength, place)
     descending = bool(n_wave > 1 and wavelength[-1] < wavelength[0])
     logarithmic = kind.endswith("-LOG") or is_velocity(kind)
-    bins, more = bins_of(wavelength[::-1] if descending else wavelength, chosen, logarithmic, place, step)
+    bins, more = fitted_bins(wavelength[::-1] if descending else wavelength, chosen, logarithmic, place, step)
     return SpectralGrid(bins, descending, (*notes, *more))
 
 
@@ -109,7 +109,7 @@ def find_medium(
     )
 
 
-def bins_of(
+def fitted_bins(
     wavelength: Float[ndarray, " wave"], medium: Medium, logarithmic: bool, place: str, step: float = 0.0
 ) -> tuple[WavelengthBins, tuple[str, ...]]:
     """The grid through ascending wavelengths: linear or logarithmic where they are, else a table; notes on it.
