@@ -40,7 +40,7 @@ class WavelengthBins:
     @classmethod
     def build(cls, settings: WavelengthSettings) -> "WavelengthBins":
         """Bins from an instrument's settings."""
-        if settings.sampling == "table":
+        if settings.step is None:
             return cls.of_table(settings.centre_values, settings.edge_values, settings.medium)
         return cls(settings.start, settings.step, settings.n_wave, settings.sampling, settings.medium)
 

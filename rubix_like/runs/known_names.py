@@ -215,9 +215,9 @@ def _row(preset: InstrumentSettings) -> tuple[str, ...]:
 
 
 def _step_range(wavelength: WavelengthSettings) -> str:
-    """`21-182`: the narrowest and the widest bin of a table."""
+    """`40-197`: the narrowest and the widest bin of a table."""
     widths = np.diff(wavelength.edge_values)
-    return f"{widths.min():.3g}-{widths.max():.3g}"
+    return f"{widths.min():.0f}-{widths.max():.0f}" if widths.min() > 10 else f"{widths.min():.2g}-{widths.max():.2g}"
 
 
 def _field(preset: InstrumentSettings) -> str:

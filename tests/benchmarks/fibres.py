@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="processor seconds")
     arguments = parser.parse_args()
     clock = time.process_time if arguments.cpu else time.perf_counter
-    names = ("manga", "manga_fibres", "manga_two_arms_fibres")
+    names = ("manga", "manga_fibres", "manga_arms_fibres")
     print(
         "| stars | method | spaxels (s) | fibres (s) | ratio | two cameras (s) | ratio |\n|---|---|---|---|---|---|---|"
     )

@@ -126,7 +126,7 @@ def test_an_instrument_with_arms():
         assert own.instrument.lsf == preset.lsf
         assert (own.instrument.wavelength.step, own.instrument.fov) == (preset.wavelength.step, (2.0, 2.0))
         assert (own.instrument.label, own.instrument.arms, own.instrument.join) == (f"sami_{name}", None, False)
-    manga = InstrumentSettings.model_validate({"name": "manga_two_arms"})
+    manga = InstrumentSettings.model_validate({"name": "manga_arms"})
     whole = InstrumentSettings.model_validate({"name": "manga"})
     assert (manga.wavelength, manga.lsf) == (whole.wavelength, whole.lsf)
     assert manga.arms["red"].wavelength.start < manga.arms["blue"].wavelength.stop
@@ -147,11 +147,11 @@ def test_an_instrument_with_arms():
         ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
         ({"name": "sami", "join": True}, "join: expected arms whose bins lie on one grid .* got 0.6 and 1.05"),
         (
-            {"name": "manga_two_arms", "arms": {"blue": {"wavelength": {"stop": 5500}}}},
+            {"name": "manga_arms", "arms": {"blue": {"wavelength": {"stop": 5500}}}},
             r"join: expected .* got one that ends at 5500 and one that begins at 5900\.65 Angstrom",
         ),
         (
-            {"name": "manga_two_arms", "arms": {"red": {"wavelength": {"start": 5901}}}},
+            {"name": "manga_arms", "arms": {"red": {"wavelength": {"start": 5901}}}},
             r"join: expected .* got one that is 2120\.\d+ bins from the first",
         ),
     ],
@@ -181,7 +181,7 @@ def test_a_catalogue_has_an_entry_for_each_arm(tmp_path):
     assert [own.path.name for own in entries] == ["one_blue.fits", "one_red.fits"]
     assert len({own.loading for own in entries}) == 1
     assert len({own.config.noise.seed for own in entries}) == 2
-    joins = RUN | {"instrument": {"name": "manga_two_arms"}}
+    joins = RUN | {"instrument": {"name": "manga_arms"}}
     with pytest.raises(ConfigError, match=r"instrument\.join: expected false in a catalogue, got true"):
         read_entries(joins, [{"name": "one", "galaxy.seed": 3}], folder=tmp_path)
 
