@@ -1,7 +1,8 @@
 """One cube of the arms of a spectrograph: their spectra joined on a grid that all of them lie on."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,7 +12,6 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import SAME_BINS, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 
 Values = Float[ndarray, "... _"]
@@ -25,6 +25,17 @@ class _Spectra(NamedTuple):
     truth: Values | None
     mask: Int[ndarray, "... _"]
 
+    def part(self, bins: slice) -> "_Spectra":
+        """Some bins."""
+        return _Spectra(*(None if own is None else own[..., bins] for own in self))  # pyright: ignore[reportArgumentType]
+
+
+class _Stretch(NamedTuple):
+    """Bins that the same arms see, each with the place of these bins among its own."""
+
+    bins: slice
+    arms: tuple[tuple[int, slice], ...]
+
 
 def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, config: str) -> Cube:
     """The cubes of several arms as one with `bins`, which hold those of all arms.
@@ -34,23 +45,25 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
     is made of them, so that its covariance is known. The line spread of the mean is that of the second moment of
     theirs. Raises ValueError for cubes of other spaxels, or bins that are not among `bins`.
     """
-    first, places = cubes[0], [_place_of(cube, bins) for cube in cubes]
+    first, stretches = cubes[0], _stretches([_place_of(cube, bins) for cube in cubes])
     if any(cube.footprint != first.footprint for cube in cubes):
         raise ValueError("join: expected arms with the same spaxels, got others")
-    fibres = None
-    joined, shares = _joined([_voxels(cube) for cube in cubes], places, bins.n_wave)
-    if all(cube.fibres is not None for cube in cubes):
-        own = [cube.fibres for cube in cubes if cube.fibres is not None]
-        spectra, shares = _joined([_of_fibres(fibre) for fibre in own], places, bins.n_wave)
-        fibres = dataclasses.replace(own[0], **_without_bits(spectra), mask=_bits(spectra.mask))
-        joined = _remade(joined, fibres, places)
+    fibres, own = None, [cube.fibres for cube in cubes if cube.fibres is not None]
+    voxels = [_voxels(cube) for cube in cubes]
+    if len(own) == len(cubes):
+        spectra, shares = _joined([_of_fibres(one) for one in own], stretches)
+        values = {"flux": spectra.flux, "variance": spectra.variance, "truth": spectra.truth}
+        fibres = dataclasses.replace(own[0], **values, mask=np.array(spectra.mask[0]))
+        joined, _ = _joined(voxels, stretches, fibres)
+    else:
+        joined, shares = _joined(voxels, stretches)
     widths = [cube.lsf_fwhm for cube in cubes]
     return Cube(
         **joined._asdict(),
         bins=bins,
         footprint=first.footprint,
         mean_v_los=_velocity(cubes),
-        lsf_fwhm=None if any(own is None for own in widths) else _width(widths, places, shares),
+        lsf_fwhm=None if any(width is None for width in widths) else _width(widths, stretches, shares),
         counters=first.counters,
         source_counters=first.source_counters,
         meta=first.meta.replace(instrument=instrument, config=config),
@@ -70,98 +83,115 @@ def _place_of(cube: Cube, bins: WavelengthBins) -> slice:
     return slice(start, stop)
 
 
+def _stretches(places: Sequence[slice]) -> list[_Stretch]:
+    """All bins in stretches that the same arms see."""
+    ends = sorted({end for at in places for end in (at.start, at.stop)})
+    return [
+        _Stretch(
+            slice(low, high),
+            tuple(
+                (number, slice(low - at.start, high - at.start))
+                for number, at in enumerate(places)
+                if at.start <= low < at.stop
+            ),
+        )
+        for low, high in pairwise(ends)
+    ]
+
+
 def _voxels(cube: Cube) -> _Spectra:
-    return _Spectra(cube.flux, cube.variance, cube.truth, np.asarray(cube.mask))  # pyright: ignore[reportArgumentType]
+    values = (None if own is None else np.asarray(own) for own in (cube.flux, cube.variance, cube.truth, cube.mask))
+    return _Spectra(*values)  # pyright: ignore[reportArgumentType]
 
 
 def _of_fibres(fibres: FibreSpectra) -> _Spectra:
-    mask = np.broadcast_to(np.asarray(fibres.mask), fibres.flux.shape)
-    return _Spectra(fibres.flux, fibres.variance, fibres.truth, mask)  # pyright: ignore[reportArgumentType]
+    values = (None if own is None else np.asarray(own) for own in (fibres.flux, fibres.variance, fibres.truth))
+    return _Spectra(*values, np.broadcast_to(fibres.mask, fibres.flux.shape))  # pyright: ignore[reportArgumentType]
 
 
-def _joined(arms: Sequence[_Spectra], places: Sequence[slice], n_wave: int) -> tuple[_Spectra, list[Values]]:
-    """The spectra of all bins, and each arm's share of them, as the mean over spectra."""
-    weights = _weights(arms, places, n_wave)
-    flux = _mean([own.flux for own in arms], weights, places, n_wave)
-    variance = truth = None
-    if all(own.variance is not None for own in arms):
-        squares = [weight**2 for weight in weights]
-        variance = _mean([own.variance for own in arms], squares, places, n_wave)
-    if all(own.truth is not None for own in arms):
-        truth = _mean([own.truth for own in arms], weights, places, n_wave)
-    shares = [weight.reshape(-1, weight.shape[-1]).mean(axis=0) for weight in weights]
-    return _Spectra(flux, variance, truth, _joined_bits(arms, places, n_wave)), shares
+def _joined(
+    arms: Sequence[_Spectra], stretches: Sequence[_Stretch], fibres: FibreSpectra | None = None
+) -> tuple[_Spectra, list[list[Values]]]:
+    """The spectra of all bins, and in each stretch the shares of its arms, as the mean over spectra.
+
+    Bins of one arm alone are copied. `fibres`: joined spectra, of which bins that several arms see are made.
+    """
+    parts, shares = list[_Spectra](), list[list[Values]]()
+    for stretch in stretches:
+        own = [arms[number].part(at) for number, at in stretch.arms]
+        if len(own) == 1:
+            parts.append(own[0])
+            shares.append([np.ones(stretch.bins.stop - stretch.bins.start)])
+            continue
+        weights = _weights(own)
+        shares.append([weight.reshape(-1, weight.shape[-1]).mean(axis=0) for weight in weights])
+        mask = _joined_bits(own)
+        parts.append(_mean(own, weights, mask) if fibres is None else _remade(own[0], fibres, stretch.bins, mask))
+    columns = zip(*parts, strict=True)
+    whole = (None if any(own is None for own in column) else np.concatenate(column, axis=-1) for column in columns)
+    return _Spectra(*whole), shares  # pyright: ignore[reportArgumentType]
 
 
-def _weights(arms: Sequence[_Spectra], places: Sequence[slice], n_wave: int) -> list[Values]:
-    """Each arm's weight in its own bins; they add up to 1 in every bin of every spectrum."""
+def _weights(arms: Sequence[_Spectra]) -> list[Values]:
+    """Each arm's weight; they add up to 1 in every bin of every spectrum."""
     own = []
     for arm in arms:
-        variance = None if arm.variance is None else np.asarray(arm.variance, dtype=np.float64)
-        inverse = np.ones(arm.flux.shape) if variance is None else 1 / np.where(variance > 0, variance, np.inf)
+        inverse = np.ones(arm.flux.shape)
+        if arm.variance is not None:
+            variance = np.asarray(arm.variance, dtype=np.float64)
+            inverse = 1 / np.where(variance > 0, variance, np.inf)
         own.append(np.where(arm.mask == 0, inverse, 0.0))
-    total = _sum(own, places, n_wave)
-    count = _sum([np.ones_like(weight) for weight in own], places, n_wave)
-    pairs = zip(own, places, strict=True)
-    return [np.where(total[..., at] > 0, w / np.where(total[..., at] > 0, total[..., at], 1), 1 / count[..., at])
-            for w, at in pairs]  # fmt: skip
+    total = np.sum(own, axis=0)
+    return [np.where(total > 0, weight / np.where(total > 0, total, 1), 1 / len(own)) for weight in own]
 
 
-def _sum(values: Sequence[Values], places: Sequence[slice], n_wave: int) -> Values:
-    total = np.zeros((*values[0].shape[:-1], n_wave))
-    for own, at in zip(values, places, strict=True):
-        total[..., at] += own
-    return total
+def _mean(arms: Sequence[_Spectra], weights: Sequence[Values], mask: Int[ndarray, "... _"]) -> _Spectra:
+    """The weighted mean, its variance and its values without noise."""
+
+    def added(values: Sequence[Any], power: int) -> Any:
+        if any(own is None for own in values):
+            return None
+        total = sum(np.asarray(own, np.float64) * weight**power for own, weight in zip(values, weights, strict=True))
+        return np.asarray(total).astype(values[0].dtype)
+
+    flux, variance, truth = ([getattr(arm, name) for arm in arms] for name in ("flux", "variance", "truth"))
+    return _Spectra(added(flux, 1), added(variance, 2), added(truth, 1), mask)
 
 
-def _mean(values: Sequence[Any], weights: Sequence[Values], places: Sequence[slice], n_wave: int) -> Values:
-    """The weighted sum; where there is one arm alone its own numbers, bit for bit."""
-    weighted = [np.asarray(own, dtype=np.float64) * weight for own, weight in zip(values, weights, strict=True)]
-    return _sum(weighted, places, n_wave).astype(values[0].dtype)
-
-
-def _joined_bits(arms: Sequence[_Spectra], places: Sequence[slice], n_wave: int) -> Int[ndarray, "... _"]:
+def _joined_bits(arms: Sequence[_Spectra]) -> Int[ndarray, "... _"]:
     """0 where an arm is good, else the bits of all."""
-    bits = np.zeros((*arms[0].mask.shape[:-1], n_wave), dtype=np.int32)
-    good = np.zeros(bits.shape, dtype=bool)
-    for arm, at in zip(arms, places, strict=True):
-        bits[..., at] |= arm.mask
-        good[..., at] |= arm.mask == 0
-    return np.where(good, 0, bits)
+    masks = [np.asarray(arm.mask) for arm in arms]
+    good = np.any([mask == 0 for mask in masks], axis=0)
+    return np.where(good, 0, np.bitwise_or.reduce(masks)).astype(masks[0].dtype)
 
 
-def _without_bits(spectra: _Spectra) -> dict[str, Values | None]:
-    return {"flux": spectra.flux, "variance": spectra.variance, "truth": spectra.truth}
+def _remade(alike: _Spectra, fibres: FibreSpectra, bins: slice, mask: Int[ndarray, "... _"]) -> _Spectra:
+    """Voxels made of some bins of the spectra of fibres, of the dtypes that an arm has."""
+
+    def made(images: Callable[[Any], Any], spectra: Any, like: Values | None) -> Any:
+        if spectra is None or like is None:
+            return None
+        return np.asarray(images(jnp.asarray(spectra[:, bins]))).astype(like.dtype)
+
+    weights = fibres.weights
+    return _Spectra(
+        made(weights.images, fibres.flux, alike.flux),
+        made(weights.variances, fibres.variance, alike.variance),
+        made(weights.images, fibres.truth, alike.truth),
+        mask,
+    )
 
 
-def _bits(mask: Int[ndarray, "fibre wave"]) -> Int[ndarray, " wave"]:
-    """Bits of the bins, which all fibres have alike."""
-    return np.array(mask[0])
-
-
-def _remade(joined: _Spectra, fibres: FibreSpectra, places: Sequence[slice]) -> _Spectra:
-    """The cube with the bins that several arms see made anew of the joined spectra of fibres."""
-    seen = np.zeros(joined.flux.shape[-1], dtype=int)
-    for at in places:
-        seen[at] += 1
-    several = np.flatnonzero(seen > 1)
-    if not several.size:
-        return joined
-    made = {"flux": fibres.weights.images, "variance": fibres.weights.variances, "truth": fibres.weights.images}
-    changed = {}
-    for name, images in made.items():
-        values, spectra = getattr(joined, name), getattr(fibres, name)
-        if values is not None:
-            own = values.copy()
-            own[..., several] = np.asarray(images(jnp.asarray(spectra[:, several])))
-            changed[name] = own
-    return joined._replace(**changed)
-
-
-def _width(widths: Sequence[Any], places: Sequence[slice], shares: Sequence[Values]) -> Float[ndarray, " wave"]:
-    n_wave = max(at.stop for at in places)
-    squares = [np.asarray(own, dtype=np.float64) ** 2 * share for own, share in zip(widths, shares, strict=True)]
-    return np.sqrt(_sum(squares, places, n_wave))
+def _width(
+    widths: Sequence[Any], stretches: Sequence[_Stretch], shares: Sequence[Sequence[Values]]
+) -> Float[ndarray, " wave"]:
+    """FWHM of the second moment of each bin's light."""
+    squares = [
+        sum(np.asarray(widths[number], np.float64)[at] ** 2 * share
+            for (number, at), share in zip(stretch.arms, own, strict=True))
+        for stretch, own in zip(stretches, shares, strict=True)
+    ]  # fmt: skip
+    return np.sqrt(np.concatenate(squares))
 
 
 def _velocity(cubes: Sequence[Cube]) -> Float[ndarray, "y x"] | None:
@@ -170,8 +200,8 @@ def _velocity(cubes: Sequence[Cube]) -> Float[ndarray, "y x"] | None:
     for cube in cubes:
         if cube.mean_v_los is None:
             return None
-        velocity = np.asarray(cube.mean_v_los, dtype=np.float64)
-        own = np.where(np.isfinite(velocity), np.maximum(white_light(cube), 0.0), 0.0)
+        velocity, flux = np.asarray(cube.mean_v_los, dtype=np.float64), np.asarray(cube.flux)
+        own = np.maximum(flux @ np.diff(cube.wave_edges).astype(flux.dtype), 0.0) * np.isfinite(velocity)
         light, weighted = light + own, weighted + own * np.nan_to_num(velocity)
     mean = np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan)
     return mean.astype(np.asarray(cubes[0].mean_v_los).dtype)
