@@ -106,7 +106,9 @@ def _voxels(cube: Cube) -> _Spectra:
 
 def _of_fibres(fibres: FibreSpectra) -> _Spectra:
     values = (None if own is None else np.asarray(own) for own in (fibres.flux, fibres.variance, fibres.truth))
-    return _Spectra(*values, np.broadcast_to(fibres.mask, fibres.flux.shape))  # pyright: ignore[reportArgumentType]
+    flux, variance, truth = values
+    assert flux is not None
+    return _Spectra(flux, variance, truth, np.broadcast_to(np.asarray(fibres.mask), flux.shape))
 
 
 def _joined(
