@@ -18,7 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
-from rubix_like.runs.run import check_lines, compute, prepare
+from rubix_like.runs.run import check_lines, compute, prepare_arms
 from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
 from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runs.together import agreed
@@ -131,10 +131,12 @@ def check_cube(options: argparse.Namespace) -> None:
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
         team.in_first(lambda: check_output(config, config.output.path))
-        with prepare(config, _progress(team), team=team) as prepared:
+        for name, prepared in prepare_arms(config, _progress(team), team=team):
             if team.number == 0:
-                print(*check_lines(prepared), *_replaced_lines(config), sep="\n")
-            team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+                print(*([f"arm         {name}"] if name else []), *check_lines(prepared), sep="\n")
+            team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))
+        for line in _replaced_lines(config) if team.number == 0 else ():
+            print(line)
 
 
 def _replaced_lines(config: RunConfig) -> list[str]:

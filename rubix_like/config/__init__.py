@@ -16,13 +16,13 @@ from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.instrument import (
     InstrumentSettings,
     LSFSettings,
-    WavelengthSettings,
 )
 from rubix_like.config.sections.noise import ExposureSettings, NoiseSettings
 from rubix_like.config.sections.pipeline import PipelineSettings, StageSettings, load_pipeline
 from rubix_like.config.sections.pointings import PointingSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.psf import PSFComponent, PSFSettings
+from rubix_like.config.sections.wavelength import WavelengthSettings
 
 __all__ = [
     "ApertureSettings",

@@ -11,7 +11,11 @@ from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import is_complete
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.words import shortened
+
+_SEEDS_BETWEEN_ARMS = 1_000_003
+"""A prime, so that arms share no noise with the runs of other seeds that people count up."""
 
 ConfigSource = str | Path | Mapping[str, Any] | RunConfig
 """A YAML file, the name of a packaged configuration, its sections, or a checked one."""
@@ -33,6 +37,23 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     if isinstance(source, str | Path):
         sections = _with_name(sections, Path(source).stem)
     return check_sections(sections, f"{place} (with overrides)" if overrides else place)
+
+
+def arms_of(config: RunConfig) -> dict[str, RunConfig]:
+    """The run of each arm of the instrument by the arm's name, each with noise of its own and, where they are not
+    joined, a file of its own; none for an instrument without arms.
+
+    The n-th arm after the first has the noise seed that is 1000003 n higher, so that its recorded run makes it alone.
+    """
+    found: dict[str, RunConfig] = {}
+    for number, name in enumerate(config.instrument.arms or ()):
+        overrides: dict[str, Any] = {"instrument.arm": name}
+        if not config.instrument.join:
+            overrides["output.path"] = with_addition(config.output.path, f"_{name}")
+        if config.noise is not None:
+            overrides["noise.seed"] = config.noise.seed + number * _SEEDS_BETWEEN_ARMS
+        found[name] = load_config(config, overrides)
+    return found
 
 
 def _with_name(sections: dict[str, Any], name: str) -> dict[str, Any]:

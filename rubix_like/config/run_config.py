@@ -399,6 +399,24 @@ class RunConfig(AbstractSettings):
         return self
 
     @model_validator(mode="after")
+    def _check_joined(self) -> "RunConfig":
+        """Joined arms have one field, and no maps: these are weighted with the light of one detector."""
+        if not self.instrument.join:
+            return self
+        if self.products is not None or self.output.maps not in ("auto", False):
+            raise ValueError(
+                "instrument.join: expected no products (output.maps: false) beside joined arms, got some; set "
+                "join: false, or observe one arm (instrument.arm)"
+            )
+        n_pointing = len(self.observation.pointings or ())
+        if n_pointing > 1:
+            raise ValueError(
+                f"instrument.join: expected one pointing beside joined arms, got {n_pointing}; set join: false, or "
+                f"observe one arm (instrument.arm)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_components(self) -> "RunConfig":
         """Smooth components are shared among spaxels unless a deposit is given; stars and lines are both painted."""
         if not isinstance(self.galaxy, ComponentsReader):

@@ -13,34 +13,87 @@ from rubix_like.physics import air
 
 Medium = Literal["air", "vacuum"]
 
-Sampling = Literal["linear", "log"]
+Sampling = Literal["linear", "log", "table"]
 
 SAME_BINS: float = 1e-3
 """Largest difference of two grids of wavelengths that are the same, in bins."""
 
+_MOST_STRETCH: float = 1.75
+"""How many times as long as the next a step between the centres of a table may be; a missing bin doubles it."""
+
 
 @dataclass(frozen=True)
 class WavelengthBins:
-    """Contiguous detector bins: `edges` (wave + 1,) in Angstrom of `medium`, uniform in lambda or in ln lambda."""
+    """Contiguous detector bins: `edges` (wave + 1,) in Angstrom of `medium`, uniform in lambda or in ln lambda, or
+    those of a table.
+
+    Of a table `nodes` are the edges and centres in turn, from the first edge to the last, and `step` is the mean width.
+    """
 
     first: float
     step: float
     n_wave: int
     sampling: Sampling
     medium: Medium
+    nodes: tuple[float, ...] = ()
 
     @classmethod
     def build(cls, settings: WavelengthSettings) -> "WavelengthBins":
         """Bins from an instrument's settings."""
+        if settings.step is None:
+            return cls.of_table(settings.centre_values, settings.edge_values, settings.medium)
         return cls(settings.start, settings.step, settings.n_wave, settings.sampling, settings.medium)
 
     @classmethod
-    def through(cls, wavelength: ArrayLike, edges: ArrayLike, sampling: Sampling, medium: Medium) -> "WavelengthBins":
-        """The even bins with these centres and edges (Angstrom in `medium`), such as a file keeps.
+    def of_table(cls, wavelength: ArrayLike, edges: ArrayLike, medium: Medium) -> "WavelengthBins":
+        """Bins with these n centres and n + 1 edges (Angstrom in `medium`), which need not be even.
 
-        Their step is the roundest one that gives exactly these numbers, if there is one. Raises ValueError for numbers
-        that are not those of even bins.
+        Raises ValueError where centres and edges do not follow each other.
         """
+        centres, borders = (np.asarray(values, dtype=np.float64) for values in (wavelength, edges))
+        n_wave = centres.size
+        if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
+            raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
+        nodes = np.empty(2 * n_wave + 1)
+        nodes[::2], nodes[1::2] = borders, centres
+        if not (np.isfinite(nodes).all() and nodes[0] > 0 and np.all(np.diff(nodes) > 0)):
+            raise ValueError(
+                "wavelength: expected positive wavelengths that ascend, each between the edges of its bin (table)"
+            )
+        step = float(borders[-1] - borders[0]) / n_wave
+        return cls(float(centres[0]), step, n_wave, "table", medium, tuple(nodes.tolist()))
+
+    @classmethod
+    def around(cls, wavelength: ArrayLike, medium: Medium) -> "WavelengthBins":
+        """Bins with these centres, from half way to the neighbour below to half way to the one above.
+
+        Raises ValueError for less than two, for those that do not ascend, and where bins seem to be missing, because a
+        step is much longer than the next.
+        """
+        centres = np.asarray(wavelength, dtype=np.float64)
+        steps = np.diff(centres)
+        if centres.ndim != 1 or centres.size < 2 or not (np.isfinite(centres).all() and steps.min() > 0):
+            raise ValueError("expected at least two wavelengths, in ascending order")
+        stretch = np.maximum(steps[1:] / steps[:-1], steps[:-1] / steps[1:])
+        if stretch.size and stretch.max() > _MOST_STRETCH:
+            place = int(np.argmax(stretch)) + 1
+            raise ValueError(
+                f"expected wavelengths whose steps change by less than a factor {_MOST_STRETCH:g} from one to the "
+                f"next, got steps of {steps[place - 1]:.6g} and {steps[place]:.6g} Angstrom about {centres[place]:.6g}"
+            )
+        inner = 0.5 * (centres[1:] + centres[:-1])
+        ends = centres[[0, -1]] + np.array([-0.5, 0.5]) * steps[[0, -1]]
+        return cls.of_table(centres, [ends[0], *inner, ends[1]], medium)
+
+    @classmethod
+    def through(cls, wavelength: ArrayLike, edges: ArrayLike, sampling: Sampling, medium: Medium) -> "WavelengthBins":
+        """The bins with these centres and edges (Angstrom in `medium`), such as a file keeps.
+
+        The step of even ones is the roundest one that gives exactly these numbers, if there is one. Raises ValueError
+        for numbers that are not those of such bins.
+        """
+        if sampling == "table":
+            return cls.of_table(wavelength, edges, medium)
         centres, borders = (np.asarray(values, dtype=np.float64) for values in (wavelength, edges))
         n_wave = centres.size
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
@@ -65,13 +118,41 @@ class WavelengthBins:
         """Wavelength (Angstrom, in `medium`) at fractional bin indices; whole numbers are bin centres."""
         if self.sampling == "log":
             return self.first * 10.0 ** (self.step * np.asarray(index, dtype=np.float64))
+        if self.sampling == "table":
+            return self._at_nodes(np.asarray(index, dtype=np.float64))
         return self.first + self.step * np.asarray(index, dtype=np.float64)
 
     def place(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Fractional bin indices of wavelengths (Angstrom, in `medium`), beyond the ends too: the inverse of `at`."""
         if self.sampling == "log":
             return np.log10(wavelength / self.first) / self.step
+        if self.sampling == "table":
+            return self._place_among_nodes(np.asarray(wavelength, dtype=np.float64))
         return (wavelength - self.first) / self.step
+
+    def width_at(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Width (Angstrom) of a bin at wavelengths: of a table interpolated between the bins' centres."""
+        if self.sampling == "log":
+            return wavelength * np.log(10.0) * self.step
+        if self.sampling == "table":
+            return np.interp(wavelength, self.wavelength, np.diff(self.edges))
+        return np.full_like(wavelength, self.step, dtype=np.float64)
+
+    def _at_nodes(self, index: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Linear between edges and centres; beyond the ends bins go on as wide as the last."""
+        nodes, (low, high) = np.array(self.nodes), self._end_widths
+        within = np.interp(index, 0.5 * np.arange(len(nodes)) - 0.5, nodes)
+        beyond = np.minimum(index + 0.5, 0.0) * low + np.maximum(index - (self.n_wave - 0.5), 0.0) * high
+        return within + beyond
+
+    def _place_among_nodes(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        nodes, (low, high) = np.array(self.nodes), self._end_widths
+        within = np.interp(wavelength, nodes, 0.5 * np.arange(len(nodes)) - 0.5)
+        return within + np.minimum(wavelength - nodes[0], 0.0) / low + np.maximum(wavelength - nodes[-1], 0.0) / high
+
+    @property
+    def _end_widths(self) -> tuple[float, float]:
+        return self.nodes[2] - self.nodes[0], self.nodes[-1] - self.nodes[-3]
 
     @property
     def wavelength(self) -> Float[ndarray, " wave"]:
@@ -85,6 +166,8 @@ class WavelengthBins:
 
     def part(self, start: int, stop: int) -> "WavelengthBins":
         """The bins `start` to `stop` (exclusive)."""
+        if self.sampling == "table":
+            return self.of_table(self.wavelength[start:stop], self.edges[start : stop + 1], self.medium)
         return replace(self, first=float(self.wavelength[start]), n_wave=stop - start)
 
     def offset(self, wavelength: Float[ndarray, " wave"]) -> float:
@@ -94,7 +177,16 @@ class WavelengthBins:
     def agrees(self, other: "WavelengthBins") -> bool:
         """Whether others are the same bins, but for rounding."""
         alike = (self.n_wave, self.sampling, self.medium) == (other.n_wave, other.sampling, other.medium)
-        return alike and self.offset(other.wavelength) < SAME_BINS
+        return alike and self.distance(other) < SAME_BINS
+
+    def distance(self, other: "WavelengthBins") -> float:
+        """How far as many other bins lie from these, at most, in bins: their centres, or the edges of a table, whose
+        centres are but labels."""
+        if self.sampling != "table":
+            return self.offset(other.wavelength)
+        widths = np.diff(self.edges)
+        off = np.abs(other.edges - self.edges)
+        return float(max(np.max(off[:-1] / widths), np.max(off[1:] / widths)))
 
     def to_vacuum(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
         """Vacuum wavelengths of wavelengths in `medium`."""
@@ -123,5 +215,5 @@ class AbstractBinned:
 
     @property
     def sampling(self) -> Sampling:
-        """How the bins are spaced: "linear" or "log"."""
+        """How the bins are spaced: "linear", "log" or by a "table"."""
         return self.bins.sampling

@@ -132,7 +132,7 @@ class Cube(AbstractCube, eqx.Module):
     @property
     def wcs(self) -> "WCS":
         """astropy WCS in FITS order (x, y, wave) -> (RA deg, Dec deg, wavelength m)."""
-        return world_coordinates(self.wcs_cards)
+        return world_coordinates(self.wcs_cards, self.bins)
 
     def write(
         self, path: str | Path, layout: str = "default", compression: str = "none", quantize: int | float | None = None

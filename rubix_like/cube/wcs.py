@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from astropy.io import fits
 from astropy.io.fits import Header
 
 from rubix_like.cube.bins import WavelengthBins
@@ -21,8 +23,15 @@ SPECTRAL_TYPE: dict[tuple[str, str], str] = {
     ("air", "linear"): "AWAV",
     ("vacuum", "log"): "WAVE-LOG",
     ("air", "log"): "AWAV-LOG",
+    ("vacuum", "table"): "WAVE-TAB",
+    ("air", "table"): "AWAV-TAB",
 }
 """(medium, sampling) -> CTYPE3 (Greisen et al. 2006, A&A 446, 747: 'FITS paper III')."""
+
+TABLE_NAME: str = "WCS-TABLE"
+"""The extension that holds the wavelengths of a table, as files of JWST's pipeline call it."""
+
+_COORDINATES, _INDEX = "wavelength", "index"
 
 
 def celestial_cards(footprint: Footprint, ra: float, dec: float, field_angle: float = 0.0) -> tuple[Card, ...]:
@@ -59,8 +68,10 @@ def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
     """Cards of the wavelength axis in Angstrom: CRVAL3 is the centre of the first bin.
 
     Linear: lambda = CRVAL3 + k CD3_3. Log (FITS paper III, eq. 5): lambda = CRVAL3 exp(k CD3_3 / CRVAL3), so that
-    CD3_3 = CRVAL3 dln(lambda).
+    CD3_3 = CRVAL3 dln(lambda). Table (section 6): lambda is read at the number of the pixel in `table_columns`.
     """
+    if bins.sampling == "table":
+        return _table_cards(bins)
     is_log = bins.sampling == "log"
     step = bins.first * bins.step * math.log(10.0) if is_log else bins.step
     return (
@@ -76,6 +87,43 @@ def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
         ("CDELT3", step, "same as CD3_3"),
         ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
     )
+
+
+def _table_cards(bins: WavelengthBins) -> tuple[Card, ...]:
+    """Cards of a wavelength axis by a table: CRVAL3 + CD3_3 (p - CRPIX3) = p is looked up in it."""
+    zeros: tuple[Card, ...] = tuple((name, 0.0, "") for name in ("CD1_3", "CD2_3", "CD3_1", "CD3_2"))
+    return (
+        ("CTYPE3", SPECTRAL_TYPE[bins.medium, bins.sampling], f"wavelength in {bins.medium}, by a table"),
+        ("CUNIT3", "Angstrom", "of the table"),
+        ("CRPIX3", 1.0, "first bin"),
+        ("CRVAL3", 1.0, "its number"),
+        *zeros,
+        ("CD3_3", 1.0, "bins"),
+        ("CDELT3", 1.0, "same as CD3_3"),
+        ("PS3_0", TABLE_NAME, "extension with the table"),
+        ("PS3_1", _COORDINATES, "column of its wavelengths"),
+        ("PS3_2", _INDEX, "column of the numbers at which they are"),
+        ("PV3_1", 1.0, "version of the extension"),
+        ("PV3_2", 1.0, "level of the extension"),
+        ("PV3_3", 1.0, "axis of the table"),
+        ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
+    )
+
+
+def table_hdu(bins: WavelengthBins) -> fits.BinTableHDU:
+    """The extension that a wavelength axis by a table refers to: one row with the wavelengths of the edges and centres
+    of all bins in turn, (1, M), and their pixels from 0.5 on; between them wavelengths are linear (FITS paper III,
+    section 6.1)."""
+    nodes = np.array(bins.nodes)
+    number = len(nodes)
+    pixels = 0.5 + 0.5 * np.arange(number)
+    columns = [
+        fits.Column(_COORDINATES, f"{number}D", "Angstrom", dim=f"(1,{number})", array=nodes.reshape(1, number, 1)),
+        fits.Column(_INDEX, f"{number}D", array=pixels[None, :]),
+    ]
+    made = fits.BinTableHDU.from_columns(columns, name=TABLE_NAME)
+    made.header["EXTVER"], made.header["EXTLEVEL"] = 1, 1
+    return made
 
 
 def sky_cards(footprint: Footprint, meta: Mapping[str, Any]) -> tuple[Card, ...]:
@@ -102,6 +150,9 @@ def _room(value: object) -> int:
     return max(67 - max(quoted, 20), 0)
 
 
-def world_coordinates(cards: Iterable[Card]) -> "WCS":
-    """The astropy WCS (RA, Dec, wavelength in m) that a reader of a file with these cards gets."""
-    return found_at("astropy.wcs:WCS")(header_of(cards))
+def world_coordinates(cards: Iterable[Card], bins: WavelengthBins, **options: Any) -> "WCS":
+    """The astropy WCS (RA, Dec, wavelength in m) that a reader of a file with these cards of a cube gets."""
+    header = header_of(cards)
+    if bins.sampling == "table":
+        options = options | {"fobj": fits.HDUList([fits.PrimaryHDU(), table_hdu(bins)])}
+    return found_at("astropy.wcs:WCS")(header, **options)

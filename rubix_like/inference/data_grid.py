@@ -3,10 +3,12 @@
 import math
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
 
-from rubix_like.config import RunConfig, load_config
+from rubix_like.config import RunConfig, WavelengthSettings, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
-from rubix_like.cube.bins import SAME_BINS
+from rubix_like.cube.bins import SAME_BINS, WavelengthBins
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
@@ -22,14 +24,16 @@ ANGLE_TOLERANCE: float = 0.1
 def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     """The configuration with the spaxels, bins, medium and place of an observed cube.
 
-    Taken from the cube: `instrument.pixel_scale`, `.fov`, `.wavelength`, and `observation.ra`, `.dec`, `.field_angle`
-    where it says them. PSF, LSF and all else stay the configuration's; `instrument.aperture` becomes null, for which
-    spaxels count is what the cube says. Raises ConfigError for pointings and for an instrument whose wavelengths do
-    not overlap with the cube's.
+    Of an instrument with several arms it is the arm that sees the cube's wavelengths. Taken from the cube:
+    `instrument.pixel_scale`, `.fov`, `.wavelength`, and `observation.ra`, `.dec`, `.field_angle` where it says them.
+    PSF, LSF and all else stay the configuration's; `instrument.aperture` becomes null, for which spaxels count is what
+    the cube says. Raises ConfigError for pointings and for an instrument whose wavelengths do not overlap with the
+    cube's.
     """
     config = load_config(config)
     if config.observation.pointings is not None:
         raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
+    config = _of_one_arm(config, observed)
     _check_overlap(config, observed)
     instrument = config.instrument.model_dump() | {
         "pixel_scale": observed.pixel_scale,
@@ -52,8 +56,10 @@ def _place(observed: ObservedCube) -> dict[str, float]:
 
 
 def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
-    """The cube's bins by the centres of the first and the last, and their step."""
+    """The cube's bins by the centres of the first and the last, and their step; those of a table one by one."""
     bins = observed.bins
+    if bins.sampling == "table":
+        return table_section(bins)
     return {
         "sampling": bins.sampling,
         "medium": bins.medium,
@@ -63,11 +69,37 @@ def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
     }
 
 
+def table_section(bins: WavelengthBins) -> dict[str, object]:
+    """Bins of a table as the section `instrument.wavelength`."""
+    edges, centres = bins.edges, bins.wavelength
+    in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
+    own = {} if in_the_middle else {"centres": tuple(centres.tolist())}
+    return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
+
+
+def _of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
+    """The run of the arm that sees most of the data's wavelengths; the joined one where they are those of several."""
+    arms = config.instrument.arms
+    if arms is None:
+        return config
+    edges = observed.bins.to_vacuum(observed.bins.edges[[0, -1]])
+    seen = {name: _vacuum_ends(own.wavelength) for name, own in arms.items()}
+    common = {name: min(edges[1], own[1]) - max(edges[0], own[0]) for name, own in seen.items()}
+    most = max(common, key=lambda name: common[name])
+    if config.instrument.join and common[most] < (1 - SCALE_TOLERANCE) * (edges[1] - edges[0]):
+        return load_config(config, {"instrument.arms": None, "instrument.join": False})
+    return load_config(config, {"instrument.arm": most})
+
+
+def _vacuum_ends(own: WavelengthSettings) -> Float[ndarray, "2"]:
+    limits = np.array([own.start, own.stop])
+    return limits if own.medium == "vacuum" else air.to_vacuum(limits)
+
+
 def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
     """Raise ConfigError where instrument and cube have no wavelength in common."""
     own = config.instrument.wavelength
-    limits = np.array([own.start, own.stop])
-    low, high = limits if own.medium == "vacuum" else air.to_vacuum(limits)
+    low, high = _vacuum_ends(own)
     edges = observed.bins.edges[[0, -1]]
     first, last = observed.bins.to_vacuum(edges)
     if last < low or first > high:
@@ -86,7 +118,7 @@ def check_same_grid(frame: Header, observed: ObservedCube) -> None:
         differences.append(f"instrument: expected shape (y, x, wave) {observed.shape}, got {frame.shape}")
     elif own.medium != wanted.medium:
         differences.append(f"instrument.wavelength.medium: expected {wanted.medium}, got {own.medium}")
-    elif (off := wanted.offset(own.wavelength)) > SAME_BINS:
+    elif (off := wanted.distance(own)) > SAME_BINS:
         differences.append(
             f"instrument.wavelength: expected bins from {wanted.first:.4f} to {wanted.wavelength[-1]:.4f} Angstrom "
             f"({wanted.sampling}), got {own.first:.4f} to {own.wavelength[-1]:.4f} ({own.sampling}), up to {off:.3g} "

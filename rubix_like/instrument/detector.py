@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import LSFSettings
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.physics.gaussian import ENCLOSED_SIGMAS
 from rubix_like.physics.templates import LineTemplates, Templates
 
@@ -36,8 +36,8 @@ class LineSpread:
         own = stretch * np.interp(rest, self.templates.rest_wavelength, self.templates.fwhm)
         if self.settings is None:
             return np.zeros_like(own), own, np.zeros_like(own)
-        step = self.bins.step if self.bins.sampling == "linear" else wavelength * np.log(10.0) * self.bins.step
-        pixel2 = FWHM_PER_SIGMA**2 * np.broadcast_to(step, own.shape) ** 2 / 12 * self.settings.includes_pixel
+        step = self.bins.width_at(wavelength)
+        pixel2 = FWHM_PER_SIGMA**2 * step**2 / 12 * self.settings.includes_pixel
         instrument = instrument_fwhm(self.settings, wavelength)
         kernel2 = np.maximum(instrument**2 - own**2 - pixel2, 0.0)
         return np.sqrt(kernel2), np.sqrt(kernel2 + own**2 + pixel2), instrument

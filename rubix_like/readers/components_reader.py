@@ -14,13 +14,14 @@ from rubix_like.config.readers.components import (
     ComponentsReader,
     WarpSettings,
 )
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.galaxy.components.deformations import Asymmetry, Warp
 from rubix_like.galaxy.components.line_light import LineLight
 from rubix_like.galaxy.components.quadrature import Axis
 from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy, as_leaf, emitted
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.instrument.line_width import instrument_fwhm, least_line_width
+from rubix_like.instrument.line_width import least_line_width
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 
 SPACING: float = 0.5
@@ -58,7 +59,7 @@ class Sharpness(NamedTuple):
             square += (float(widths.min()) / FWHM_PER_SIGMA) ** 2
         bins = instrument.wavelength
         middle = np.array([0.5 * (bins.start + bins.stop)])
-        step = bins.step * (np.log(10) if bins.sampling == "log" else 1 / middle[0]) * SPEED_OF_LIGHT
+        step = float(bins.widths(middle)[0]) / middle[0] * SPEED_OF_LIGHT
         lines = step**2 / 12
         if instrument.lsf is not None:
             fwhm = float(instrument_fwhm(instrument.lsf, middle)[0]) / middle[0] * SPEED_OF_LIGHT

@@ -36,6 +36,8 @@ def why_no_maps(config: RunConfig) -> str:
     """
     if config.products is not None or config.output.maps != "auto":
         return ""
+    if config.instrument.join:
+        return "the arms are joined"
     if not paints_stars(load_pipeline(config.pipeline)):
         return "the pipeline paints no stars"
     if config.devices.is_sharded:
@@ -50,4 +52,5 @@ def why_no_maps(config: RunConfig) -> str:
 def missing_maps_lines(config: RunConfig) -> list[str]:
     """A note for the end of a run that makes no maps, though nobody said so."""
     reason = why_no_maps(config)
-    return [f"Note: no maps beside the cube, as {reason}; output.maps: true makes them"] if reason else []
+    remedy = "observe one of them (instrument.arm)" if config.instrument.join else "output.maps: true makes them"
+    return [f"Note: no maps beside the cube, as {reason}; {remedy}"] if reason else []

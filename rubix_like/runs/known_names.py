@@ -8,7 +8,7 @@ from importlib import resources
 
 import numpy as np
 
-from rubix_like.config import InstrumentSettings, load_pipeline
+from rubix_like.config import InstrumentSettings, WavelengthSettings, load_pipeline
 from rubix_like.config.plug_ins import (
     EXECUTORS,
     FIELDS,
@@ -18,10 +18,10 @@ from rubix_like.config.plug_ins import (
     TABLE,
     field_map_names,
 )
-from rubix_like.config.sections.instrument import STEP_UNITS
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.config.sections.pipeline import LISTS
+from rubix_like.config.sections.wavelength import STEP_UNITS
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.places import found_at
@@ -196,8 +196,8 @@ def instrument_table() -> list[tuple[str, ...]]:
 
 def _row(preset: InstrumentSettings) -> tuple[str, ...]:
     wavelength = preset.wavelength
-    step = f"{wavelength.step:g}"
-    if wavelength.sampling == "log":
+    step = _step_range(wavelength) if wavelength.step is None else f"{wavelength.step:g}"
+    if wavelength.step is not None and wavelength.sampling == "log":
         step = f"{np.format_float_scientific(wavelength.step, trim='-', exp_digits=1)} {STEP_UNITS['log']}"
     middle = (wavelength.start + wavelength.stop) / 2
     fwhm = None if preset.lsf is None else float(instrument_fwhm(preset.lsf, np.array([middle]))[0])
@@ -212,6 +212,12 @@ def _row(preset: InstrumentSettings) -> tuple[str, ...]:
         "" if fwhm is None else f"{middle / fwhm:.0f}",
         preset.source,
     )
+
+
+def _step_range(wavelength: WavelengthSettings) -> str:
+    """`40-197`: the narrowest and the widest bin of a table."""
+    widths = np.diff(wavelength.edge_values)
+    return f"{widths.min():.0f}-{widths.max():.0f}" if widths.min() > 10 else f"{widths.min():.2g}-{widths.max():.2g}"
 
 
 def _field(preset: InstrumentSettings) -> str:

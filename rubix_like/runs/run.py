@@ -11,6 +11,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.loading import arms_of
+from rubix_like.cube.arms import join_arms
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together
 from rubix_like.cube.cube_sums import sums_of
@@ -19,14 +22,15 @@ from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError
+from rubix_like.forward.census import take_census
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
 from rubix_like.runs.default_maps import missing_maps_lines, why_no_maps, with_default_maps
 from rubix_like.runs.dust_summary import planned_dust_lines
-from rubix_like.runs.particles_on_disk import Source, open_source
-from rubix_like.runs.run_files import OutputFile, check_output, check_replaced, cube_bytes, output_files
+from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
+from rubix_like.runs.run_files import OutputFile, arm_path, check_output, check_replaced, cube_bytes, output_files
 from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable
@@ -82,7 +86,8 @@ def run(
     everywhere.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
-    own cube is written beside it, as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
+    own cube is written beside it, as cube_NAME.fits. Of an instrument with several arms that are not joined it is the
+    last arm's; each is written as cube_ARM.fits. Every process of a `team` (`join_processes`) calls the same; each
     reads its share of the particles, all get the cube, and process 0 writes; of a sharded cube each gets and writes its
     own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
     output path cannot be used.
@@ -176,13 +181,64 @@ def compute(
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
     `read`: files beside those that the settings name which must not be replaced.
+    Arms of an instrument are observed one after the other.
     Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
     ones.
     """
     team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1, read))
+    if config.instrument.arms is not None:
+        return _compute_arms(config, path, progress, team)
     with prepare(config, progress, path, team) as prepared:
         team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
         return write_results(prepared, path, progress, team)
+
+
+def prepare_arms(
+    config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE
+) -> Iterator[tuple[str, Prepared]]:
+    """Each arm of the instrument by its name, loaded, planned and compiled when it is asked for; an instrument without
+    arms as the only one, with an empty name. Particles that one process holds in memory are read once for all.
+    """
+    arms = arms_of(config)
+    if not arms:
+        with prepare(config, progress, path, team) as prepared:
+            yield "", prepared
+        return
+    whole, held = path or config.output.path, None
+    for name, own in arms.items():
+        own_path = whole if config.instrument.join else arm_path(whole, name)
+        if held is not None:
+            resolved = resolve(own)
+            census = take_census(own, resolved, [held.galaxy])
+            if held.info.smoothing_length or census.crowding is None or not census.crowding.is_sparse:
+                yield name, plan_and_compile(own, resolved, replace(held, census=census), progress, own_path)
+                continue
+        with prepare(own, progress, own_path, team) as prepared:  # read with what this arm needs
+            one = prepared.source
+            held = one if isinstance(one, HeldGalaxy) and team.size == 1 else None
+            yield name, prepared
+
+
+def _compute_arms(config: RunConfig, path: Path, progress: Progress, team: AbstractProcessGroup) -> Result:
+    """The cubes of all arms, or the one that they are joined to; of those apart the last one is the result's."""
+    results, cubes, joins = list[Result](), list[Cube](), config.instrument.join
+    for name, prepared in prepare_arms(config, progress, path, team):
+        team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))
+        if joins:
+            ((_, cube),) = prepared.observer.cubes(prepared.pipeline, progress)
+            cubes.append(jax.tree.map(np.asarray, put_together(cube)))
+        else:
+            results.append(write_results(prepared, arm_path(path, name), progress, team))
+    if not joins:
+        names, last = tuple(config.instrument.arms or ()), results[-1]
+        before = [(f"Arm {name}", own.path) for name, own in zip(names[:-1], results[:-1], strict=True)]
+        return last._replace(others=(*before, *(other for own in results for other in own.others)))
+    with progress.step("join", f"joining {len(cubes)} arms"):
+        bins = WavelengthBins.build(config.instrument.wavelength)
+        joined = join_arms(cubes, bins, config.instrument.label, config.to_yaml())
+    (file,) = output_files(config, path)
+    _write_together(joined, file, progress, team)
+    return Result(joined, file.path, file.others)
 
 
 def begin(prepared: Prepared) -> Prepared:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rubix_like.config import RunConfig
 from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
+from rubix_like.config.loading import arms_of
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_grid import Field, grid_around
@@ -88,12 +89,16 @@ class OutputFile(AbstractGridded):
 def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     """The cubes of a run in the order in which they are written: those of the pointings, then the mosaic.
 
+    A run of several arms that are not joined writes those of each, called after `path` and the arm.
     A run with one field writes `path` alone. With several, the cube of each is called after `path` and the pointing's
     name or number, cube_1.fits, and `path` is the mosaic, unless `observation.mosaic` is false.
     Maps are made of each pointing, not of the mosaic.
     """
     path = path.expanduser()
     find_format(path, config.output.layout)  # refuses what is no file's name, before others are called after it
+    arms = arms_of(config)
+    if arms and not config.instrument.join:
+        return tuple(file for name, own in arms.items() for file in output_files(own, arm_path(path, name)))
     pointings = pointings_of(config.observation)
     footprint = Footprint.build(config.instrument)
     chosen = config.output.maps
@@ -178,6 +183,11 @@ def _named(configuration: str | None) -> str:
     if not configuration:
         return "a configuration without a name"
     return f"the configuration '{' '.join(configuration.encode('ascii', 'replace').decode().split())}'"
+
+
+def arm_path(path: Path, name: str) -> Path:
+    """cube.fits.gz -> cube_NAME.fits.gz."""
+    return with_addition(path, f"_{name}")
 
 
 def pointing_path(path: Path, name: str) -> Path:

@@ -1,9 +1,11 @@
-"""How long a cube through fibres takes beside one of spaxels: 127 fibres, three exposures, MaNGA's 4563 bins.
+"""How long a cube through fibres takes beside one of spaxels: 127 fibres, three exposures, MaNGA's 4563 bins; and one
+of two cameras, whose spectra are joined.
 
     python tests/benchmarks/fibres.py                          # 1e6 stars: minutes, and some GB
     python tests/benchmarks/fibres.py --sizes 1e4 1e5 --rounds 3
 
-Prints the median seconds of a call, compiled before, of both in alternating runs, and their ratio.
+Prints the median seconds of a call, compiled before, of all in alternating runs, and their ratios; of two cameras both
+calls and the joining. `--cpu`: processor seconds, for a machine that others use too.
 """
 
 import argparse
@@ -14,6 +16,9 @@ from typing import Any
 import jax
 
 import rubix_like as rl
+from rubix_like.config.loading import arms_of
+from rubix_like.cube.arms import join_arms
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.readers.galaxy_loading import load
 
@@ -30,11 +35,16 @@ def config_of(name: str, n_stars: int, noise: bool) -> Any:
     )
 
 
-def seconds(pipeline: Pipeline, galaxy: Any) -> float:
-    start = time.perf_counter()
-    cube = pipeline(galaxy)
-    jax.block_until_ready((cube.flux, cube.variance))
-    return time.perf_counter() - start
+def seconds(pipelines: list[Pipeline], galaxy: Any, whole: Any, clock: Any) -> float:
+    start = clock()
+    cubes = []
+    for pipeline in pipelines:
+        cube = pipeline(galaxy)
+        jax.block_until_ready((cube.flux, cube.variance))
+        cubes.append(cube)
+    if len(cubes) > 1:
+        join_arms(cubes, WavelengthBins.build(whole.instrument.wavelength), whole.instrument.label, "")
+    return clock() - start
 
 
 def main() -> None:
@@ -42,22 +52,32 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[1e6])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--noise", action="store_true", help="with noise and its variance")
+    parser.add_argument("--cpu", action="store_true", help="processor seconds")
     arguments = parser.parse_args()
-    print("| stars | method | spaxels (s) | fibres (s) | ratio |\n|---|---|---|---|---|")
+    clock = time.process_time if arguments.cpu else time.perf_counter
+    names = ("manga", "manga_fibres", "manga_arms_fibres")
+    print(
+        "| stars | method | spaxels (s) | fibres (s) | ratio | two cameras (s) | ratio |\n|---|---|---|---|---|---|---|"
+    )
     for size in map(int, arguments.sizes):
         runs = {}
-        for name in ("manga", "manga_fibres"):
+        for name in names:
             config = config_of(name, size, arguments.noise)
             galaxy, info = load(config)
-            pipeline = Pipeline.from_config(config, galaxy, info=info)
-            seconds(pipeline, galaxy)
-            runs[name] = pipeline, galaxy, []
+            own = list(arms_of(config).values()) or [config]
+            pipelines = [Pipeline.from_config(arm, galaxy, info=info) for arm in own]
+            seconds(pipelines, galaxy, config, clock)
+            runs[name] = pipelines, galaxy, config, []
         for _ in range(arguments.rounds):
-            for pipeline, galaxy, times in runs.values():
-                times.append(seconds(pipeline, galaxy))
-        spaxels, fibres = (statistics.median(times) for _, _, times in runs.values())
-        method = runs["manga_fibres"][0].plan.method
-        print(f"| {size} | {method} | {spaxels:.2f} | {fibres:.2f} | {fibres / spaxels:.2f} |", flush=True)
+            for pipelines, galaxy, config, times in runs.values():
+                times.append(seconds(pipelines, galaxy, config, clock))
+        spaxels, fibres, arms = (statistics.median(times) for *_, times in runs.values())
+        method = runs["manga_fibres"][0][0].plan.method
+        print(
+            f"| {size} | {method} | {spaxels:.2f} | {fibres:.2f} | {fibres / spaxels:.2f} | {arms:.2f} | "
+            f"{arms / spaxels:.2f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,9 @@ from astropy import units
 from astropy.modeling import models
 from astropy.nddata import InverseVariance, VarianceUncertainty
 from observed import FILES, FLUX_UNIT, LINE_AXES, LINES, centre_of
+from small import make_cube
+
+from rubix_like.cube.bins import WavelengthBins
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +88,15 @@ def test_lines_are_where_they_should_be(specutils, client, line_mocks, axis):
         assert found.mean.quantity.to_value(units.AA) == pytest.approx(centre, rel=1e-6)
         fluxes.append(analysis.line_flux(spectrum, near).value)
     np.testing.assert_allclose(np.array(fluxes) / fluxes[0], [1.0, 0.5, 1.5], rtol=2e-3)
+
+
+def test_a_cube_with_uneven_bins(specutils):
+    """Flux, variance and wavelengths; the sky is left out."""
+    edges = 6000 + np.cumsum([0.0, 30, 31, 33, 36])
+    bins = WavelengthBins.of_table(edges[:-1] + 14, edges, "air")
+    cube = make_cube(bins=bins)
+    spectrum = cube.to_specutils()
+    assert spectrum.spectral_axis_index == 0
+    np.testing.assert_allclose(spectrum.spectral_axis.to_value(units.AA), bins.wavelength, rtol=1e-15)
+    np.testing.assert_array_equal(spectrum.flux.value, np.asarray(cube.flux).transpose(2, 0, 1))
+    assert spectrum.meta["sampling"] == "table"

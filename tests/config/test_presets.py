@@ -6,7 +6,7 @@ from astropy.io import fits
 
 from rubix_like import Cube, load_config, load_instrument, run
 from rubix_like.config import InstrumentSettings
-from rubix_like.instrument.line_width import instrument_fwhm
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")
@@ -42,6 +42,12 @@ PUBLISHED = {
     "manga_91": (27.5, 27.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
     "manga": (32.5, 32.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
     "manga_fibres": (32.5, 32.5, None, 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
+    "manga_arms": (32.5, 32.5, "hexagon", 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
+    "manga_arms_fibres": (32.5, 32.5, None, 0.5, 3622, 10354, 1e-4, "vacuum", *MANGA),
+    "sami": (15, 15, "circle", 0.5, 3750, 5750, 1.05, "air", (2.65, 4800)),
+    "sami_fibres": (16, 16, None, 0.5, 3750, 5750, 1.05, "air", (2.65, 4800)),
+    "hector": (27, 27, "hexagon", 0.5, 3720, 5910, 0.53, "air", (1.3, 4800)),
+    "weave_lr": (90, 78, "hexagon", 0.5, 3660, 6060, 0.30, "air", (4860 / 2500, 4860)),
     "sami_blue_fibres": (16, 16, None, 0.5, 3750, 5750, 1.05, "air", (2.65, 4800)),
     "sami_red_fibres": (16, 16, None, 0.5, 6300, 7400, 0.60, "air", (1.61, 6850)),
     "califa_v500_fibres": (82, 74, None, 1, 3745, 7500, 2.0, "air", (6.0, 5000)),
@@ -66,6 +72,7 @@ PUBLISHED = {
     "weave_hr_green": (90, 78, "hexagon", 0.5, 4730, 5450, 0.090, "air", (5090 / 10000, 5090)),
     "weave_hr_red": (90, 78, "hexagon", 0.5, 5950, 6850, 0.11, "air", (6400 / 10000, 6400)),
     "nirspec_prism": (3, 3, None, 0.1, 6000, 53000, 50, "vacuum", *PRISM),
+    "nirspec_prism_uneven": (3, 3, None, 0.1, 6000, 53000, None, "vacuum", *PRISM),
     "nirspec_g140m_f070lp": (3, 3, None, 0.1, 7000, 12700, 6.36, "vacuum", (14, 14000)),
     "nirspec_g140m_f100lp": (3, 3, None, 0.1, 9700, 18900, 6.36, "vacuum", (14, 14000)),
     "nirspec_g235m": (3, 3, None, 0.1, 16600, 31700, 10.6, "vacuum", (23.5, 23500)),
@@ -114,9 +121,16 @@ def test_published_values(name):
     np.testing.assert_allclose(preset.fov, (width, height), rtol=0.02)
     assert (preset.aperture.shape if preset.aperture else None) == shape
     assert preset.pixel_scale == spaxel
-    np.testing.assert_allclose((wavelength.start, wavelength.stop), (start, stop), rtol=2e-4)
-    np.testing.assert_allclose(wavelength.step, step, rtol=0.02)
-    assert (wavelength.medium, wavelength.sampling) == (medium, "log" if step < 1e-3 else "linear")
+    if step is None:
+        centres = wavelength.centre_values
+        np.testing.assert_allclose(centres[[0, -1]], (start, stop), rtol=2e-3)
+        width = instrument_fwhm(preset.lsf, centres) / np.diff(wavelength.edge_values)
+        np.testing.assert_allclose(width, 2.2, rtol=0.02)
+        assert (wavelength.medium, wavelength.sampling) == (medium, "table")
+    else:
+        np.testing.assert_allclose((wavelength.start, wavelength.stop), (start, stop), rtol=2e-4)
+        np.testing.assert_allclose(wavelength.step, step, rtol=0.02)
+        assert (wavelength.medium, wavelength.sampling) == (medium, "log" if step < 1e-3 else "linear")
     fwhm, at = np.array(resolution, dtype=float).T
     np.testing.assert_allclose(instrument_fwhm(preset.lsf, at), fwhm, rtol=0.03)
 
@@ -127,8 +141,8 @@ def test_sampling_and_image_quality_make_sense(name):
     preset = InstrumentSettings.model_validate({"name": name})
     wave = preset.wavelength
     width = instrument_fwhm(preset.lsf, np.array([wave.start, wave.stop]))
-    step = wave.step if wave.sampling == "linear" else np.log(10) * wave.step * np.array([wave.start, wave.stop])
-    assert (width / step > 1.5).all()
+    edges = load_instrument(name).bins.edges
+    assert (width / np.diff(edges)[[0, -1]] > 1.5).all()
     assert 0.5 * preset.pixel_scale < preset.psf.narrowest <= preset.psf.width_table[0].max() < 3.0
 
 
@@ -151,6 +165,12 @@ def test_the_choice_of_includes_pixel_is_explained(name):
         assert "#" in lines[number] or lines[number - 1].lstrip().startswith("#")
 
 
+def first_arm(name):
+    """The setting that chooses the first arm of an instrument that has several."""
+    arms = InstrumentSettings.model_validate({"name": name}).arms
+    return {} if arms is None else {"arm": next(iter(arms))}
+
+
 def small_run(name, n_bins=40, **instrument):
     """A run of a tiny galaxy, a few spaxels wide, at the first published wavelength that the range holds."""
     preset = load_instrument(name)
@@ -159,7 +179,7 @@ def small_run(name, n_bins=40, **instrument):
         at = min(PUBLISHED[name][8][1], wavelength[-1])
         first = min(max(int(np.searchsorted(wavelength, at)) - n_bins // 2, 0), len(wavelength) - n_bins)
         cut = {"start": wavelength[first], "stop": wavelength[first + n_bins - 1]}
-        instrument = {"fov": [4 * spaxel, 3 * spaxel], "wavelength": cut}
+        instrument = {"fov": [4 * spaxel, 3 * spaxel], "wavelength": cut, **first_arm(name)}
     lengths = dict.fromkeys(("disc_scale_length", "bulge_effective_radius", "turnover_radius"), spaxel)
     return {
         "galaxy": {"reader": "synthetic", "n_stars": 200, "disc_scale_height": spaxel / 10, **lengths},
@@ -180,12 +200,13 @@ def check_cube(cube, path, name):
     declared = instrument_fwhm(load_instrument(name).lsf, cube.wavelength)
     assert (cube.lsf_fwhm > 0.99 * declared).all()  # as wide as the instrument's, wider where the library is coarser
     with fits.open(path) as hdus:
-        assert hdus["PRIMARY"].header["INSTRUME"] == name
+        assert hdus["PRIMARY"].header["INSTRUME"] == "_".join([name, *first_arm(name).values()])
         assert hdus["PRIMARY"].header["TELESCOP"] == InstrumentSettings.model_validate({"name": name}).telescope
         header = hdus["DATA"].header
-        log = "-LOG" if cube.sampling == "log" else ""
-        assert header["CTYPE3"] == {"air": "AWAV", "vacuum": "WAVE"}[medium] + log
-        np.testing.assert_allclose(header["CRVAL3"], cube.wavelength[0], rtol=1e-9)
+        ending = {"linear": "", "log": "-LOG", "table": "-TAB"}[cube.sampling]
+        assert header["CTYPE3"] == {"air": "AWAV", "vacuum": "WAVE"}[medium] + ending
+        first = 1.0 if ending == "-TAB" else cube.wavelength[0]
+        np.testing.assert_allclose(header["CRVAL3"], first, rtol=1e-9)
         np.testing.assert_allclose(header["CD2_2"] * 3600, PUBLISHED[name][3], rtol=1e-9)
         np.testing.assert_allclose(hdus["LSF"].data["FWHM"], cube.lsf_fwhm, rtol=1e-6)
 

@@ -15,7 +15,7 @@ FOOTPRINT = Footprint(5, 8, 0.2)
 def test_centres_are_where_the_world_coordinates_say():
     """x East and y North of the field's centre, on the equator."""
     bins = WavelengthBins(5000.0, 1.0, 2, "linear", "air")
-    world = world_coordinates(cube_cards(FOOTPRINT, bins, {"ra": 150.0, "dec": 0.0})).celestial
+    world = world_coordinates(cube_cards(FOOTPRINT, bins, {"ra": 150.0, "dec": 0.0}), bins).celestial
     row, column = np.indices(FOOTPRINT.shape)
     ra, dec = world.wcs_pix2world(column, row, 0)
     x, y = np.meshgrid(*FOOTPRINT.centres())

@@ -512,7 +512,8 @@ def test_no_place_on_the_sky(tmp_path):
     [
         ({"CTYPE3": "VELO"}, "expected wavelengths, got CTYPE3 = 'VELO'; resample"),
         ({"CTYPE3": "FREQ", "CUNIT3": "Hz"}, "expected wavelengths, got CTYPE3 = 'FREQ'"),
-        ({"CTYPE3": "WAVE-TAB"}, "linear or end in -LOG, got 'WAVE-TAB'"),
+        ({"CTYPE3": "WAVE-TAB"}, "expected the table of its wavelengths (CTYPE3 = 'WAVE-TAB')"),
+        ({"CTYPE3": "WAVE-GRI"}, "linear or end in -LOG or -TAB, got 'WAVE-GRI'"),
         ({"CTYPE3": "STOKES", "CUNIT3": None}, "a fit needs a cube of spectra"),
         ({"CTYPE1": "GLON-TAN", "CTYPE2": "GLAT-TAN"}, "expected right ascension and declination, got CTYPE1 = 'GLON"),
         ({"CTYPE1": "WAVE"}, "expected one wavelength axis, got axes [1, 3]"),
@@ -560,7 +561,10 @@ def test_options_that_are_refused(tmp_path, options, message):
 @pytest.mark.parametrize(
     ("wave", "message"),
     [
-        (np.array([4750.0, 4751, 4753, 4754, 4755]), r"expected bins of equal width .* off a linear grid .*resample"),
+        (
+            np.array([4750.0, 4751, 4753, 4754, 4755]),
+            r"expected wavelengths whose steps change by less .* got steps of 1 and 2 Angstrom about 4751; fill",
+        ),
         (EVEN[:4], r"expected 5 wavelengths, one per bin of the cube, got shape \(4,\)"),
         (np.array([4750.0, 4751, 4751, 4752, 4753]), "expected wavelengths in order"),
         (np.array([4750.0, np.nan, 4751, 4752, 4753]), "expected wavelengths between"),

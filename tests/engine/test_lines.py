@@ -48,8 +48,12 @@ LOG = {
     "lsf": {"wavelength": [4800, 5000, 5200], "resolving_power": [1800, 2000, 1900]},
 }
 NARROW = {**LINEAR, "lsf": None}
-CASES = {"linear": LINEAR, "log": LOG, "narrow": NARROW}
-DISPERSION = {"linear": 30.0, "log": 0.0, "narrow": 60.0}
+TABLE = {
+    "wavelength": {"medium": "air", "edges": (4910 + np.cumsum(np.linspace(0.7, 2.9, 101))).tolist()},
+    "lsf": {"fwhm": 2.6},
+}
+CASES = {"linear": LINEAR, "log": LOG, "narrow": NARROW, "table": TABLE}
+DISPERSION = {"linear": 30.0, "log": 0.0, "narrow": 60.0, "table": 40.0}
 
 
 def galaxy(n=9):
@@ -101,6 +105,8 @@ def in_air(vacuum):
 def sigma_of_instrument(case, centre, step):
     if case == "narrow":
         return np.zeros_like(centre)
+    if case == "table":
+        return np.full_like(centre, 2.6 / np.sqrt(8 * np.log(2)))
     if case == "log":
         return centre / np.interp(centre, [4800, 5000, 5200], [1800, 2000, 1900]) / np.sqrt(8 * np.log(2))
     fwhm = 6.040 - 9.187e-4 * centre + 5.866e-8 * centre**2
@@ -134,7 +140,7 @@ def shape_of(spectrum, edges):
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_line_of_every_particle_is_exact_by_direct(case):
-    """Air and vacuum, linear and logarithmic bins, any line spread, a line that leaves the detector."""
+    """Air and vacuum, linear, logarithmic and uneven bins, any line spread, a line that leaves the detector."""
     cube, spectra = spectra_of(case, "direct")
     expected = by_numpy(case, cube.wave_edges)
     assert (expected.sum(axis=2)[:, 0] > 0).all()
@@ -148,7 +154,11 @@ def test_every_line_of_every_particle_is_exact_by_direct(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_nodes_keep_flux_velocity_and_width_of_every_line(case):
-    """[O III] 5007 to 1e-7 of its flux, 0.001 km/s and 1e-5 of its width; in any bin to 3e-3 of its highest."""
+    """[O III] 5007 to 1e-7 of its flux, 0.001 km/s and 1e-5 of its width; in any bin to 3e-3 of its highest.
+
+    On uneven bins errors of single bins do not cancel in the centre and the width: 0.03 km/s and 1e-3 there.
+    """
+    of_velocity, of_width = (0.03, 1e-3) if case == "table" else (1e-3, 1e-5)
     cube, spectra = spectra_of(case, "basis")
     edges, expected = cube.wave_edges, by_numpy(case, cube.wave_edges)
     highest = expected.max(axis=2).max(axis=1, keepdims=True)
@@ -157,8 +167,8 @@ def test_nodes_keep_flux_velocity_and_width_of_every_line(case):
     borders = edges[np.flatnonzero(near)[0] : np.flatnonzero(near)[-1] + 2]
     found, true = (shape_of(own[:, near], borders) for own in (spectra, expected.sum(axis=1)))
     np.testing.assert_allclose(found[0], true[0], rtol=1e-7)
-    assert (np.abs(found[1] - true[1]) / 5058 * SPEED_OF_LIGHT).max() < 1e-3
-    np.testing.assert_allclose(found[2], true[2], rtol=1e-5)
+    assert (np.abs(found[1] - true[1]) / 5058 * SPEED_OF_LIGHT).max() < of_velocity
+    np.testing.assert_allclose(found[2], true[2], rtol=of_width)
     assert cube.meta["basis_line_flux_error"] == 0
     assert 0 < cube.meta["basis_line_profile_error"] < 3e-3
 

@@ -6,9 +6,9 @@ import pytest
 from scipy.stats import norm
 
 from rubix_like.config import LSFSettings
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
-from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.instrument.response import plan_response
 from rubix_like.physics import air
 from rubix_like.ssp import SSPLibrary

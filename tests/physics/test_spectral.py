@@ -59,14 +59,24 @@ def test_light_over_a_wide_detector_does_not_depend_on_velocity(tmp_path, lsf):
         assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-7)
 
 
-@pytest.mark.parametrize(("medium", "sampling", "step"), [("air", "linear", 1.25), ("vacuum", "log", 1e-4)])
-def test_bins_hold_the_light_of_a_rough_spectrum(tmp_path, medium, sampling, step):
+UNEVEN = (4600 + np.cumsum(np.linspace(0.3, 20, 140))).tolist()
+
+
+@pytest.mark.parametrize(
+    ("medium", "bins"),
+    [
+        ("air", {"start": 4600, "stop": 6000, "step": 1.25}),
+        ("vacuum", {"start": 4600, "stop": 6000, "step": 1e-4, "sampling": "log"}),
+        ("air", {"edges": UNEVEN}),
+    ],
+)
+def test_bins_hold_the_light_of_a_rough_spectrum(tmp_path, medium, bins):
     """Nodes closer and wider than bins: each bin holds what lies between its edges, and all bins all light."""
     generator = np.random.default_rng(5)
     wavelength = np.cumsum(generator.uniform(0.2, 4.0, size=1500)) + 3800.0
     spectrum = np.float32(generator.uniform(0.0, 1.0, size=1500)).astype(np.float64)
     ssp = write_library(tmp_path / "rough.h5", wavelength, spectrum)
-    instrument = detector(4600.0, 6000.0, step, medium=medium, sampling=sampling)
+    instrument = {"wavelength": {"medium": medium, **bins}, "lsf": None}
     _, width, flux, cube = spectrum_of(ssp, instrument, velocity=200.0, redshift=0.03)
     edges = np.asarray(cube.wave_edges)
     edges = independent.air_to_vacuum(edges) if medium == "air" else edges
@@ -110,6 +120,30 @@ def variance_over_phases(*arguments):
         assert light.sum() == pytest.approx(1.0, rel=1e-7)
         found.append(np.sum(light * (0.5 * (edges[1:] + edges[:-1])) ** 2))
     return np.mean(found)
+
+
+@pytest.mark.parametrize("includes_pixel", [False, True])
+def test_lines_on_uneven_bins_are_as_wide_as_the_lsf(tmp_path, includes_pixel):
+    """Bins of 0.6 to 4 A, line spread of 6 A: at any place within a bin the variance is that of the kernel and of the
+    bin (which the width holds where it says so), at the local width of bins to 1 %."""
+    edges = 4950 + np.cumsum(np.linspace(0.6, 4, 480))
+    centres = 4995 + 50 * np.arange(20) + np.random.default_rng(3).uniform(0, 5, 20)
+    near = np.arange(-0.16, 0.16, 0.004)
+    wavelength = np.sort(
+        np.concatenate([[3000.0], (centres[:, None] + near).ravel(), centres + 0.3, centres - 0.3, [9000]])
+    )
+    ssp = write_library(tmp_path / "lines.h5", wavelength, sum(gaussian(wavelength, line, 0.02) for line in centres))
+    lsf = {"fwhm": 6.0, "includes_pixel": includes_pixel}
+    instrument = {"wavelength": {"medium": "vacuum", "edges": edges.tolist()}, "lsf": lsf}
+    bins, width, flux, _ = spectrum_of(ssp, instrument)
+    ratio = []
+    for centre in centres:
+        own = np.abs(bins - centre) < 20
+        light, local = (flux * width)[own], np.interp(centre, bins, width)
+        variance = np.sum(light * (bins[own] - centre) ** 2) / np.sum(light)
+        expected = (6.0 / independent.FWHM) ** 2 + (0.0 if includes_pixel else local**2 / 12)
+        ratio.append(variance / expected)
+    np.testing.assert_allclose(np.sqrt(ratio), 1.0, atol=0.01)
 
 
 @pytest.mark.parametrize("sigma_bins", [0.2, 0.5, 2.0])

@@ -1,41 +1,42 @@
 """Settings of an instrument: a preset (one YAML file) with any of its values overridden."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
+    ValidationError,
     WithJsonSchema,
-    field_serializer,
     field_validator,
     model_validator,
 )
 
 from rubix_like.config.fibre_settings import Fibres
 from rubix_like.config.presets import merge_layers, preset_layers
-from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
+from rubix_like.config.quantities import Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.detector import DetectorSettings, merged_detector
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
+from rubix_like.config.sections.wavelength import (
+    PositiveAngstrom,
+    WavelengthSettings,
+    edges_per_fwhm,
+    joined_bins,
+    merged_wavelength,
+    whole_steps,
+)
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError
-
-FIT_TOLERANCE: float = 1e-3
-"""Fraction of a step (of a spaxel) by which a range may fall short of its last bin (spaxel) and still hold it."""
-
-STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
-
-
-def _whole(count: float) -> int:
-    """How many whole steps `count` holds, forgiving a shortfall of `FIT_TOLERANCE`."""
-    return math.floor(count + FIT_TOLERANCE)
 
 
 def _require_only(*names: str) -> ConfigDict:
@@ -47,51 +48,16 @@ def _both_sides(value: object) -> object:
     return value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2
 
 
-PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
+_ARM = re.compile(r"[A-Za-z0-9_]+")
+_OF_ARMS = WithJsonSchema(
+    {"anyOf": [{"type": "object", "additionalProperties": {"type": ["object", "string"]}}, {"type": "null"}]}
+)
+
 Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), one_or_many({"minItems": 2, "maxItems": 2})]
 Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
 ResolvingPowers = Annotated[
     tuple[Annotated[Number, Field(gt=0)], ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})
 ]
-
-
-class WavelengthSettings(AbstractSettings):
-    """The detector's spectral bins, by the centres of the first and the last."""
-
-    model_config = _require_only()
-
-    sampling: Literal["linear", "log"] = "linear"
-    """Bins of equal width in wavelength, or in its logarithm."""
-    medium: Literal["air", "vacuum"]
-    """Medium of start, stop, step, of the LSF and of the cube's own axis."""
-    start: PositiveAngstrom
-    """Centre of the first bin in Angstrom."""
-    stop: PositiveAngstrom
-    """Centre of the last bin in Angstrom."""
-    step: Annotated[float, Field(gt=0), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})]
-    """Bin width: Angstrom where sampling is linear, dex where it is log."""
-
-    @field_validator("step", mode="before")
-    @classmethod
-    def _parse_step(cls, value: object, info: Any) -> object:
-        unit = STEP_UNITS.get(info.data.get("sampling", ""))
-        return parse_quantity(value, unit) if unit else 1.0  # a wrong sampling is an error of its own
-
-    @field_serializer("step")
-    def _format_step(self, value: float, info: Any) -> float | str:
-        return f"{value!r} {STEP_UNITS[self.sampling]}" if (info.context or {}).get(WITH_UNITS) else value
-
-    @model_validator(mode="after")
-    def _check_order(self) -> "WavelengthSettings":
-        if self.stop < self.start:
-            raise ValueError(f"expected start <= stop, got {self.start} and {self.stop} Angstrom")
-        return self
-
-    @property
-    def n_wave(self) -> int:
-        """Number of bins: those whose centre is not beyond `stop` (by more than `FIT_TOLERANCE` of a step)."""
-        span = math.log10(self.stop / self.start) if self.sampling == "log" else self.stop - self.start
-        return _whole(span / self.step) + 1
 
 
 class LSFSettings(AbstractSettings):
@@ -128,6 +94,27 @@ class LSFSettings(AbstractSettings):
         return self
 
 
+class ArmSettings(AbstractSettings):
+    """An arm of a spectrograph: what differs from the other arms, which look at the same field at the same time."""
+
+    model_config = _require_only()
+
+    wavelength: WavelengthSettings
+    lsf: LSFSettings | None = None
+    detector: DetectorSettings | None = None
+
+
+def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
+    if lsf.polynomial is not None:
+        return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
+    values = lsf.fwhm or lsf.resolving_power or ()
+    known = (
+        np.full_like(wavelength, values) if lsf.wavelength is None else np.interp(wavelength, lsf.wavelength, values)
+    )
+    return known if lsf.resolving_power is None else wavelength / known
+
+
 class InstrumentSettings(AbstractSettings):
     """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
 
@@ -157,17 +144,24 @@ class InstrumentSettings(AbstractSettings):
     """What an exposure (`noise.exposure`) needs to know; null where that is not published."""
     fibres: Annotated[Fibres, Field(exclude_if=lambda value: value is None)] = None
     """A bundle of fibres that collects the light instead of the spaxels; null: none."""
+    arms: Annotated[dict[str, ArmSettings] | None, Field(exclude_if=lambda value: value is None), _OF_ARMS] = None
+    """Arms by name, each the name of a preset whose wavelength, lsf and detector it has, or a section of these keys
+    (and name), which replace the instrument's own; null: the instrument is one."""
+    join: Annotated[StrictBool, Field(exclude_if=lambda value: not value)] = False
+    """Whether the arms' spectra are joined into one cube, on the grid that all of their bins lie on."""
+    arm: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    """The only arm that is observed; null: all of them."""
 
     @model_validator(mode="before")
     @classmethod
     def _merge_preset(cls, data: object) -> object:
-        return with_preset(data) if isinstance(data, Mapping) else data
+        return with_edges(with_arms(with_preset(data), data)) if isinstance(data, Mapping) else data
 
     @field_validator("fov")
     @classmethod
     def _check_spaxels(cls, value: tuple[float, float], info: Any) -> tuple[float, float]:
         pixel_scale = info.data.get("pixel_scale", 0.0)
-        if any(side <= 0 or (pixel_scale and _whole(side / pixel_scale) < 1) for side in value):
+        if any(side <= 0 or (pixel_scale and whole_steps(side / pixel_scale) < 1) for side in value):
             raise ValueError(
                 f"expected a field of at least one spaxel of {pixel_scale} arcsec, got {value[0]} x {value[1]} arcsec"
             )
@@ -192,11 +186,40 @@ class InstrumentSettings(AbstractSettings):
                 f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
                 f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"
             )
+        if self.fibres is not None and self.fibres.spectra == "manga" and self.wavelength.sampling == "table":
+            raise ValueError(
+                "fibres.spectra: expected 'none' for the bins of a table, got 'manga', whose files have even ones; "
+                "change it, or wavelength.sampling"
+            )
         if self.fibres is not None and self.fibres.spectra == "sami" and self.wavelength.sampling != "linear":
             raise ValueError(
                 "fibres.spectra: expected 'manga' or 'none' for bins that are even in the logarithm of the wavelength, "
                 "got 'sami', whose files have linear ones; change it, or wavelength.sampling"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_arms(self) -> "InstrumentSettings":
+        if self.arms is None:
+            if self.join:
+                raise ValueError("join: expected arms beside it, got none; give arms, or join: false")
+            return self
+        if len(self.arms) < 2 or not all(_ARM.fullmatch(name) for name in self.arms):
+            raise ValueError(
+                f"arms: expected two or more, called by letters, digits and _, got {', '.join(self.arms) or 'none'}"
+            )
+        first = next(iter(self.arms.values()))
+        if self.join:
+            joined = joined_bins([arm.wavelength for arm in self.arms.values()])
+            if joined != self.wavelength:
+                raise ValueError("wavelength: expected that of the arms beside join: true, got another; change arms")
+        elif (first.wavelength, first.lsf, first.detector) != (self.wavelength, self.lsf, self.detector):
+            raise ValueError(
+                f"wavelength, lsf, detector: expected those of the first arm ('{next(iter(self.arms))}'), got others; "
+                f"change arms.NAME.wavelength and so on"
+            )
+        for arm in self.arms.values():
+            InstrumentSettings.model_validate({**dict(self), **dict(arm), "arms": None, "join": False})
         return self
 
     @property
@@ -206,18 +229,19 @@ class InstrumentSettings(AbstractSettings):
 
     @property
     def label(self) -> str:
-        """The name for headers: that of the preset, or of the file without its folder and suffix."""
+        """The name for headers: that of the preset, or of the file without folder and suffix, and of the only arm."""
         path = Path(self.name)
-        return path.stem if path.suffix in SUFFIXES else self.name
+        own = path.stem if path.suffix in SUFFIXES else self.name
+        return own if self.arm is None else f"{own}_{self.arm}"
 
     @property
     def n_spaxel_xy(self) -> tuple[int, int]:
         """(n_x, n_y): the whole spaxels that fit in the field."""
-        return _whole(self.fov[0] / self.pixel_scale), _whole(self.fov[1] / self.pixel_scale)
+        return whole_steps(self.fov[0] / self.pixel_scale), whole_steps(self.fov[1] / self.pixel_scale)
 
 
-_ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres"}
-"""Keys that recorded runs state, also those without fibres."""
+_ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres", "arms", "join", "arm"}
+"""Keys that recorded runs state, also those without fibres or arms."""
 
 
 def is_complete(section: Mapping[str, Any]) -> bool:
@@ -231,15 +255,89 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
     layers = preset_layers(section, _ALWAYS_STATED)
-    return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf, "detector": merged_detector})
+    return merge_layers(layers, {**_OF_ARM, "psf": merged_psf, "arms": _merged_arms})
 
 
-def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset's bins overridden key by key; refuses to read the preset's step in another unit."""
-    sampling = override.get("sampling")
-    if "step" not in override and sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
+_OF_ARM = {"wavelength": merged_wavelength, "detector": merged_detector}
+"""What merges the keys of an arm that are merged key by key."""
+
+
+def _merged_arms(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's arms overridden arm by arm, and in each key by key."""
+    return {**preset, **{name: _over(preset.get(name), own) for name, own in override.items()}}
+
+
+def _over(below: object, own: object) -> object:
+    below = {"name": below} if isinstance(below, str) else below
+    if not (isinstance(below, Mapping) and isinstance(own, Mapping)) or "name" in own:
+        return own
+    return {key: value for key, value in merge_layers([below, own], _OF_ARM).items() if key != "based_on"}
+
+
+def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole section with whole arms, or with the only one that `arm` names in the place of all.
+
+    `given`: the section before its preset was merged in; what it says of bins and line spread is that of the only arm.
+    Raises ConfigError for an arm that there is not, and for bins or a line spread beside all of a preset's arms. What
+    is wrong within arms is left to their checks.
+    """
+    arms, chosen = section.get("arms"), section.get("arm")
+    if not isinstance(arms, Mapping):
+        if chosen is not None and not is_complete(given):
+            raise ConfigError(f"arm: expected null for an instrument without arms, got '{chosen}'")
+        return dict(section)
+    stray = [] if is_complete(given) else [key for key in ArmSettings.model_fields if key in given]
+    if stray and chosen is None and "arms" not in given:
+        name = next(iter(arms), "NAME")
         raise ConfigError(
-            f"wavelength.sampling: {sampling} changes the unit of wavelength.step to {STEP_UNITS[sampling]}; "
-            f"expected wavelength.step beside it, got none"
+            f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
         )
-    return {**preset, **override}
+    whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
+    if chosen is not None:
+        if chosen not in whole:
+            raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
+        own = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
+        return {**section, **own, "arms": None, "join": False}
+    if not whole or is_complete(given):
+        return {**section, "arms": whole}
+    if not section.get("join"):
+        return {**section, **next(iter(whole.values())), "arms": whole}
+    try:
+        bins = [WavelengthSettings.model_validate(own["wavelength"]) for own in whole.values()]
+    except (ValidationError, KeyError):
+        return {**section, "arms": whole}
+    return {**section, "wavelength": joined_bins(bins).model_dump(), "arms": whole}
+
+
+def _whole_arm(section: Mapping[str, Any], own: object) -> Any:
+    """All keys of an arm: its own over those of the preset that it names, else of the instrument."""
+    own = {"name": own} if isinstance(own, str) else own
+    if not isinstance(own, Mapping):
+        return own
+    below = with_preset({"name": own["name"]}) if "name" in own else section
+    layers = [{key: below.get(key) for key in ArmSettings.model_fields}, own]
+    merged = {key: value for key, value in merge_layers(layers, _OF_ARM).items() if key not in ("name", "based_on")}
+    with_own_edges = with_edges(merged)
+    return {**merged, "wavelength": with_own_edges.get("wavelength")}
+
+
+def with_edges(section: Mapping[str, Any]) -> dict[str, Any]:
+    """An instrument's whole section with the edges of its bins where it gives their number per FWHM.
+
+    Raises ValueError where it has no line spread. A section that is wrong elsewhere is returned as it is: its own
+    checks say what is wrong.
+    """
+    bins = section.get("wavelength")
+    if not isinstance(bins, Mapping) or bins.get("bins_per_fwhm") is None:
+        return dict(section)
+    if section.get("lsf") is None:
+        raise ValueError("wavelength.bins_per_fwhm: expected an lsf beside it, got none; give lsf, or wavelength.edges")
+    try:
+        chosen = WavelengthSettings.model_validate(dict(bins))
+        lsf = LSFSettings.model_validate(section["lsf"])
+    except ValidationError:
+        return dict(section)
+    edges = edges_per_fwhm(
+        chosen.start, chosen.stop, chosen.bins_per_fwhm or 1.0, lambda wave: instrument_fwhm(lsf, wave)
+    )
+    return {**section, "wavelength": {"sampling": "table", "medium": chosen.medium, "edges": edges}}

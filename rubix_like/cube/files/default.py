@@ -1,8 +1,9 @@
 """The default FITS layout of a cube, which mpdaf, specutils, jdaviz, spectral-cube and pPXF's examples open.
 
 PRIMARY (no data; the run in cards), DATA (wave, y, x), STAT (variance), DQ (mask), VAR (copy of STAT), LSF (table of
-the effective FWHM), CONFIG (table of `cube.meta` and the counters), and for log sampling WAVE (table of the bins).
-In the file of a truth, an image for each systematic error follows.
+the effective FWHM), CONFIG (table of `cube.meta` and the counters), for log sampling WAVE (table of the bins), and for
+bins by a table WAVE and WCS-TABLE (what CTYPE3 = WAVE-TAB looks wavelengths up in). In the file of a truth, an image for
+each systematic error follows.
 STAT and VAR are left out without a noise model, DQ where no voxel is flagged. Some programs take whatever is HDU 2 for
 the variance, so without one a table is there and DQ comes last. VAR is for specutils and jdaviz, which know no STAT. No
 maps: a second image confuses clients.
@@ -31,7 +32,7 @@ from rubix_like.cube.meta import (
     flat_counters,
 )
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, split_rows
-from rubix_like.cube.wcs import Card, header_of
+from rubix_like.cube.wcs import Card, header_of, table_hdu
 from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
 from rubix_like.runtime.files.writing_date import date_words
 
@@ -208,12 +209,13 @@ def _contributions(cube: ShardedCube) -> list[VoxelImage]:
 
 
 def _tables(cube: ShardedCube) -> list[Member]:
-    """LSF, CONFIG and WAVE, those of them that the cube has."""
+    """LSF, CONFIG, WAVE and WCS-TABLE, those of them that the cube has."""
     bins, edges = cube.bins, cube.bins.edges
     line_spread = [] if cube.lsf_fwhm is None else [_table("LSF", {"WAVE": bins.wavelength, "FWHM": cube.lsf_fwhm})]
     wave = {"WAVE": bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}
-    own = [_table("WAVE", wave)] if bins.sampling == "log" else []
-    return [*line_spread, config_table(cube, cube.source_counters), *own]
+    own = [] if bins.sampling == "linear" else [_table("WAVE", wave)]
+    looked_up = [table_hdu(bins)] if bins.sampling == "table" else []
+    return [*line_spread, config_table(cube, cube.source_counters), *own, *looked_up]
 
 
 def primary_cards(cube: Described) -> tuple[Card, ...]:

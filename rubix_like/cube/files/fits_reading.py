@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from astropy.utils.exceptions import AstropyUserWarning
 
-from rubix_like.cube.bins import Medium, WavelengthBins
+from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import ERROR_CARD, FLUX_UNIT, VARIANCE_UNIT
@@ -25,6 +25,9 @@ from rubix_like.runtime.words import reason_of
 
 _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 """BUNIT of the images that have one."""
+
+_SAMPLINGS: dict[str, Sampling] = {"-LOG": "log", "-TAB": "table"}
+"""End of CTYPE3 of bins that are not linear."""
 
 
 def read_fits(path: Path) -> Cube:
@@ -100,13 +103,14 @@ def _contributions_of(hdus: Any) -> dict[str, jnp.ndarray]:
 
 
 def _bins_of(hdus: Any) -> WavelengthBins:
-    """The wavelength bins: of log sampling from the table WAVE, else from the cards."""
+    """The wavelength bins: even ones from the cards, others from the table WAVE."""
     header = hdus["DATA"].header
     medium: Medium = "air" if header["CTYPE3"].startswith("AWAV") else "vacuum"
-    if not header["CTYPE3"].endswith("-LOG"):
+    sampling = _SAMPLINGS.get(str(header["CTYPE3"])[4:], "linear")
+    if sampling == "linear":
         return WavelengthBins(float(header["CRVAL3"]), float(header["CD3_3"]), header["NAXIS3"], "linear", medium)
     table = hdus["WAVE"].data
-    return WavelengthBins.through(table["WAVE"], np.append(table["LOWER"], table["UPPER"][-1]), "log", medium)
+    return WavelengthBins.through(table["WAVE"], np.append(table["LOWER"], table["UPPER"][-1]), sampling, medium)
 
 
 def read_config_table(table: Any) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:

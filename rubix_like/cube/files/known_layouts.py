@@ -16,6 +16,8 @@ _FITS_SUFFIXES = (".fits", ".fits.gz")
 _FITS_COMPRESSIONS = ("gzip", "rice")
 """How the images of a FITS file can be compressed."""
 
+_ALL_SAMPLINGS = ("linear", "log", "table")
+
 _FITS_WRITER = "rubix_like.cube.files.fits_writer:fits_writer"
 
 
@@ -45,6 +47,7 @@ DEFAULT = FileLayout(
             images=1,
             noise_images=2,
             mask_bytes=1,
+            samplings=_ALL_SAMPLINGS,
             compressions=_FITS_COMPRESSIONS,
         ),
         FileFormat(
@@ -53,6 +56,7 @@ DEFAULT = FileLayout(
             images=1,
             noise_images=1,
             keeps_all=True,
+            samplings=_ALL_SAMPLINGS,
             compressions=("gzip",),
         ),
         FileFormat(
@@ -61,6 +65,7 @@ DEFAULT = FileLayout(
             images=1,
             noise_images=1,
             keeps_all=True,
+            samplings=_ALL_SAMPLINGS,
             compressions=("gzip",),
             package="zarr",
         ),
@@ -70,6 +75,7 @@ DEFAULT = FileLayout(
             images=1,
             noise_images=1,
             keeps_all=True,
+            samplings=_ALL_SAMPLINGS,
             compressions=("gzip",),
             package="pyarrow",
         ),

@@ -89,7 +89,7 @@ def _columns(cube: ShardedCube, rows: slice) -> dict[str, ndarray]:
         if end > part.first
     ]
     y, x = (own.ravel() for own in np.mgrid[rows, :n_x])
-    ra, dec = world_coordinates(cube.wcs_cards).celestial.wcs_pix2world(x, y, 0)
+    ra, dec = world_coordinates(cube.wcs_cards, cube.bins).celestial.wcs_pix2world(x, y, 0)
     found = {"x": x, "y": y, "ra": ra, "dec": dec}
     for name in voxel_dtypes(cube):
         whole = np.concatenate([getattr(block, name) for block in blocks], axis=2)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from rubix_like.cube.bins import Medium
 from rubix_like.cube.files.fits_manga import DO_NOT_USE, NO_COVERAGE
 from rubix_like.cube.observed.opening_observed import is_image, label, text_card
+from rubix_like.cube.observed.wave_tables import find_table
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 
 ErrorKind = Literal["variance", "sigma", "inverse variance", "inverse sigma"]
@@ -103,7 +104,7 @@ def find_parts(path: Path, hdus: Any) -> Parts:
     flux = _find_flux(path, hdus)
     error = _pointed(hdus, flux, "ERRDATA") or _named(hdus, ERROR_NAMES, flux)
     mask = _pointed(hdus, flux, "QUALDATA") or _named(hdus, MASK_NAMES, flux)
-    wave = _named(hdus, WAVE_NAMES, flux, images_only=False)
+    wave = find_table(path, hdus, flux) or _named(hdus, WAVE_NAMES, flux, images_only=False)
     return Parts(flux, error, _error_kind(path, error), mask, wave, find_survey(hdus, flux, mask))
 
 

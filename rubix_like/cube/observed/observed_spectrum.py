@@ -104,7 +104,7 @@ def _wavelength(path: Path, table: Any) -> Float[ndarray, " wave"]:
 
 
 def _bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) -> WavelengthBins:
-    """The even bins with these centres."""
+    """The bins with these centres: even ones where they are, else from half way to half way between them."""
     if len(wavelength) > 1 and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all() and wavelength[0] > 0:
         ends, count = wavelength[[0, -1]], len(wavelength)
         steps = (float(np.diff(own)[0]) / (count - 1) for own in (ends, np.log10(ends)))
@@ -113,10 +113,10 @@ def _bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) -> Wa
             found = WavelengthBins(float(wavelength[0]), step, count, sampling, medium)
             if found.offset(wavelength) < 10 * SAME_BINS:
                 return found
-    raise ValueError(
-        f"{path}: expected wavelengths that increase in even steps, of themselves or of their logarithms, got others; "
-        f"resample the spectrum"
-    )
+    try:
+        return WavelengthBins.around(wavelength, medium)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; fill the gap with bins that are masked, or cut the spectrum") from error
 
 
 def _variance(table: Any, factor: Float[ndarray, " wave"]) -> Float[ndarray, "1 1 wave"] | None:

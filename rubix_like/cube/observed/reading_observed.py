@@ -50,7 +50,7 @@ class Grid:
 
     @property
     def bins(self) -> WavelengthBins:
-        """The cube's wavelength bins: evenly spaced, ascending."""
+        """The cube's wavelength bins, ascending."""
         return self.spectral.bins
 
     def ordered(self, values: ndarray) -> ndarray:

@@ -1,4 +1,4 @@
-"""The wavelengths of a cube in a FITS file, brought to even bins in Angstrom."""
+"""The wavelengths of a cube in a FITS file as bins in Angstrom: even ones where they are, else those of a table."""
 
 import math
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from rubix_like.cube.observed.flux_units import in_unit, parse_unit
 from rubix_like.cube.observed.observed_layouts import Survey
 from rubix_like.cube.observed.opening_observed import image_values, is_image, label, number_card, text_card
 from rubix_like.cube.observed.velocity_axes import is_velocity, wavelengths_of
+from rubix_like.cube.observed.wave_tables import is_tabulated, tabulated_nodes
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 
 EVEN_TOLERANCE: float = 5e-3
@@ -32,7 +33,7 @@ _COLUMNS: tuple[str, ...] = ("WAVE", "WAVELENGTH", "LAMBDA", "LAM")
 
 @dataclass(frozen=True)
 class SpectralGrid:
-    """Even bins, and whether the file has them in descending order."""
+    """The bins, and whether the file has them in descending order."""
 
     bins: WavelengthBins
     descending: bool
@@ -44,10 +45,13 @@ def read_wavelengths(
 ) -> SpectralGrid:
     """The bins of the cube: from the HDU of wavelengths where there is one, else from the header of the fluxes.
 
-    `medium` as the user gives it, or None. Raises ValueError for uneven bins, unknown units and an unknown medium.
+    `medium` as the user gives it, or None. Raises ValueError for wavelengths out of order or with gaps, unknown units
+    and an unknown medium.
     """
     place, n_wave = label(path, flux), int(flux.header[f"NAXIS{axes.wave}"])
     chosen, notes = find_medium(flux.header, axes.wave, survey, medium, place)
+    if wave is not None and is_tabulated(flux.header, axes.wave):
+        return _of_table(path, flux, wave, axes, chosen, notes)
     by_header, step, more = _header_wavelengths(flux.header, axes, n_wave, place)
     if wave is None:
         if by_header is None:
@@ -65,8 +69,23 @@ def read_wavelengths(
         _check_plausible(wavelength, place)
     descending = bool(n_wave > 1 and wavelength[-1] < wavelength[0])
     logarithmic = kind.endswith("-LOG") or is_velocity(kind)
-    bins = even_bins(wavelength[::-1] if descending else wavelength, chosen, logarithmic, place, step)
-    return SpectralGrid(bins, descending, notes)
+    bins, more = fitted_bins(wavelength[::-1] if descending else wavelength, chosen, logarithmic, place, step)
+    return SpectralGrid(bins, descending, (*notes, *more))
+
+
+def _of_table(path: Path, flux: Any, table: Any, axes: Axes, medium: Medium, notes: tuple[str, ...]) -> SpectralGrid:
+    """The bins of CTYPE = WAVE-TAB: pixels begin and end where the table is half a pixel from their centres."""
+    place = label(path, table)
+    nodes = tabulated_nodes(path, table, flux.header, axes, int(flux.header[f"NAXIS{axes.wave}"]))
+    unit, more = _angstrom(text_card(flux.header, f"CUNIT{axes.wave}"), nodes, place, f"CUNIT{axes.wave}")
+    nodes = nodes * unit
+    _check_plausible(nodes, place)
+    descending = bool(nodes[-1] < nodes[0])
+    nodes = nodes[::-1] if descending else nodes
+    try:
+        return SpectralGrid(WavelengthBins.of_table(nodes[1::2], nodes[::2], medium), descending, (*notes, *more))
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 def find_medium(
@@ -90,32 +109,31 @@ def find_medium(
     )
 
 
-def even_bins(
+def fitted_bins(
     wavelength: Float[ndarray, " wave"], medium: Medium, logarithmic: bool, place: str, step: float = 0.0
-) -> WavelengthBins:
-    """The even grid through ascending wavelengths: linear where they are, else logarithmic.
+) -> tuple[WavelengthBins, tuple[str, ...]]:
+    """The grid through ascending wavelengths: linear or logarithmic where they are, else a table; notes on it.
 
-    `logarithmic`: to be tried first. `step`: width of a single bin in Angstrom. Raises ValueError where neither fits.
+    `logarithmic`: to be tried first. `step`: width of a single bin in Angstrom. Raises ValueError for wavelengths out
+    of order, and for gaps.
     """
     count = len(wavelength)
     if count == 1:
         if not step > 0:
             raise ValueError(f"{place}: expected the width of the single bin (CD3_3 or CDELT3), got {step}")
-        return WavelengthBins(float(wavelength[0]), step, 1, "linear", medium)
+        return WavelengthBins(float(wavelength[0]), step, 1, "linear", medium), ()
     if np.any(np.diff(wavelength) <= 0):
         raise ValueError(f"{place}: expected wavelengths in order, got some that are equal or out of it")
     kinds: tuple[Sampling, Sampling] = ("log", "linear") if logarithmic else ("linear", "log")
-    worst: dict[str, float] = {}
     for sampling in kinds:
         bins = _fitted(wavelength, medium, sampling)
-        worst[sampling] = bins.offset(wavelength)
-        if worst[sampling] < EVEN_TOLERANCE:
-            return bins
-    raise ValueError(
-        f"{place}: expected bins of equal width in wavelength or in its logarithm, got bins up to "
-        f"{worst['linear']:.3g} of a bin off a linear grid and {worst['log']:.3g} off a logarithmic one; resample the "
-        f"cube to an even grid"
-    )
+        if bins.offset(wavelength) < EVEN_TOLERANCE:
+            return bins, ()
+    try:
+        bins = WavelengthBins.around(wavelength, medium)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}; fill the gap with bins that are masked, or cut the cube there") from error
+    return bins, (f"uneven wavelengths: bins from {bins.edges[0]:.6g} Angstrom end half way between their centres",)
 
 
 def _fitted(wavelength: Float[ndarray, " wave"], medium: Medium, sampling: Sampling) -> WavelengthBins:
@@ -144,8 +162,8 @@ def _header_wavelengths(
     kind = text_card(header, f"CTYPE{axis}").upper()
     if len(kind) > 5 and kind[4] == "-" and not kind.endswith("-LOG"):
         raise ValueError(
-            f"{place}: expected CTYPE{axis} with wavelengths that are linear or end in -LOG, got '{kind}'; resample "
-            f"the cube to an even grid"
+            f"{place}: expected CTYPE{axis} with wavelengths that are linear or end in -LOG or -TAB, got '{kind}'; "
+            f"resample the cube to an even grid"
         )
     value = number_card(header, f"CRVAL{axis}", 0.0, place)
     pixels = np.arange(1, n_wave + 2) - number_card(header, f"CRPIX{axis}", 0.0, place)

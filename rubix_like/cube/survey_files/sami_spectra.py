@@ -82,7 +82,7 @@ def _fibre_table(cube: Cube | ShardedCube, own: np.ndarray) -> fits.BinTableHDU:
     x, y = places.x[own], places.y[own]
     east, north = (side[own] for side in places.on_sky(float(cube.meta.get("field_angle") or 0.0)))
     column, row = (cube.n_x - 1) / 2 - x / cube.pixel_scale, (cube.n_y - 1) / 2 + y / cube.pixel_scale
-    ra, dec = world_coordinates(cube.wcs_cards).celestial.all_pix2world(column, row, 0)
+    ra, dec = world_coordinates(cube.wcs_cards, cube.bins).celestial.all_pix2world(column, row, 0)
     name = str(cube.meta.get("object") or "mock")
     columns = (
         ("SPEC_ID", "J", None, np.arange(1, len(own) + 1)),

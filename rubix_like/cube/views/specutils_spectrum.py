@@ -6,12 +6,11 @@ import numpy as np
 from astropy import units
 from astropy.nddata import VarianceUncertainty
 from astropy.utils import minversion
-from astropy.wcs import WCS
 from numpy import ndarray
 
 from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.wcs import header_of
+from rubix_like.cube.wcs import world_coordinates
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.optional_packages import import_optional
 
@@ -41,9 +40,16 @@ def to_specutils(cube: Cube) -> "Spectrum":
         flux=in_fits_order(cube.flux) * unit,
         uncertainty=None if variance is None else VarianceUncertainty(in_fits_order(variance), unit=unit**2),
         mask=in_fits_order(np.asarray(cube.mask) != 0),
-        wcs=WCS(header_of(cube.wcs_cards), preserve_units=True),
+        **_axis(cube),
         meta={"medium": cube.bins.medium, "sampling": cube.bins.sampling, "run": dict(cube.meta)},
     )
+
+
+def _axis(cube: Cube) -> dict[str, Any]:
+    """The world coordinates; of bins by a table their wavelengths alone, for specutils has no WCS of these."""
+    if cube.sampling == "table":
+        return {"spectral_axis": cube.wavelength * units.AA, "spectral_axis_index": 0}
+    return {"wcs": world_coordinates(cube.wcs_cards, cube.bins, preserve_units=True)}
 
 
 def in_fits_order(voxels: object) -> ndarray:

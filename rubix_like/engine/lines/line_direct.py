@@ -1,9 +1,11 @@
 """Method `direct` of lines: every line of every particle, exact in every bin; it defines correct."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -13,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.config.sections.lines import LARGEST_DISPERSION
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.cube.bins import Sampling
+from rubix_like.cube.bins import Sampling, WavelengthBins
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.direct import (
@@ -63,6 +65,7 @@ class DirectLinePainter(AbstractDirectPainter):
     | velocity_dispersion | scalar | km/s, from 0 to 500; lines of any other width are NaN |
     | attenuation | (layer, line) | A / A(V) of the dust that particles are seen through; None without dust |
     | window | static | bins around its middle that a line may reach |
+    | border | (line, border) | edges of bins, beyond both ends too, from each line at rest; None for even bins |
     """
 
     axes: TemplateAxes
@@ -83,6 +86,7 @@ class DirectLinePainter(AbstractDirectPainter):
     sampling: Sampling = eqx.field(static=True)
     window: int = eqx.field(static=True)
     attenuation: Float[Array | ndarray, "layer line"] | None = None
+    border: Float[Array | ndarray, "line border"] | None = None
 
     @classmethod
     def build(cls, plan: SourcePlan, setup: Setup) -> "DirectLinePainter":
@@ -95,7 +99,8 @@ class DirectLinePainter(AbstractDirectPainter):
         seen = tracks.on_detector(grid)
         tracks = tracks.chosen(seen)
         placed, centre = tracks.at(grid), tracks.at(np.zeros(1)).centre[0]
-        place = bins.place(centre)
+        is_table, window = bins.sampling == "table", _window(tracks, grid)
+        place = np.zeros_like(centre) if is_table else bins.place(centre)
         return cls(
             axes=templates.axes,
             luminosity=templates.table[:, seen],
@@ -113,7 +118,8 @@ class DirectLinePainter(AbstractDirectPainter):
             velocity_limit=np.asarray(limit),
             velocity_dispersion=np.asarray(plan.narrowest),
             sampling=bins.sampling,
-            window=_window(tracks, grid),
+            window=window,
+            border=_borders(bins, centre, window) if is_table else None,
             attenuation=None if layers is None else layers(tracks.wavelength),
         )
 
@@ -189,6 +195,10 @@ class DirectLinePainter(AbstractDirectPainter):
         """About the width (Angstrom) of the bin at a distance from each line at rest."""
         if self.sampling == "log":
             return (jnp.asarray(self.centre)[None, :] + distance) * self.step
+        if self.border is not None:
+            border = jnp.asarray(self.border)
+            middle, width = 0.5 * (border[:, 1:] + border[:, :-1]), jnp.diff(border, axis=1)
+            return jax.vmap(jnp.interp, in_axes=(1, 0, 0), out_axes=1)(distance, middle, width)
         return jnp.full_like(distance, self.step)
 
     def _in_bins(
@@ -198,30 +208,51 @@ class DirectLinePainter(AbstractDirectPainter):
         sigma: Float[Array, "particle line"],
     ) -> Float[Array, "particle wave"]:
         """Flux density in the own bins, one line of all particles after the other."""
-        relative = jnp.log1p(shift / jnp.asarray(self.centre)[None, :]) if self.sampling == "log" else shift
-        middle = jnp.floor(relative / self.step + jnp.asarray(self.phase)[None, :] + 0.5).astype(jnp.int32)
+        middle = self._middle(shift)
         first, n_wave = jnp.asarray(self.bin_number)[0], len(self.bin_number)
         particle = jnp.arange(len(flux), dtype=jnp.int32)[:, None]
         within = jnp.arange(self.window + 1, dtype=jnp.int32) - self.window // 2
 
         def add(spectra: Float[Array, "particle wave"], one: tuple[Any, ...]) -> tuple[Any, None]:
-            centre, number, phase, middle, flux, shift, sigma = one
+            centre, number, phase, middle, flux, shift, sigma, borders = one
             place = middle[:, None] + within[None, :]
-            border = self._border(centre, place.astype(flux.dtype) - 0.5 - phase)
+            if borders is None:
+                border = self._border(centre, place.astype(flux.dtype) - 0.5 - phase)
+            else:
+                border = borders[place + 2 * self.window]
             light = jnp.diff(ndtr((border - shift[:, None]) / sigma[:, None]), axis=1) * flux[:, None]
             bin_number = number + place[:, :-1] - first
             inside = (bin_number >= 0) & (bin_number < n_wave)
             target = jnp.where(inside, bin_number, n_wave)
             return spectra.at[particle, target].add(light / jnp.diff(border, axis=1), mode="drop"), None
 
-        lines = (self.centre, self.number, self.phase, middle.T, flux.T, shift.T, sigma.T)
+        lines = (self.centre, self.number, self.phase, middle.T, flux.T, shift.T, sigma.T, self.border)
         empty = jnp.zeros((len(flux), n_wave), flux.dtype)
         return lax.scan(add, varying(empty, flux, shift, first), lines)[0]
+
+    def _middle(self, shift: Float[Array, "particle line"]) -> Int[Array, "particle line"]:
+        """The bin that each line's middle is in, counted from the line's at rest; of a table from the detector's first.
+
+        What is beyond the table's borders is put into their outermost bin, whose window does not reach the detector.
+        """
+        if self.border is None:
+            relative = jnp.log1p(shift / jnp.asarray(self.centre)[None, :]) if self.sampling == "log" else shift
+            return jnp.floor(relative / self.step + jnp.asarray(self.phase)[None, :] + 0.5).astype(jnp.int32)
+        border = jnp.asarray(self.border)
+        found = jax.vmap(functools.partial(jnp.searchsorted, side="right"), in_axes=(0, 1), out_axes=1)(border, shift)
+        room = border.shape[1] - 1 - 4 * self.window
+        return jnp.clip(found.astype(jnp.int32) - 1 - 2 * self.window, -self.window, room - 1 + self.window)
 
     def _border(self, centre: Float[Array, ""], place: Float[Array, "particle border"]) -> Float[Array, "..."]:
         """Distances (Angstrom) from a line at rest of places given in bins from it."""
         steps = jnp.asarray(self.step) * place
         return centre * jnp.expm1(steps) if self.sampling == "log" else steps
+
+
+def _borders(bins: WavelengthBins, centre: Float[ndarray, " line"], window: int) -> Float[ndarray, "line border"]:
+    """Edges of the bins, and of twice a window beyond both ends, from each line at rest."""
+    edges = bins.at(np.arange(-2 * window, bins.n_wave + 2 * window + 1) - 0.5)
+    return edges[None, :] - centre[:, None]
 
 
 def _window(tracks: LineTracks, velocity: Float[ndarray, " velocity"]) -> int:

@@ -14,13 +14,13 @@ from scipy.special import ndtr
 
 from rubix_like.config import LSFSettings
 from rubix_like.config.messages import explain
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.meta import SPREAD_FROM_BEYOND
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
-from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.instrument.response import bin_geometry, spread_matrix
 from rubix_like.physics.gaussian import reach_of
 from rubix_like.runtime.mesh.bin_split import per_bin

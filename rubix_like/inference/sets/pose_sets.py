@@ -14,6 +14,7 @@ from rubix_like.config import RunConfig
 from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
@@ -72,7 +73,6 @@ from rubix_like.inference.sets.set_grids import (
     on_set_grid,
     within_ends,
 )
-from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.physics.gaussian import reach_of
 from rubix_like.readers.components_reader import point_numbers
 from rubix_like.runtime.progress import Report, silent

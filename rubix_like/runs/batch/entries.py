@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config import RunConfig
-from rubix_like.config.loading import ConfigSource, check_sections, overridden, read_sections
+from pydantic import ValidationError
+
+from rubix_like.config import InstrumentSettings, RunConfig
+from rubix_like.config.loading import ConfigSource, arms_of, check_sections, overridden, read_sections
 from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
@@ -96,7 +98,10 @@ def read_entries(
         for view in seen:
             both = _joined(row, view)
             try:
-                entries.append(replace(entry_of(sections, both, folder, known), galaxy=row.name, view=view.name))
+                entries += [
+                    replace(entry_of(sections, own, folder, known), galaxy=row.name, view=view.name)
+                    for own in _of_arms(sections, both)
+                ]
             except (ConfigError, OSError) as error:
                 problems.append(f"{both.place}: {error}")
     _raise_for(problems, place)
@@ -109,6 +114,31 @@ def _joined(row: Row, view: Row) -> Row:
     place = f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
     name = f"{row.name}_{view.name}" if view.name else row.name
     return Row(place, name, {**row.settings, **view.settings})
+
+
+def _of_arms(base: Mapping[str, Any], row: Row) -> list[Row]:
+    """A row of its own for each arm of the row's instrument; raises ConfigError where they are to be joined."""
+    sections = dict(base)
+    for key, value in row.settings.items():
+        sections = overridden(sections, key, value)
+    instrument = sections.get("instrument")
+    try:
+        settings = InstrumentSettings.model_validate(instrument)
+    except (ValidationError, ConfigError):  # said of the whole entry
+        return [row]
+    if settings.arms is None:
+        return [row]
+    if settings.join:
+        raise ConfigError("instrument.join: expected false in a catalogue, got true; its arms are cubes of their own")
+    config = check_sections(sections, "configuration")
+    return [
+        Row(row.place, f"{row.name}_{name}", {**row.settings, "instrument.arm": name, **_seed_of(own)})
+        for name, own in arms_of(config).items()
+    ]
+
+
+def _seed_of(config: RunConfig) -> dict[str, Any]:
+    return {} if config.noise is None else {"noise.seed": config.noise.seed}
 
 
 def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict[tuple[str, str], Any]) -> Entry:

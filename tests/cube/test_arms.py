@@ -1,0 +1,201 @@
+"""Arms of a spectrograph: settings, runs, and cubes joined as numpy joins them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import yaml
+from small import fibre_spectra, make_cube, small_disc
+
+import rubix_like as rl
+from rubix_like.config import InstrumentSettings
+from rubix_like.config.loading import arms_of
+from rubix_like.cube.arms import join_arms
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.errors import ConfigError
+from rubix_like.inference.data_grid import on_grid_of
+from rubix_like.runs import run as run_module
+from rubix_like.runs.batch.entries import read_entries
+
+GRID = WavelengthBins(5000.0, 1e-4, 14, "log", "vacuum")
+BLUE, RED = slice(0, 9), slice(6, 14)
+RNG = np.random.default_rng(8)
+
+
+def arm(at, seed, **changes):
+    """A cube of 3 x 5 spaxels in some bins of `GRID`, with noise."""
+    rng, n = np.random.default_rng(seed), at.stop - at.start
+    flux = rng.uniform(1, 2, (3, 5, n))
+    own = {
+        "flux": flux,
+        "variance": rng.uniform(0.1, 3, flux.shape),
+        "truth": flux + 0.1,
+        "mask": np.zeros(flux.shape, int),
+        "bins": GRID.part(at.start, at.stop),
+        "lsf_fwhm": np.full(n, 2.0 + seed),
+    }
+    return make_cube(n_wave=n, **own | changes)
+
+
+def joined(*cubes):
+    return join_arms(cubes, GRID, "both", "arms: 2")
+
+
+def test_spectra_are_weighted_by_their_inverse_variance():
+    """numpy's mean in the overlap, each arm's own numbers elsewhere; a flagged voxel leaves the other arm's alone."""
+    mask = np.zeros((3, 5, 9), int)
+    mask[1, 2, 7], mask[0, 0, 8], mask[0, 1, 2] = 4, 2, 1
+    red_mask = np.zeros((3, 5, 8), int)
+    red_mask[0, 0, 2] = 8  # bin 8 of the grid
+    blue, red = arm(BLUE, 1, mask=mask), arm(RED, 2, mask=red_mask)
+    cube = joined(blue, red)
+    np.testing.assert_array_equal(cube.flux[..., :6], blue.flux[..., :6])
+    np.testing.assert_array_equal(cube.flux[..., 9:], red.flux[..., 3:])
+    one, other = (1 / np.asarray(own.variance) for own in (blue, red))
+    one, other = one[..., 6:], other[..., :3]
+    expected = (one * blue.flux[..., 6:] + other * red.flux[..., :3]) / (one + other)
+    variance, bits = 1 / (one + other), np.zeros((3, 5, 14), int)
+    expected[1, 2, 1], variance[1, 2, 1] = red.flux[1, 2, 1], red.variance[1, 2, 1]
+    mean = 0.5 * (blue.flux[0, 0, 8] + red.flux[0, 0, 2])
+    expected[0, 0, 2], variance[0, 0, 2] = mean, 0.25 * (blue.variance[0, 0, 8] + red.variance[0, 0, 2])
+    bits[0, 0, 8], bits[0, 1, 2] = 2 | 8, 1
+    np.testing.assert_allclose(cube.flux[..., 6:9], expected, rtol=1e-14)
+    np.testing.assert_allclose(cube.variance[..., 6:9], variance, rtol=1e-14)
+    np.testing.assert_array_equal(cube.mask, bits)
+    np.testing.assert_allclose(cube.truth[..., :6], blue.truth[..., :6], rtol=0)
+    np.testing.assert_array_equal(cube.lsf_fwhm[[0, -1]], [3.0, 4.0])
+    assert (cube.lsf_fwhm[6:9] > 3).all()
+    assert (cube.lsf_fwhm[6:9] < 4).all()
+    assert cube.bins == GRID
+    assert cube.meta["instrument"] == "both"
+
+
+def test_without_noise_arms_count_the_same():
+    blue, red = (arm(at, seed, variance=None) for at, seed in ((BLUE, 1), (RED, 2)))
+    cube = joined(blue, red)
+    np.testing.assert_allclose(cube.flux[..., 6:9], 0.5 * (blue.flux[..., 6:] + red.flux[..., :3]), rtol=1e-15)
+    np.testing.assert_allclose(cube.lsf_fwhm[6:9], np.sqrt(0.5 * (9 + 16)))
+    assert cube.variance is None
+
+
+def test_spectra_of_fibres_are_joined_before_the_cube_is_made():
+    """The cube is the map of the joined fibres, its variance the map's squares of theirs: covariance stays known."""
+    arms = []
+    for at, seed in ((BLUE, 1), (RED, 2)):
+        cube = arm(at, seed)
+        fibres = fibre_spectra(cube)
+        rng = np.random.default_rng(seed + 10)
+        flux = rng.uniform(1, 2, fibres.flux.shape)
+        fibres = dataclasses.replace(fibres, flux=flux, variance=rng.uniform(0.1, 3, flux.shape))
+        matrix = fibres.weights.matrix().toarray()
+        shape = cube.flux.shape
+        images = {"flux": (matrix @ flux).reshape(shape), "variance": (matrix**2 @ fibres.variance).reshape(shape)}
+        arms.append(dataclasses.replace(cube, truth=None, fibres=fibres, **images))
+    cube = joined(*arms)
+    one, other = (np.asarray(own.fibres.variance) for own in arms)
+    weight = other[:, :3] / (one[:, 6:] + other[:, :3])
+    mixed = weight * arms[0].fibres.flux[:, 6:] + (1 - weight) * arms[1].fibres.flux[:, :3]
+    np.testing.assert_allclose(cube.fibres.flux[:, 6:9], mixed, rtol=1e-14)
+    matrix = cube.fibres.weights.matrix().toarray()
+    np.testing.assert_allclose(np.asarray(cube.flux).reshape(15, -1), matrix @ cube.fibres.flux, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(cube.variance).reshape(15, -1), matrix**2 @ cube.fibres.variance, rtol=1e-12)
+    covariance = cube.covariance(GRID.wavelength[7]).matrix
+    expected = matrix @ np.diag(cube.fibres.variance[:, 7]) @ matrix.T
+    np.testing.assert_allclose(covariance.toarray(), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_arms_that_are_not_on_the_grid_are_refused():
+    off = arm(RED, 2, bins=WavelengthBins(GRID.at(np.array([6.3])).item(), 1e-4, 8, "log", "vacuum"))
+    with pytest.raises(ValueError, match="join: expected the bins of an arm among those of the joined cube"):
+        joined(arm(BLUE, 1), off)
+
+
+ARMS = {"blue": {"wavelength": {"start": 4900, "stop": 5000}}, "red": {"wavelength": {"start": 6500, "stop": 6560}}}
+RUN = small_disc(300) | {
+    "instrument": {"name": "sami", "fov": "2 arcsec", "aperture": None, "psf": None, "arms": ARMS},
+    "noise": {"signal_to_noise": 30},
+}
+
+
+def test_an_instrument_with_arms():
+    """Each arm has its preset's detector and the instrument's field; a recorded section gives the same again."""
+    settings = InstrumentSettings.model_validate({"name": "sami", "fov": "10 arcsec"})
+    assert InstrumentSettings.model_validate(settings.model_dump()) == settings
+    for name, own in arms_of(rl.load_config(RUN)).items():
+        preset = rl.load_config(RUN | {"instrument": {"name": f"sami_{name}"}}).instrument
+        assert own.instrument.lsf == preset.lsf
+        assert (own.instrument.wavelength.step, own.instrument.fov) == (preset.wavelength.step, (2.0, 2.0))
+        assert (own.instrument.label, own.instrument.arms, own.instrument.join) == (f"sami_{name}", None, False)
+    manga = InstrumentSettings.model_validate({"name": "manga_arms"})
+    whole = InstrumentSettings.model_validate({"name": "manga"})
+    assert (manga.wavelength, manga.lsf) == (whole.wavelength, whole.lsf)
+    assert manga.arms["red"].wavelength.start < manga.arms["blue"].wavelength.stop
+    assert "arms" not in whole.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            {"name": "sami", "wavelength": {"stop": 5000}},
+            r"wavelength: expected it in one of the arms, e\.g\. arms\.blue",
+        ),
+        ({"name": "sami", "arm": "green"}, "arm: expected one of blue, red, got 'green'"),
+        ({"name": "muse", "arm": "red"}, "arm: expected null for an instrument without arms, got 'red'"),
+        ({"name": "muse", "join": True}, "join: expected arms beside it, got none"),
+        ({"name": "sami", "arms": {"red": {"lsf": {"fwhm": -1}}}}, r"arms\.red\.lsf\.fwhm"),
+        ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
+        ({"name": "sami", "join": True}, "join: expected arms whose bins lie on one grid .* got 0.6 and 1.05"),
+        (
+            {"name": "manga_arms", "arms": {"blue": {"wavelength": {"stop": 5500}}}},
+            r"join: expected .* got one that ends at 5500 and one that begins at 5900\.65 Angstrom",
+        ),
+        (
+            {"name": "manga_arms", "arms": {"red": {"wavelength": {"start": 5901}}}},
+            r"join: expected .* got one that is 2120\.\d+ bins from the first",
+        ),
+    ],
+)
+def test_arms_that_are_refused(section, message):
+    with pytest.raises(ConfigError, match=message):
+        rl.load_config({"observation": {"redshift": 0.05}, "instrument": section})
+
+
+def test_a_pipeline_is_of_one_arm():
+    with pytest.raises(ConfigError, match=r"instrument\.arm: expected one of blue, red for a pipeline"):
+        rl.Pipeline.from_config(RUN)
+
+
+def test_a_fit_takes_the_arm_that_saw_the_data():
+    cube = rl.ObservedCube(
+        flux=np.ones((4, 4, 50)), variance=None, used=np.ones((4, 4, 50), bool), source="a mock",
+        bins=WavelengthBins(6510.0, 0.6, 50, "linear", "air"), footprint=make_cube().footprint.of((4, 4, 50), 0.5),
+    )  # fmt: skip
+    config = on_grid_of(RUN, cube)
+    assert (config.instrument.arm, config.instrument.arms) == ("red", None)
+    assert config.instrument.lsf.fwhm == (1.59,)
+
+
+def test_a_catalogue_has_an_entry_for_each_arm(tmp_path):
+    entries = read_entries(RUN, [{"name": "one", "galaxy.seed": 3}], folder=tmp_path)
+    assert [own.path.name for own in entries] == ["one_blue.fits", "one_red.fits"]
+    assert len({own.loading for own in entries}) == 1
+    assert len({own.config.noise.seed for own in entries}) == 2
+    joins = RUN | {"instrument": {"name": "manga_arms"}}
+    with pytest.raises(ConfigError, match=r"instrument\.join: expected false in a catalogue, got true"):
+        read_entries(joins, [{"name": "one", "galaxy.seed": 3}], folder=tmp_path)
+
+
+@pytest.mark.slow(12)
+def test_a_run_of_two_arms(tmp_path, monkeypatch):
+    """A file of each arm with noise of its own, made from particles that are read once; the recorded run of an arm
+    makes its cube again, bit for bit."""
+    own, read = run_module.open_source, []
+    monkeypatch.setattr(run_module, "open_source", lambda *arguments: read.append(1) or own(*arguments))
+    cube = rl.run(RUN, tmp_path / "cube.fits")
+    blue, red = (rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("blue", "red"))
+    assert len(read) == 1
+    np.testing.assert_array_equal(red.flux, cube.flux)
+    assert (blue.meta["instrument"], red.meta["instrument"]) == ("sami_blue", "sami_red")
+    again = rl.run(yaml.safe_load(red.meta["config"]), tmp_path / "again.fits", overwrite=True)
+    np.testing.assert_array_equal(again.flux, red.flux)
