@@ -139,6 +139,7 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
         n_refined=0 if widths is None else widths.n_product(inner.shape),
         psf=_psf_kind(psf if acts_early else None, is_one=is_one),
         is_wide=setup.config.engine.precision == "float64",
+        n_psf=1 if instrument.psf_field is None else instrument.psf_field.n_place,
     )
 
 

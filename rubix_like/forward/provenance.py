@@ -107,10 +107,13 @@ def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, .
     """PSF, line spread and detector, as far as the instrument has them; not its field, spaxels and bins."""
     parts = {name: getattr(instrument, name) for name in ("psf", "lsf", "detector")}
     tables: dict[str, tuple[Any, ...]] = {
-        name: (own.model_dump(mode="json", exclude={"file"}),) for name, own in parts.items() if own is not None
+        name: (own.model_dump(mode="json", exclude={"file": True, "field": {"__all__": {"file"}}}),)
+        for name, own in parts.items()
+        if own is not None
     }
     if instrument.psf is not None and instrument.psf.kind == "image":
-        tables["psf"] += load_psf_image(instrument.psf)
+        for own in instrument.psf.every_place:
+            tables["psf"] += load_psf_image(own)
     return tables
 
 

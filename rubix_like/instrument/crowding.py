@@ -74,12 +74,16 @@ def element_side(config: RunConfig, pipeline: PipelineSettings) -> float:
     if psf is None or not pipeline.blurs:
         return pixel_scale
     if psf.kind == "image":
-        images, side = found_at(_PSF_IMAGE)(psf)
-        planes = images.reshape(len(images), -1)
-        area = side**2 * float(np.min(planes.sum(axis=1) ** 2 / np.sum(planes**2, axis=1)))
+        area = min(_area_of(*found_at(_PSF_IMAGE)(own)) for own in psf.every_place)
     else:
         area = 4 * np.pi * (psf.narrowest / FWHM_PER_SIGMA) ** 2
     return max(pixel_scale, float(np.sqrt(area)))
+
+
+def _area_of(images: Float[ndarray, "plane row column"], side: float) -> float:
+    """The smallest effective area (arcsec^2) among images on pixels of this side."""
+    planes = images.reshape(len(images), -1)
+    return side**2 * float(np.min(planes.sum(axis=1) ** 2 / np.sum(planes**2, axis=1)))
 
 
 class DepositChoice(NamedTuple):

@@ -76,20 +76,29 @@ class PSF(eqx.Module):
         wavelength: Float[ndarray, " wave"],
         painting: Painting = ON_SPAXELS,
         change: float = USUAL_CHANGE,
+        like: "PSF | None" = None,
     ) -> "PSF":
-        """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium)."""
+        """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium).
+
+        Of settings with a `field` it has the reach and the nodes that the profiles of all places need. `like`: another
+        one whose reach and nodes an image is to have.
+        """
         table = None if settings.wavelength is None else np.asarray(settings.wavelength)
+        range_ = float(wavelength[0]), float(wavelength[-1])
         image, nodes, own_sharpening = None, None, 0.0
-        if settings.kind == "image":
-            planes, scale = load_psf_image(settings)
-            image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, painting.cells)
+        if settings.is_profile:
+            every = settings.every_place
+            if table is not None:
+                widths = np.concatenate([own.width_table for own in every])
+                nodes = WavelengthNodes.of_table(table, widths, range_, change)
+            reach, lost = (max(own) for own in zip(*(_reach(own, pixel_scale) for own in every), strict=True))
+        else:
+            least = 0 if like is None else like.reach
+            first = settings.every_place[0]
+            planes, scale = load_psf_image(first)
+            image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, painting.cells, least)
             own_sharpening = sharpening(image, painting)
             nodes = None if table is None else WavelengthNodes(table, degree=1)
-        else:
-            if table is not None:
-                range_ = float(wavelength[0]), float(wavelength[-1])
-                nodes = WavelengthNodes.of_table(table, settings.width_table, range_, change)
-            reach, lost = _reach(settings, pixel_scale)
         if reach > _LARGEST_REACH:
             raise ConfigError(
                 f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "
@@ -115,6 +124,11 @@ class PSF(eqx.Module):
         return None if self.nodes is None else self.nodes.wavelength
 
     @property
+    def n_place(self) -> int:
+        """Number of PSFs: the one for the whole field."""
+        return 1
+
+    @property
     def is_separable(self) -> bool:
         """Whether it is a sum of Gaussians, the same at all wavelengths: `axis_weights` say it all."""
         return self.nodes is None and self.kind in ("gaussian", "gaussians")
@@ -133,7 +147,8 @@ class PSF(eqx.Module):
         The weights of the cells at one place within their spaxels have the sum 1.
         """
         if self.image is not None:
-            return jax.vmap(self._of_file)(jnp.asarray(self.image))
+            own = jnp.asarray(self.sharpening)
+            return jax.vmap(lambda one: of_file(one, own, self.painting))(jnp.asarray(self.image))
         fwhm, beta = self._at_nodes(_given(parameters.fwhm) / self.pixel_scale, _array(parameters.beta))
         fraction = _array(parameters.fraction)
         if self.nodes is None:
@@ -173,9 +188,17 @@ class PSF(eqx.Module):
         weights = jax.vmap(lambda own: gaussian_weights_in_spaxel(own, self.reach, self.painting))(jnp.atleast_1d(fwhm))
         return jnp.einsum("c,cy,cx->yx", share, weights, weights)
 
-    def _of_file(self, image: Float[Array, "wider wider"]) -> Float[Array, "side side"]:
-        rows = sharpened(image, 0, jnp.asarray(self.sharpening))
-        return shared_out(sharpened(rows, 1, jnp.asarray(self.sharpening)), self.painting.cells)
+    def node_images(self, parameters: PSFParameters) -> Float[Array, "node side side"]:
+        """The images at the nodes: `images`."""
+        return self.images(parameters)
+
+
+def of_file(
+    image: Float[Array, "wider wider"], variance: Float[Array, ""], painting: Painting
+) -> Float[Array, "side side"]:
+    """An image on the painted cells, sharpened by a variance of the deposit (cells^2)."""
+    rows = sharpened(image, 0, variance)
+    return shared_out(sharpened(rows, 1, variance), painting.cells)
 
 
 def moffat_lost(radius: float, fwhm: float, beta: float) -> float:
@@ -202,7 +225,7 @@ def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] |
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     """Spaxels on each side for the widest profile, and the largest fraction of light beyond."""
     if settings.kind != "moffat":
-        sigma = float(settings.width_table.max()) / pixel_scale / FWHM_PER_SIGMA
+        sigma = float(settings.fwhm_table.max()) / pixel_scale / FWHM_PER_SIGMA
         enclosing = float(np.sqrt(-2.0 * np.log(1.0 - settings.enclosed)))
         reach = max(2, int(np.ceil(sigma * enclosing)))
         return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))

@@ -23,8 +23,9 @@ from rubix_like.forward.stages.base import (
     WavelengthSpatial,
     refuse_options,
 )
-from rubix_like.forward.stages.psf import psf_widths
+from rubix_like.forward.stages.psf import psf_entries, psf_widths
 from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
+from rubix_like.instrument.optics.field_psf import FieldPSF
 from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF
 from rubix_like.instrument.psf_terms import PSFTerms
@@ -43,6 +44,7 @@ class FibreStage(AbstractCubeStage):
     optics: FibreMap
     terms: PSFTerms | None
     seen: SeenWidth | None
+    field: FieldPSF | None
     shares: Float[Array | ndarray, "wave node"] | None = eqx.field(metadata=per_bin(0))
     middle: Float[Array | ndarray, ""]
     bundle: str = eqx.field(static=True)
@@ -66,6 +68,7 @@ class FibreStage(AbstractCubeStage):
             optics=FibreMap.build(settings, places, painted, setup.painting),
             terms=setup.psf_terms,
             seen=seen_width(settings, setup.painting, float(middle)),
+            field=instrument.psf_field,
             shares=None if psf.nodes is None else psf.nodes.shares(wavelength, np),
             middle=middle,
             bundle=places.bundle,
@@ -110,9 +113,7 @@ class FibreStage(AbstractCubeStage):
         """The fibres, and the PSF in front of them."""
         psf = self.psf
         meta: dict[str, Any] = {
-            "psf_kind": psf.kind,
-            "psf_lost": float(psf.lost),
-            "psf_cells": psf.painting.cells,
+            **psf_entries(psf, self.field),
             "fibre_bundle": self.bundle,
             "fibre_diameter": 2 * self.optics.radius,
             "fibre_spectra": int(np.size(self.optics.exposure)),
@@ -120,11 +121,14 @@ class FibreStage(AbstractCubeStage):
         }
         if self.seen is None:
             return StageReport(meta=meta)
-        meta |= {"psf_fwhm": float(self.seen.fwhm), "psf_fwhm_effective": float(self.seen.effective)}
+        meta |= self.seen.entries()
         return StageReport(meta=meta, notes=self.seen.notes(psf.painting.deposit, psf.painting.cells))
 
     def _matrices(self, parameters: Parameters) -> Float[Array, "node fibre cell"]:
-        return self.optics.matrices(self.psf, psf_widths(parameters))
+        widths = psf_widths(parameters)
+        if self.field is None:
+            return self.optics.matrices(self.psf, widths)
+        return self.optics.matrices_over_field(self.field, widths)
 
     def _broadband(self, matrices: Float[Array, "node fibre cell"]) -> Spatial:
         """The map with the PSF in the middle of the detector's range."""

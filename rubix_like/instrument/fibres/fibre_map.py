@@ -1,8 +1,10 @@
 """The linear map from a painted image to the light of every fibre, through the seeing."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
@@ -10,6 +12,7 @@ from rubix_like.config import InstrumentSettings
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.instrument.fibres.fibre_share import angles_for, interpolated, share_in_fibre
+from rubix_like.instrument.optics.field_psf import FieldPSF
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.instrument.psf_profile import TAPS, sharpened
@@ -90,6 +93,20 @@ class FibreMap(eqx.Module):
             of_nodes.append(sum(parts[1:], start=parts[0]))
         matrices = jnp.stack(of_nodes) * jnp.asarray(self.transparency, fwhm.dtype)[None, :, None, None]
         return matrices.reshape(*matrices.shape[:2], -1)
+
+    def matrices_over_field(self, field: FieldPSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:
+        """The same for a PSF that varies over the field: the sum over its places, each with its weights in the cells."""
+        rows, columns = field.weights(self.field)
+
+        def one(place: tuple[Array, Array, Array, Array]) -> Float[Array, "node fibre cell"]:
+            own = self.matrices(field.psf, field.at_place(parameters, *place[:2]))
+            weights = (place[2][:, None] * place[3][None, :]).reshape(-1)
+            return own * weights.astype(own.dtype)
+
+        places = jnp.asarray(field.width), jnp.asarray(field.beta), rows, columns
+        first = one(jax.tree.map(lambda leaf: leaf[0], places))
+        others = jax.tree.map(lambda leaf: leaf[1:], places)
+        return lax.scan(lambda total, place: (total + one(place), None), first, others)[0]
 
     def _of_one(
         self, away: Float[Array, "fibre y x"], fwhm: Float[Array, ""], beta: Float[Array, ""] | None
