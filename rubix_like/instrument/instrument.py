@@ -15,7 +15,7 @@ from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.apertures import aperture_mask
 from rubix_like.instrument.fibres.bundle import fibre_places
-from rubix_like.instrument.optics.field_psf import FieldPSF
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
 from rubix_like.instrument.psf import PSF, USUAL_CHANGE
 

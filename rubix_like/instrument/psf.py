@@ -16,7 +16,8 @@ from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
-from rubix_like.instrument.psf_image import load_psf_image, on_spaxels, sharpening
+from rubix_like.instrument.optics.adaptive import adaptive_images
+from rubix_like.instrument.optics.psf_image import load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.psf_nodes import WavelengthNodes
 from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
 
@@ -93,12 +94,9 @@ class PSF(eqx.Module):
                 nodes = WavelengthNodes.of_table(table, widths, range_, change)
             reach, lost = (max(own) for own in zip(*(_reach(own, pixel_scale) for own in every), strict=True))
         else:
-            least = 0 if like is None else like.reach
-            first = settings.every_place[0]
-            planes, scale = load_psf_image(first)
-            image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, painting.cells, least)
+            given = None if like is None else (like.reach, like.nodes)
+            image, nodes, reach, lost = _of_image(settings.every_place[0], pixel_scale, range_, painting.cells, given)
             own_sharpening = sharpening(image, painting)
-            nodes = None if table is None else WavelengthNodes(table, degree=1)
         if reach > _LARGEST_REACH:
             raise ConfigError(
                 f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "
@@ -220,6 +218,24 @@ def _given(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."]:
 
 def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] | None:
     return None if value is None else jnp.asarray(value)
+
+
+def _of_image(
+    settings: PSFSettings,
+    pixel_scale: float,
+    range_: tuple[float, float],
+    cells: int,
+    like: tuple[int, WavelengthNodes | None] | None,
+) -> tuple[Float[ndarray, "node side side"], WavelengthNodes | None, int, float]:
+    """Images on the painted cells, between which wavelengths they are polynomials, their reach and the light beyond."""
+    if settings.optics is not None:
+        given = None if like is None or like[1] is None else (like[0], like[1])
+        return adaptive_images(settings.optics, pixel_scale, range_, settings.enclosed, cells, given)
+    planes, scale = load_psf_image(settings)
+    least = 0 if like is None else like[0]
+    image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, cells, least)
+    table = settings.wavelength
+    return image, None if table is None else WavelengthNodes(np.asarray(table), degree=1), reach, lost
 
 
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:

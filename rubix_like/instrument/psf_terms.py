@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.instrument.optics.field_psf import FieldPSF
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 

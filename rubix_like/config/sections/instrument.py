@@ -186,8 +186,8 @@ class InstrumentSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_fibres(self) -> "InstrumentSettings":
-        if self.fibres is not None and (self.psf is None or self.psf.kind == "image"):
-            came = "null" if self.psf is None else "one of kind image"
+        if self.fibres is not None and (self.psf is None or not self.psf.is_profile):
+            came = "null" if self.psf is None else f"one of kind {self.psf.kind}"
             raise ValueError(
                 f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
                 f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"

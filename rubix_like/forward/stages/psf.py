@@ -22,7 +22,7 @@ from rubix_like.forward.stages.base import (
     refuse_options,
 )
 from rubix_like.instrument.blur import blur, blur_each, blur_groups, blur_separable
-from rubix_like.instrument.optics.field_psf import FieldPSF
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.instrument.psf_terms import PSFTerms

@@ -25,7 +25,7 @@ from rubix_like.forward.stages.base import (
 )
 from rubix_like.forward.stages.psf import psf_entries, psf_widths
 from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
-from rubix_like.instrument.optics.field_psf import FieldPSF
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF
 from rubix_like.instrument.psf_terms import PSFTerms

@@ -12,7 +12,7 @@ from rubix_like.config import InstrumentSettings
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.instrument.fibres.fibre_share import angles_for, interpolated, share_in_fibre
-from rubix_like.instrument.optics.field_psf import FieldPSF
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.instrument.psf_profile import TAPS, sharpened
@@ -101,7 +101,7 @@ class FibreMap(eqx.Module):
         def one(place: tuple[Array, Array, Array, Array]) -> Float[Array, "node fibre cell"]:
             own = self.matrices(field.psf, field.at_place(parameters, *place[:2]))
             weights = (place[2][:, None] * place[3][None, :]).reshape(-1)
-            return own * weights.astype(own.dtype)
+            return own * weights.astype(own.dtype)[None, None, :]
 
         places = jnp.asarray(field.width), jnp.asarray(field.beta), rows, columns
         first = one(jax.tree.map(lambda leaf: leaf[0], places))

@@ -1,1 +1,1 @@
-"""PSFs that take more than a profile: what adaptive optics leave, and PSFs that vary over the field."""
+"""PSFs that are images: read from files, or of what adaptive optics leave."""

@@ -61,12 +61,12 @@ class FieldPSF(eqx.Module):
         if not settings.is_profile:
             apart = [PSF.build(own, *planned) for own in every]
             largest = max(apart, key=lambda own: own.reach)
-            nodes = max((own.nodes for own in apart if own.nodes is not None), key=_degree, default=None)
-            psf = dataclasses.replace(largest, nodes=nodes, lost=np.max([own.lost for own in apart]))
+            nodes = max((own.nodes for own in apart if own.nodes is not None), key=_n_node, default=None)
+            psf = dataclasses.replace(largest, nodes=nodes, lost=np.asarray(max(float(own.lost) for own in apart)))
             apart = [PSF.build(own, *planned, like=psf) for own in every]
             image = np.stack([np.asarray(own.image) for own in apart])
             sharpening = np.array([float(own.sharpening) for own in apart])
-            psf = dataclasses.replace(psf, image=image[0], sharpening=sharpening[0])
+            psf = dataclasses.replace(psf, image=apart[0].image, sharpening=apart[0].sharpening)
         return cls(psf, rows, columns, *_ratios(settings), image=image, sharpening=sharpening)
 
     @property
@@ -141,8 +141,8 @@ class FieldPSF(eqx.Module):
         return lax.scan(lambda total, own: (total + one(*own), None), start, places)[0]
 
 
-def _degree(nodes: WavelengthNodes) -> int:
-    return nodes.degree
+def _n_node(nodes: WavelengthNodes) -> int:
+    return nodes.n_node
 
 
 def _ratios(settings: PSFSettings) -> tuple[Float[ndarray, "place *table"], Float[ndarray, "place *table"]]:
