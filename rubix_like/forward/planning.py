@@ -188,6 +188,8 @@ def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
     psf, settings = resolved.instrument.psf, config.instrument.psf
     if psf is None or psf.nodes is None or settings is None or not resolved.pipeline.blurs_first:
         return None
+    if config.instrument.is_refracted:
+        return None
     widths = {name: np.asarray(value) for name, value in settings.numbers().items()}
     return find_terms(resolved.instrument.psf_field or psf, PSFParameters(**widths))
 

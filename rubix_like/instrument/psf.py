@@ -166,6 +166,10 @@ class PSF(eqx.Module):
     ) -> tuple[Float[Array, "node *component"], Float[Array, " node"] | None]:
         if self.nodes is None:
             return fwhm[None], None if beta is None else beta[None]
+        if self.table_wavelength is None:  # the same at all nodes
+            n_node = self.nodes.n_node
+            every = jnp.broadcast_to(fwhm, (n_node, *fwhm.shape))
+            return every, None if beta is None else jnp.broadcast_to(beta, (n_node,))
         place = node_shares(jnp.asarray(self.nodes.wavelength), jnp.asarray(self.table_wavelength))
         return jnp.einsum("kt,...t->k...", place, fwhm), None if beta is None else place @ beta
 

@@ -23,6 +23,7 @@ PUBLISHED = {
     "muse": (60, 60, None, 0.2, 4750, 9350, 1.25, "air", *MUSE),
     "muse_extended": (60, 60, None, 0.2, 4650, 9350, 1.25, "air", *MUSE),
     "muse_nfm": (7.5, 7.5, None, 0.025, 4750, 9350, 1.25, "air", *MUSE),
+    "muse_wfm_ao": (60, 60, None, 0.2, 4750, 9350, 1.25, "air", *MUSE),
     "bluemuse": (
         60,
         60,

@@ -205,6 +205,11 @@ class InstrumentSettings(AbstractSettings):
         return self.pixel_scale**2 if self.fibres is None else math.pi * self.fibres.diameter**2 / 4
 
     @property
+    def is_refracted(self) -> bool:
+        """Whether light of other wavelengths lands beside the fibres, so that all bins are seen in another way."""
+        return self.fibres is not None and self.fibres.refraction is not None
+
+    @property
     def label(self) -> str:
         """The name for headers: that of the preset, or of the file without its folder and suffix."""
         path = Path(self.name)

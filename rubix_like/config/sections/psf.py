@@ -119,7 +119,7 @@ class AdaptiveOptics(AbstractSettings):
     """Of the telescope's pupil."""
     obstruction: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Diameter of the central obstruction, in diameters of the pupil."""
-    cutoff: Annotated[float, InUnit("1/m"), Field(gt=0)]
+    cutoff: Annotated[float, InUnit("m-1"), Field(gt=0)]
     """Spatial frequency up to which the phase is corrected, (actuators across the pupil - 1) / (2 diameter)."""
     wavelength: Annotated[Angstrom, Field(gt=0)] = 5000.0
     """Where r0, amplitude and background are given."""
@@ -127,7 +127,7 @@ class AdaptiveOptics(AbstractSettings):
     """Fried's parameter along the line of sight."""
     amplitude: Annotated[Number, Field(ge=0)]
     """Variance of the Moffat's part of the phase, rad2."""
-    alpha: Annotated[float, InUnit("1/m"), Field(gt=0)]
+    alpha: Annotated[float, InUnit("m-1"), Field(gt=0)]
     """Half width of the Moffat in spatial frequency; the geometric mean of both axes."""
     beta: Annotated[Number, Field(gt=1)]
     """Exponent of the Moffat."""

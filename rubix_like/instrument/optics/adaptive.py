@@ -24,7 +24,7 @@ _KOLMOGOROV = (24 / 5 * gamma(6 / 5)) ** (5 / 6) * gamma(11 / 6) ** 2 / (2 * np.
 _N_RADIUS, _N_FREQUENCY = 800, 400
 _SMALLEST_HARMONIC = 1e-9
 _MOST_HARMONICS = 60
-_ALIASED = 2.0
+_ALIASED = 3.0
 """Period of the images, in their sides: light from beyond one side is folded in."""
 
 _SMALL_PHASE = 1e-2
@@ -123,7 +123,7 @@ def _harmonics(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> list[Flo
     n_angle = 4 * _MOST_HARMONICS
     angle = (np.arange(n_angle) + 0.5) * np.pi / n_angle
     along, across = frequency[:, None] * np.cos(angle), frequency[:, None] * np.sin(angle)
-    within = 1.0 - (1.0 + optics.cutoff**2 / (long * short)) ** (1.0 - optics.beta)
+    within = -np.expm1((1.0 - optics.beta) * np.log1p(optics.cutoff**2 / (long * short)))
     height = optics.amplitude * (optics.beta - 1.0) / (np.pi * long * short) / within
     moffat = height * (1.0 + (along / long) ** 2 + (across / short) ** 2) ** -optics.beta
     phase = 2 * np.pi * radius[:, None] * frequency[None, :]
@@ -180,7 +180,7 @@ def adaptive_images(
 
     def make() -> dict[str, ndarray]:
         reach, lost = _reach(optics, pixel_scale, range_, enclosed, 0 if like is None else like[0])
-        of_one = _Imager(optics, pixel_scale, reach, cell_offsets(reach, cells, TAPS))
+        of_one = _Imager(optics, pixel_scale, reach, cell_offsets(reach, cells, TAPS), {})
         nodes = of_one.nodes(range_) if like is None else like[1]
         image = np.stack([of_one(own) for own in nodes.wavelength])
         return {
@@ -209,7 +209,7 @@ def _reach(
     """Spaxels on each side that hold the fraction `enclosed`, at least so many; the largest fraction beyond."""
     half = max(16, least)
     while half <= _FARTHEST:
-        grids = [_Grid.of(optics, pixel_scale, end, 2 * _ALIASED * half) for end in range_]
+        grids = [_Grid.of(optics, pixel_scale, end, 4.0 * half) for end in sorted({*range_})]
         light = np.min([grid.enclosed(half) for grid in grids], axis=0)
         enough = np.flatnonzero(light >= enclosed)
         if len(enough):
@@ -223,16 +223,20 @@ def _reach(
 
 
 class _Imager(NamedTuple):
-    """The image at one wavelength (Angstrom), for a reach in spaxels, at these places (spaxels)."""
+    """The image at one wavelength (Angstrom), for a reach in spaxels, at these places (spaxels); `made` before."""
 
     optics: AdaptiveOptics
     pixel_scale: float
     reach: int
     offset: Float[ndarray, " place"]
+    made: dict[float, ndarray]
 
     def __call__(self, wavelength: float) -> Float[ndarray, "place place"]:
-        period = _ALIASED * (2 * self.reach + 1)
-        return _Grid.of(self.optics, self.pixel_scale, float(wavelength), period).image(self.offset)
+        own = float(wavelength)
+        if own not in self.made:
+            grid = _Grid.of(self.optics, self.pixel_scale, own, _ALIASED * (2 * self.reach + 1))
+            self.made[own] = grid.image(self.offset)
+        return self.made[own]
 
     def nodes(self, range_: tuple[float, float]) -> WavelengthNodes:
         """The fewest pieces of the range between whose nodes polynomials suffice."""
