@@ -15,7 +15,7 @@ from numpy import ndarray
 from rubix_like.config import PSFSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
-from rubix_like.instrument.psf import USUAL_CHANGE, PSF, PSFParameters, of_file
+from rubix_like.instrument.psf import PSF, USUAL_CHANGE, PSFParameters, of_file
 from rubix_like.instrument.psf_nodes import WavelengthNodes
 from rubix_like.runtime.mesh.mesh import varying
 
@@ -116,8 +116,7 @@ class FieldPSF(eqx.Module):
         """The weights of each place along the rows and along the columns of a footprint: products of both."""
         along_x, along_y = footprint.centres(jnp)
         rows, columns = (
-            _hats(place, jnp.asarray(nodes, place.dtype))
-            for place, nodes in ((along_y, self.y), (along_x, self.x))
+            _hats(place, jnp.asarray(nodes, place.dtype)) for place, nodes in ((along_y, self.y), (along_x, self.x))
         )
         return jnp.repeat(rows, len(self.x), axis=0), jnp.tile(columns, (len(self.y), 1))
 

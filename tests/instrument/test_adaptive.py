@@ -37,8 +37,10 @@ def optics(**keys):
 
 @pytest.mark.slow
 def test_it_is_the_psf_of_maoppy():
-    """Within 0.5 % of the peak and 1.5 % of each value: maoppy's pupil has 383 pixels and its spectrum steps of 0.023/m,
-    which change both by as much; in every direction, so that the angle is right. Integrated over pixels of 3.125 mas."""
+    """Within 0.5 % of the peak and 1.5 % of each value, in every direction, so that the angle is right.
+
+    maoppy's pupil has 383 pixels and its spectrum steps of 0.023/m; both change its image by as much.
+    """
     own = optics(outer_scale=10)
     found = adaptive_images(own, 3.125e-3, (6500.0, 6500.0), 0.84)
     middle = found.images.shape[1] // 2
@@ -50,8 +52,8 @@ def test_it_is_the_psf_of_maoppy():
 
 
 def test_the_variance_of_the_phase():
-    """Far apart in the pupil exp(-sigma^2) of what diffraction lets through: A, C pi f_c^2 and what lies beyond the cut-off,
-    which maoppy gives as 2.6193 rad2 together."""
+    """Far apart in the pupil exp(-sigma^2) of what diffraction lets through: A, C pi f_c^2 and what lies beyond the
+    cut-off, which maoppy gives as 2.6193 rad2 together."""
     own = optics(outer_scale=10)
     far = np.array([6.0, 7.0, 7.5])
     none = AdaptiveOptics.model_validate(VLT | {"r0": 1e6, "amplitude": 0, "alpha": 1, "beta": 2})

@@ -34,7 +34,8 @@ PLACES = [(row, column) for row in range(len(Y)) for column in range(len(X))]
 def places(**keys):
     """The grid, its places in an order of their own."""
     listed = [
-        {"at": [X[column], Y[row]], **{key: value[row][column] for key, value in keys.items()}} for row, column in PLACES
+        {"at": [X[column], Y[row]], **{key: value[row][column] for key, value in keys.items()}}
+        for row, column in PLACES
     ]
     return listed[::-1]
 

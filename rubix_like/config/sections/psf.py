@@ -183,9 +183,7 @@ class PSFSettings(AbstractSettings):
     """Fraction of a point source's light that is followed; the rest is given back to the spaxels within."""
     optics: Annotated[AdaptiveOptics | None, Field(exclude_if=lambda value: value is None)] = None
     """Adaptive optics of kind adaptive."""
-    field: Annotated[
-        tuple[PSFPlace, ...] | None, Field(min_length=2, exclude_if=lambda value: value is None)
-    ] = None
+    field: Annotated[tuple[PSFPlace, ...] | None, Field(min_length=2, exclude_if=lambda value: value is None)] = None
     """PSFs at places that form a grid of rows and columns, bilinear between and constant beyond; null: one PSF."""
 
     @model_validator(mode="after")
@@ -224,7 +222,9 @@ class PSFSettings(AbstractSettings):
             return self
         known = _AT_PLACES[self.kind]
         for number, own in enumerate(self.field):
-            alien = [key for key in PSFPlace.model_fields if key not in ("at", *known) and getattr(own, key) is not None]
+            alien = [
+                key for key in PSFPlace.model_fields if key not in ("at", *known) and getattr(own, key) is not None
+            ]
             if alien:
                 raise ValueError(
                     f"field[{number}]: a PSF of kind {self.kind} may differ by {', '.join(known)}; got "

@@ -123,7 +123,9 @@ class PSFStage(AbstractCubeStage):
             flux = everywhere(images)
         else:
             shares = jnp.asarray(self.shares)
-            flux = self._blurred(images, self._at_nodes(parameters), lambda own, one: blur_each(own, one, shares, cells))
+            flux = self._blurred(
+                images, self._at_nodes(parameters), lambda own, one: blur_each(own, one, shares, cells)
+            )
         seen = cube.footprint.within(self.margin, cells)
         flux, moments = seen.elements(flux), seen.elements(everywhere(moments))
         return dataclasses.replace(cube, flux=flux, moments=moments, footprint=seen)

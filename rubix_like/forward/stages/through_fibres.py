@@ -146,9 +146,7 @@ class FibreStage(AbstractCubeStage):
         return lambda images: _through(middle, images)
 
 
-def _refracted(
-    setup: Setup, psf: PSF, places: FibrePlaces
-) -> tuple[PSF, Float[ndarray, "node fibre 2"] | None]:
+def _refracted(setup: Setup, psf: PSF, places: FibrePlaces) -> tuple[PSF, Float[ndarray, "node fibre 2"] | None]:
     """The PSF with nodes for the atmosphere's refraction, and the displacement of the light there; without
     refraction as it is."""
     settings, bins = setup.config.instrument, setup.instrument.bins

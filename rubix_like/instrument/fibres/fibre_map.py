@@ -110,7 +110,7 @@ class FibreMap(eqx.Module):
         return matrices.reshape(*matrices.shape[:2], -1)
 
     def matrices_over_field(self, field: FieldPSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:
-        """The same for a PSF that varies over the field: the sum over its places, each with its weights in the cells."""
+        """The same for a PSF that varies over the field: the sum over its places, each with its weights in cells."""
         rows, columns = field.weights(self.field)
 
         def one(place: tuple[Array, Array, Array, Array]) -> Float[Array, "node fibre cell"]:
@@ -143,9 +143,7 @@ class FibreMap(eqx.Module):
         """Whether the deposit spreads stars."""
         return self.painting.deposit != "nearest"
 
-    def _distances(
-        self, dtype: np.dtype, moved: Float[Array, "fibre 2"] | None = None
-    ) -> Float[Array, "fibre y x"]:
+    def _distances(self, dtype: np.dtype, moved: Float[Array, "fibre 2"] | None = None) -> Float[Array, "fibre y x"]:
         """From each fibre to where the light of all cells lands, and of those beyond them that sharpening needs, in
         steps of the table."""
         beyond = TAPS if self._sharpens else 0

@@ -56,7 +56,8 @@ def optical_transfer(
 
     That of the pupil times exp(-(B(0) - B(x, y))), where B is the phase's covariance, the Fourier transform of
 
-        W(f) = C + A (beta - 1) / (pi ax ay) (1 + u^2 / ax^2 + v^2 / ay^2)^-beta / (1 - (1 + f_c^2 / (ax ay))^(1 - beta))
+        W(f) = C + A (beta - 1) / (pi ax ay N) (1 + u^2 / ax^2 + v^2 / ay^2)^-beta,
+        N = 1 - (1 + f_c^2 / (ax ay))^(1 - beta)
 
     up to the cut-off f_c and 0.0229 r0^(-5/3) (f^2 + 1 / L0^2)^(-11/6) beyond (Fetick et al. 2019, A&A 628, A99).
     """
@@ -94,7 +95,7 @@ def _phase_lost(
     without what lies below the cut-off. Both are tabulated by distance.
     """
     at = np.sqrt(np.minimum(distance, optics.diameter))
-    first, *others = _by_distance(optics)
+    first, *others = _by_distance(optics.model_dump_json())
     lost = first(at)
     for number, own in enumerate(others, start=1):
         lost = lost - own(at) * np.cos(2 * number * (angle - np.deg2rad(optics.theta)))
@@ -102,8 +103,9 @@ def _phase_lost(
 
 
 @functools.lru_cache(maxsize=8)
-def _by_distance(optics: AdaptiveOptics) -> tuple[CubicSpline, ...]:
-    """The mean of B(0) - B over angles, and B's harmonics, by the square root of the distance."""
+def _by_distance(settings: str) -> tuple[CubicSpline, ...]:
+    """The mean of B(0) - B over angles, and B's harmonics, by the square root of the distance; settings as JSON."""
+    optics = AdaptiveOptics.model_validate_json(settings)
     root = np.linspace(0.0, np.sqrt(optics.diameter), _N_RADIUS)
     radius = root**2
     harmonics = _harmonics(optics, radius)
@@ -207,7 +209,7 @@ def _reach(
     optics: AdaptiveOptics, pixel_scale: float, range_: tuple[float, float], enclosed: float, least: int
 ) -> tuple[int, float]:
     """Spaxels on each side that hold the fraction `enclosed`, at least so many; the largest fraction beyond."""
-    half = max(16, least)
+    half, light = max(16, least), np.zeros(1)
     while half <= _FARTHEST:
         grids = [_Grid.of(optics, pixel_scale, end, 4.0 * half) for end in sorted({*range_})]
         light = np.min([grid.enclosed(half) for grid in grids], axis=0)
@@ -217,8 +219,8 @@ def _reach(
             return reach, max(1.0 - float(light[reach]), 0.0)
         half *= 2
     raise ConfigError(
-        f"instrument.psf: expected the fraction psf.enclosed = {enclosed:g} of the light within {_FARTHEST} spaxels, got "
-        f"{float(light[-1]):.3g}; lower psf.enclosed"
+        f"instrument.psf: expected the fraction psf.enclosed = {enclosed:g} of the light within {_FARTHEST} spaxels, "
+        f"got {float(light[-1]):.3g}; lower psf.enclosed"
     )
 
 
