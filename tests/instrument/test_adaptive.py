@@ -86,9 +86,9 @@ def test_without_a_correction_it_is_the_seeing():
     x = np.array([0.0, 0.03, 0.1, 0.2])
     clear = seeing.model_copy(update={"r0": 1e9})
     ratio = optical_transfer(seeing, 5000.0, x, 0 * x) / optical_transfer(clear, 5000.0, x, 0 * x)
-    np.testing.assert_allclose(ratio, np.exp(-3.4388 * (x / 0.15) ** (5 / 3)), rtol=2e-3)
+    np.testing.assert_allclose(ratio, np.exp(-3.44194 * (x / 0.15) ** (5 / 3)), rtol=2e-3)
     red = optical_transfer(seeing, 8000.0, x, 0 * x) / optical_transfer(clear, 8000.0, x, 0 * x)
-    np.testing.assert_allclose(red, np.exp(-3.4388 * (x / (0.15 * 1.6**1.2)) ** (5 / 3)), rtol=2e-3)
+    np.testing.assert_allclose(red, np.exp(-3.44194 * (x / (0.15 * 1.6**1.2)) ** (5 / 3)), rtol=2e-3)
 
 
 @pytest.mark.slow

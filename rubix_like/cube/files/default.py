@@ -78,7 +78,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("ERRLINE", "basis_line_flux_error", "largest error of a line's flux / its own"),
     ("ERRPROF", "basis_line_profile_error", "of a line in one bin / its highest"),
     ("LOWFLUX", "basis_lowest", "lowest flux of a template in a bin / mean"),
-    ("PSFKIND", "psf_kind", "gaussian, moffat, gaussians or image"),
+    ("PSFKIND", "psf_kind", "gaussian, moffat, gaussians, image or adaptive"),
     ("PSFFWHM", "psf_fwhm", "[arcsec] of the PSF before the spaxel's box"),
     ("PSFEFF", "psf_fwhm_effective", "[arcsec] the deposit of stars included"),
     ("PSFPLACE", "psf_places", "PSFs over the field; PSFFWHM in its middle"),
