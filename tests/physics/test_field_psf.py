@@ -1,5 +1,6 @@
 """A PSF that varies over the field: against sums by numpy and scipy, one convolution for each place of the grid."""
 
+import dataclasses
 import functools
 
 import jax
@@ -10,9 +11,9 @@ from astropy.io import fits
 from observing import configuration, galaxy_of
 from scipy.signal import fftconvolve
 from scipy.stats import norm
-from small import few_stars, muse
+from small import few_stars, mock_data, muse
 
-from rubix_like import ConfigError, Pipeline, load_config, make_mesh
+from rubix_like import ConfigError, Pipeline, fit, load_config, make_mesh
 from rubix_like.config import PSFSettings
 from rubix_like.engine.spectra.term_map import TermMap
 from rubix_like.instrument.blur import blur
@@ -267,3 +268,33 @@ def test_wrong_fields_are_refused(message):
     with pytest.raises(ConfigError) as found:
         config({"fwhm": 0.5, "field": WRONG[message]})
     assert message in str(found.value)
+
+
+@pytest.mark.long
+def test_a_fit_finds_the_seeing():
+    """Of a cube that scipy summed over the places, with noise of 0.1 % of its mean: the FWHM, of which all places have
+    their multiples, and a velocity within 4 sigma."""
+    stars, truth = few_stars(30, 0.3), {"observation.velocity_offset": 60.0}
+    given = config(PSFS["gaussian"], side=7, wavelengths=(5000, 5300, 10), method="direct")
+    given = load_config(given, overrides={"engine.deposit": "nearest", "devices.data": 1})
+    wide = load_config(given, overrides={"instrument.psf": None, "instrument.fov": (7 + 20) * PIXEL, **truth})
+    pipeline = Pipeline.from_config(wide, stars, mesh=make_mesh(1))
+    painted = np.asarray(pipeline(stars).flux)
+    flux = summed(painted, 10, lambda row, column, n, k: gaussian(n, 0.5 * WIDTH[row, column]))
+    sigma = 1e-3 * flux.mean()
+    noisy = flux + sigma * np.random.default_rng(2).standard_normal(flux.shape)
+    data = dataclasses.replace(mock_data(flux.shape), flux=noisy, variance=np.full(flux.shape, sigma**2))
+    section = {
+        "free": {
+            "observation.velocity_offset": {"normal": [0, 100]},
+            "instrument.psf.fwhm": {"uniform": ["0.3 arcsec", "0.7 arcsec"]},
+        },
+        "starts": 1,
+        "candidates": 1,
+    }
+    settings = load_config(given, overrides={"instrument.psf.enclosed": 0.9999999, "fit": section})
+    result = fit(settings, data, galaxy=stars)
+    assert result.converged
+    for name, value in (*truth.items(), ("instrument.psf.fwhm", 0.5)):
+        assert abs(float(result.values[name]) - value) < 4 * float(result.sigma[name]), name
+    assert 0.8 < result.quality.reduced < 1.2
