@@ -143,6 +143,8 @@ def test_over_the_field():
     )
     field = FieldPSF.build(settings, 0.025, np.linspace(6000.0, 7000.0, 3), Painting("nearest", 1))
     assert field.image.shape[:2] == (2, field.psf.nodes.n_node)
+    one_bin = FieldPSF.build(settings, 0.025, np.array([6500.0]))
+    assert (one_bin.psf.nodes, one_bin.image.shape[1]) == (None, 1)
     alone = adaptive_images(less, 0.025, (6000.0, 7000.0), 0.8, like=(field.psf.reach, field.psf.nodes))
     np.testing.assert_allclose(field.image[1], alone.images, rtol=1e-12)
 

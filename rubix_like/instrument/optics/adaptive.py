@@ -44,7 +44,7 @@ class AdaptiveImages(NamedTuple):
     wavelengths they are polynomials; spaxels on each side; the light beyond."""
 
     images: Float[ndarray, "node side side"]
-    nodes: WavelengthNodes
+    nodes: WavelengthNodes | None
     reach: int
     lost: float
 
