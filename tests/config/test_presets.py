@@ -7,6 +7,7 @@ from astropy.io import fits
 from rubix_like import Cube, load_config, load_instrument, run
 from rubix_like.config import InstrumentSettings
 from rubix_like.instrument.line_width import instrument_fwhm
+from rubix_like.instrument.optics.adaptive import effective_area
 from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")
@@ -130,7 +131,10 @@ def test_sampling_and_image_quality_make_sense(name):
     width = instrument_fwhm(preset.lsf, np.array([wave.start, wave.stop]))
     step = wave.step if wave.sampling == "linear" else np.log(10) * wave.step * np.array([wave.start, wave.stop])
     assert (width / step > 1.5).all()
-    assert 0.5 * preset.pixel_scale < preset.psf.narrowest <= preset.psf.width_table[0].max() < 3.0
+    if preset.psf.is_profile:
+        assert 0.5 * preset.pixel_scale < preset.psf.narrowest <= preset.psf.width_table[0].max() < 3.0
+    else:
+        assert 0.5 * preset.pixel_scale < np.sqrt(effective_area(preset.psf.optics, wave.stop)) < 3.0
 
 
 @pytest.mark.parametrize("name", NAMES)
