@@ -88,11 +88,7 @@ class PSF(eqx.Module):
         range_ = float(wavelength[0]), float(wavelength[-1])
         image, nodes, own_sharpening = None, None, 0.0
         if settings.is_profile:
-            every = settings.every_place
-            if table is not None:
-                widths = np.concatenate([own.width_table for own in every])
-                nodes = WavelengthNodes.of_table(table, widths, range_, change)
-            reach, lost = (max(own) for own in zip(*(_reach(own, pixel_scale) for own in every), strict=True))
+            nodes, reach, lost = _of_profile(settings, pixel_scale, range_, change)
         else:
             given = None if like is None else (like.reach, like.nodes)
             image, nodes, reach, lost = _of_image(settings.every_place[0], pixel_scale, range_, painting.cells, given)
@@ -222,6 +218,18 @@ def _given(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."]:
 
 def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] | None:
     return None if value is None else jnp.asarray(value)
+
+
+def _of_profile(
+    settings: PSFSettings, pixel_scale: float, range_: tuple[float, float], change: float
+) -> tuple[WavelengthNodes | None, int, float]:
+    """Nodes, reach and the light beyond, for the profiles of all places."""
+    every, nodes = settings.every_place, None
+    if settings.wavelength is not None:
+        widths = np.concatenate([own.width_table for own in every])
+        nodes = WavelengthNodes.of_table(np.asarray(settings.wavelength), widths, range_, change)
+    reach, lost = (max(own) for own in zip(*(_reach(own, pixel_scale) for own in every), strict=True))
+    return nodes, reach, lost
 
 
 def _of_image(
