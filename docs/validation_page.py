@@ -32,6 +32,10 @@ SUBJECTS: Mapping[str, tuple[str, str]] = {
         "PSF that follows wavelength",
         "scipy's convolution of every bin's image; a Moffat integrated over spaxels in numpy",
     ),
+    "test_field_psf": (
+        "A PSF that varies over the field",
+        "sums by numpy and scipy, one convolution for each place of the grid",
+    ),
     "test_psf_from_file": (
         "PSF from images at several wavelengths",
         "scipy's convolution of every bin's image; a fit of data that scipy convolved",

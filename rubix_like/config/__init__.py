@@ -21,10 +21,11 @@ from rubix_like.config.sections.noise import ExposureSettings, NoiseSettings
 from rubix_like.config.sections.pipeline import PipelineSettings, StageSettings, load_pipeline
 from rubix_like.config.sections.pointings import PointingSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
-from rubix_like.config.sections.psf import PSFComponent, PSFSettings
+from rubix_like.config.sections.psf import AdaptiveOptics, PSFComponent, PSFSettings
 from rubix_like.config.sections.wavelength import WavelengthSettings
 
 __all__ = [
+    "AdaptiveOptics",
     "ApertureSettings",
     "DetectorSettings",
     "DevicesSettings",

@@ -3,9 +3,18 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from rubix_like.config.quantities import Arcsec, Degree, Integer, Number
+from rubix_like.config.quantities import (
+    Angstrom,
+    Arcsec,
+    Degree,
+    Integer,
+    InUnit,
+    Number,
+    as_tuple,
+    one_or_many,
+)
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
 
@@ -13,6 +22,7 @@ KIND: str = "bundles"
 """Kind of the packaged files that bundles are described by."""
 
 _LARGEST = 3600.0
+_FARTHEST_FROM_ZENITH = 75.0
 
 Place = tuple[
     Annotated[Arcsec, Field(ge=-_LARGEST, le=_LARGEST)],
@@ -49,6 +59,50 @@ class FibreCubeSettings(AbstractSettings):
                 wanted = "a value" if name in needed else "null"
                 raise ValueError(f"{name}: expected {wanted} with method {self.method}, got {getattr(self, name)}")
         return self
+
+
+Angles = Annotated[tuple[Degree, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
+
+
+class RefractionSettings(AbstractSettings):
+    """Differential refraction of the atmosphere: light of other wavelengths lands beside the fibres.
+
+    `zenith_distance` and `zenith_angle` are one number for each exposure, or one for all.
+    """
+
+    zenith_distance: Annotated[Angles, Field(min_length=1)]
+    """Of the target, up to 75 deg."""
+    zenith_angle: Annotated[Angles, Field(min_length=1)]
+    """Where the zenith lies, from the field's +y through East: the parallactic angle where +y is North."""
+    wavelength: Annotated[Angstrom, Field(gt=2500)]
+    """Angstrom, in the instrument's medium: where the fibres are pointed."""
+    pressure: Annotated[float, InUnit("hPa"), Field(gt=0, le=1100)] = 800.0
+    """Of the air at the telescope; this and the next two as Filippenko (1982) has them for an altitude of 2 km."""
+    temperature: Annotated[Number, Field(ge=-50, le=50)] = 7.0
+    """Of the air, deg C."""
+    vapour: Annotated[float, InUnit("hPa"), Field(ge=0, le=100)] = 10.67
+    """Partial pressure of water."""
+
+    @field_validator("zenith_distance")
+    @classmethod
+    def _check_distance(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        wrong = [own for own in value if not 0 <= own <= _FARTHEST_FROM_ZENITH]
+        if wrong:
+            raise ValueError(f"expected angles from 0 to {_FARTHEST_FROM_ZENITH:g} deg, got {wrong[0]:g}")
+        return value
+
+    def of_exposures(self, number: int) -> "RefractionSettings":
+        """With an angle of each kind for so many exposures; ValueError where there are others."""
+        own = {}
+        for name in ("zenith_distance", "zenith_angle"):
+            value = getattr(self, name)
+            if len(value) not in (1, number):
+                raise ValueError(
+                    f"refraction.{name}: expected one number, or one for each of the {number} exposures (dithers), got "
+                    f"{len(value)}"
+                )
+            own[name] = value * (number // len(value))
+        return self.model_copy(update=own)
 
 
 class FibreSettings(AbstractSettings):
@@ -88,6 +142,8 @@ class FibreSettings(AbstractSettings):
     transparency: Annotated[tuple[Annotated[Number, Field(gt=0, le=1)], ...], Field(min_length=1)] | None = None
     """Light that the sky lets through in each exposure, relative to a clear one. Spectra are calibrated for it, so that
     it shows in their noise alone; null: 1 for all."""
+    refraction: Annotated[RefractionSettings | None, Field(exclude_if=lambda value: value is None)] = None
+    """Differential refraction of the atmosphere; null: none."""
     cube: FibreCubeSettings
     """How the cube is made."""
     spectra: Literal["manga", "sami", "none"] = "manga"
@@ -122,6 +178,8 @@ class FibreSettings(AbstractSettings):
                     f"{name}: expected one number for each of the {len(self.dithers)} exposures (dithers), got "
                     f"{len(given)}"
                 )
+        if self.refraction is not None:
+            self.refraction.of_exposures(len(self.dithers))
         return self
 
     @property
@@ -147,7 +205,7 @@ def with_bundle(section: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigError where there is no such file.
     """
     name = section.get("bundle")
-    if set(FibreSettings.model_fields) <= set(section) or not isinstance(name, str):
+    if set(FibreSettings.model_fields) - {"refraction"} <= set(section) or not isinstance(name, str):
         return dict(section)
     below = read_section(find_file(KIND, name))
     merged = {**below, **section}

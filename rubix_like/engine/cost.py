@@ -64,6 +64,8 @@ class Work(NamedTuple):
     size: BasisSize = _TYPICAL
     psf: Literal["none", "bands", "image", "terms"] = "none"
     is_wide: bool = False
+    n_psf: int = 1
+    """PSFs, one after the other, of one that varies over the field."""
 
 
 class Rates(NamedTuple):
@@ -219,7 +221,7 @@ class Rates(NamedTuple):
         """So many images made of their layers and convolved with a PSF; one that acts after other stages does so on the
         cube, whichever method made it."""
         value = {"none": 0.0, "bands": self.bands_value}.get(work.psf, self.image_value)
-        return n_image * (work.n_together * value + 2 * work.n_refined * self.flop)
+        return n_image * (work.n_psf * work.n_together * value + 2 * work.n_refined * self.flop)
 
     def tile_seconds(self, work: Work, n_node: int) -> float:
         """Sums behind dust: particles sorted, small products of each with the functions of its A(V), and of each tile

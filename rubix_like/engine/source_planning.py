@@ -123,6 +123,7 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
     beyond = 0 if widths is None else widths.reach
     grid = SpaxelGrid(inner.painted(beyond), painting.deposit, widths)
     is_one = psf is not None and psf.nodes is None and setup.pipeline.blurs
+    is_one = is_one and not setup.config.instrument.is_refracted
     acts_early = is_one or setup.psf_terms is not None
     return Work(
         n_particle=0 if fast is None else fast.number,
@@ -139,6 +140,7 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
         n_refined=0 if widths is None else widths.n_product(inner.shape),
         psf=_psf_kind(psf if acts_early else None, is_one=is_one),
         is_wide=setup.config.engine.precision == "float64",
+        n_psf=1 if instrument.psf_field is None else instrument.psf_field.n_place,
     )
 
 

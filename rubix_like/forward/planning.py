@@ -188,7 +188,10 @@ def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
     psf, settings = resolved.instrument.psf, config.instrument.psf
     if psf is None or psf.nodes is None or settings is None or not resolved.pipeline.blurs_first:
         return None
-    return find_terms(psf, PSFParameters(**{name: np.asarray(value) for name, value in settings.numbers().items()}))
+    if config.instrument.is_refracted:
+        return None
+    widths = {name: np.asarray(value) for name, value in settings.numbers().items()}
+    return find_terms(resolved.instrument.psf_field or psf, PSFParameters(**widths))
 
 
 def _motions(census: Census) -> dict[str, FastParticles]:

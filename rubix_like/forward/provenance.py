@@ -20,7 +20,7 @@ from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise_models import describe_noise
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.particles import GalaxyInfo
-from rubix_like.instrument.psf_image import load_psf_image
+from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import load_nebular
 from rubix_like.physics.dust_curves import CURVES
@@ -110,10 +110,13 @@ def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, .
     """PSF, line spread and detector, as far as the instrument has them; not its field, spaxels and bins."""
     parts = {name: getattr(instrument, name) for name in ("psf", "lsf", "detector")}
     tables: dict[str, tuple[Any, ...]] = {
-        name: (own.model_dump(mode="json", exclude={"file"}),) for name, own in parts.items() if own is not None
+        name: (own.model_dump(mode="json", exclude={"file": True, "field": {"__all__": {"file"}}}),)
+        for name, own in parts.items()
+        if own is not None
     }
     if instrument.psf is not None and instrument.psf.kind == "image":
-        tables["psf"] += load_psf_image(instrument.psf)
+        for own in instrument.psf.every_place:
+            tables["psf"] += load_psf_image(own)
     return tables
 
 

@@ -123,7 +123,8 @@ def on_grid(
     place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
     meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
     if "instrument.psf.fwhm" in problem.settings.free:  # the pipeline is planned for the widest of the prior
-        meta = meta.replace(psf_fwhm=None, psf_fwhm_effective=None)
+        widths = ("psf_fwhm", "psf_fwhm_effective", "psf_fwhm_smallest", "psf_fwhm_largest")
+        meta = meta.replace(**{name: None for name in widths if name in meta})
     mask = frame.mask()
     if of_data:
         left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0

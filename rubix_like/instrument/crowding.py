@@ -17,7 +17,8 @@ ENOUGH: int = 100
 """Stars in a resolution element from which on points are painted: their number scatters by 10 %."""
 
 _MOST_STARS = 0.9
-_PSF_IMAGE = "rubix_like.instrument.psf_image:load_psf_image"
+_PSF_IMAGE = "rubix_like.instrument.optics.psf_image:load_psf_image"
+_AREA = "rubix_like.instrument.optics.adaptive:effective_area"
 """Looked up where there is one: it imports what reading a galaxy needs not."""
 
 _AXES = ((0, 1), (1, 2), (2, 0))
@@ -68,18 +69,26 @@ def element_side(config: RunConfig, pipeline: PipelineSettings) -> float:
     """Side (arcsec) of a square as large as the PSF's effective area, and no smaller than a spaxel.
 
     The area is 1 / (integral of P^2) (King 1983, PASP 95, 163): of a Gaussian 4 pi sigma^2. A PSF counts as a Gaussian
-    of its FWHM, the narrowest where it has several; an image of one as it is.
+    of its FWHM, the narrowest where it has several; an image of one, and one of adaptive
+    optics in the middle of the range, as it is.
     """
     psf, pixel_scale = config.instrument.psf, config.instrument.pixel_scale
     if psf is None or not pipeline.blurs:
         return pixel_scale
     if psf.kind == "image":
-        images, side = found_at(_PSF_IMAGE)(psf)
-        planes = images.reshape(len(images), -1)
-        area = side**2 * float(np.min(planes.sum(axis=1) ** 2 / np.sum(planes**2, axis=1)))
+        area = min(_area_of(*found_at(_PSF_IMAGE)(own)) for own in psf.every_place)
+    elif psf.kind == "adaptive":
+        middle = (config.instrument.wavelength.start + config.instrument.wavelength.stop) / 2
+        area = min(found_at(_AREA)(own.optics, middle) for own in psf.every_place)
     else:
         area = 4 * np.pi * (psf.narrowest / FWHM_PER_SIGMA) ** 2
     return max(pixel_scale, float(np.sqrt(area)))
+
+
+def _area_of(images: Float[ndarray, "plane row column"], side: float) -> float:
+    """The smallest effective area (arcsec^2) among images on pixels of this side."""
+    planes = images.reshape(len(images), -1)
+    return side**2 * float(np.min(planes.sum(axis=1) ** 2 / np.sum(planes**2, axis=1)))
 
 
 class DepositChoice(NamedTuple):

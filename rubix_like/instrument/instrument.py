@@ -15,6 +15,7 @@ from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.apertures import aperture_mask
 from rubix_like.instrument.fibres.bundle import fibre_places
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
 from rubix_like.instrument.psf import PSF, USUAL_CHANGE
 
@@ -26,6 +27,7 @@ class Instrument(AbstractGridded, eqx.Module):
     |---|---|---|
     | footprint | | the grid of spaxels: `n_y`, `n_x`, `pixel_scale` (arcsec per spaxel side) |
     | psf | PSF or None | its image on the spaxels |
+    | psf_field | FieldPSF or None | the PSFs of all places, where it varies over the field |
     | inside | (y, x) | whether a spaxel's centre lies in the aperture |
     | bins | static | detector bins: `bins.wavelength`, `bins.edges` in Angstrom of `bins.medium` |
     | lsf | static or None | settings of the line-spread function |
@@ -39,6 +41,7 @@ class Instrument(AbstractGridded, eqx.Module):
     lsf: LSFSettings | None = eqx.field(static=True)
     name: str = eqx.field(static=True)
     fibres: FibrePlaces | None = None
+    psf_field: FieldPSF | None = None
 
     @classmethod
     def build(
@@ -47,9 +50,11 @@ class Instrument(AbstractGridded, eqx.Module):
         """The instrument that checked settings describe, its PSF for stars that are painted in some way and for widths
         that change by this fraction; raises ConfigError for a file that cannot be used."""
         bins, footprint = WavelengthBins.build(settings.wavelength), Footprint.build(settings)
-        psf = None
+        psf, psf_field = None, None
         if settings.psf is not None:
-            psf = PSF.build(settings.psf, settings.pixel_scale, bins.wavelength, painting, psf_change)
+            planned = settings.psf, settings.pixel_scale, bins.wavelength, painting, psf_change
+            psf_field = None if settings.psf.field is None else FieldPSF.build(*planned)
+            psf = PSF.build(*planned) if psf_field is None else psf_field.psf
         return cls(
             footprint=footprint,
             psf=psf,
@@ -58,6 +63,7 @@ class Instrument(AbstractGridded, eqx.Module):
             lsf=settings.lsf,
             name=settings.name,
             fibres=None if settings.fibres is None else fibre_places(settings.fibres),
+            psf_field=psf_field,
         )
 
     @property

@@ -71,7 +71,7 @@ def plan_painting(config: RunConfig, pipeline: PipelineSettings) -> Painting:
         return Painting(deposit)
     if wanted != "auto":
         return Painting(deposit, int(wanted))
-    if psf.kind == "image" or psf.wavelength is not None or deposit not in ("tsc", "smoothed"):
+    if not psf.is_profile or psf.wavelength is not None or deposit not in ("tsc", "smoothed"):
         return Painting(deposit)
     enough = (cells for cells, fwhm in NARROWEST.items() if psf.narrowest >= fwhm * config.instrument.pixel_scale)
     return Painting(deposit, next(enough, FINEST))
@@ -82,10 +82,19 @@ _NOTED = 0.02
 
 class SeenWidth(eqx.Module):
     """FWHM (arcsec) of a PSF before the spaxel's box in the middle of the detector's range, and the effective one: what
-    is left of the deposit's spread is part of it, on average over places within a spaxel."""
+    is left of the deposit's spread is part of it, on average over places within a spaxel. Of a PSF that varies over the
+    field, in its middle; `range_` is the smallest and the largest FWHM among its places."""
 
     fwhm: Float[Array | ndarray, ""]
     effective: Float[Array | ndarray, ""]
+    range_: Float[ndarray, " 2"] | None = None
+
+    def entries(self) -> dict[str, float]:
+        """What a header says of it."""
+        own = {"psf_fwhm": float(self.fwhm), "psf_fwhm_effective": float(self.effective)}
+        if self.range_ is None:
+            return own
+        return own | {"psf_fwhm_smallest": float(self.range_[0]), "psf_fwhm_largest": float(self.range_[1])}
 
     def notes(self, deposit: str, cells: int) -> tuple[str, ...]:
         """Says so where the two differ by more than 2 %."""
@@ -112,11 +121,16 @@ def seen_width(instrument: InstrumentSettings, painting: Painting, wavelength: f
     Gaussian, and by the same variance of any other.
     """
     psf = instrument.psf
-    if psf is None or psf.kind == "image":
+    if psf is None or not psf.is_profile:
         return None
-    fwhm = _fwhm_at(psf, wavelength)
+    widths = np.array([_fwhm_at(own, wavelength) for own in psf.every_place])
+    fwhm, range_ = float(widths[0]), None
+    if psf.field is not None:
+        rows, columns = (np.asarray(axis) for axis in psf.field_axes)
+        at_rows = [np.interp(0.0, columns, own) for own in widths.reshape(len(rows), len(columns))]
+        fwhm, range_ = float(np.interp(0.0, rows, at_rows)), np.array([widths.min(), widths.max()])
     effective = painting.effective_fwhm(fwhm / instrument.pixel_scale) * instrument.pixel_scale
-    return SeenWidth(np.asarray(fwhm), np.asarray(effective))
+    return SeenWidth(np.asarray(fwhm), np.asarray(effective), range_)
 
 
 def _fwhm_at(psf: PSFSettings, wavelength: float) -> float:

@@ -15,8 +15,9 @@ from numpy import ndarray
 from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
+from rubix_like.instrument.optics.adaptive import adaptive_images
+from rubix_like.instrument.optics.psf_image import load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
-from rubix_like.instrument.psf_image import load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.psf_nodes import WavelengthNodes
 from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
 
@@ -76,26 +77,23 @@ class PSF(eqx.Module):
         wavelength: Float[ndarray, " wave"],
         painting: Painting = ON_SPAXELS,
         change: float = USUAL_CHANGE,
+        like: "PSF | None" = None,
     ) -> "PSF":
-        """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium)."""
+        """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium).
+
+        Of settings with a `field` it has the reach and the nodes that the profiles of all places need. `like`: another
+        one whose reach and nodes an image is to have.
+        """
         table = None if settings.wavelength is None else np.asarray(settings.wavelength)
+        range_ = float(wavelength[0]), float(wavelength[-1])
         image, nodes, own_sharpening = None, None, 0.0
-        if settings.kind == "image":
-            planes, scale = load_psf_image(settings)
-            image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, painting.cells)
-            own_sharpening = sharpening(image, painting)
-            nodes = None if table is None else WavelengthNodes(table, degree=1)
+        if settings.is_profile:
+            nodes, reach, lost = _of_profile(settings, pixel_scale, range_, change)
         else:
-            if table is not None:
-                range_ = float(wavelength[0]), float(wavelength[-1])
-                nodes = WavelengthNodes.of_table(table, settings.width_table, range_, change)
-            reach, lost = _reach(settings, pixel_scale)
-        if reach > _LARGEST_REACH:
-            raise ConfigError(
-                f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "
-                f"{_LARGEST_REACH} spaxels, got {reach:.3g}; lower psf.enclosed (e.g. 0.98), raise psf.beta or use "
-                f"larger spaxels"
-            )
+            given = None if like is None else (like.reach, like.nodes)
+            image, nodes, reach, lost = _of_image(settings.every_place[0], pixel_scale, range_, painting.cells, given)
+            own_sharpening = sharpening(image, painting)
+        _check_reach(reach, settings.enclosed)
         return cls(
             pixel_scale=np.asarray(pixel_scale),
             table_wavelength=table,
@@ -113,6 +111,11 @@ class PSF(eqx.Module):
     def node_wavelength(self) -> Float[Array | ndarray, " node"] | None:
         """Angstrom, where images are worked out; None: one for all wavelengths."""
         return None if self.nodes is None else self.nodes.wavelength
+
+    @property
+    def n_place(self) -> int:
+        """Number of PSFs: the one for the whole field."""
+        return 1
 
     @property
     def is_separable(self) -> bool:
@@ -133,7 +136,8 @@ class PSF(eqx.Module):
         The weights of the cells at one place within their spaxels have the sum 1.
         """
         if self.image is not None:
-            return jax.vmap(self._of_file)(jnp.asarray(self.image))
+            own = jnp.asarray(self.sharpening)
+            return jax.vmap(lambda one: of_file(one, own, self.painting))(jnp.asarray(self.image))
         fwhm, beta = self._at_nodes(_given(parameters.fwhm) / self.pixel_scale, _array(parameters.beta))
         fraction = _array(parameters.fraction)
         if self.nodes is None:
@@ -153,6 +157,10 @@ class PSF(eqx.Module):
     ) -> tuple[Float[Array, "node *component"], Float[Array, " node"] | None]:
         if self.nodes is None:
             return fwhm[None], None if beta is None else beta[None]
+        if self.table_wavelength is None:  # the same at all nodes
+            n_node = self.nodes.n_node
+            every = jnp.broadcast_to(fwhm, (n_node, *fwhm.shape))
+            return every, None if beta is None else jnp.broadcast_to(beta, (n_node,))
         place = node_shares(jnp.asarray(self.nodes.wavelength), jnp.asarray(self.table_wavelength))
         return jnp.einsum("kt,...t->k...", place, fwhm), None if beta is None else place @ beta
 
@@ -173,9 +181,17 @@ class PSF(eqx.Module):
         weights = jax.vmap(lambda own: gaussian_weights_in_spaxel(own, self.reach, self.painting))(jnp.atleast_1d(fwhm))
         return jnp.einsum("c,cy,cx->yx", share, weights, weights)
 
-    def _of_file(self, image: Float[Array, "wider wider"]) -> Float[Array, "side side"]:
-        rows = sharpened(image, 0, jnp.asarray(self.sharpening))
-        return shared_out(sharpened(rows, 1, jnp.asarray(self.sharpening)), self.painting.cells)
+    def node_images(self, parameters: PSFParameters) -> Float[Array, "node side side"]:
+        """The images at the nodes: `images`."""
+        return self.images(parameters)
+
+
+def of_file(
+    image: Float[Array, "wider wider"], variance: Float[Array, ""], painting: Painting
+) -> Float[Array, "side side"]:
+    """An image on the painted cells, sharpened by a variance of the deposit (cells^2)."""
+    rows = sharpened(image, 0, variance)
+    return shared_out(sharpened(rows, 1, variance), painting.cells)
 
 
 def moffat_lost(radius: float, fwhm: float, beta: float) -> float:
@@ -199,10 +215,52 @@ def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] |
     return None if value is None else jnp.asarray(value)
 
 
+def _check_reach(reach: int, enclosed: float) -> None:
+    """Raise ConfigError for light that reaches too far."""
+    if reach > _LARGEST_REACH:
+        raise ConfigError(
+            f"instrument.psf: expected the fraction psf.enclosed = {enclosed:g} of the light within "
+            f"{_LARGEST_REACH} spaxels, got {reach:.3g}; lower psf.enclosed (e.g. 0.98), raise psf.beta or use "
+            f"larger spaxels"
+        )
+
+
+def _of_profile(
+    settings: PSFSettings, pixel_scale: float, range_: tuple[float, float], change: float
+) -> tuple[WavelengthNodes | None, int, float]:
+    """Nodes, reach and the light beyond, for the profiles of all places."""
+    every, nodes = settings.every_place, None
+    if settings.wavelength is not None:
+        widths = np.concatenate([own.width_table for own in every])
+        nodes = WavelengthNodes.of_table(np.asarray(settings.wavelength), widths, range_, change)
+    reach, lost = (max(own) for own in zip(*(_reach(own, pixel_scale) for own in every), strict=True))
+    return nodes, reach, lost
+
+
+def _of_image(
+    settings: PSFSettings,
+    pixel_scale: float,
+    range_: tuple[float, float],
+    cells: int,
+    like: tuple[int, WavelengthNodes | None] | None,
+) -> tuple[Float[ndarray, "node side side"], WavelengthNodes | None, int, float]:
+    """Images on the painted cells, between which wavelengths they are polynomials, their reach and the light beyond."""
+    if settings.optics is not None:
+        one_bin = WavelengthNodes(np.array(range_[:1]), degree=1)
+        given = None if like is None else (like[0], one_bin if like[1] is None else like[1])
+        found = adaptive_images(settings.optics, pixel_scale, range_, settings.enclosed, cells, given)
+        return found._replace(nodes=None) if range_[0] == range_[1] else found
+    planes, scale = load_psf_image(settings)
+    least = 0 if like is None else like[0]
+    image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, cells, least)
+    table = settings.wavelength
+    return image, None if table is None else WavelengthNodes(np.asarray(table), degree=1), reach, lost
+
+
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     """Spaxels on each side for the widest profile, and the largest fraction of light beyond."""
     if settings.kind != "moffat":
-        sigma = float(settings.width_table.max()) / pixel_scale / FWHM_PER_SIGMA
+        sigma = float(settings.fwhm_table.max()) / pixel_scale / FWHM_PER_SIGMA
         enclosing = float(np.sqrt(-2.0 * np.log(1.0 - settings.enclosed)))
         reach = max(2, int(np.ceil(sigma * enclosing)))
         return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))

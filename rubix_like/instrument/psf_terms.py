@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 
@@ -61,24 +62,26 @@ class PSFTerms(eqx.Module):
         return jnp.einsum("kn,nyx->kyx", jnp.asarray(self.mix, images.dtype), images)
 
 
-def find_terms(psf: PSF, parameters: PSFParameters) -> PSFTerms:
-    """The fewest terms of a PSF with these widths, which follow wavelength, that suffice.
+def find_terms(psf: PSF | FieldPSF, parameters: PSFParameters) -> PSFTerms:
+    """The fewest terms of a PSF with these widths, which follow wavelength, that suffice, at every place of the field.
 
     Host only; from the disk cache where they were worked out before. Raises ValueError for a PSF that is the same at
     all wavelengths.
     """
-    if psf.nodes is None:
+    one = psf.psf if isinstance(psf, FieldPSF) else psf
+    if one.nodes is None:
         raise ValueError("psf: expected one that follows wavelength, got one for all")
     parts = [np.asarray(leaf) for leaf in jax.tree.leaves((psf, parameters))]
-    key = key_of(psf.kind, psf.reach, psf.nodes.degree, tuple(psf.painting), *parts)
+    key = key_of(one.kind, one.reach, one.nodes.degree, tuple(one.painting), *parts)
     found = remembered("psf", key, _NAMES, lambda: _found(psf, parameters))
     return PSFTerms(**{name: np.asarray(found[name]) for name in _NAMES})
 
 
-def _found(psf: PSF, parameters: PSFParameters) -> dict[str, ndarray]:
+def _found(psf: PSF | FieldPSF, parameters: PSFParameters) -> dict[str, ndarray]:
     samples = _samples(psf, parameters)
-    flat = samples.reshape(*samples.shape[:2], -1)
-    flat = flat / flat[0].max()
+    apart = samples.reshape(*samples.shape[:2], psf.n_place, -1)
+    peaks = apart[0].max(axis=(0, 2))
+    flat = (apart / peaks[:, None]).reshape(*samples.shape[:2], -1)
     n_node = flat.shape[1]
     differences = np.concatenate([flat[:1], _LIGHTER * (flat[1:] - flat[:1])])
     differences -= differences.mean(axis=1, keepdims=True)
@@ -109,14 +112,16 @@ def _errors(
     return np.abs(np.einsum("nm,smp->snp", left, images, optimize=True)).max(axis=(1, 2))
 
 
-def _samples(psf: PSF, parameters: PSFParameters) -> Float[ndarray, "sample node side side"]:
+def _samples(psf: PSF | FieldPSF, parameters: PSFParameters) -> Float[ndarray, "sample node tall side"]:
     """Images at the nodes: with the configured widths, then with each number of the parameters made smaller."""
-    smaller = psf if psf.image is not None else dataclasses.replace(psf, reach=min(psf.reach, _LARGEST_REACH))
+    one = psf.psf if isinstance(psf, FieldPSF) else psf
+    smaller = one if one.image is not None else dataclasses.replace(one, reach=min(one.reach, _LARGEST_REACH))
+    smaller = dataclasses.replace(psf, psf=smaller) if isinstance(psf, FieldPSF) else smaller
     numbers = {name: np.asarray(value, np.float64) for name, value in vars(parameters).items() if value is not None}
     with jax.enable_x64(True):
         if not numbers:
             return np.asarray(_images(smaller, parameters))[None]
-        changes = float(psf.change) * np.eye(sum(value.size for value in numbers.values()))
+        changes = float(one.change) * np.eye(sum(value.size for value in numbers.values()))
         factors = 1.0 - np.concatenate([np.zeros((1, len(changes))), changes])
         cuts = np.cumsum([value.size for value in numbers.values()])[:-1]
         changed = {}
@@ -126,9 +131,11 @@ def _samples(psf: PSF, parameters: PSFParameters) -> Float[ndarray, "sample node
         return np.asarray(_images_of_all(smaller, changed))
 
 
-_images = eqx.filter_jit(PSF.images)
+@eqx.filter_jit
+def _images(psf: PSF | FieldPSF, parameters: PSFParameters) -> Float[Array, "node tall side"]:
+    return psf.node_images(parameters)
 
 
 @eqx.filter_jit
-def _images_of_all(psf: PSF, parameters: dict[str, Any]) -> Float[Array, "sample node side side"]:
-    return lax.map(lambda own: psf.images(PSFParameters(**own)), parameters)
+def _images_of_all(psf: PSF | FieldPSF, parameters: dict[str, Any]) -> Float[Array, "sample node tall side"]:
+    return lax.map(lambda own: psf.node_images(PSFParameters(**own)), parameters)

@@ -54,9 +54,8 @@ class Sharpness(NamedTuple):
         distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
         scale = arcsec_per_kpc(distance, observation.redshift)
         square = instrument.pixel_scale**2 / 12
-        if instrument.psf is not None and instrument.psf.kind != "image":
-            widths = instrument.psf.width_table[:1] if instrument.psf.kind == "moffat" else instrument.psf.width_table
-            square += (float(widths.min()) / FWHM_PER_SIGMA) ** 2
+        if instrument.psf is not None and instrument.psf.is_profile:
+            square += (instrument.psf.narrowest / FWHM_PER_SIGMA) ** 2
         bins = instrument.wavelength
         middle = np.array([0.5 * (bins.start + bins.stop)])
         step = float(bins.widths(middle)[0]) / middle[0] * SPEED_OF_LIGHT

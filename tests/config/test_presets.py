@@ -7,6 +7,7 @@ from astropy.io import fits
 from rubix_like import Cube, load_config, load_instrument, run
 from rubix_like.config import InstrumentSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
+from rubix_like.instrument.optics.adaptive import effective_area
 from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")
@@ -23,6 +24,7 @@ PUBLISHED = {
     "muse": (60, 60, None, 0.2, 4750, 9350, 1.25, "air", *MUSE),
     "muse_extended": (60, 60, None, 0.2, 4650, 9350, 1.25, "air", *MUSE),
     "muse_nfm": (7.5, 7.5, None, 0.025, 4750, 9350, 1.25, "air", *MUSE),
+    "muse_wfm_ao": (60, 60, None, 0.2, 4750, 9350, 1.25, "air", *MUSE),
     "bluemuse": (
         60,
         60,
@@ -143,7 +145,10 @@ def test_sampling_and_image_quality_make_sense(name):
     width = instrument_fwhm(preset.lsf, np.array([wave.start, wave.stop]))
     edges = load_instrument(name).bins.edges
     assert (width / np.diff(edges)[[0, -1]] > 1.5).all()
-    assert 0.5 * preset.pixel_scale < preset.psf.narrowest <= preset.psf.width_table[0].max() < 3.0
+    if preset.psf.is_profile:
+        assert 0.5 * preset.pixel_scale < preset.psf.narrowest <= preset.psf.width_table[0].max() < 3.0
+    else:
+        assert 0.5 * preset.pixel_scale < np.sqrt(effective_area(preset.psf.optics, wave.stop)) < 3.0
 
 
 @pytest.mark.parametrize("name", NAMES)

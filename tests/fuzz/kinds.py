@@ -18,7 +18,7 @@ from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.instrument import Instrument, load_instrument
-from rubix_like.instrument.psf_image import load_psf_image
+from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
 from rubix_like.nebular import import_nebular, load_nebular
 from rubix_like.readers.galaxy_loading import load_galaxy

@@ -266,7 +266,8 @@ def write(folder, name, text):
 def test_a_preset_on_another():
     muse, narrow = load_instrument("muse"), load_instrument("muse_nfm")
     assert narrow.name == "muse_nfm"
-    assert (narrow.n_x, InstrumentSettings.model_validate({"name": "muse_nfm"}).psf.fwhm) == (300, 0.07)
+    psf = InstrumentSettings.model_validate({"name": "muse_nfm"}).psf
+    assert (narrow.n_x, psf.kind, psf.fwhm) == (300, "adaptive", None)
     assert (narrow.lsf, narrow.bins) == (muse.lsf, muse.bins)
     assert load_instrument("muse_extended").bins.first == 4650
 

@@ -31,7 +31,7 @@ from rubix_like.cube.observed import read_observed
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.instrument.apertures import read_mask
-from rubix_like.instrument.psf_image import load_psf_image
+from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.readers.containers.table_files import yaml_units
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runs.batch.rows import read_rows

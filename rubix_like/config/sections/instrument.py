@@ -180,8 +180,8 @@ class InstrumentSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_fibres(self) -> "InstrumentSettings":
-        if self.fibres is not None and (self.psf is None or self.psf.kind == "image"):
-            came = "null" if self.psf is None else "one of kind image"
+        if self.fibres is not None and (self.psf is None or not self.psf.is_profile):
+            came = "null" if self.psf is None else f"one of kind {self.psf.kind}"
             raise ValueError(
                 f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
                 f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"
@@ -226,6 +226,11 @@ class InstrumentSettings(AbstractSettings):
     def element_area(self) -> float:
         """arcsec^2 of the sky whose light one spectrum of the detector holds: of a spaxel, or of a fibre."""
         return self.pixel_scale**2 if self.fibres is None else math.pi * self.fibres.diameter**2 / 4
+
+    @property
+    def is_refracted(self) -> bool:
+        """Whether light of other wavelengths lands beside the fibres, so that all bins are seen in another way."""
+        return self.fibres is not None and self.fibres.refraction is not None
 
     @property
     def label(self) -> str:

@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
@@ -23,8 +24,10 @@ from rubix_like.forward.stages.base import (
     WavelengthSpatial,
     refuse_options,
 )
-from rubix_like.forward.stages.psf import psf_widths
+from rubix_like.forward.stages.psf import psf_entries, psf_widths
 from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
+from rubix_like.instrument.fibres.refraction import displaced_nodes, displacements
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF
 from rubix_like.instrument.psf_terms import PSFTerms
@@ -43,6 +46,7 @@ class FibreStage(AbstractCubeStage):
     optics: FibreMap
     terms: PSFTerms | None
     seen: SeenWidth | None
+    field: FieldPSF | None
     shares: Float[Array | ndarray, "wave node"] | None = eqx.field(metadata=per_bin(0))
     middle: Float[Array | ndarray, ""]
     bundle: str = eqx.field(static=True)
@@ -59,13 +63,16 @@ class FibreStage(AbstractCubeStage):
             raise ConfigError("instrument.fibres: expected a bundle of fibres behind a PSF, got none; give both")
         wavelength, footprint = instrument.bins.wavelength, instrument.footprint
         middle = np.asarray(wavelength[len(wavelength) // 2])
-        margin = margin_for(places, footprint, psf.reach)
+        psf, shift = _refracted(setup, psf, places)
+        beside = 0.0 if shift is None else float(np.abs(shift).max())
+        margin = margin_for(places, footprint, psf.reach, beside)
         painted = footprint.painted(margin, setup.painting.cells)
         return cls(
             psf=psf,
-            optics=FibreMap.build(settings, places, painted, setup.painting),
+            optics=FibreMap.build(settings, places, painted, setup.painting, shift),
             terms=setup.psf_terms,
             seen=seen_width(settings, setup.painting, float(middle)),
+            field=None if instrument.psf_field is None else dataclasses.replace(instrument.psf_field, psf=psf),
             shares=None if psf.nodes is None else psf.nodes.shares(wavelength, np),
             middle=middle,
             bundle=places.bundle,
@@ -110,21 +117,24 @@ class FibreStage(AbstractCubeStage):
         """The fibres, and the PSF in front of them."""
         psf = self.psf
         meta: dict[str, Any] = {
-            "psf_kind": psf.kind,
-            "psf_lost": float(psf.lost),
-            "psf_cells": psf.painting.cells,
+            **psf_entries(psf, self.field),
             "fibre_bundle": self.bundle,
             "fibre_diameter": 2 * self.optics.radius,
             "fibre_spectra": int(np.size(self.optics.exposure)),
             "fibre_exposures": self.n_exposure,
         }
+        if self.optics.shift is not None:
+            meta["fibre_refraction"] = float(np.linalg.norm(np.asarray(self.optics.shift), axis=-1).max())
         if self.seen is None:
             return StageReport(meta=meta)
-        meta |= {"psf_fwhm": float(self.seen.fwhm), "psf_fwhm_effective": float(self.seen.effective)}
+        meta |= self.seen.entries()
         return StageReport(meta=meta, notes=self.seen.notes(psf.painting.deposit, psf.painting.cells))
 
     def _matrices(self, parameters: Parameters) -> Float[Array, "node fibre cell"]:
-        return self.optics.matrices(self.psf, psf_widths(parameters))
+        widths = psf_widths(parameters)
+        if self.field is None:
+            return self.optics.matrices(self.psf, widths)
+        return self.optics.matrices_over_field(self.field, widths)
 
     def _broadband(self, matrices: Float[Array, "node fibre cell"]) -> Spatial:
         """The map with the PSF in the middle of the detector's range."""
@@ -134,6 +144,18 @@ class FibreStage(AbstractCubeStage):
         share = nodes.shares(jnp.asarray(self.middle)[None])[0]
         middle = jnp.einsum("n,nfc->fc", share.astype(matrices.dtype), matrices)
         return lambda images: _through(middle, images)
+
+
+def _refracted(setup: Setup, psf: PSF, places: FibrePlaces) -> tuple[PSF, Float[ndarray, "node fibre 2"] | None]:
+    """The PSF with nodes for the atmosphere's refraction, and the displacement of the light there; without
+    refraction as it is."""
+    settings, bins = setup.config.instrument, setup.instrument.bins
+    if settings.fibres is None or settings.fibres.refraction is None or settings.psf is None:
+        return psf, None
+    refraction = settings.fibres.refraction.of_exposures(len(settings.fibres.dithers))
+    narrowest = settings.psf.narrowest * float(places.seeing.min())
+    nodes = displaced_nodes(refraction, bins, places, narrowest, psf.nodes)
+    return dataclasses.replace(psf, nodes=nodes), displacements(refraction, bins, nodes.wavelength, places)
 
 
 def _through(matrix: Float[Array, "fibre cell"], images: Float[Array, "y x k"]) -> Float[Array, "fibre 1 k"]:

@@ -1,8 +1,10 @@
 """The linear map from a painted image to the light of every fibre, through the seeing."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
@@ -10,6 +12,7 @@ from rubix_like.config import InstrumentSettings
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.instrument.fibres.fibre_share import angles_for, interpolated, share_in_fibre
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.instrument.psf_profile import TAPS, sharpened
@@ -32,6 +35,7 @@ class FibreMap(eqx.Module):
     | transparency | (fibre,) | part of the light that arrives |
     | field | Footprint | the cells that are painted |
     | step | scalar | arcsec between the table's radii |
+    | shift | (node, fibre, 2) or None | (x, y) in arcsec by which light lands beside its place, at the PSF's nodes |
     | n_step, n_angle, radius, painting | static | length of the table; of its sums; arcsec of the core; the deposit |
     """
 
@@ -46,10 +50,16 @@ class FibreMap(eqx.Module):
     n_angle: int = eqx.field(static=True)
     radius: float = eqx.field(static=True)
     painting: Painting = eqx.field(static=True)
+    shift: Float[Array | ndarray, "node fibre 2"] | None = None
 
     @classmethod
     def build(
-        cls, settings: InstrumentSettings, places: FibrePlaces, painted: Footprint, painting: Painting
+        cls,
+        settings: InstrumentSettings,
+        places: FibrePlaces,
+        painted: Footprint,
+        painting: Painting,
+        shift: Float[ndarray, "node fibre 2"] | None = None,
     ) -> "FibreMap":
         """The map from the cells of `painted`, for the widths of the settings' PSF."""
         psf = settings.psf
@@ -57,8 +67,9 @@ class FibreMap(eqx.Module):
         first = np.unique(places.exposure, return_index=True)[1]
         narrowest = min(psf.narrowest * float(places.seeing.min()), places.radius)  # a fit may narrow the PSF
         cell = float(painted.pixel_scale)
+        beside = 0.0 if shift is None else float(np.abs(shift).max())
         farthest = [
-            max(np.max(np.abs(own)) + (size / 2 + TAPS) * cell, 0.0)
+            max(np.max(np.abs(own)) + beside + (size / 2 + TAPS) * cell, 0.0)
             for own, size in ((places.x, painted.n_x), (places.y, painted.n_y))
         ]
         step = narrowest / _STEPS_PER_FWHM
@@ -74,22 +85,43 @@ class FibreMap(eqx.Module):
             n_angle=angles_for(places.radius, narrowest),
             radius=places.radius,
             painting=painting,
+            shift=shift,
         )
 
     def matrices(self, psf: PSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:
         """The share of each cell's light in every fibre, at the wavelengths of the PSF's nodes (or the one for all);
         cells row after row."""
         fwhm, beta = psf.at_nodes(parameters)
-        away, fraction = self._distances(fwhm.dtype), parameters.fraction
+        fraction = parameters.fraction
         share = [1.0] if fraction is None else list(jnp.asarray(fraction) / jnp.asarray(fraction).sum())
         widths = fwhm.reshape(fwhm.shape[0], -1)
-        of_nodes = []
-        for node in range(widths.shape[0]):
-            own = None if beta is None else beta[node]
-            parts = [part * self._of_one(away, width, own) for part, width in zip(share, widths[node], strict=True)]
-            of_nodes.append(sum(parts[1:], start=parts[0]))
-        matrices = jnp.stack(of_nodes) * jnp.asarray(self.transparency, fwhm.dtype)[None, :, None, None]
+
+        def of_node(away: Array, widths: Array, beta: Array | None) -> Float[Array, "fibre y x"]:
+            parts = [part * self._of_one(away, width, beta) for part, width in zip(share, widths, strict=True)]
+            return sum(parts[1:], start=parts[0])
+
+        if self.shift is None:
+            away, betas = self._distances(fwhm.dtype), [None] * len(widths) if beta is None else list(beta)
+            of_nodes = jnp.stack([of_node(away, *own) for own in zip(list(widths), betas, strict=True)])
+        else:
+            each = jnp.asarray(self.shift, fwhm.dtype), widths, beta
+            of_nodes = lax.map(lambda own: of_node(self._distances(fwhm.dtype, own[0]), *own[1:]), each)
+        matrices = of_nodes * jnp.asarray(self.transparency, fwhm.dtype)[None, :, None, None]
         return matrices.reshape(*matrices.shape[:2], -1)
+
+    def matrices_over_field(self, field: FieldPSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:
+        """The same for a PSF that varies over the field: the sum over its places, each with its weights in cells."""
+        rows, columns = field.weights(self.field)
+
+        def one(place: tuple[Array, Array, Array, Array]) -> Float[Array, "node fibre cell"]:
+            own = self.matrices(field.psf, field.at_place(parameters, *place[:2]))
+            weights = (place[2][:, None] * place[3][None, :]).reshape(-1)
+            return own * weights.astype(own.dtype)[None, None, :]
+
+        places = jnp.asarray(field.width), jnp.asarray(field.beta), rows, columns
+        first = one(jax.tree.map(lambda leaf: leaf[0], places))
+        others = jax.tree.map(lambda leaf: leaf[1:], places)
+        return lax.scan(lambda total, place: (total + one(place), None), first, others)[0]
 
     def _of_one(
         self, away: Float[Array, "fibre y x"], fwhm: Float[Array, ""], beta: Float[Array, ""] | None
@@ -111,19 +143,23 @@ class FibreMap(eqx.Module):
         """Whether the deposit spreads stars."""
         return self.painting.deposit != "nearest"
 
-    def _distances(self, dtype: np.dtype) -> Float[Array, "fibre y x"]:
-        """From each fibre to the middles of all cells, and of those beyond them that sharpening needs, in steps of the
-        table."""
+    def _distances(self, dtype: np.dtype, moved: Float[Array, "fibre 2"] | None = None) -> Float[Array, "fibre y x"]:
+        """From each fibre to where the light of all cells lands, and of those beyond them that sharpening needs, in
+        steps of the table."""
         beyond = TAPS if self._sharpens else 0
         x, y = self.field.painted(beyond).centres(jnp)
-        east = (x.astype(dtype)[None, :] - jnp.asarray(self.x, dtype)[:, None]) ** 2
-        north = (y.astype(dtype)[None, :] - jnp.asarray(self.y, dtype)[:, None]) ** 2
+        at_x, at_y = jnp.asarray(self.x, dtype), jnp.asarray(self.y, dtype)
+        if moved is not None:
+            at_x, at_y = at_x - moved[:, 0], at_y - moved[:, 1]
+        east = (x.astype(dtype)[None, :] - at_x[:, None]) ** 2
+        north = (y.astype(dtype)[None, :] - at_y[:, None]) ** 2
         return jnp.sqrt(north[:, :, None] + east[:, None, :]) / self.step
 
 
-def margin_for(places: FibrePlaces, footprint: Footprint, reach: int) -> int:
-    """Spaxels beyond the field on each side from which fibres collect light, where the PSF reaches `reach` spaxels."""
-    wider = float(places.seeing.max()) * reach * footprint.pixel_scale + places.radius
+def margin_for(places: FibrePlaces, footprint: Footprint, reach: int, beside: float = 0.0) -> int:
+    """Spaxels beyond the field on each side from which fibres collect light, where the PSF reaches `reach` spaxels and
+    light lands up to `beside` arcsec beside its place."""
+    wider = float(places.seeing.max()) * reach * footprint.pixel_scale + places.radius + beside
     beyond = [
         (np.max(np.abs(own)) + wider - side / 2) / footprint.pixel_scale
         for own, side in zip((places.x, places.y), footprint.sides, strict=True)

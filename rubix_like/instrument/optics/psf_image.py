@@ -74,21 +74,23 @@ def _scale(header: fits.Header, path: Path) -> float:
 
 
 def on_spaxels(
-    planes: Float[ndarray, "plane row column"], scale: float, enclosed: float, cells: int = 1
+    planes: Float[ndarray, "plane row column"], scale: float, enclosed: float, cells: int = 1, least: int = 0
 ) -> tuple[Float[ndarray, "plane side side"], int, float]:
     """Images integrated over spaxels at the places of painted cells (`TAPS` more on each side), about the middle of the
     array; how many spaxels on each side they hold; the largest fraction cut off.
 
     `scale` is the side of an image's pixel in spaxels; its light is spread evenly over it. The square is the smallest
-    that holds the fraction `enclosed` of the light of each plane.
+    that holds the fraction `enclosed` of the light of each plane, and `least` spaxels on each side or more.
     """
     light = planes / planes.sum(axis=(1, 2), keepdims=True)
     widest = int(np.ceil(max(max(planes.shape[1:]) * scale / 2 - 0.5, 0.0)))
     images = _in_boxes(light, scale, cell_offsets(widest, 1))
     within = np.maximum(*np.abs(np.indices(images.shape[1:]) - widest))
     enclosing = [float(images[:, within <= size].sum(axis=1).min()) for size in range(widest + 1)]
-    reach = next((size for size, share in enumerate(enclosing) if share >= enclosed - 1e-12), widest)
-    return _in_boxes(light, scale, cell_offsets(reach, cells, TAPS)), reach, max(1.0 - enclosing[reach], 0.0)
+    found = next((size for size, share in enumerate(enclosing) if share >= enclosed - 1e-12), widest)
+    reach = max(found, least)
+    lost = max(1.0 - enclosing[min(reach, widest)], 0.0)
+    return _in_boxes(light, scale, cell_offsets(reach, cells, TAPS)), reach, lost
 
 
 def _in_boxes(

@@ -1,0 +1,167 @@
+"""A PSF that varies over the field: PSFs at the places of a grid, with the weights of where the light comes from."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.config import PSFSettings
+from rubix_like.cube.footprint import Footprint
+from rubix_like.instrument.painting import ON_SPAXELS, Painting
+from rubix_like.instrument.psf import PSF, USUAL_CHANGE, PSFParameters, of_file
+from rubix_like.instrument.psf_nodes import WavelengthNodes
+from rubix_like.runtime.mesh.mesh import varying
+
+
+class FieldPSF(eqx.Module):
+    """Image = sum over places k of P_k * (w_k I): each PSF P_k convolves the light I times its weight w_k there.
+
+    The weights are bilinear between the places, constant beyond, and sum to 1, so that no light is lost; they are those
+    of the spaxel that the light comes from. P_k has the widths of `Parameters.instrument.psf` times `width`, and
+    1 + (beta - 1) `beta`; or it is an image of its own.
+
+    | field | shape | |
+    |---|---|---|
+    | psf | PSF | reach, nodes and kind of all of them |
+    | y, x | (row,), (column,) | arcsec North and East of the field's centre; places row after row |
+    | width | (place,) or (place, table) | FWHM relative to the parameters' |
+    | beta | (place,) or (place, table) | beta - 1 relative to the parameters' |
+    | image | (place, node or 1, side, side) or None | of PSFs that are images |
+    | sharpening | (place,) | variance (cells^2) of the deposit that such an image is sharpened by |
+    """
+
+    psf: PSF
+    y: Float[Array | ndarray, " row"]
+    x: Float[Array | ndarray, " column"]
+    width: Float[Array | ndarray, "place *table"]
+    beta: Float[Array | ndarray, "place *table"]
+    image: Float[Array | ndarray, "place node side side"] | None
+    sharpening: Float[Array | ndarray, " place"]
+
+    @classmethod
+    def build(
+        cls,
+        settings: PSFSettings,
+        pixel_scale: float,
+        wavelength: Float[ndarray, " wave"],
+        painting: Painting = ON_SPAXELS,
+        change: float = USUAL_CHANGE,
+    ) -> "FieldPSF":
+        """The PSFs of settings with a `field`, all of the same reach and with the same nodes."""
+        every, planned = settings.every_place, (pixel_scale, wavelength, painting, change)
+        rows, columns = (np.asarray(axis) for axis in settings.field_axes)
+        psf, image, sharpening = PSF.build(settings, *planned), None, np.zeros(len(every))
+        if not settings.is_profile:
+            apart = [PSF.build(own, *planned) for own in every]
+            largest = max(apart, key=lambda own: own.reach)
+            nodes = max((own.nodes for own in apart if own.nodes is not None), key=_n_node, default=None)
+            psf = dataclasses.replace(largest, nodes=nodes, lost=np.asarray(max(float(own.lost) for own in apart)))
+            apart = [PSF.build(own, *planned, like=psf) for own in every]
+            image = np.stack([np.asarray(own.image) for own in apart])
+            sharpening = np.array([float(own.sharpening) for own in apart])
+            psf = dataclasses.replace(psf, image=apart[0].image, sharpening=apart[0].sharpening)
+        return cls(psf, rows, columns, *_ratios(settings), image=image, sharpening=sharpening)
+
+    @property
+    def n_place(self) -> int:
+        """Number of PSFs."""
+        return len(self.x) * len(self.y)
+
+    def at_place(self, parameters: PSFParameters, width: Array, beta: Array) -> PSFParameters:
+        """The parameters of the PSF at a place."""
+        own = dataclasses.replace(parameters)
+        if parameters.fwhm is not None:
+            fwhm = jnp.asarray(parameters.fwhm)
+            own = dataclasses.replace(own, fwhm=fwhm * width.astype(fwhm.dtype))
+        if parameters.beta is not None:
+            given = jnp.asarray(parameters.beta)
+            own = dataclasses.replace(own, beta=1.0 + (given - 1.0) * beta.astype(given.dtype))
+        return own
+
+    def at_each(self, parameters: PSFParameters, of_one: Callable[[PSFParameters], Any]) -> Any:
+        """What a function makes of the parameters at each place, first axis."""
+        scales = jnp.asarray(self.width), jnp.asarray(self.beta)
+        return lax.map(lambda own: of_one(self.at_place(parameters, *own)), scales)
+
+    def images(self, parameters: PSFParameters) -> Float[Array, "place node side side"]:
+        """Images of each place at the nodes (or the one for all wavelengths)."""
+        if self.image is None:
+            return self.at_each(parameters, self.psf.images)
+        stacked = jnp.asarray(self.image), jnp.asarray(self.sharpening)
+        return lax.map(lambda own: jax.vmap(lambda one: of_file(one, own[1], self.psf.painting))(own[0]), stacked)
+
+    def node_images(self, parameters: PSFParameters) -> Float[Array, "node tall side"]:
+        """The images of all places, one below the other, at the nodes."""
+        images = jnp.moveaxis(self.images(parameters), 0, 1)
+        return images.reshape(images.shape[0], -1, images.shape[3])
+
+    def images_at(
+        self, parameters: PSFParameters, wavelength: Float[Array | ndarray, ""]
+    ) -> Float[Array, "place side side"]:
+        """The images at one wavelength (Angstrom in the detector's medium)."""
+        images = self.images(parameters)
+        if self.psf.nodes is None:
+            return images[:, 0]
+        share = self.psf.nodes.shares(jnp.asarray(wavelength)[None])[0]
+        return jnp.einsum("n,pnyx->pyx", share.astype(images.dtype), images)
+
+    def weights(self, footprint: Footprint) -> tuple[Float[Array, "place y"], Float[Array, "place x"]]:
+        """The weights of each place along the rows and along the columns of a footprint: products of both."""
+        along_x, along_y = footprint.centres(jnp)
+        rows, columns = (
+            _hats(place, jnp.asarray(nodes, place.dtype)) for place, nodes in ((along_y, self.y), (along_x, self.x))
+        )
+        return jnp.repeat(rows, len(self.x), axis=0), jnp.tile(columns, (len(self.y), 1))
+
+    def blurred(
+        self,
+        images: Float[Array, "y x k"],
+        kernels: Any,
+        blur_one: Callable[[Float[Array, "y x k"], Any], Float[Array, "inner_y inner_x k"]],
+    ) -> Float[Array, "inner_y inner_x k"]:
+        """The sum over places of `blur_one` of the weighted images; `kernels` have the places as first axis."""
+        cell = self.psf.pixel_scale / self.psf.painting.cells
+        rows, columns = self.weights(Footprint(images.shape[0], images.shape[1], jnp.asarray(cell, images.dtype)))
+
+        @jax.checkpoint
+        def one(kernel: Any, row: Float[Array, " y"], column: Float[Array, " x"]) -> Float[Array, "inner_y inner_x k"]:
+            return blur_one(images * (row[:, None] * column[None, :])[:, :, None], kernel)
+
+        places = kernels, rows, columns
+        shape = jax.eval_shape(lambda: one(*jax.tree.map(lambda leaf: leaf[0], places)))
+        start = varying(jnp.zeros(shape.shape, shape.dtype), images, kernels)
+        return lax.scan(lambda total, own: (total + one(*own), None), start, places)[0]
+
+
+def _n_node(nodes: WavelengthNodes) -> int:
+    return nodes.n_node
+
+
+def _ratios(settings: PSFSettings) -> tuple[Float[ndarray, "place *table"], Float[ndarray, "place *table"]]:
+    """FWHM, and beta - 1, of every place relative to those of the settings."""
+    places = sorted(settings.field or (), key=lambda own: own.at[::-1])
+    shape = () if settings.wavelength is None else (len(settings.wavelength),)
+
+    def along(values: list[Any]) -> Float[ndarray, "place *table"]:
+        return np.stack([np.broadcast_to(np.asarray(value, np.float64), shape) for value in values])
+
+    width = along([1.0 if own.width is None else own.width for own in places])
+    if settings.beta is None:
+        return width, np.ones_like(width)
+    base = along([settings.beta])
+    beta = along([settings.beta if own.beta is None else own.beta for own in places])
+    return width, (beta - 1.0) / (base - 1.0)
+
+
+def _hats(place: Float[Array, " n"], nodes: Float[Array, " node"]) -> Float[Array, "node n"]:
+    """Weights of a linear interpolation between nodes, constant beyond the first and the last."""
+    if len(nodes) == 1:
+        return jnp.ones((1, len(place)), place.dtype)
+    return jax.vmap(lambda row: jnp.interp(place, nodes, row))(jnp.eye(len(nodes), dtype=place.dtype))

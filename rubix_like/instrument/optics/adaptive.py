@@ -1,0 +1,301 @@
+"""The long-exposure PSF that adaptive optics leave: a diffraction-limited core in a halo (Fetick et al. 2019)."""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from numpy.polynomial.legendre import leggauss
+from scipy.interpolate import CubicSpline
+from scipy.special import gamma, j0, jv, kv
+
+from rubix_like.config import AdaptiveOptics
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.psf_nodes import WavelengthNodes
+from rubix_like.instrument.psf_profile import TAPS, cell_offsets
+from rubix_like.runtime.arrays_on_disk import key_of, remembered
+
+_ARCSEC = np.pi / 180 / 3600
+
+_KOLMOGOROV = (24 / 5 * gamma(6 / 5)) ** (5 / 6) * gamma(11 / 6) ** 2 / (2 * np.pi ** (11 / 3))
+"""Of the phase's power spectrum, times r0^(-5/3) f^(-11/3): 0.0229."""
+
+_N_RADIUS, _N_FREQUENCY = 800, 400
+_SMALLEST_HARMONIC = 1e-9
+_MOST_HARMONICS = 60
+_ALIASED = 3.0
+"""Period of the images, in their sides: light from beyond one side is folded in."""
+
+_SMALL_PHASE = 1e-2
+
+_DEGREE, _MOST_PIECES = 8, 16
+_BETWEEN_NODES = 2e-4
+"""Largest error of an image between two wavelengths, relative to its peak, at which the range is cut no further."""
+
+_FARTHEST = 1024
+"""Spaxels on each side up to which light is followed."""
+
+_TABLES = ("image", "ends", "degree", "reach", "lost")
+
+
+class AdaptiveImages(NamedTuple):
+    """Images of the PSF integrated over spaxels at the places of painted cells, (node, side, side); between which
+    wavelengths they are polynomials; spaxels on each side; the light beyond."""
+
+    images: Float[ndarray, "node side side"]
+    nodes: WavelengthNodes | None
+    reach: int
+    lost: float
+
+
+def optical_transfer(
+    optics: AdaptiveOptics, wavelength: float, x: Float[ndarray, "*n"], y: Float[ndarray, "*n"]
+) -> Float[ndarray, "*n"]:
+    """The transfer function at places (x, y) of the pupil plane (m), which are the angular frequency times wavelength.
+
+    That of the pupil times exp(-(B(0) - B(x, y))), where B is the phase's covariance, the Fourier transform of
+
+        W(f) = C + A (beta - 1) / (pi ax ay N) (1 + u^2 / ax^2 + v^2 / ay^2)^-beta,
+        N = 1 - (1 + f_c^2 / (ax ay))^(1 - beta)
+
+    up to the cut-off f_c and 0.0229 r0^(-5/3) (f^2 + 1 / L0^2)^(-11/6) beyond (Fetick et al. 2019, A&A 628, A99).
+    """
+    distance = np.hypot(x, y)
+    scale = (optics.wavelength / wavelength) ** 2
+    return _pupil(optics, distance) * np.exp(-scale * _phase_lost(optics, distance, np.arctan2(x, y)))
+
+
+def _pupil(optics: AdaptiveOptics, distance: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]:
+    """Overlap of two annuli at a distance (m), 1 at 0."""
+    outer, inner = optics.diameter / 2, optics.diameter / 2 * optics.obstruction
+    whole = _lens(outer, outer, distance) - 2 * _lens(outer, inner, distance) + _lens(inner, inner, distance)
+    return whole / (np.pi * (outer**2 - inner**2))
+
+
+def _lens(first: float, second: float, distance: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]:
+    """Area that two circles of these radii, the second not the larger one, have in common."""
+    if second == 0.0:
+        return np.zeros_like(distance)
+    near, far = first - second, first + second
+    apart = np.clip(distance, max(near, 1e-12 * first), far)
+    one = np.arccos(np.clip((apart**2 + first**2 - second**2) / (2 * apart * first), -1, 1))
+    other = np.arccos(np.clip((apart**2 + second**2 - first**2) / (2 * apart * second), -1, 1))
+    kite = np.sqrt(np.clip((far - apart) * (apart + near) * (apart - near) * (apart + far), 0, None)) / 2
+    area = first**2 * one + second**2 * other - kite
+    return np.where(distance <= near, np.pi * second**2, np.where(distance >= far, 0.0, area))
+
+
+def _phase_lost(
+    optics: AdaptiveOptics, distance: Float[ndarray, "*n"], angle: Float[ndarray, "*n"]
+) -> Float[ndarray, "*n"]:
+    """B(0) - B at places of the pupil plane (m, angle from +y to +x), for the wavelength of the parameters.
+
+    The corrected part by its harmonics in angle, each a Hankel transform; the rest is that of uncorrected turbulence
+    without what lies below the cut-off. Both are tabulated by distance.
+    """
+    at = np.sqrt(np.minimum(distance, optics.diameter))
+    first, *others = _by_distance(optics.model_dump_json())
+    lost = first(at)
+    for number, own in enumerate(others, start=1):
+        lost = lost - own(at) * np.cos(2 * number * (angle - np.deg2rad(optics.theta)))
+    return lost
+
+
+@functools.lru_cache(maxsize=8)
+def _by_distance(settings: str) -> tuple[CubicSpline, ...]:
+    """The mean of B(0) - B over angles, and B's harmonics, by the square root of the distance; settings as JSON."""
+    optics = AdaptiveOptics.model_validate_json(settings)
+    root = np.linspace(0.0, np.sqrt(optics.diameter), _N_RADIUS)
+    radius = root**2
+    harmonics = _harmonics(optics, radius)
+    halo = _turbulence(optics, radius) - _uncorrected(optics, radius)
+    tables = [harmonics[0][0] - harmonics[0] + halo, *harmonics[1:]]
+    return tuple(CubicSpline(root, own) for own in tables)
+
+
+def _harmonics(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> list[Float[ndarray, " r"]]:
+    """B of the corrected part: its harmonics of the angles 0, 2, 4, ... by distance."""
+    long, short = optics.alpha * optics.ratio, optics.alpha / optics.ratio
+    nodes, weights = leggauss(_N_FREQUENCY)
+    stretch = np.arcsinh(optics.cutoff / optics.alpha)  # dense where the Moffat is
+    place = (nodes + 1) / 2 * stretch
+    frequency = optics.alpha * np.sinh(place)
+    weight = weights / 2 * stretch * optics.alpha * np.cosh(place) * 2 * np.pi * frequency
+    n_angle = 4 * _MOST_HARMONICS
+    angle = (np.arange(n_angle) + 0.5) * np.pi / n_angle
+    along, across = frequency[:, None] * np.cos(angle), frequency[:, None] * np.sin(angle)
+    within = -np.expm1((1.0 - optics.beta) * np.log1p(optics.cutoff**2 / (long * short)))
+    height = optics.amplitude * (optics.beta - 1.0) / (np.pi * long * short) / within
+    moffat = height * (1.0 + (along / long) ** 2 + (across / short) ** 2) ** -optics.beta
+    phase = 2 * np.pi * radius[:, None] * frequency[None, :]
+    found = [j0(phase) @ (weight * (moffat.mean(axis=1) + optics.background))]
+    for number in range(1, _MOST_HARMONICS if optics.ratio != 1.0 else 1):
+        part = 2 * (moffat * np.cos(2 * number * angle)).mean(axis=1)
+        found.append((-1) ** number * (jv(2 * number, phase) @ (weight * part)))
+        if np.abs(found[-1]).max() < _SMALLEST_HARMONIC:
+            break
+    return found
+
+
+def _turbulence(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> Float[ndarray, " r"]:
+    """B(0) - B of uncorrected turbulence: half the structure function of Kolmogorov, or of von Karman."""
+    if optics.outer_scale is None:
+        factor = (24 / 5 * gamma(6 / 5)) ** (5 / 6)  # 3.44, half of 6.88
+        return factor * (radius / optics.r0) ** (5 / 3)
+    factor = gamma(11 / 6) / (2 ** (5 / 6) * np.pi ** (8 / 3)) * (24 / 5 * gamma(6 / 5)) ** (5 / 6)
+    place = np.maximum(2 * np.pi * radius / optics.outer_scale, 1e-12)
+    covariance = place ** (5 / 6) * kv(5 / 6, place)
+    return factor * (optics.outer_scale / optics.r0) ** (5 / 3) * (gamma(5 / 6) / 2 ** (1 / 6) - covariance)
+
+
+def _uncorrected(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> Float[ndarray, " r"]:
+    """The part of it that lies below the cut-off frequency."""
+    nodes, weights = leggauss(_N_FREQUENCY)
+    place = (nodes + 1) / 2
+    frequency = optics.cutoff * place**3
+    weight = weights / 2 * 3 * optics.cutoff * place**2 * 2 * np.pi * frequency
+    least = 0.0 if optics.outer_scale is None else 1.0 / optics.outer_scale**2
+    spectrum = _KOLMOGOROV * optics.r0 ** (-5 / 3) * (frequency**2 + least) ** (-11 / 6)
+    phase = 2 * np.pi * radius[:, None] * frequency[None, :]
+    below = phase < _SMALL_PHASE
+    one_less = np.where(below, phase**2 / 4 * (1 - phase**2 / 16), 1.0 - j0(np.where(below, 1.0, phase)))
+    return one_less @ (weight * spectrum)
+
+
+def adaptive_images(
+    optics: AdaptiveOptics,
+    pixel_scale: float,
+    range_: tuple[float, float],
+    enclosed: float,
+    cells: int = 1,
+    like: tuple[int, WavelengthNodes] | None = None,
+) -> AdaptiveImages:
+    """The PSF's images for spaxels (arcsec) over a range of wavelengths (Angstrom), not sharpened.
+
+    The square holds the fraction `enclosed` of the light at both ends of the range. Between the nodes images are right
+    to 2e-4 of their peak. `like`: a reach and nodes that are given. From the disk cache where they were worked out
+    before. Raises ConfigError where the light reaches too far.
+    """
+    parts = optics.model_dump(), pixel_scale, range_, enclosed, cells
+    given = () if like is None else (like[0], like[1].degree, np.asarray(like[1].ends))
+
+    def make() -> dict[str, ndarray]:
+        reach, lost = _reach(optics, pixel_scale, range_, enclosed, 0 if like is None else like[0])
+        of_one = _Imager(optics, pixel_scale, reach, cell_offsets(reach, cells, TAPS), {})
+        nodes = of_one.nodes(range_) if like is None else like[1]
+        image = np.stack([of_one(own) for own in nodes.wavelength])
+        return {
+            "image": image,
+            "ends": np.asarray(nodes.ends),
+            "degree": np.asarray(nodes.degree),
+            "reach": np.asarray(reach),
+            "lost": np.asarray(lost),
+        }
+
+    found = remembered("adaptive", key_of(*parts, *given), _TABLES, make)
+    nodes = WavelengthNodes(np.asarray(found["ends"]), int(found["degree"]))
+    return AdaptiveImages(np.asarray(found["image"]), nodes, int(found["reach"]), float(found["lost"]))
+
+
+def effective_area(optics: AdaptiveOptics, wavelength: float) -> float:
+    """1 / (integral of the squared PSF) in arcsec^2, before the spaxel's box: by Parseval's theorem."""
+    grid = _Grid.of(optics, 1e-3, wavelength, _ALIASED * 2e3)
+    second = grid.even**2 if not grid.odd.size else grid.even**2 + grid.odd**2
+    return 1e-6 / float(grid.weight @ second @ grid.weight)
+
+
+def _reach(
+    optics: AdaptiveOptics, pixel_scale: float, range_: tuple[float, float], enclosed: float, least: int
+) -> tuple[int, float]:
+    """Spaxels on each side that hold the fraction `enclosed`, at least so many; the largest fraction beyond."""
+    half, light = max(16, least), np.zeros(1)
+    while half <= _FARTHEST:
+        grids = [_Grid.of(optics, pixel_scale, end, 4.0 * half) for end in sorted({*range_})]
+        light = np.min([grid.enclosed(half) for grid in grids], axis=0)
+        enough = np.flatnonzero(light >= enclosed)
+        if len(enough):
+            reach = max(int(enough[0]), least)
+            return reach, max(1.0 - float(light[reach]), 0.0)
+        half *= 2
+    raise ConfigError(
+        f"instrument.psf: expected the fraction psf.enclosed = {enclosed:g} of the light within {_FARTHEST} spaxels, "
+        f"got {float(light[-1]):.3g}; lower psf.enclosed"
+    )
+
+
+class _Imager(NamedTuple):
+    """The image at one wavelength (Angstrom), for a reach in spaxels, at these places (spaxels); `made` before."""
+
+    optics: AdaptiveOptics
+    pixel_scale: float
+    reach: int
+    offset: Float[ndarray, " place"]
+    made: dict[float, ndarray]
+
+    def __call__(self, wavelength: float) -> Float[ndarray, "place place"]:
+        own = float(wavelength)
+        if own not in self.made:
+            grid = _Grid.of(self.optics, self.pixel_scale, own, _ALIASED * (2 * self.reach + 1))
+            self.made[own] = grid.image(self.offset)
+        return self.made[own]
+
+    def nodes(self, range_: tuple[float, float]) -> WavelengthNodes:
+        """The fewest pieces of the range between whose nodes polynomials suffice."""
+        if range_[0] == range_[1]:
+            return WavelengthNodes(np.array(range_[:1]), _DEGREE)
+        n_piece = 1
+        while True:
+            nodes = WavelengthNodes(np.linspace(*range_, n_piece + 1), _DEGREE)
+            if n_piece == _MOST_PIECES or self._error(nodes) <= _BETWEEN_NODES:
+                return nodes
+            n_piece *= 2
+
+    def _error(self, nodes: WavelengthNodes) -> float:
+        """The largest error midway between the nodes of the first piece, which changes most."""
+        own = nodes.wavelength[: nodes.degree + 1]
+        images, between = np.stack([self(one) for one in own]), (own[1:] + own[:-1]) / 2
+        shares = nodes.shares(between, np)[:, : nodes.degree + 1]
+        exact = np.stack([self(one) for one in between])
+        return float(np.abs(np.einsum("bn,nyx->byx", shares, images) - exact).max() / exact.max())
+
+
+class _Grid(NamedTuple):
+    """The PSF at one wavelength as a sum over angular frequencies (per spaxel) of one quadrant."""
+
+    frequency: Float[ndarray, " f"]
+    even: Float[ndarray, "f f"]
+    odd: Float[ndarray, "f f"]
+
+    @staticmethod
+    def of(optics: AdaptiveOptics, pixel_scale: float, wavelength: float, period: float) -> "_Grid":
+        """For images that repeat after a period (spaxels)."""
+        metres = wavelength * 1e-10 / (pixel_scale * _ARCSEC)  # in the pupil plane, for one cycle per spaxel
+        frequency = np.arange(int(optics.diameter / metres * period) + 1) / period
+        x, y = (metres * own for own in np.broadcast_arrays(frequency[None, :], frequency[:, None]))
+        first = optical_transfer(optics, wavelength, -x, y)  # columns go to the West
+        if optics.ratio == 1.0:
+            return _Grid(frequency, first, np.zeros((0, 0)))
+        second = optical_transfer(optics, wavelength, x, y)
+        return _Grid(frequency, (first + second) / 2, (first - second) / 2)
+
+    @property
+    def weight(self) -> Float[ndarray, " f"]:
+        """Of each frequency: both signs."""
+        return np.where(self.frequency == 0.0, 1.0, 2.0) * self.frequency[1]
+
+    def enclosed(self, half: int) -> Float[ndarray, " size"]:
+        """Light within squares of 2 size + 1 spaxels, for sizes up to `half`."""
+        side = 2.0 * np.arange(half + 1) + 1.0
+        within = self.weight * side[:, None] * np.sinc(side[:, None] * self.frequency)
+        return np.einsum("si,ij,sj->s", within, self.even, within, optimize=True)
+
+    def image(self, offset: Float[ndarray, " place"]) -> Float[ndarray, "place place"]:
+        """Light in spaxels at these distances (spaxels) from the star, along both axes."""
+        phase, box = 2 * np.pi * offset[:, None] * self.frequency, self.weight * np.sinc(self.frequency)
+        cosine = np.cos(phase) * box
+        image = cosine @ self.even @ cosine.T
+        if not self.odd.size:
+            return image
+        sine = np.sin(phase) * box
+        return image - sine @ self.odd @ sine.T
