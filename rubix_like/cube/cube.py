@@ -191,8 +191,8 @@ class Cube(AbstractCube, eqx.Module):
         """The covariance of the spaxels of a cube of fibres, or of a mosaic, in the bin at a `wavelength`, with units or
         in Angstrom.
 
-        Raises ValueError for any other cube (files keep neither spectra of fibres nor pointings), for one without noise,
-        or a wavelength outside.
+        Raises ValueError for any other cube (files keep neither spectra of fibres nor pointings), for one without
+        noise, or a wavelength outside.
         """
         return found_at(_OUTPUTS["covariance"])(self, wavelength)
 

@@ -97,9 +97,7 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[Layer]]:
     return grid, layers
 
 
-def _noise(
-    cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]
-) -> MosaicNoise | None:
+def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:
     """What the covariance is made of; None without noise."""
     if cubes[0].variance is None:
         return None

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/fibres_sami.py --package FOLDER
 
-FOLDER is the pipeline `sami` (https://github.com/SAMI-Galaxy-Survey/sami), of which `utils/circ.py` drizzles a disc onto
-spaxels and `general/covar.py` makes the local covariance. Printed are the largest differences, relative to the largest
-value.
+FOLDER is the pipeline `sami` (https://github.com/SAMI-Galaxy-Survey/sami), of which `utils/circ.py` drizzles a disc
+onto spaxels and `general/covar.py` makes the local covariance. Printed are the largest differences, relative to the
+largest value.
 """
 
 import argparse

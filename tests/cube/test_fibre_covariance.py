@@ -139,7 +139,7 @@ def test_chi2_of_the_cube_is_that_of_the_fibres_and_its_inverse_is_refused(small
     inverse = np.linalg.pinv(covariance.matrix.toarray()[np.ix_(good, good)], rcond=1e-12, hermitian=True)
     by_numpy = residual.ravel()[good] @ inverse @ residual.ravel()[good]
     np.testing.assert_allclose(covariance.chi2(residual), by_numpy, rtol=1e-6)
-    with pytest.raises(ValueError, match="it is singular, or close to it, and a numerical inverse is rounding errors; take chi2"):
+    with pytest.raises(ValueError, match="or close to it, and a numerical inverse is rounding errors; take chi2"):
         covariance.inverse()
     spoilt = residual + np.random.default_rng(1).standard_normal(residual.shape)
     with pytest.raises(ValueError, match="lies outside of the map's row space; make the model by the same pipeline"):

@@ -67,9 +67,7 @@ def _correlation_table(name: str, wavelength: float, fibres: FibreSpectra, bins:
     return table
 
 
-def local_covariance(
-    covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]
-) -> Float[ndarray, "side side y x"]:
+def local_covariance(covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]) -> Float[ndarray, "side side y x"]:
     """Covariance of each spaxel with those at most `REACH` from it, relative to its own variance: 1 in the middle.
 
     It is that of flux times `weight`, the sum of the recipe's weights (SAMI's extension WEIGHT), by which SAMI's cubes

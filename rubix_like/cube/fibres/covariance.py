@@ -151,8 +151,8 @@ class SpaxelCovariance:
         n_row, n_column = int(self._good.sum()), int((np.diff(scaled.tocsc().indptr) > 0).sum())
         if min(n_row, n_column) > _LARGEST:
             raise ValueError(
-                f"covariance: expected at most {_LARGEST} spaxels, or spectra that they are made of, to decompose their "
-                f"covariance, got {n_row} and {n_column}; take a part of the cube (Cube.cut)"
+                f"covariance: expected at most {_LARGEST} spaxels, or spectra that they are made of, to decompose "
+                f"their covariance, got {n_row} and {n_column}; take a part of the cube (Cube.cut)"
             )
         if n_column <= n_row:
             squares, right = np.linalg.eigh((scaled.T @ scaled).toarray())
@@ -170,8 +170,8 @@ def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:
     """The covariance in the bin at a wavelength; raises as `Cube.covariance`."""
     if cube.fibres is None and cube.noise_sources is None:
         raise ValueError(
-            "Cube.covariance: expected a cube that holds the spectra of its fibres, or a mosaic with noise, got neither; "
-            "observe with instrument.fibres or make_mosaic, and ask the cube before it is read from its file again"
+            "Cube.covariance: expected a cube that holds the spectra of its fibres, or a mosaic with noise, got "
+            "neither; observe with instrument.fibres or make_mosaic, and ask the cube before it is read from its file again"
         )
     try:
         place = parse_quantity(wavelength, "Angstrom")
