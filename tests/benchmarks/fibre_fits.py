@@ -72,7 +72,7 @@ def posteriors(cube: rl.Cube, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
-    """(value - truth) / sigma of each latent, for data that are the model at the truth with each draw of noise added."""
+    """(value - truth) / sigma of each latent, for data that are the model at the truth and a draw of noise."""
     free = posterior.free
     truth = jnp.asarray(np.ravel(free.latent(TRUTH)))
     flux = posterior.model(truth)

@@ -60,7 +60,7 @@ def test_the_likelihood_is_that_of_the_fibres_and_of_the_cube_by_its_covariance(
     )
     found = []
     for a_v in (0.2, 0.5):
-        x = own.x({"dust.a_v": a_v})
+        x = own.to_unconstrained({"dust.a_v": a_v})
         model = pipeline(galaxy, {"dust.a_v": a_v})
         rest = np.asarray(cube.fibres.flux) - np.asarray(model.fibres.flux)
         of_fibres = float(np.sum(rest**2 / np.asarray(cube.fibres.variance)))

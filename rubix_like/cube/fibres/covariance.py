@@ -171,7 +171,7 @@ def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:
     if cube.fibres is None and cube.noise_sources is None:
         raise ValueError(
             "Cube.covariance: expected a cube that holds the spectra of its fibres, or a mosaic with noise, got "
-            "neither; observe with instrument.fibres or make_mosaic, and ask the cube before it is read from its file again"
+            "neither; observe with instrument.fibres or make_mosaic, and ask before it is read from its file again"
         )
     try:
         place = parse_quantity(wavelength, "Angstrom")
