@@ -188,8 +188,8 @@ class Cube(AbstractCube, eqx.Module):
         return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
 
     def covariance(self, wavelength: Any) -> "SpaxelCovariance":
-        """The covariance of the spaxels of a cube of fibres, or of a mosaic, in the bin at a `wavelength`, with units or
-        in Angstrom.
+        """The covariance of the spaxels of a cube of fibres, or of a mosaic, in the bin at a `wavelength` (Angstrom, or
+        with units).
 
         Raises ValueError for any other cube (files keep neither spectra of fibres nor pointings), for one without
         noise, or a wavelength outside.

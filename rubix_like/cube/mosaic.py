@@ -12,8 +12,8 @@ from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.mosaic_grid import Field, MosaicGrid, grid_around
 from rubix_like.cube.mosaic_noise import (
-    Layer,
     MosaicNoise,
+    PointingLayer,
     PointingNoise,
     fibre_noise,
     pointing_weights,
@@ -81,7 +81,7 @@ def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
     return grid.footprint.images(np.sum(seen, axis=0))
 
 
-def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[Layer]]:
+def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
     """The grid of the mosaic, and the cubes with their overlaps with it."""
     meta = cubes[0].meta
     names = ("reference_ra", "reference_dec") if meta.get("reference_ra") is not None else ("ra", "dec")
@@ -93,7 +93,7 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[Layer]]:
         flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
         variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
         fibres = None if cube.fibres is None or variance is None else fibre_noise(cube.fibres)
-        layers.append(Layer(flux, variance, mask, grid.overlap(field), fibres))
+        layers.append(PointingLayer(flux, variance, mask, grid.overlap(field), fibres))
     return grid, layers
 
 
@@ -123,7 +123,7 @@ def _place(grid: MosaicGrid) -> dict[str, float | None]:
     return {"ra": ra, "dec": dec, "field_angle": grid.field_angle or None, **pointing}
 
 
-def _combined(layers: Sequence[Layer], n_spaxel: int) -> tuple[ndarray, ndarray | None, ndarray, ndarray]:
+def _combined(layers: Sequence[PointingLayer], n_spaxel: int) -> tuple[ndarray, ndarray | None, ndarray, ndarray]:
     """Flux, variance and mask of the mosaic, (spaxel, wave), block by block of wavelengths, and the weights of the
     pointings, (pointing, wave)."""
     first = layers[0]
@@ -142,24 +142,24 @@ def _combined(layers: Sequence[Layer], n_spaxel: int) -> tuple[ndarray, ndarray 
     return flux, variance, mask, weights
 
 
-def _blocks(layers: Sequence[Layer], n_spaxel: int, n_wave: int) -> Iterator[slice]:
+def _blocks(layers: Sequence[PointingLayer], n_spaxel: int, n_wave: int) -> Iterator[slice]:
     """Wavelengths that are worked on at once, so that the working space does not grow with their number."""
     step = max(1, _BLOCK_VOXELS // max(n_spaxel, *(len(layer.flux) for layer in layers)))
     return (slice(start, min(start + step, n_wave)) for start in range(0, n_wave, step))
 
 
-def _part(layer: Layer, block: slice) -> Layer:
+def _part(layer: PointingLayer, block: slice) -> PointingLayer:
     """A layer's wavelengths of one block in float64; its mask is one column where all of them share it."""
     mask = layer.mask[:, block]
     shared = np.all(mask == mask[:, :1])
     variance = None if layer.variance is None else layer.variance[:, block].astype(np.float64)
     fibres = layer.fibres and layer.fibres._replace(variance=layer.fibres.variance[:, block])
     flux = layer.flux[:, block].astype(np.float64)
-    return Layer(flux, variance, mask[:, :1] if shared else mask, layer.overlap, fibres)
+    return PointingLayer(flux, variance, mask[:, :1] if shared else mask, layer.overlap, fibres)
 
 
 def _mean(
-    parts: Sequence[Layer], weights: Sequence[Float[ndarray, " wave"]]
+    parts: Sequence[PointingLayer], weights: Sequence[Float[ndarray, " wave"]]
 ) -> tuple[Float[ndarray, "spaxel wave"], Float[ndarray, "spaxel wave"]]:
     """Weighted mean of the flux and its variance, both 0 where nothing overlaps."""
     total = light = noise = np.zeros(())
@@ -174,7 +174,7 @@ def _mean(
     return np.where(some, light / total, 0.0), np.where(some, noise / total**2, 0.0)
 
 
-def _mask(parts: Sequence[Layer], area: Float[ndarray, " spaxel"]) -> Int[ndarray, "spaxel _"]:
+def _mask(parts: Sequence[PointingLayer], area: Float[ndarray, " spaxel"]) -> Int[ndarray, "spaxel _"]:
     """0 where good voxels cover enough; else the flags of all that overlap, or 'outside' where hardly anything does."""
     good = np.zeros(())
     flags = np.zeros(1, np.int32)

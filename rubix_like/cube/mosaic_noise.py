@@ -27,7 +27,7 @@ class FibreNoise(NamedTuple):
     variance: Float[ndarray, "fibre wave"]
 
 
-class Layer(NamedTuple):
+class PointingLayer(NamedTuple):
     """A pointing as it enters the mosaic: (spaxel, wave) arrays on the host, and its overlap with the mosaic."""
 
     flux: Float[ndarray, "spaxel wave"]
@@ -42,7 +42,7 @@ class Layer(NamedTuple):
         return np.where(self.mask == 0, 1.0, _BAD)
 
 
-def pointing_weights(parts: Sequence[Layer]) -> list[Float[ndarray, " wave"]]:
+def pointing_weights(parts: Sequence[PointingLayer]) -> list[Float[ndarray, " wave"]]:
     """Each pointing's inverse median variance over its good spaxels, by wavelength; 1 where one of them is 0."""
     n_wave = parts[0].flux.shape[1]
     depths = np.ones((len(parts), n_wave))
@@ -54,7 +54,7 @@ def pointing_weights(parts: Sequence[Layer]) -> list[Float[ndarray, " wave"]]:
     return [np.where(known, depths.min(axis=0) / np.where(known, depth, 1.0), 1.0) for depth in depths]
 
 
-def summed_variance(part: Layer) -> Float[ndarray, "own wave"]:
+def summed_variance(part: PointingLayer) -> Float[ndarray, "own wave"]:
     """Variance of a pointing's part of the sums, before the pointing's weight."""
     if part.variance is None:
         raise ValueError("expected a pointing with noise, got one without variance")
@@ -79,12 +79,12 @@ class PointingNoise(eqx.Module):
     fibres: FibreSpectra | None
     field: Field = eqx.field(static=True)
 
-    def layer(self, grid: MosaicGrid, bin_: int) -> Layer:
+    def layer(self, grid: MosaicGrid, bin_: int) -> PointingLayer:
         """It in one bin, without flux."""
         variance, mask = (np.asarray(own)[:, :, bin_].reshape(-1, 1) for own in (self.variance, self.mask))
         nothing = np.zeros(variance.shape)
         fibres = None if self.fibres is None else fibre_noise(self.fibres, slice(bin_, bin_ + 1))
-        return Layer(nothing, variance.astype(np.float64), mask, grid.overlap(self.field), fibres)
+        return PointingLayer(nothing, variance.astype(np.float64), mask, grid.overlap(self.field), fibres)
 
 
 def fibre_noise(fibres: FibreSpectra, bins: slice = slice(None)) -> FibreNoise | None:

@@ -54,7 +54,11 @@ def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
         place = {"ra": own.ra, "dec": own.dec, "field_angle": float(own.angle)}
         return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
     if data.kind == "fibres":
-        return SetGrid(_empty(observed, footprint=Footprint.build(run.instrument)), None)
+        turned = {
+            "footprint": Footprint.build(run.instrument),
+            "field_angle": float(run.observation.field_angle or 0.0),
+        }
+        return SetGrid(_empty(observed, **turned), None)
     return SetGrid(observed, None)
 
 
