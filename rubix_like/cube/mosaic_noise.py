@@ -62,7 +62,7 @@ def summed_variance(part: PointingLayer) -> Float[ndarray, "own wave"]:
         return part.overlap.power(2) @ (part.share**2 * part.variance)
     share = np.broadcast_to(part.share, part.flux.shape)
     kinds, kind = np.unique(share, axis=1, return_inverse=True)
-    found = np.empty((part.overlap.shape[0], share.shape[1]))
+    found = np.empty((len(part.overlap.indptr) - 1, share.shape[1]))
     for number, own in enumerate(kinds.T):
         bins = kind.reshape(-1) == number
         linear = part.overlap @ diags_array(own) @ part.fibres.weights

@@ -132,7 +132,7 @@ def on_grid(
         left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
         mask = np.where(left_out, mask | NOT_FITTED, mask)
     voxels: dict[str, Any] = {"flux": flux, "mask": mask.astype(np.int32), "variance": variance}
-    axes = {"footprint": frame.footprint}
+    axes: dict[str, Any] = {"footprint": frame.footprint}
     if frame.fibres is not None and flux.shape[:2] == (len(frame.fibres.places), 1):
         voxels, axes = _cube_of_fibres(frame.fibres, frame.footprint.pixel_scale, **voxels)
     return Cube(

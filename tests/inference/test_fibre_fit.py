@@ -13,6 +13,8 @@ from rubix_like import ConfigError, load_config, log_posterior
 from rubix_like.cube.observed.observed_fibres import fibres_from, read_fibres
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.inference.fit_cubes import on_grid
+from rubix_like.inference.sets.set_views import sets_alone
 
 FIBRES = {"bundle": "manga-19", "rings": 1, "transparency": [1, 0.6, 0.8], "dead": [6]}
 CONFIG = {
@@ -74,6 +76,14 @@ def test_the_likelihood_is_that_of_the_fibres_and_of_the_cube_by_its_covariance(
     np.testing.assert_allclose(read, expected, rtol=1e-3)
     assert own.problem.posterior.likelihood.flux.size == rest.size == 18 * cube.bins.n_wave
     assert covariances[0].rank == 18
+    ((_, alone),) = sets_alone(own.problem)
+    column = (np.asarray(spectra, np.float64)[:, None] for spectra in (cube.fibres.flux, cube.fibres.variance))
+    made = on_grid(alone, "residual", *column, of_data=True)
+    good = np.asarray(cube.mask) == 0
+    np.testing.assert_array_equal(np.asarray(made.mask) == 0, good)
+    np.testing.assert_allclose(made.flux[good], np.asarray(cube.flux)[good], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(made.variance[good], np.asarray(cube.variance)[good], rtol=1e-6)
+    assert made.covariance(cube.wavelength[1]).rank == 18
 
 
 def test_spectra_are_read_back_as_they_were_written(observed, tmp_path):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -72,7 +71,7 @@ def read_fibres(path: Path) -> ObservedFibres:
         ) from error
 
 
-def _from_manga(file: fits.HDUList, path: Path) -> ObservedFibres:
+def _from_manga(file: Any, path: Path) -> ObservedFibres:
     names = ("FLUX", "IVAR", "MASK", "XPOS", "YPOS")
     flux, ivar, mask, x, y = (np.asarray(file[name].data, np.float64) for name in names)
     wavelength = np.asarray(file["WAVE"].data, np.float64)
@@ -111,8 +110,8 @@ def _spectra(
     source: str,
     **place: Any,
 ) -> ObservedCube:
-    column = {"flux": flux[:, None], "variance": None if variance is None else variance[:, None]}
-    used, notes = choose_voxels(*column.values(), {"masked": masked[:, None]})
+    column: dict[str, Any] = {"flux": flux[:, None], "variance": None if variance is None else variance[:, None]}
+    used, notes = choose_voxels(column["flux"], column["variance"], {"masked": masked[:, None]})
     check_any_used(used, source, notes)
     known = place.get("ra") is not None and place.get("dec") is not None
     place |= {} if known else {"ra": None, "dec": None}

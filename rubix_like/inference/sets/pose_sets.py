@@ -219,7 +219,10 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
             run = for_model(on_set_grid(run, grid, displacement), alone, noise=None)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
-        found.append(_Prepared(own, own.observed, selection, alone, grid, run, displacement, scale))
+        observed = own.observed
+        if own.places is not None:  # files do not say how their field is turned
+            observed = dataclasses.replace(observed, field_angle=grid.cube.field_angle)
+        found.append(_Prepared(own, observed, selection, alone, grid, run, displacement, scale))
     return found
 
 
