@@ -8,7 +8,7 @@ from rubix_like.cli.options import read_overrides
 from rubix_like.errors import ConfigError
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.batch.catalogue import catalogue_folder, read_part
-from rubix_like.runs.batch.entries import Entry, read_entries
+from rubix_like.runs.batch.entries import Entry, open_every_file, read_entries
 from rubix_like.runs.batch.running import How, Outcome, observe_all
 from rubix_like.runs.run import check_lines, prepare
 from rubix_like.runs.run_files import output_files
@@ -63,13 +63,16 @@ def outcome_lines(outcome: Outcome) -> list[str]:
 
 
 def check_listed(options: argparse.Namespace) -> None:
-    """`rubix-like check CONFIG --catalogue LIST`: every row is checked, the first run is planned as `check` does it.
+    """`rubix-like check CONFIG --catalogue LIST`: every row is checked, every file opened, the first run planned.
 
     Raises ConfigError with all rows that cannot be used.
     """
     entries = read_entries(options.config, options.catalogue, options.views, read_overrides(options.set))
+    opened = open_every_file(entries)
     set_up_jax(entries[0].config.engine.precision)
     print(*_catalogue_lines(entries), sep="\n")
+    if opened:
+        print(f"opened      {counted(opened, 'galaxy', 'galaxies')} in files of simulations")
     first = entries[0]
     with prepare(first.config, terminal_progress(), first.path) as prepared:
         print(f"The first, {first.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")

@@ -18,6 +18,7 @@ import pytest
 from astropy.io import fits
 from quick_compiler import quick_environment
 from small import make_cube
+from small_snapshots import write_small
 
 from rubix_like import Cube, __version__
 from rubix_like.cli.main import main
@@ -395,6 +396,16 @@ def test_a_catalogue_is_checked_before_it_is_run(command, tmp_path):
     (tmp_path / "list.csv").write_text("name,galaxy.n_stars\na,100\nb,-1\n")
     assert_refused(command("check", "quickstart", *lists[:2], *SMALL), "1 entries cannot be used", "galaxy.n_stars")
     assert_refused(command("check", "quickstart", *lists[2:], *SMALL), "--views: expected --catalogue")
+
+
+def test_a_check_of_a_catalogue_opens_every_file(command, tmp_path):
+    """A file that is none of a simulation is told before anything is computed, with its line."""
+    write_small(tmp_path / "good.hdf5", "illustris")
+    (tmp_path / "bad.hdf5").write_bytes(b"nothing of the kind" * 20)
+    (tmp_path / "list.csv").write_text("galaxy.path\ngood.hdf5\nbad.hdf5\n")
+    (tmp_path / "run.yaml").write_text("galaxy: {path: good.hdf5}\nobservation: {redshift: 0.03}\n")
+    refused = command("check", "run.yaml", "--catalogue", "list.csv", "--set", INSTRUMENT)
+    assert_refused(refused, "1 entries cannot be used", "line 3", "bad.hdf5")
 
 
 def run_small(command, *settings, output="cube.fits"):

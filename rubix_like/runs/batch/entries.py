@@ -9,8 +9,11 @@ from typing import Any
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource, check_sections, overridden, read_sections
 from rubix_like.config.quantities import WITH_UNITS
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
 from rubix_like.forward.resolved import check_early
+from rubix_like.readers.mapped_files import open_snapshot
+from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.runs.batch.rows import Row, RowSource, read_rows
 from rubix_like.runs.default_maps import with_asked_maps
 from rubix_like.runs.run_files import files_at, named_paths, output_files
@@ -136,6 +139,27 @@ def _check_source(reader: Any) -> None:
     for own in path if isinstance(path, tuple) else (path,):
         if isinstance(own, Path) and not any(mark in str(own) for mark in "*?[") and not own.expanduser().exists():
             raise FileNotFoundError(f"galaxy.path: no file '{own}'")
+
+
+def open_every_file(entries: Iterable[Entry]) -> int:
+    """Open the simulation file of every galaxy, recognise it and find its halo: how many were opened.
+
+    No particle is read. Raises ConfigError with the places of all entries whose files cannot be used.
+    """
+    opened: set[str] = set()
+    problems: list[str] = []
+    for entry in entries:
+        reader = entry.config.galaxy
+        if not isinstance(reader, SnapshotReader) or reader.model_dump_json() in opened:
+            continue
+        opened.add(reader.model_dump_json())
+        try:
+            with open_snapshot(reader) as snapshot:
+                find_entry(reader, snapshot)
+        except (ValueError, OSError) as error:
+            problems.append(f"{entry.place}: {error}")
+    _raise_for(problems, "the galaxies")
+    return len(opened)
 
 
 def _raise_for(problems: list[str], place: str) -> None:
