@@ -283,22 +283,21 @@ def test_the_covariance_of_a_mosaic_is_that_of_its_map_and_of_drawn_noise():
     mask = np.where(random.uniform(size=variance.shape) < 0.1, OUTSIDE_SSP, 0).astype(np.int32)
     places = [{}, {"offset": (0.33, -0.21), "angle": 33.0}]
 
-    def pointings(flux):
-        return [
-            make_cube(**place, n_y=4, n_x=5, n_wave=2, flux=own, variance=1.0, mask=flags)
-            for place, own, flags in zip(places, flux, mask, strict=True)
-        ]
+    def of_noise(flux, times):
+        """The mosaic of pointings, each of the two bins `times` over."""
+        parts = []
+        for place, own, noise, flags in zip(places, flux, variance, mask, strict=True):
+            wider = {"mask": np.repeat(flags, times, axis=2), "n_wave": 2 * times}
+            cube = make_cube(**place, n_y=4, n_x=5, flux=own, variance=1.0, **wider)
+            parts.append(Cube(**{**vars(cube), "variance": np.repeat(noise, times, axis=2)}))
+        return make_mosaic(parts)
 
-    def of_noise(flux):
-        cubes = [Cube(**{**vars(cube), "variance": own}) for cube, own in zip(pointings(flux), variance, strict=True)]
-        return make_mosaic(cubes)
-
-    mosaic = of_noise(np.zeros(variance.shape))
-    units = np.eye(40).reshape(40, 2, 4, 5)
-    columns = [of_noise(np.repeat(own[..., None], 2, axis=-1)).flux for own in units]
+    mosaic = of_noise(np.zeros(variance.shape), 1)
+    units = np.moveaxis(np.eye(40).reshape(40, 2, 4, 5), 0, -1)
+    columns = np.split(np.asarray(of_noise(np.concatenate([units, units], axis=-1), 40).flux), 2, axis=2)
     for bin_, wavelength in enumerate(("5000 Angstrom", 5001.0)):
         covariance = mosaic.covariance(wavelength)
-        linear = np.stack([np.asarray(own)[:, :, bin_].ravel() for own in columns], axis=1)
+        linear = columns[bin_].reshape(-1, 40).astype(np.float64)
         expected = linear @ np.diag(variance[..., bin_].ravel()) @ linear.T
         np.testing.assert_allclose(covariance.matrix.toarray(), expected, atol=1e-6)
         np.testing.assert_allclose(covariance.variance, mosaic.variance[:, :, bin_], rtol=1e-6)
