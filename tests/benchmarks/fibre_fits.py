@@ -54,6 +54,7 @@ def configuration(n_wave: int = 10) -> dict[str, Any]:
         },
         "pipeline": "stellar",
         "noise": {"signal_to_noise": 25},
+        "devices": {"data": 1},
         "fit": {
             "free": {
                 "observation.inclination": {"uniform": [20, 80]},
@@ -94,6 +95,23 @@ def pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
         return (best - truth) / sigma[-1]
 
     return np.asarray(jax.jit(lambda draws: jax.lax.map(one, draws))(jnp.asarray(noise)))
+
+
+def first_step_pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
+    """The same after the first step alone, from one linearisation of the model at the truth."""
+    truth = jnp.asarray(np.ravel(posterior.free.latent(TRUTH)))
+    likelihood = dataclasses.replace(posterior.likelihood, flux=posterior.model(truth))
+    at_truth = dataclasses.replace(posterior, likelihood=likelihood)
+
+    def flat(latent: jax.Array) -> jax.Array:
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(at_truth.residuals(latent))])
+
+    both = jax.jit(lambda latent: (jax.jacfwd(flat)(latent), flat(latent)))
+    slope, rest = (np.asarray(own) for own in both(truth))
+    voxels = noise.reshape(len(noise), -1) * np.asarray(likelihood.inverse_sigma).ravel()
+    all_rest = np.concatenate([voxels, np.broadcast_to(rest[voxels.shape[1] :], (len(noise), truth.size))], axis=1)
+    covariance = np.linalg.inv(slope.T @ slope)
+    return -(all_rest @ slope) @ covariance / np.sqrt(np.diag(covariance))
 
 
 def draws(cube: rl.Cube, n_mock: int, seed: int) -> dict[str, np.ndarray]:
