@@ -76,7 +76,7 @@ def pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
     """(value - truth) / sigma of each latent, for data that are the model at the truth and a draw of noise."""
     free = posterior.free
     truth = jnp.asarray(np.ravel(free.latent(TRUTH)))
-    flux = posterior.model(truth)
+    flux = posterior.model(truth).astype(posterior.likelihood.flux.dtype)
 
     def one(own: jax.Array) -> jax.Array:
         likelihood = dataclasses.replace(posterior.likelihood, flux=flux + own)
@@ -100,7 +100,8 @@ def pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
 def first_step_pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
     """The same after the first step alone, from one linearisation of the model at the truth."""
     truth = jnp.asarray(np.ravel(posterior.free.latent(TRUTH)))
-    likelihood = dataclasses.replace(posterior.likelihood, flux=posterior.model(truth))
+    flux = posterior.model(truth).astype(posterior.likelihood.flux.dtype)
+    likelihood = dataclasses.replace(posterior.likelihood, flux=flux)
     at_truth = dataclasses.replace(posterior, likelihood=likelihood)
 
     def flat(latent: jax.Array) -> jax.Array:

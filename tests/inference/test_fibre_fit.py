@@ -49,7 +49,7 @@ def observed():
     return Pipeline.from_config(load_config(CONFIG))(galaxy), galaxy
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow(15)
 def test_the_likelihood_is_that_of_the_fibres_and_of_the_cube_by_its_covariance(observed, tmp_path):
     """Model spectra of another pipeline at the same dust; chi^2 by numpy on the fibres, and by the pseudo-inverse of
     the covariance of spaxels: with both degrees of freedom are the number of spectra, not of spaxels."""
@@ -118,7 +118,7 @@ def test_fibres_that_do_not_go_with_the_instrument_are_refused(observed, changes
         log_posterior(CONFIG, {"manga": {"fibres": cube, **changes}}, galaxy=galaxy)
 
 
-@pytest.mark.slow(25)
+@pytest.mark.long
 def test_errors_of_fits_are_right_on_the_fibres_and_too_small_without_covariance():
     """Laplace errors of 60 mocks, a Gauss-Newton step from the truth: pulls of fits to the fibres spread by 1, those to
     the spaxels, as if they were independent, by far more."""
