@@ -30,6 +30,9 @@ Windows = Annotated[tuple[Window, ...], Field(min_length=1)]
 FLAT: str = "flat"
 """Stands for a template of a sky that is the same everywhere in a set."""
 
+GIVEN: str = "given"
+"""Stands for spectra of fibres that are given in Python."""
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -165,6 +168,9 @@ class DataSetSettings(AbstractSettings):
     """An image (FITS): the mean flux density in a band."""
     spectrum: Path | None = None
     """A spectrum: a table (FITS, ECSV or text) of wavelengths, fluxes and their standard deviations."""
+    fibres: Path | None = None
+    """Spectra of fibres: a file of row-stacked spectra in MaNGA's layout (FITS), or given: in Python, a cube that holds
+    them. The set's instrument must have the same fibres."""
     filter: str | None = None
     """Of an image: response of the band for photons, a table of text (Angstrom in vacuum, response) or a curve of
     speclite by its name."""
@@ -194,8 +200,10 @@ class DataSetSettings(AbstractSettings):
     """What is not known of this set."""
 
     @property
-    def kind(self) -> Literal["cube", "image", "spectrum"]:
+    def kind(self) -> Literal["cube", "image", "spectrum", "fibres"]:
         """What the data are."""
+        if self.fibres is not None:
+            return "fibres"
         if self.filter is not None:
             return "image"
         return "cube" if self.aperture is None else "spectrum"
@@ -203,7 +211,8 @@ class DataSetSettings(AbstractSettings):
     @property
     def file(self) -> Path | None:
         """Where the data are; None: given in Python."""
-        return getattr(self, self.kind)
+        path = getattr(self, self.kind)
+        return None if path == Path(GIVEN) and self.kind == "fibres" else path
 
     @property
     def files(self) -> Iterator[Path]:
@@ -223,9 +232,9 @@ class DataSetSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_kind(self) -> "DataSetSettings":
-        given = [name for name in ("cube", "image", "spectrum") if getattr(self, name) is not None]
+        given = [name for name in ("cube", "image", "spectrum", "fibres") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"expected one of cube, image and spectrum, got {' and '.join(given)}")
+            raise ValueError(f"expected one of cube, image, spectrum and fibres, got {' and '.join(given)}")
         if self.filter is not None and self.aperture is not None:
             raise ValueError("expected a filter (of an image) or an aperture (of a spectrum), got both")
         for name, key in (("image", "filter"), ("spectrum", "aperture")):
@@ -243,6 +252,11 @@ class DataSetSettings(AbstractSettings):
                 f"pixel_scale: expected null for a spectrum, which has no spaxels, got {self.pixel_scale:g}; the "
                 f"cells of its aperture are aperture.pixel_scale"
             )
+        if self.kind == "fibres":
+            lost = [name for name in ("medium", "units", "pixel_scale") if getattr(self, name) is not None]
+            if lost:
+                raise ValueError(f"{lost[0]}: expected null for spectra of fibres, whose file says it, got a value")
+            return
         if self.kind != "image":
             if self.bins != type(self).model_fields["bins"].default:
                 raise ValueError(

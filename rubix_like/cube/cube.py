@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from rubix_like.cube.fibres.covariance import SpaxelCovariance
     from rubix_like.cube.maps import Maps
+    from rubix_like.cube.mosaic_noise import MosaicNoise
     from rubix_like.cube.views.extraction import ExtractedSpectrum
 
 
@@ -72,6 +73,7 @@ class Cube(AbstractCube, eqx.Module):
     | source_counters | SourceCounters by name | of the sources beside the stars |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
     | fibres | FibreSpectra or None | the spectra of fibres that it was made of, if any; kept in a file of their own |
+    | noise_sources | MosaicNoise or None | of a mosaic: the noise of its pointings, for `covariance` |
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
@@ -93,6 +95,7 @@ class Cube(AbstractCube, eqx.Module):
     source_counters: dict[str, SourceCounters] = eqx.field(default_factory=dict)
     fibres: FibreSpectra | None = None
     contributions: Mapping[str, Voxels] = eqx.field(default_factory=dict)
+    noise_sources: "MosaicNoise | None" = None
 
     def __check_init__(self) -> None:
         shape = np.shape(self.flux)
@@ -193,10 +196,11 @@ class Cube(AbstractCube, eqx.Module):
         return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
 
     def covariance(self, wavelength: Any) -> "SpaxelCovariance":
-        """The covariance of the spaxels of a cube of fibres in the bin at a `wavelength`, with units or in Angstrom.
+        """The covariance of the spaxels of a cube of fibres, or of a mosaic, in the bin at a `wavelength` (Angstrom, or
+        with units).
 
-        Raises ValueError for a cube that does not hold the spectra of its fibres (files do not keep them), that has no
-        noise, or that does not hold the wavelength.
+        Raises ValueError for any other cube (files keep neither spectra of fibres nor pointings), for one without
+        noise, or a wavelength outside.
         """
         return found_at(_OUTPUTS["covariance"])(self, wavelength)
 

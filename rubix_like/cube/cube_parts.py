@@ -24,6 +24,7 @@ from rubix_like.cube.wcs import Card, cube_cards
 
 if TYPE_CHECKING:
     from rubix_like.cube.maps import Maps
+    from rubix_like.cube.mosaic_noise import MosaicNoise
 
 BLOCK_BYTES: int = 1 << 24
 """Most that one kind of values of a block takes."""
@@ -127,6 +128,7 @@ class ShardedCube(AbstractCube):
     fibres: FibreSpectra | None = None
     voxel_flags: int = 0
     contributions: tuple[str, ...] = ()
+    noise_sources: "MosaicNoise | None" = None
 
     def __post_init__(self) -> None:
         expected = self.footprint.shape
@@ -231,7 +233,18 @@ def _unrepeated(values: Array | ndarray) -> Array | ndarray:
     return values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
 
 
-_DESCRIBED = ("bins", "footprint", "lsf_fwhm", "mean_v_los", "counters", "source_counters", "maps", "meta", "fibres")
+_DESCRIBED = (
+    "bins",
+    "footprint",
+    "lsf_fwhm",
+    "mean_v_los",
+    "counters",
+    "source_counters",
+    "maps",
+    "meta",
+    "fibres",
+    "noise_sources",
+)
 """Fields that a cube and a cube in parts share."""
 
 
@@ -327,4 +340,4 @@ def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
     parts = tuple(
         Part(part.first, part.truth, contributions=part.contributions) for part in noisy.parts if part.truth is not None
     )
-    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta, fibres=None, voxel_flags=0)
+    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta, fibres=None, noise_sources=None, voxel_flags=0)

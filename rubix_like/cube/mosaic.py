@@ -1,7 +1,6 @@
 """Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,6 +11,14 @@ from rubix_like.cube.cube import Cube, Voxels
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.mosaic_grid import Field, MosaicGrid, grid_around
+from rubix_like.cube.mosaic_noise import (
+    MosaicNoise,
+    PointingLayer,
+    PointingNoise,
+    fibre_noise,
+    pointing_weights,
+    summed_variance,
+)
 from rubix_like.physics.tangent_plane import convergence, to_tangent_plane
 
 LEAST_AREA: float = 0.5
@@ -24,17 +31,6 @@ _TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
 """Entries of a cube that a mean of several does not have."""
 
 _BLOCK_VOXELS = 1 << 22
-_BAD = 1e-30
-"""Weight of a flagged voxel: it counts only where there is no good one."""
-
-
-class _Layer(NamedTuple):
-    """A pointing as it enters the mosaic: (spaxel, wave) arrays on the host, and its overlap with the mosaic."""
-
-    flux: Float[ndarray, "spaxel wave"]
-    variance: Float[ndarray, "spaxel wave"] | None
-    mask: Int[ndarray, "spaxel wave"]
-    overlap: csr_array
 
 
 def make_mosaic(cubes: Sequence[Cube]) -> Cube:
@@ -43,7 +39,8 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     F_j = sum_ki w_k a_ji F_ki / sum_ki w_k a_ji with a_ji the area that spaxel i of pointing k shares with spaxel j
     (drizzling with pixfrac 1 and scale 1, Fruchter & Hook 2002, PASP 114, 144) and w_k, at each wavelength, the inverse
     of the median variance of the pointing, or 1 without a noise model: the same for all of its spaxels, so that each
-    pointing's light is conserved. Var_j = sum w^2 a^2 Var / (sum w a)^2; covariances between neighbours are not kept.
+    pointing's light is conserved. Var_j = sum w^2 a^2 Var / (sum w a)^2, of pointings made of fibres by the fibres'
+    variances; the covariance between neighbours is that of the same map (`Cube.covariance`).
 
     Flagged voxels are used only where there is no good one, and the flags stand only there; spaxels that are covered to
     less than half are flagged as outside the aperture. `mean_v_los` is averaged with the white light as weight, `truth`
@@ -53,7 +50,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     _check_alike(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
-    flux, variance, mask = _combined(layers, grid.footprint.n_element)
+    flux, variance, mask, weights = _combined(layers, grid.footprint.n_element)
 
     def combined(values: Sequence[Voxels]) -> ndarray:
         own = (cube.footprint.elements(np.asarray(value)) for cube, value in zip(cubes, values, strict=True))
@@ -71,6 +68,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
         footprint=grid.footprint,
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
         meta=first.meta.replace(**_place(grid), **_TARGET, n_pointings=len(cubes)),
+        noise_sources=_noise(cubes, grid, weights),
         **{name: getattr(first, name) for name in _SHARED},
     )
 
@@ -92,7 +90,7 @@ def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
     return grid.footprint.images(np.sum(seen, axis=0))
 
 
-def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[_Layer]]:
+def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
     """The grid of the mosaic, and the cubes with their overlaps with it."""
     meta = cubes[0].meta
     names = ("reference_ra", "reference_dec") if meta.get("reference_ra") is not None else ("ra", "dec")
@@ -103,8 +101,22 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[_Layer]]:
     for cube, field in zip(cubes, fields, strict=True):
         flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
         variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
-        layers.append(_Layer(flux, variance, mask, grid.overlap(field)))
+        fibres = None if cube.fibres is None or variance is None else fibre_noise(cube.fibres)
+        layers.append(PointingLayer(flux, variance, mask, grid.overlap(field), fibres))
     return grid, layers
+
+
+def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:
+    """What the covariance is made of; None without noise."""
+    if cubes[0].variance is None:
+        return None
+    reference = grid.reference
+    parts = (
+        PointingNoise(own.variance, own.mask, weight, own.fibres, _field(own, reference))
+        for own, weight in zip(cubes, weights, strict=True)
+        if own.variance is not None
+    )
+    return MosaicNoise.of(tuple(parts), grid)
 
 
 def _field(cube: Cube, reference: tuple[float, float]) -> Field:
@@ -120,65 +132,58 @@ def _place(grid: MosaicGrid) -> dict[str, float | None]:
     return {"ra": ra, "dec": dec, "field_angle": grid.field_angle or None, **pointing}
 
 
-def _combined(layers: Sequence[_Layer], n_spaxel: int) -> tuple[ndarray, ndarray | None, ndarray]:
-    """Flux, variance and mask of the mosaic, (spaxel, wave), block by block of wavelengths."""
+def _combined(layers: Sequence[PointingLayer], n_spaxel: int) -> tuple[ndarray, ndarray | None, ndarray, ndarray]:
+    """Flux, variance and mask of the mosaic, (spaxel, wave), block by block of wavelengths, and the weights of the
+    pointings, (pointing, wave)."""
     first = layers[0]
     shape = (n_spaxel, first.flux.shape[1])
     flux, mask = np.empty(shape, first.flux.dtype), np.empty(shape, np.int32)
     variance = None if first.variance is None else np.empty(shape, first.variance.dtype)
+    weights = np.empty((len(layers), shape[1]))
     area = np.sum([layer.overlap.sum(axis=1) for layer in layers], axis=0)
     for block in _blocks(layers, *shape):
         parts = [_part(layer, block) for layer in layers]
-        flux[:, block], own_variance = _mean(parts, _weights(parts))
+        weights[:, block] = pointing_weights(parts)
+        flux[:, block], own_variance = _mean(parts, list(weights[:, block]))
         mask[:, block] = _mask(parts, area)
         if variance is not None:
             variance[:, block] = own_variance
-    return flux, variance, mask
+    return flux, variance, mask, weights
 
 
-def _blocks(layers: Sequence[_Layer], n_spaxel: int, n_wave: int) -> Iterator[slice]:
+def _blocks(layers: Sequence[PointingLayer], n_spaxel: int, n_wave: int) -> Iterator[slice]:
     """Wavelengths that are worked on at once, so that the working space does not grow with their number."""
     step = max(1, _BLOCK_VOXELS // max(n_spaxel, *(len(layer.flux) for layer in layers)))
     return (slice(start, min(start + step, n_wave)) for start in range(0, n_wave, step))
 
 
-def _part(layer: _Layer, block: slice) -> _Layer:
+def _part(layer: PointingLayer, block: slice) -> PointingLayer:
     """A layer's wavelengths of one block in float64; its mask is one column where all of them share it."""
     mask = layer.mask[:, block]
     shared = np.all(mask == mask[:, :1])
     variance = None if layer.variance is None else layer.variance[:, block].astype(np.float64)
-    return _Layer(layer.flux[:, block].astype(np.float64), variance, mask[:, :1] if shared else mask, layer.overlap)
-
-
-def _weights(parts: Sequence[_Layer]) -> list[Float[ndarray, " wave"]]:
-    """Each pointing's inverse median variance over its good spaxels, by wavelength; 1 where one of them is 0."""
-    n_wave = parts[0].flux.shape[1]
-    depths = np.ones((len(parts), n_wave))
-    for depth, part in zip(depths, parts, strict=True):
-        if part.variance is not None:
-            good = np.any(part.mask == 0, axis=1)
-            depth[:] = np.median(part.variance[good] if good.any() else part.variance, axis=0)
-    known = np.all(depths > 0, axis=0)
-    return [np.where(known, depths.min(axis=0) / np.where(known, depth, 1.0), 1.0) for depth in depths]
+    fibres = layer.fibres and layer.fibres._replace(variance=layer.fibres.variance[:, block])
+    flux = layer.flux[:, block].astype(np.float64)
+    return PointingLayer(flux, variance, mask[:, :1] if shared else mask, layer.overlap, fibres)
 
 
 def _mean(
-    parts: Sequence[_Layer], weights: Sequence[Float[ndarray, " wave"]]
+    parts: Sequence[PointingLayer], weights: Sequence[Float[ndarray, " wave"]]
 ) -> tuple[Float[ndarray, "spaxel wave"], Float[ndarray, "spaxel wave"]]:
     """Weighted mean of the flux and its variance, both 0 where nothing overlaps."""
     total = light = noise = np.zeros(())
     for part, weight in zip(parts, weights, strict=True):
-        share = np.where(part.mask == 0, 1.0, _BAD)
+        share = part.share
         total = total + weight * (part.overlap @ share)
         light = light + weight * (part.overlap @ (share * part.flux))
         if part.variance is not None:
-            noise = noise + weight**2 * (part.overlap.power(2) @ (share**2 * part.variance))
+            noise = noise + weight**2 * summed_variance(part)
     some = total > 0
     total = np.where(some, total, 1.0)
     return np.where(some, light / total, 0.0), np.where(some, noise / total**2, 0.0)
 
 
-def _mask(parts: Sequence[_Layer], area: Float[ndarray, " spaxel"]) -> Int[ndarray, "spaxel _"]:
+def _mask(parts: Sequence[PointingLayer], area: Float[ndarray, " spaxel"]) -> Int[ndarray, "spaxel _"]:
     """0 where good voxels cover enough; else the flags of all that overlap, or 'outside' where hardly anything does."""
     good = np.zeros(())
     flags = np.zeros(1, np.int32)

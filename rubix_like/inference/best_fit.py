@@ -69,14 +69,17 @@ def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPl
     flux = np.asarray(found.flux)
     if not problem.sets:
         return _places_in(problem.pipeline, flux)
-    return {own.name: _places_in(own.seen, own.unpacked(flux)) for own in problem.sets}
+    return {own.name: _places_in(own.seen, own.unpacked(flux), own.places) for own in problem.sets}
 
 
-def _places_in(pipeline: Pipeline, flux: Float[ndarray, "y x wave"]) -> DataPlaces:
-    """The same of one cube."""
+def _places_in(
+    pipeline: Pipeline, flux: Float[ndarray, "y x wave"], fibres: Float[ndarray, "fibre 2"] | None = None
+) -> DataPlaces:
+    """The same of one cube, or of fibres at these places."""
     frame, angle = pipeline.frame, pipeline.parameters.observation.field_angle
     footprint = frame.footprint
-    place = places(footprint, 0.0 if angle is None else float(angle)).reshape(*footprint.shape, 2)
+    known = places(footprint, 0.0 if angle is None else float(angle)) if fibres is None else fibres
+    place = known.reshape(*footprint.shape, 2)
     return data_places(flux, place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
 
 

@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.meta import FIT_KEYS, NOT_FITTED, SourceCounters
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.meta import FIT_KEYS, NOT_FITTED, OUTSIDE_APERTURE, SourceCounters
+from rubix_like.forward.cube_header import FibreFrame
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
@@ -129,17 +132,45 @@ def on_grid(
     if of_data:
         left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
         mask = np.where(left_out, mask | NOT_FITTED, mask)
+    voxels: dict[str, Any] = {"flux": flux, "mask": mask.astype(np.int32), "variance": variance}
+    axes: dict[str, Any] = {"footprint": frame.footprint}
+    if frame.fibres is not None and flux.shape[:2] == (len(frame.fibres.places), 1):
+        voxels, axes = _cube_of_fibres(frame.fibres, frame.footprint.pixel_scale, **voxels)
     return Cube(
-        flux=flux,
-        mask=mask.astype(np.int32),
-        variance=variance,
+        **voxels,
+        **axes,
         bins=frame.bins,
         lsf_fwhm=frame.lsf_fwhm,
-        footprint=frame.footprint,
         counters=star_counters(counters or {}),
         source_counters={name: own for name, own in (counters or {}).items() if name != STAR_SOURCE},
         meta=meta.replace(fit_image=content),
     )
+
+
+def _cube_of_fibres(
+    fibres: FibreFrame,
+    pixel_scale: Any,
+    flux: Float[ndarray, "fibre 1 wave"],
+    mask: Int[ndarray, "fibre 1 wave"],
+    variance: Float[ndarray, "fibre 1 wave"] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cube that the recipe of the fibres makes of such spectra, which it holds; a bin of a spaxel is masked like
+    the fibres that it is made of."""
+    matrix, grid = fibres.weights.matrix(), Footprint.of(fibres.weights.shape, pixel_scale)
+    near = (matrix != 0).astype(np.int32)
+    seen = np.asarray(near.sum(axis=1))[:, None] > 0
+    bits = np.where(seen, 0, OUTSIDE_APERTURE)
+    for bit in (1 << number for number in range(int(mask.max(initial=0)).bit_length())):
+        bits = bits | np.where(near @ ((mask[:, 0] & bit) // bit) > 0, bit, 0)
+    of_spectra = None if variance is None else variance[:, 0]
+    spectra = FibreSpectra(
+        flux[:, 0], of_spectra, None, fibres.places, fibres.weights, np.zeros(flux.shape[2], np.int32), "none"
+    )
+    return {
+        "flux": grid.images(matrix @ flux[:, 0]),
+        "variance": None if variance is None else grid.images(matrix.power(2) @ variance[:, 0]),
+        "mask": grid.images(np.broadcast_to(bits, (grid.n_element, flux.shape[2])).astype(np.int32)),
+    }, {"footprint": grid, "fibres": spectra}
 
 
 def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:

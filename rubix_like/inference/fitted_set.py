@@ -20,12 +20,13 @@ class FittedSet:
 
     | field | |
     |---|---|
-    | name, kind | what it is called; cube, image or spectrum |
-    | observed | the data: (y, x, wave), of an image (y, x, 1), of a spectrum (1, 1, wave) |
+    | name, kind | what it is called; cube, image, spectrum or fibres |
+    | observed | the data: (y, x, wave), of an image (y, x, 1), of a spectrum (1, 1, wave), of fibres (fibre, 1, wave) |
     | pipeline | that of the model's cube: of an image at all wavelengths of its band, of a spectrum on its aperture |
     | frame | axes, mask and header on the data's grid |
     | settings | those of a fit of this set alone |
     | first | place of its first voxel among those of all sets |
+    | places | of fibres: (East, North) in arcsec of each |
     """
 
     name: str
@@ -35,6 +36,7 @@ class FittedSet:
     frame: Header
     settings: FitSettings
     first: int
+    places: Float[ndarray, "fibre 2"] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:

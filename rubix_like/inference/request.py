@@ -143,7 +143,7 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
 def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[str, Any]:
     """Data sets given in Python, with what the configuration says of them, and those that it alone has."""
     known = settings.data if settings is not None and isinstance(settings.data, Mapping) else {}
-    files = {"cube", "image", "spectrum"}
+    files = {"cube", "image", "spectrum", "fibres"}
     found = {name: own.model_dump(exclude=files if name in sections else set()) for name, own in known.items()}
     return found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
 

@@ -270,7 +270,7 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
 
 def _without_maps(cube: Cube | ShardedCube) -> Cube:
     """What a mosaic needs of a cube, on the host."""
-    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None, fibres=None))
+    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
 
 
 def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:

@@ -21,6 +21,12 @@ PRISM = (30000 / 100, 30000), (12000 / 31, 12000), (52700 / 320, 52700)
 
 # name: field (arcsec), shape, spaxel, start, stop, step (dex below 1e-3), medium, then (FWHM, wavelength) in Angstrom
 PUBLISHED = {
+    "megara_lr_b": (12.5, 11.3, None, 0.5, 4332, 5196, 0.218, "air", (4800 / 5500, 4800)),
+    "megara_lr_i": (12.5, 11.3, None, 0.5, 7220, 8646, 0.36, "air", (7991 / 5500, 7991)),
+    "megara_lr_r": (12.5, 11.3, None, 0.5, 6094, 7300, 0.304, "air", (6747 / 5500, 6747)),
+    "megara_lr_u": (12.5, 11.3, None, 0.5, 3653, 4386, 0.185, "air", (4051 / 5500, 4051)),
+    "megara_lr_v": (12.5, 11.3, None, 0.5, 5143, 6164, 0.261, "air", (5695 / 5500, 5695)),
+    "megara_lr_z": (12.5, 11.3, None, 0.5, 8043, 9630, 0.4, "air", (8900 / 5500, 8900)),
     "muse": (60, 60, None, 0.2, 4750, 9350, 1.25, "air", *MUSE),
     "muse_extended": (60, 60, None, 0.2, 4650, 9350, 1.25, "air", *MUSE),
     "muse_nfm": (7.5, 7.5, None, 0.025, 4750, 9350, 1.25, "air", *MUSE),

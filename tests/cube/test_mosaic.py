@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 from astropy.wcs import WCS
+from scipy.sparse import csr_array
 
 from rubix_like import Cube, make_mosaic
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.cube_weights import CubeWeights
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
 from rubix_like.cube.mosaic import coverage
@@ -269,3 +273,66 @@ def test_cubes_of_different_instruments_are_refused(changes, words):
 def test_no_cubes_are_refused():
     with pytest.raises(ValueError, match="at least one cube"):
         make_mosaic([])
+
+
+def test_the_covariance_of_a_mosaic_is_that_of_its_map_and_of_drawn_noise():
+    """Two pointings with noise of their own in every spaxel and flags that differ by wavelength, one of them turned by
+    33 deg: W from the mosaics of unit images, W V W^T by numpy, and 300 images of noise that numpy draws."""
+    random = np.random.default_rng(5)
+    variance = random.uniform(0.5, 2.0, (2, 4, 5, 2))
+    mask = np.where(random.uniform(size=variance.shape) < 0.1, OUTSIDE_SSP, 0).astype(np.int32)
+    places = [{}, {"offset": (0.33, -0.21), "angle": 33.0}]
+
+    def of_noise(flux, times):
+        """The mosaic of pointings, each of the two bins `times` over."""
+        parts = []
+        for place, own, noise, flags in zip(places, flux, variance, mask, strict=True):
+            wider = {"mask": np.repeat(flags, times, axis=2), "n_wave": 2 * times}
+            cube = make_cube(**place, n_y=4, n_x=5, flux=own, variance=1.0, **wider)
+            parts.append(Cube(**{**vars(cube), "variance": np.repeat(noise, times, axis=2)}))
+        return make_mosaic(parts)
+
+    mosaic = of_noise(np.zeros(variance.shape), 1)
+    units = np.moveaxis(np.eye(40).reshape(40, 2, 4, 5), 0, -1)
+    columns = np.split(np.asarray(of_noise(np.concatenate([units, units], axis=-1), 40).flux), 2, axis=2)
+    for bin_, wavelength in enumerate(("5000 Angstrom", 5001.0)):
+        covariance = mosaic.covariance(wavelength)
+        linear = columns[bin_].reshape(-1, 40).astype(np.float64)
+        expected = linear @ np.diag(variance[..., bin_].ravel()) @ linear.T
+        np.testing.assert_allclose(covariance.matrix.toarray(), expected, atol=1e-6)
+        np.testing.assert_allclose(covariance.variance, mosaic.variance[:, :, bin_], rtol=1e-6)
+    assert covariance.rank == np.linalg.matrix_rank(expected, tol=1e-9, hermitian=True)
+    normal = random.standard_normal((300, 40)) * np.sqrt(variance[..., 1].ravel())
+    drawn = (normal @ linear.T).reshape(300, *covariance.shape)
+    chi2 = np.array([covariance.chi2(own) for own in drawn]) / covariance.rank
+    assert abs(chi2.mean() - 1) < 3 * np.sqrt(2 / covariance.rank / len(drawn))
+    box = np.zeros(covariance.shape, dtype=bool)
+    box[2:5, 2:5] = True
+    np.testing.assert_allclose(drawn[:, box].sum(axis=1).std(), covariance.binned_sigma(box), rtol=0.13)
+    assert covariance.calibration(box) > 1.1
+    part = mosaic.cut((5000.5, 5002.0), offset=(0, 0), size=0.9)
+    own = part.covariance(5001.0)
+    np.testing.assert_allclose(own.variance, np.asarray(part.variance)[:, :, 0], rtol=1e-6)
+
+
+def test_noise_of_fibres_is_propagated_into_a_mosaic_and_its_covariance():
+    """Spaxels of a pointing share fibres: variance and covariance of the mosaic are A W V W^T A^T."""
+    random = np.random.default_rng(6)
+    weights = np.where(random.uniform(size=(42, 9)) < 0.3, random.uniform(size=(42, 9)), 0.0)
+    variance = random.uniform(0.5, 2.0, (9, 1))
+    linear = CubeWeights.of_matrix(csr_array(weights), (6, 7), weights.sum(axis=1).reshape(6, 7))
+    places = FibrePlaces(*np.zeros((2, 9)), *np.ones((2, 9), int), *np.ones((2, 9)), radius=0.1)
+    fibres = FibreSpectra(np.zeros((9, 1)), variance, None, places, linear, np.zeros(1, np.int32))
+    own = (weights**2 @ variance).reshape(6, 7, 1)
+    mask = np.where(own > 0, 0, OUTSIDE_APERTURE).astype(np.int32)
+    cube = make_cube(angle=20.0, n_y=6, n_x=7, n_wave=1, mask=mask, fibres=fibres, flux=np.zeros((6, 7, 1)))
+    mosaic = make_mosaic([Cube(**{**vars(cube), "variance": own})])
+    share = np.where(mask.ravel() == 0, 1.0, 1e-30)
+    grid = grid_around(REFERENCE, [Field((0.0, 0.0), 20.0, cube.footprint)])
+    area = grid.overlap(Field((0.0, 0.0), 20.0, cube.footprint)).toarray() * share
+    total = area.sum(axis=1)
+    mean = area / np.where(total > 0, total, 1)[:, None] @ weights
+    expected = mean @ np.diag(variance[:, 0]) @ mean.T
+    np.testing.assert_allclose(mosaic.covariance(5000.0).matrix.toarray(), expected, atol=1e-9)
+    np.testing.assert_allclose(mosaic.variance.ravel(), expected.diagonal(), rtol=1e-6, atol=1e-12)
+    assert mosaic.covariance(5000.0).rank <= 9

@@ -23,7 +23,7 @@ def fibres(bundle, **changes):
     [
         ("manga-19", 19, 3, 2.0, 12.0, 10.66),
         ("manga-127", 127, 3, 2.0, 32.0, 27.98),
-        ("sami-61", 61, 7, 1.6, 15.0, 15.0),
+        ("sami-61", 61, 7, 1.6, 14.67, 14.67),
         ("hector-169", 169, 7, 1.6, 25.1, 21.9),
         ("ppak-331", 331, 3, 2.7, 74.0, 64.0),
         ("weave-547", 547, 3, 2.6, 90.0, 78.0),
@@ -49,6 +49,14 @@ def test_manga_fibres_lie_where_the_surveys_metrology_file_has_them():
         assert np.hypot(*(places - place).T).min() < 1e-4
     triangle = np.asarray(fibres("manga-127").dithers)
     np.testing.assert_allclose(np.hypot(*(triangle - np.roll(triangle, 1, axis=0)).T), 1.44, atol=0.01)
+
+
+def test_samis_fibres_lie_on_the_circles_of_a_measured_bundle_and_cover_what_is_published():
+    """Mean radii of SAMI_Fibre_xycoords_arcsec.dat (RealSim-IFS); a covering fraction of 73 % (Bryant et al. 2012)."""
+    radius = np.sort(np.hypot(*bundle_places(fibres("sami-61")).T))
+    circles = [radius[first:last].mean() for first, last in ((1, 7), (7, 19), (19, 37), (37, 61))]
+    np.testing.assert_allclose(circles, [1.713, 3.278, 4.904, 6.535], rtol=0.05)
+    np.testing.assert_allclose(61 * 0.8**2 / (radius.max() + 0.8) ** 2, 0.73, atol=0.01)
 
 
 def test_exposures_leave_out_dead_fibres_and_turn_the_bundle_in_its_field():

@@ -24,7 +24,7 @@ def write(path, **columns):
 
 
 def test_the_embedded_skies_are_those_of_the_readme():
-    assert resource_names("skies") == ("bright", "dark")
+    assert resource_names("skies") == ("bright", "dark", "infrared")
     for name in resource_names("skies"):
         checksum = hashlib.sha256(resource("skies", name).read_bytes()).hexdigest()
         assert checksum in README.read_text(), name
@@ -44,6 +44,22 @@ def test_a_dark_sky_has_the_known_brightness():
     green = np.abs(sky.wavelength - 5578.9) < 20
     assert sky.wavelength[green][sky.emission[green].argmax()] == pytest.approx(5578.9, abs=1.25)
     assert np.all((sky.transmission > 0) & (sky.transmission <= 1))
+
+
+def test_the_infrared_sky_has_the_atmospheres_bands_and_agrees_with_the_dark_one():
+    """Water makes the air opaque between the bands H and K; lines of OH are those of the dark sky, another model and
+    another site, which also is at airmass 1 and not 1.1."""
+    sky, dark = load_sky("infrared"), load_sky("dark")
+    np.testing.assert_allclose(sky.wavelength[[0, -1]], [8000, 24990])
+    opaque = (sky.wavelength > 18300) & (sky.wavelength < 18700)
+    window = (sky.wavelength > 21500) & (sky.wavelength < 22500)
+    assert sky.transmission[opaque].mean() < 0.5
+    assert sky.transmission[window].mean() > 0.9
+    both = (sky.wavelength > 8100) & (sky.wavelength < 9000)
+    known = np.interp(sky.wavelength[both], dark.wavelength, dark.emission)
+    assert sky.emission[both].mean() == pytest.approx(known.mean(), rel=0.3)
+    smooth = [np.convolve(own, np.ones(9) / 9, "valid") for own in (sky.emission[both], known)]
+    assert np.corrcoef(*smooth)[0, 1] > 0.95
 
 
 def test_moonlight_is_bluer_than_the_dark_sky():
@@ -133,7 +149,9 @@ def test_names_and_paths():
     assert load_sky("none") is None
     with pytest.raises(ConfigError, match=r"got no file 'absent\.fits'"):
         find_sky("absent.fits")
-    with pytest.raises(ConfigError, match=r"expected one of bright, dark, none, or a path .*did you mean 'bright'"):
+    with pytest.raises(
+        ConfigError, match=r"expected one of bright, dark, infrared, none, or a path .*did you mean 'bright'"
+    ):
         find_sky("brigt")
 
 

@@ -18,7 +18,7 @@ class ExposureSettings(AbstractSettings):
     count: Annotated[Integer, Field(ge=1)] = 1
     """How many exposures of that time are added up."""
     sky: str = "dark"
-    """dark, bright, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv)."""
+    """dark, bright, infrared, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv)."""
 
     @field_validator("sky")
     @classmethod

@@ -10,6 +10,7 @@ from numpy import ndarray
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.runtime.places import found_at
 
 BANDS: Mapping[str, float] = {"GCORREL": 4702.5, "RCORREL": 6176.6, "ICORREL": 7496.1, "ZCORREL": 8946.7}
 """Extension -> effective wavelength (Angstrom) of the band g, r, i or z of SDSS, where MaNGA keeps correlations."""
@@ -66,13 +67,17 @@ def _correlation_table(name: str, wavelength: float, fibres: FibreSpectra, bins:
     return table
 
 
-def local_covariance(covariance: SpaxelCovariance) -> Float[ndarray, "side side y x"]:
+def local_covariance(covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]) -> Float[ndarray, "side side y x"]:
     """Covariance of each spaxel with those at most `REACH` from it, relative to its own variance: 1 in the middle.
 
-    The first two axes are row and column of the other spaxel, from `REACH` below and to the left; 0 where none is.
+    It is that of flux times `weight`, the sum of the recipe's weights (SAMI's extension WEIGHT), by which SAMI's cubes
+    are multiplied before they are binned (its pipeline's general/covar.py and dr/binning.py). The first two axes are
+    row and column of the other spaxel, from `REACH` below and to the left; 0 where none is.
     """
     n_y, n_x = covariance.shape
-    matrix, variance = covariance.matrix, covariance.variance
+    scale = found_at("scipy.sparse:diags_array")(np.asarray(weight, dtype=np.float64).ravel())
+    matrix = (scale @ covariance.matrix @ scale).tocsr()
+    variance = np.asarray(matrix.diagonal()).reshape(n_y, n_x)
     side = 2 * REACH + 1
     found = np.zeros((side, side, n_y, n_x))
     number = np.arange(n_y * n_x).reshape(n_y, n_x)
@@ -91,7 +96,8 @@ def local_covariance_image(fibres: FibreSpectra, n_wave: int) -> fits.ImageHDU:
     """SAMI's extension COVAR: axes (plane, row and column of the other spaxel, y, x), the bins of the planes in cards
     COVARLOC_1 and so on."""
     places = np.unique(np.linspace(0, n_wave - 1, LOCAL_PLANES).astype(int))
-    planes = [local_covariance(SpaxelCovariance.of(fibres, int(place))) for place in places]
+    weight = np.asarray(fibres.weights.coverage)
+    planes = [local_covariance(SpaxelCovariance.of(fibres, int(place)), weight) for place in places]
     image = fits.ImageHDU(np.stack(planes).astype(np.float32), name="COVAR")
     image.header["COVARMOD"] = ("optimal", "at some bins; take the nearest before")
     image.header["COVAR_N"] = (len(places), "number of planes")

@@ -1,8 +1,9 @@
-"""The covariance of the spaxels of a cube that was made of fibres: W V W^T.
+"""The covariance of the spaxels of a cube that was made of fibres, or of a mosaic: W V W^T.
 
-W is the map from fibres to spaxels and V the diagonal of the fibres' variances. There are more spaxels than fibres, so
-the matrix is singular: its rank is at most the number of fibre exposures with data. Noise that can be is W times a
-vector; chi^2 is worked out there, by the pseudo-inverse, and has as many degrees of freedom as the rank.
+W is the map from fibres (of a mosaic: from the pointings' spaxels) to spaxels and V the diagonal of their variances.
+There are more spaxels than fibres, so the matrix is singular: its rank is at most the number of fibre exposures with
+data. Noise that can be is W times a vector; chi^2 is worked out there, by the pseudo-inverse, and has as many degrees
+of freedom as the rank.
 """
 
 import functools
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 SMALLEST: float = 1e-5
 """Singular values of W V^(1/2) below this fraction of the largest count as 0; of surveys' cubes all are above 0.005."""
+
+_LARGEST = 6000
+"""Rows or columns of the matrix that is decomposed: 300 MB."""
 
 _CONSISTENT = 1e-2
 """Part of a residual's norm that may lie outside the map's row space, by rounding in 32 bits."""
@@ -102,8 +106,9 @@ class SpaxelCovariance:
         n_good = int(self._good.sum())
         raise ValueError(
             f"covariance.inverse: expected a matrix of full rank, got {n_good} spaxels made of {self.rank} independent "
-            f"spectra of fibres: it is singular, and a numerical inverse is rounding errors; take chi2(residual), "
-            f"which has rank = {self.rank} degrees of freedom, or chi^2 of the fibres (Cube.fibres.chi2)"
+            f"spectra: it is singular, or close to it, and a numerical inverse is rounding errors; take "
+            f"chi2(residual), which has rank = {self.rank} degrees of freedom, or chi^2 of the fibres "
+            f"(Cube.fibres.chi2)"
         )
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
@@ -140,11 +145,23 @@ class SpaxelCovariance:
         return np.diff(self.weights.indptr) > 0
 
     @functools.cached_property
-    def _decomposed(self) -> tuple[Float[ndarray, "fibre rank"], Float[ndarray, " rank"]]:
-        """Right singular vectors and values of W V^(1/2), those that are not 0: by its products of columns, of which
-        there are fewer than rows."""
+    def _decomposed(self) -> tuple[Float[ndarray, "source rank"], Float[ndarray, " rank"]]:
+        """Right singular vectors and values of W V^(1/2), those that are not 0: by its products of columns or of rows,
+        of which there are fewer."""
         scaled = self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).tocsr()
-        squares, right = np.linalg.eigh((scaled.T @ scaled).toarray())
+        n_row, n_column = int(self._good.sum()), int((np.diff(scaled.tocsc().indptr) > 0).sum())
+        if min(n_row, n_column) > _LARGEST:
+            raise ValueError(
+                f"covariance: expected at most {_LARGEST} spaxels, or spectra that they are made of, to decompose "
+                f"their covariance, got {n_row} and {n_column}; take a part of the cube (Cube.cut)"
+            )
+        if n_column <= n_row:
+            squares, right = np.linalg.eigh((scaled.T @ scaled).toarray())
+        else:
+            seen = scaled[np.flatnonzero(self._good)]
+            squares, left = np.linalg.eigh((seen @ seen.T).toarray())
+            right = seen.T @ left
+            right = right / np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
         singular = np.sqrt(np.maximum(squares, 0.0))
         kept = singular > SMALLEST * singular.max(initial=0.0)
         return right[:, kept], singular[kept]
@@ -162,10 +179,10 @@ def _without_flagged(weights: Any, good: Bool[ndarray, " fibre"]) -> Any:
 
 def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:
     """The covariance in the bin at a wavelength; raises as `Cube.covariance`."""
-    if cube.fibres is None:
+    if cube.fibres is None and cube.noise_sources is None:
         raise ValueError(
-            "Cube.covariance: expected a cube that holds the spectra of its fibres, got none of them; "
-            "observe with instrument.fibres, and ask the cube before it is read from its file again"
+            "Cube.covariance: expected a cube that holds the spectra of its fibres, or a mosaic with noise, got "
+            "neither; observe with instrument.fibres or make_mosaic, and ask before it is read from its file again"
         )
     try:
         place = parse_quantity(wavelength, "Angstrom")
@@ -178,4 +195,7 @@ def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:
             f"{place:g}"
         )
     bin_ = min(int(np.searchsorted(edges, place, side="right")) - 1, cube.bins.n_wave - 1)
+    if cube.noise_sources is not None:
+        return SpaxelCovariance(*cube.noise_sources.linear_map(bin_))
+    assert cube.fibres is not None
     return SpaxelCovariance.of(cube.fibres, bin_)

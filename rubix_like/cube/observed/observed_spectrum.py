@@ -38,7 +38,7 @@ def read_spectrum(path: Path, medium: str | None, unit: str | None) -> ObservedC
         raise FileNotFoundError(f"no such spectrum: {path}; check the path")
     table = _table(path)
     own: Medium = "vacuum" if medium == "vacuum" else "air"
-    bins = _bins(_wavelength(path, table), own, path)
+    bins = table_bins(_wavelength(path, table), own, path)
     flux, text = _column(path, table, _FLUXES)
     text = unit or text
     if not text:
@@ -103,7 +103,7 @@ def _wavelength(path: Path, table: Any) -> Float[ndarray, " wave"]:
         raise ValueError(f"{path}: expected wavelengths as a length, got '{unit}'") from error
 
 
-def _bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) -> WavelengthBins:
+def table_bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) -> WavelengthBins:
     """The bins with these centres: even ones where they are, else from half way to half way between them."""
     if len(wavelength) > 1 and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all() and wavelength[0] > 0:
         ends, count = wavelength[[0, -1]], len(wavelength)

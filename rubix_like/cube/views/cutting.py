@@ -40,7 +40,9 @@ def _cut_bins(cube: Cube, own: np.ndarray) -> Cube:
     cut["contributions"] = {name: value[:, :, first:last] for name, value in cube.contributions.items()}
     spread = None if cube.lsf_fwhm is None else cube.lsf_fwhm[first:last]
     fibres = None if cube.fibres is None else cube.fibres.part(slice(first, last))
-    return dataclasses.replace(cube, **cut, bins=cube.bins.part(first, last), lsf_fwhm=spread, fibres=fibres)
+    noise = None if cube.noise_sources is None else cube.noise_sources.part(slice(first, last))
+    axes = {"bins": cube.bins.part(first, last), "lsf_fwhm": spread}
+    return dataclasses.replace(cube, **cut, **axes, fibres=fibres, noise_sources=noise)
 
 
 def _box(cube: Cube, at: Place | None, offset: Offset | None, size: Any) -> tuple[slice, slice]:
@@ -73,7 +75,9 @@ def _cut_spaxels(cube: Cube, rows: slice, columns: slice) -> Cube:
     cut["contributions"] = {name: value[rows, columns] for name, value in cube.contributions.items()}
     maps = None if cube.maps is None else _cut_maps(cube.maps, rows, columns, footprint, meta)
     fibres = None if cube.fibres is None else cube.fibres.within(rows, columns)
-    return dataclasses.replace(cube, **cut, footprint=footprint, meta=meta, maps=maps, fibres=fibres)
+    noise = None if cube.noise_sources is None else cube.noise_sources.within(rows, columns)
+    of_box = {"footprint": footprint, "meta": meta, "maps": maps, "fibres": fibres, "noise_sources": noise}
+    return dataclasses.replace(cube, **cut, **of_box)
 
 
 def _cut_maps(maps: Maps, rows: slice, columns: slice, footprint: Footprint, meta: Any) -> Maps:

@@ -27,7 +27,7 @@ class SetModel(eqx.Module):
     """How one set sees the galaxy.
 
     `displacement`: (East, North) in arcsec that its offset of the galaxy has more than that of the first cube, because
-    its field lies elsewhere; `shape`: (y, x, wave) of its data.
+    its field lies elsewhere; `shape`: (y, x, wave) of its data; `of_fibres`: these are spectra of fibres.
     """
 
     tables: Tables
@@ -38,6 +38,15 @@ class SetModel(eqx.Module):
     layout: DeviceLayout = eqx.field(static=True)
     name: str = eqx.field(static=True)
     shape: tuple[int, int, int] = eqx.field(static=True)
+    of_fibres: bool = eqx.field(static=True, default=False)
+
+    def light(self, made: Observed) -> Float[Array, "y x wave"]:
+        """Of the model's cube what the data are about: its voxels, or the spectra of its fibres as a column."""
+        if not self.of_fibres:
+            return made.voxels.flux
+        if made.fibres is None:
+            raise ValueError(f"{self.name}: expected the model of an instrument with fibres, got one without")
+        return jnp.asarray(made.fibres.flux)[:, None]
 
     def own(self, values: Values) -> dict[str, Any]:
         """The values of this set's nuisances, by key."""
@@ -115,7 +124,7 @@ class JointForward(AbstractForward):
         rows, counters = [], {}
         for number, own in enumerate(self.sets):
             made = own.forward(self.source, self.on_device).observed(own.seen_values(values), key)
-            flux = made.voxels.flux.astype(jax.dtypes.canonicalize_dtype(float))
+            flux = own.light(made).astype(jax.dtypes.canonicalize_dtype(float))
             rows.append(own.effects(flux, own.own(values)).reshape(-1))
             before = "" if number == self.first else f"{own.name}."
             counters |= {f"{before}{source}": counted for source, counted in made.counters.items()}

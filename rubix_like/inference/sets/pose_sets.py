@@ -80,6 +80,9 @@ from rubix_like.runtime.progress import Report, silent
 _WIDEST = 3.0
 """Latent up to which the line spread is planned for."""
 
+_SAME_PLACE = 0.05
+"""arcsec by which fibres of data and instrument may differ."""
+
 _ENDS = 3.0
 """Standard deviations of the broadening within which bins at the ends are left out."""
 
@@ -120,7 +123,7 @@ def pose_sets(
     """
     sections = {own.name: own.settings for own in data}
     check_free_names(settings.free, sections)
-    first = next((number for number, own in enumerate(data) if own.kind == "cube"), 0)
+    first = next((number for number, own in enumerate(data) if own.kind in {"cube", "fibres"}), 0)
     sets = _prepare(config, data, settings, first)
     of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
     made = _particles(sets, galaxy, report)
@@ -157,9 +160,31 @@ def _planned(
             pipeline, _, of_ages = planned(own.config, own.settings, galaxy, of_errors, report, made)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
+        _check_fibres(own.data, pipeline)
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
     return pipelines, notes
+
+
+def _check_fibres(data: DataSet, pipeline: Pipeline) -> None:
+    """Raise ConfigError unless the instrument of spectra of fibres has the same ones at the same places."""
+    if data.places is None:
+        return
+    frame, field = pipeline.frame, f"fit.data.{data.name}"
+    if frame.fibres is None:
+        raise ConfigError(f"{field}: expected an instrument with fibres, got one without; give instrument.fibres")
+    own = np.stack(frame.fibres.places.on_sky(float(frame.meta.get("field_angle") or 0.0)), axis=1)
+    if own.shape != data.places.shape:
+        raise ConfigError(
+            f"{field}: expected spectra of the {len(own)} fibres of all exposures of the instrument "
+            f"({frame.fibres.places.bundle}), got {len(data.places)}; change its bundle, dead or dithers"
+        )
+    off = float(np.max(np.hypot(*(own - data.places).T)))
+    if off > _SAME_PLACE:
+        raise ConfigError(
+            f"{field}: expected fibres at the places of the instrument's bundle ({frame.fibres.places.bundle}), got "
+            f"some up to {off:.3g} arcsec off; give their places (arrangement: positions) and the dithers"
+        )
 
 
 def _with_line_widths(pipeline: Pipeline, free: Free) -> Pipeline:
@@ -185,7 +210,7 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
     for own, alone, selection in cut:
         scale = _lsf_range(own)
         run = config_of(config, own, 1.0 if scale is None else scale[0])
-        grid = grid_of(own)
+        grid = grid_of(own, run)
         displacement = (
             np.zeros(2) if own is cut[first][0] else displacement_of(config, grid.cube, cut[first][0].observed)
         )
@@ -194,7 +219,10 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
             run = for_model(on_set_grid(run, grid, displacement), alone, noise=None, systematics=None)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
-        found.append(_Prepared(own, own.observed, selection, alone, grid, run, displacement, scale))
+        observed = own.observed
+        if own.places is not None:  # files do not say how their field is turned
+            observed = dataclasses.replace(observed, field_angle=grid.cube.field_angle)
+        found.append(_Prepared(own, observed, selection, alone, grid, run, displacement, scale))
     return found
 
 
@@ -360,6 +388,7 @@ def _model(own: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wav
         layout=pipeline.layout,
         name=own.name,
         shape=own.observed.shape,
+        of_fibres=own.data.kind == "fibres",
     )
 
 
@@ -368,7 +397,8 @@ def _fitted_sets(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tu
     found, begin = [], 0
     for own, pipeline in zip(sets, pipelines, strict=True):
         frame = frame_of(pipeline.frame, own.data, own.grid.cube)
-        found.append(FittedSet(own.name, own.data.kind, own.observed, pipeline, frame, own.settings, begin))
+        data = own.data
+        found.append(FittedSet(own.name, data.kind, own.observed, pipeline, frame, own.settings, begin, data.places))
         begin = found[-1].place.stop
     return tuple(found)
 

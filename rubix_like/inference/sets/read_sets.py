@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config.data_sets import DataSetSettings
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.config.data_sets import GIVEN, DataSetSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
+from rubix_like.cube.observed.observed_fibres import ObservedFibres, fibres_from, read_fibres
 from rubix_like.cube.observed.observed_image import read_image
 from rubix_like.cube.observed.observed_spectrum import read_spectrum
 from rubix_like.errors import ConfigError
@@ -19,16 +24,17 @@ _WITH = {"image": "filter", "spectrum": "aperture"}
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """A set of data before its model is planned: `band` of an image."""
+    """A set of data before its model is planned: `band` of an image; `places` (East, North) of fibres in arcsec."""
 
     name: str
     settings: DataSetSettings
     observed: ObservedCube
     band: ImageBand | None = None
+    places: Float[ndarray, "fibre 2"] | None = None
 
     @property
     def kind(self) -> str:
-        """cube, image or spectrum."""
+        """cube, image, spectrum or fibres."""
         return self.settings.kind
 
     @property
@@ -50,14 +56,18 @@ def split_sets(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Cube 
     sections, objects = dict[str, Any](), dict[str, Cube | ObservedCube]()
     for name, given in data.items():
         section = dict(given) if isinstance(given, Mapping) else {"cube": given}
-        held = [key for key in ("cube", "image", "spectrum") if isinstance(section.get(key), Cube | ObservedCube)]
+        kinds = ("cube", "image", "spectrum", "fibres")
+        held = [key for key in kinds if isinstance(section.get(key), Cube | ObservedCube)]
         objects.update((name, section.pop(key)) for key in held)
+        section |= {"fibres": GIVEN} if held == ["fibres"] else {}
         sections[name] = section
     return sections, objects
 
 
 def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
     kind, path = settings.kind, settings.file
+    if kind == "fibres":
+        return _fibres(name, settings, given)
     stated: dict[str, Any] = {key: getattr(settings, key) for key in ("medium", "units", "pixel_scale")}
     band = None if settings.filter is None else band_of(settings.filter, f"fit.data.{name}.filter")
     if given is not None:
@@ -69,6 +79,18 @@ def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
         observed = _from_file(path, kind, band, stated)
     _check_axes(name, kind, observed)
     return DataSet(name, settings, observed, band)
+
+
+def _fibres(name: str, settings: DataSetSettings, given: Any) -> DataSet:
+    """Spectra of fibres as a column of spaxels."""
+    path = settings.file
+    if (given is None) == (path is None):
+        what = "neither" if given is None else "both"
+        raise ConfigError(f"fit.data.{name}.fibres: expected a file, or a cube given in Python, got {what}")
+    if isinstance(given, ObservedCube):
+        raise ConfigError(f"fit.data.{name}.fibres: expected a Cube that holds its fibres, got an ObservedCube")
+    found: ObservedFibres = fibres_from(given, name) if path is None else read_fibres(path)
+    return DataSet(name, settings, found.spectra, places=np.stack([found.east, found.north], axis=1))
 
 
 def _from_file(path: Path, kind: str, band: ImageBand | None, stated: Mapping[str, Any]) -> ObservedCube:

@@ -41,8 +41,9 @@ class SetGrid:
     view: AbstractView | None
 
 
-def grid_of(data: DataSet) -> SetGrid:
-    """The grid of a set's model: of an image the bins of its band, of a spectrum cells that cover its aperture."""
+def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
+    """The grid of a set's model: of an image the bins of its band, of a spectrum cells that cover its aperture, of
+    fibres the field of their instrument, as the run `run` of the set has it."""
     observed, settings = data.observed, data.settings
     if data.band is not None:
         bins = data.band.bins(settings.bins)
@@ -52,6 +53,12 @@ def grid_of(data: DataSet) -> SetGrid:
         own = settings.aperture
         place = {"ra": own.ra, "dec": own.dec, "field_angle": float(own.angle)}
         return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
+    if data.kind == "fibres":
+        turned = {
+            "footprint": Footprint.build(run.instrument),
+            "field_angle": float(run.observation.field_angle or 0.0),
+        }
+        return SetGrid(_empty(observed, **turned), None)
     return SetGrid(observed, None)
 
 
@@ -85,6 +92,10 @@ def frame_of(frame: Header, data: DataSet, first_bins: ObservedCube) -> Header:
         side = float(np.sqrt(first_bins.footprint.n_element)) * first_bins.pixel_scale
         bits = np.zeros((1, 1), np.int32)
         return dataclasses.replace(frame, footprint=Footprint(1, 1, side), spaxel_bits=bits)
+    if data.kind == "fibres":
+        n_fibre, scale = observed.footprint.n_y, frame.footprint.pixel_scale
+        bits = np.zeros((n_fibre, 1), np.int32)
+        return dataclasses.replace(frame, footprint=Footprint(n_fibre, 1, scale), spaxel_bits=bits)
     return frame
 
 

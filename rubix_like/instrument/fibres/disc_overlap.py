@@ -4,6 +4,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+_ROUNDING = 1e-12
+"""Area (in squared radii) below which a rectangle that touches the disc, or none at all, is outside."""
+
 
 def disc_overlap(
     left: Float[ndarray, "*n"],
@@ -23,7 +26,7 @@ def disc_overlap(
         - _below_left(right, bottom, radius)
         + _below_left(left, bottom, radius)
     )
-    return np.clip(area, 0.0, None)
+    return np.where(area > _ROUNDING * radius**2, area, 0.0)
 
 
 def _below_left(x: ndarray, y: ndarray, radius: float) -> ndarray:
