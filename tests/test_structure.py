@@ -23,7 +23,6 @@ TREES = {name: ast.parse(text) for name, text in MODULES.items()}
 
 ON_TWO_LEVELS = {
     "aperture": ["config", "forward"],
-    "detector": ["config", "instrument"],
     "dust": ["config", "forward"],
     "instrument": ["config", "instrument"],
     "lines": ["config", "forward"],

@@ -11,13 +11,12 @@ from rubix_like.config.run_config import (
     json_schema,
 )
 from rubix_like.config.sections.aperture import ApertureSettings
-from rubix_like.config.sections.detector import DetectorSettings
 from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.instrument import (
     InstrumentSettings,
     LSFSettings,
 )
-from rubix_like.config.sections.noise import ExposureSettings, NoiseSettings
+from rubix_like.config.sections.noise import DetectorSettings, ExposureSettings, NoiseSettings
 from rubix_like.config.sections.pipeline import PipelineSettings, StageSettings, load_pipeline
 from rubix_like.config.sections.pointings import PointingSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings

@@ -340,4 +340,13 @@ def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
     parts = tuple(
         Part(part.first, part.truth, contributions=part.contributions) for part in noisy.parts if part.truth is not None
     )
-    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta, fibres=None, noise_sources=None, voxel_flags=0)
+    return replace(
+        noisy,
+        parts=parts,
+        has_variance=False,
+        has_truth=False,
+        meta=meta,
+        fibres=None,
+        noise_sources=None,
+        voxel_flags=0,
+    )

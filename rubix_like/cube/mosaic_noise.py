@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 from scipy.sparse import csr_array, diags_array, hstack
 
+from rubix_like.cube.fibres.cube_weights import without_flagged
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.mosaic_grid import Field, MosaicGrid
 
@@ -21,10 +22,16 @@ _BAD = 1e-30
 
 
 class FibreNoise(NamedTuple):
-    """What the spaxels of a pointing are made of: (spaxel, fibre), and the fibres' variances (fibre, wave)."""
+    """What the spaxels of a pointing are made of: (spaxel, fibre), the fibres' variances (fibre, wave), and which of
+    their bins no systematic error flags."""
 
     weights: csr_array
     variance: Float[ndarray, "fibre wave"]
+    good: Bool[ndarray, "fibre wave"]
+
+    def used(self, bin_: int) -> Any:
+        """The weights in one bin, those of flagged fibres given to the others."""
+        return without_flagged(self.weights, self.good[:, bin_])
 
 
 class PointingLayer(NamedTuple):
@@ -61,11 +68,12 @@ def summed_variance(part: PointingLayer) -> Float[ndarray, "own wave"]:
     if part.fibres is None:
         return part.overlap.power(2) @ (part.share**2 * part.variance)
     share = np.broadcast_to(part.share, part.flux.shape)
-    kinds, kind = np.unique(share, axis=1, return_inverse=True)
+    both = np.concatenate([share, part.fibres.good])
+    _, first, kind = np.unique(both, axis=1, return_index=True, return_inverse=True)
     found = np.empty((len(part.overlap.indptr) - 1, share.shape[1]))
-    for number, own in enumerate(kinds.T):
+    for number, example in enumerate(first):
         bins = kind.reshape(-1) == number
-        linear = part.overlap @ diags_array(own) @ part.fibres.weights
+        linear = part.overlap @ diags_array(share[:, example]) @ part.fibres.used(int(example))
         found[:, bins] = linear.power(2) @ part.fibres.variance[:, bins]
     return found
 
@@ -91,7 +99,8 @@ def fibre_noise(fibres: FibreSpectra, bins: slice = slice(None)) -> FibreNoise |
     """The noise of a pointing's fibres in some bins; None without any."""
     if fibres.variance is None:
         return None
-    return FibreNoise(fibres.weights.matrix(), np.asarray(fibres.variance[:, bins], dtype=np.float64))
+    variance = np.asarray(fibres.variance[:, bins], dtype=np.float64)
+    return FibreNoise(fibres.weights.matrix(), variance, fibres.good[:, bins])
 
 
 class MosaicNoise(eqx.Module):
@@ -131,7 +140,7 @@ class MosaicNoise(eqx.Module):
             share = layer.share[:, 0]
             total = total + weight * (layer.overlap @ share)
             own = weight * (layer.overlap @ diags_array(share))
-            maps.append(own if layer.fibres is None else own @ layer.fibres.weights)
+            maps.append(own if layer.fibres is None else own @ layer.fibres.used(0))
             source = layer.variance if layer.fibres is None else layer.fibres.variance
             assert source is not None
             variances.append(source[:, 0])

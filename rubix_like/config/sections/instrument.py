@@ -24,7 +24,7 @@ from rubix_like.config.fibre_settings import Fibres
 from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.quantities import Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.aperture import ApertureSettings
-from rubix_like.config.sections.detector import DetectorSettings, merged_detector
+from rubix_like.config.sections.noise import DetectorSettings, merged_detector
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
 from rubix_like.config.sections.wavelength import (
     PositiveAngstrom,

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
+from rubix_like.cube.fibres.cube_weights import without_flagged
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class SpaxelCovariance:
                 "as noise: {signal_to_noise: 50}"
             )
         variance = np.asarray(fibres.variance[:, bin_], dtype=np.float64)
-        weights = _without_flagged(fibres.weights.matrix(), fibres.good[:, bin_])
+        weights = without_flagged(fibres.weights.matrix(), fibres.good[:, bin_])
         return cls(weights, variance, fibres.weights.shape)
 
     @functools.cached_property
@@ -165,16 +166,6 @@ class SpaxelCovariance:
         singular = np.sqrt(np.maximum(squares, 0.0))
         kept = singular > SMALLEST * singular.max(initial=0.0)
         return right[:, kept], singular[kept]
-
-
-def _without_flagged(weights: Any, good: Bool[ndarray, " fibre"]) -> Any:
-    """The map without fibres that are flagged, the others' weights in each spaxel with the same sum as before."""
-    if good.all():
-        return weights
-    kept = weights.multiply(good.astype(np.float64)[None, :]).tocsr()
-    kept.eliminate_zeros()
-    before, after = (np.asarray(own.sum(axis=1)).ravel() for own in (weights, kept))
-    return kept.multiply(np.where(after > 0, before / np.where(after > 0, after, 1.0), 0.0)[:, None]).tocsr()
 
 
 def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:

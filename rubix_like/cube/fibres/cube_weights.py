@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.runtime.places import found_at
@@ -80,3 +80,13 @@ def _through(
         return jnp.einsum("xn,nk->xk", weight, values[chosen], precision=lax.Precision.HIGHEST)
 
     return lax.map(one, (weights, near))
+
+
+def without_flagged(weights: Any, good: Bool[ndarray, " fibre"]) -> Any:
+    """The map without fibres that are flagged, the others' weights in each spaxel with the same sum as before."""
+    if good.all():
+        return weights
+    kept = weights.multiply(good.astype(np.float64)[None, :]).tocsr()
+    kept.eliminate_zeros()
+    before, after = (np.asarray(own.sum(axis=1)).ravel() for own in (weights, kept))
+    return kept.multiply(np.where(after > 0, before / np.where(after > 0, after, 1.0), 0.0)[:, None]).tocsr()

@@ -2,8 +2,8 @@
 
 PRIMARY (no data; the run in cards), DATA (wave, y, x), STAT (variance), DQ (mask), VAR (copy of STAT), LSF (table of
 the effective FWHM), CONFIG (table of `cube.meta` and the counters), for log sampling WAVE (table of the bins), and for
-bins by a table WAVE and WCS-TABLE (what CTYPE3 = WAVE-TAB looks wavelengths up in). In the file of a truth, an image for
-each systematic error follows.
+bins by a table WAVE and WCS-TABLE (what CTYPE3 = WAVE-TAB looks wavelengths up in). In the file of a truth, an image
+for each systematic error follows.
 STAT and VAR are left out without a noise model, DQ where no voxel is flagged. Some programs take whatever is HDU 2 for
 the variance, so without one a table is there and DQ comes last. VAR is for specutils and jdaviz, which know no STAT. No
 maps: a second image confuses clients.
