@@ -365,7 +365,7 @@ def test_traceback_on_request(command):
         (["run", "quickstart", "--inclination", "30"], "did you mean --set observation.inclination=30?"),
         (["run", "quickstart", "--inclnation=30"], "did you mean --set observation.inclination=30?"),
         (["run", "quickstart", "--signal-to-noise", "30"], "did you mean --set noise.signal_to_noise=30?"),
-        (["run", "quickstart", "--seed", "3"], "did you mean --set galaxy.seed=3 (or noise.seed or fit.seed)?"),
+        (["run", "quickstart", "--seed", "3"], "did you mean --set galaxy.seed=3 (or noise.seed or systematics.seed)?"),
         (["run", "quickstart", "--plto"], "did you mean --plot?"),
         (["simulate", "quickstart", "--seed", "3"], "did you mean --set simulate.seed=3?"),
         (["run", "quickstart", "observation.redshift=0.1"], "did you mean --set observation.redshift=0.1?"),

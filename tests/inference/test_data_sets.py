@@ -258,7 +258,7 @@ REFUSED = {
     "unknown key 'fit.data.b.cubes'": ({"b": {"cubes": "b.fits"}}, {}),
     "image: expected filter beside it, got none": ({"b": {"image": "b.fits"}}, {}),
     "spectrum: expected aperture beside it": ({"b": {"spectrum": "b.fits"}}, {}),
-    "expected one of cube, image and spectrum": ({"b": {"cube": "b", "spectrum": "c"}}, {}),
+    "expected one of cube, image, spectrum and fibres": ({"b": {"cube": "b", "spectrum": "c"}}, {}),
     "polynomial: expected none of an image": ({"b": {"image": "b", "filter": "c", "nuisance": {"polynomial": 2}}}, {}),
     "bins: expected none of a cube, whose data have their own, got 32": ({"b": {**OTHER, "bins": 32}}, {}),
     "pixel_scale: expected null for a spectrum": (
