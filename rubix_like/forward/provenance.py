@@ -48,8 +48,10 @@ def describe_run(
     element = "spaxel" if setup.instrument.fibres is None else "fibre"
     entries |= _nebular_entries(setup) | _agn_entries(setup) | describe_noise(config.noise, element)
     if config.systematics is not None:
-        before, after = config.systematics.stages
-        entries |= {"systematics": ", ".join((*before, *after)), "systematics_seed": config.systematics.seed}
+        named = config.systematics.names
+        entries |= {"systematics": ", ".join(named), "systematics_seed": config.systematics.seed}
+        if "sky_residual" in named and "noise_model" in entries:
+            entries["noise_model"] = str(entries["noise_model"]).removesuffix("; sky subtracted without error")
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes

@@ -66,6 +66,8 @@ def summary_lines(
         lines.extend(_counter_lines(cube.counters))
     lines += dust_lines(cube) + nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
     lines.append(_noise_line(in_parts(cube), sums))
+    if "systematics" in cube.meta:
+        lines.append(f"Systematic errors: {cube.meta['systematics']}")
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *opening_lines(path, layout)]

@@ -227,6 +227,13 @@ class SystematicsSettings(AbstractSettings):
         return self
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The sections that are given, in the order in which they act."""
+        before, after = self.stages
+        regions = tuple(name for name in ("missing", "gaps") if getattr(self, name))
+        return (*before, *(name for name in after if name != MISSING), *regions)
+
+    @property
     def n_kept(self) -> int:
         """How many contributions are kept."""
         before, after = self.stages
