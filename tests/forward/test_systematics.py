@@ -405,6 +405,7 @@ def test_errors_of_fibres_come_before_the_cube():
     }
     pipeline = Pipeline.from_config(fibre_run(noise={"signal_to_noise": 30}, systematics=systematics))
     cube = pipeline(three_stars(float(pipeline.tables.arcsec_per_kpc))[1])
+    assert cube.meta["systematics"] == "cosmic_rays, flat_field, flux_calibration, missing, gaps"
     fibres, truth = cube.fibres, np.asarray(cube.fibres.truth)
     places, good = fibres.places, fibres.good
     error = np.asarray(fibres.contributions["flat_field"]) / (truth + fibres.contributions["cosmic_rays"])
