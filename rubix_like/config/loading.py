@@ -43,7 +43,8 @@ def arms_of(config: RunConfig) -> dict[str, RunConfig]:
     """The run of each arm of the instrument by the arm's name, each with noise of its own and, where they are not
     joined, a file of its own; none for an instrument without arms.
 
-    The n-th arm after the first has the noise seed that is 1000003 n higher, so that its recorded run makes it alone.
+    The n-th arm after the first has the noise seed (without noise that of systematic errors) that is 1000003 n higher,
+    so that its recorded run makes it alone. Gaps and missing wavelengths are those of the arms that see them.
     """
     found: dict[str, RunConfig] = {}
     for number, name in enumerate(config.instrument.arms or ()):
@@ -52,8 +53,26 @@ def arms_of(config: RunConfig) -> dict[str, RunConfig]:
             overrides["output.path"] = with_addition(config.output.path, f"_{name}")
         if config.noise is not None:
             overrides["noise.seed"] = config.noise.seed + number * _SEEDS_BETWEEN_ARMS
-        found[name] = load_config(config, overrides)
+        elif config.systematics is not None:
+            overrides["systematics.seed"] = config.systematics.seed + number * _SEEDS_BETWEEN_ARMS
+        found[name] = load_config(config, overrides | _missing_in(config, name))
     return found
+
+
+def _missing_in(config: RunConfig, name: str) -> dict[str, Any]:
+    """Gaps and missing regions of one arm: all but those of which only other arms see the wavelengths."""
+    arms, systematics = config.instrument.arms or {}, config.systematics
+    if systematics is None:
+        return {}
+
+    def is_elsewhere(span: tuple[float, float] | None) -> bool:
+        seen = [own for own, arm in arms.items() if span is None or arm.wavelength.reaches(*span)]
+        return bool(seen) and name not in seen
+
+    return {
+        "systematics.gaps": [span for span in systematics.gaps if not is_elsewhere(span)],
+        "systematics.missing": [own.model_dump() for own in systematics.missing if not is_elsewhere(own.wavelength)],
+    }
 
 
 def _with_name(sections: dict[str, Any], name: str) -> dict[str, Any]:

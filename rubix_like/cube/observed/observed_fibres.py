@@ -45,11 +45,10 @@ def fibres_from(cube: Cube, source: str) -> ObservedFibres:
         )
     fibres, meta = cube.fibres, cube.meta
     angle = float(meta.get("field_angle") or 0.0)
-    used = np.broadcast_to(np.asarray(fibres.mask) == 0, fibres.flux.shape)
     place = {name: _number(meta.get(name)) for name in ("ra", "dec")}
     variance = None if fibres.variance is None else np.array(fibres.variance, dtype=np.float64)
     flux = np.array(fibres.flux, dtype=np.float64)
-    spectra = _spectra(flux, variance, ~used, cube.bins, source, field_angle=angle, **place)
+    spectra = _spectra(flux, variance, ~fibres.usable, cube.bins, source, field_angle=angle, **place)
     return ObservedFibres(spectra, *fibres.places.on_sky(angle))
 
 
