@@ -54,7 +54,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
 
     def combined(values: Sequence[Voxels]) -> ndarray:
         own = (cube.footprint.elements(np.asarray(value)) for cube, value in zip(cubes, values, strict=True))
-        swapped = [layer._replace(flux=flux) for layer, flux in zip(layers, own, strict=True)]
+        swapped = [layer._replace(flux=flux, fibres=None) for layer, flux in zip(layers, own, strict=True)]
         return grid.footprint.images(_combined(swapped, grid.footprint.n_element)[0])
 
     truths = [cube.truth for cube in cubes if cube.truth is not None]

@@ -223,6 +223,8 @@ def test_each_arm_has_the_gaps_that_it_sees_and_errors_of_its_own():
     assert (blue.gaps, red.gaps) == (((4950.0, 4960.0),), ((6510.0, 6520.0),))
     assert (len(blue.missing), len(red.missing)) == (2, 1)
     assert blue.seed != red.seed
+    listed = read_entries(RUN | {"noise": None, "systematics": errors}, [{"name": "one", "galaxy.seed": 3}])
+    assert [entry.config.systematics for entry in listed] == [blue, red]
     nowhere = arms_of(rl.load_config(RUN | {"systematics": {"gaps": [[8000, 8010]]}}))
     assert all(own.systematics.gaps for own in nowhere.values())  # so that each arm refuses it
 
