@@ -10,15 +10,13 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.fits_manga import FLUX_PER_OURS
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.observed_cube import ObservedCube, check_any_used, choose_voxels
 from rubix_like.cube.observed.observed_spectrum import table_bins
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.words import reason_of
-
-FLUX_PER_OURS: float = 1e-3
-"""MaNGA's 1e-17 erg/s/cm2/Angstrom of ours."""
 
 
 @dataclass(frozen=True, eq=False)
