@@ -42,18 +42,46 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
 def arms_of(config: RunConfig) -> dict[str, RunConfig]:
     """The run of each arm of the instrument by the arm's name, each with noise of its own and, where they are not
     joined, a file of its own; none for an instrument without arms.
-
-    The n-th arm after the first has the noise seed that is 1000003 n higher, so that its recorded run makes it alone.
     """
     found: dict[str, RunConfig] = {}
-    for number, name in enumerate(config.instrument.arms or ()):
-        overrides: dict[str, Any] = {"instrument.arm": name}
+    for name, overrides in arm_overrides(config).items():
         if not config.instrument.join:
-            overrides["output.path"] = with_addition(config.output.path, f"_{name}")
-        if config.noise is not None:
-            overrides["noise.seed"] = config.noise.seed + number * _SEEDS_BETWEEN_ARMS
+            overrides |= {"output.path": with_addition(config.output.path, f"_{name}")}
         found[name] = load_config(config, overrides)
     return found
+
+
+def arm_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """By the name of each arm of the instrument what its run says otherwise, by dotted keys.
+
+    The n-th arm after the first has the noise seed (without noise that of systematic errors) that is 1000003 n higher,
+    so that its recorded run makes it alone. Gaps and missing wavelengths are those of the arms that see them.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(config.instrument.arms or ()):
+        own = {"instrument.arm": name, **_seen_gaps(config, name)}
+        if config.noise is not None:
+            own["noise.seed"] = config.noise.seed + number * _SEEDS_BETWEEN_ARMS
+        elif config.systematics is not None:
+            own["systematics.seed"] = config.systematics.seed + number * _SEEDS_BETWEEN_ARMS
+        found[name] = own
+    return found
+
+
+def _seen_gaps(config: RunConfig, name: str) -> dict[str, Any]:
+    """Gaps and missing regions without those that only other arms see, where there are such."""
+    arms, systematics = config.instrument.arms or {}, config.systematics
+    if systematics is None:
+        return {}
+
+    def is_elsewhere(span: tuple[float, float] | None) -> bool:
+        seen = [own for own, arm in arms.items() if span is None or arm.wavelength.reaches(*span)]
+        return bool(seen) and name not in seen
+
+    gaps = [span for span in systematics.gaps if not is_elsewhere(span)]
+    missing = [own.model_dump() for own in systematics.missing if not is_elsewhere(own.wavelength)]
+    fewer = {"systematics.gaps": gaps} if len(gaps) < len(systematics.gaps) else {}
+    return fewer | ({"systematics.missing": missing} if len(missing) < len(systematics.missing) else {})
 
 
 def _with_name(sections: dict[str, Any], name: str) -> dict[str, Any]:

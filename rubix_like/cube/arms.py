@@ -1,7 +1,7 @@
 """One cube of the arms of a spectrograph: their spectra joined on a grid that all of them lie on."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,16 +18,30 @@ Values = Float[ndarray, "... _"]
 
 
 class _Spectra(NamedTuple):
-    """Spectra of an arm, or of all of them: values, variance, values without noise, and bits."""
+    """Spectra of an arm, or of all: by name flux, truth and what each systematic error adds; variance and bits."""
 
-    flux: Values
+    values: Mapping[str, Values]
     variance: Values | None
-    truth: Values | None
     mask: Int[ndarray, "... _"]
+
+    @classmethod
+    def of(cls, own: Cube | FibreSpectra, mask: Int[ndarray, "... _"]) -> "_Spectra":
+        """Those of a cube, or of fibres, with these bits."""
+        values = {"flux": own.flux, **({} if own.truth is None else {"truth": own.truth}), **own.contributions}
+        variance = None if own.variance is None else np.asarray(own.variance)
+        return cls({name: np.asarray(value) for name, value in values.items()}, variance, mask)
 
     def part(self, bins: slice) -> "_Spectra":
         """Some bins."""
-        return _Spectra(*(None if own is None else own[..., bins] for own in self))  # pyright: ignore[reportArgumentType]
+        variance = None if self.variance is None else self.variance[..., bins]
+        values = {name: value[..., bins] for name, value in self.values.items()}
+        return _Spectra(values, variance, self.mask[..., bins])
+
+    def fields(self) -> dict[str, Any]:
+        """Flux, variance, truth and contributions, as cubes and spectra of fibres have them."""
+        added = {name: value for name, value in self.values.items() if name not in ("flux", "truth")}
+        own = {"flux": self.values["flux"], "truth": self.values.get("truth")}
+        return {**own, "variance": self.variance, "contributions": added}
 
 
 class _Stretch(NamedTuple):
@@ -44,22 +58,23 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
     noise model); an arm's flagged bins count where no arm has good ones. Spectra of fibres are joined before the cube
     is made of them, so that its covariance is known. The line spread of the mean is that of the second moment of
     theirs. Raises ValueError for cubes of other spaxels, or bins that are not among `bins`.
+
+    What systematic errors add is joined like the light.
     """
     first, stretches = cubes[0], _stretches([_place_of(cube, bins) for cube in cubes])
     if any(cube.footprint != first.footprint for cube in cubes):
         raise ValueError("join: expected arms with the same spaxels, got others")
     fibres, own = None, [cube.fibres for cube in cubes if cube.fibres is not None]
-    voxels = [_voxels(cube) for cube in cubes]
+    voxels = [_Spectra.of(cube, np.asarray(cube.mask)) for cube in cubes]
     if len(own) == len(cubes):
-        spectra, shares = _joined([_of_fibres(one) for one in own], stretches)
-        values = {"flux": spectra.flux, "variance": spectra.variance, "truth": spectra.truth}
-        fibres = dataclasses.replace(own[0], **values, mask=np.array(spectra.mask[0]))
+        fibres, shares = _joined_fibres(own, stretches)
         joined, _ = _joined(voxels, stretches, fibres)
     else:
         joined, shares = _joined(voxels, stretches)
     widths = [cube.lsf_fwhm for cube in cubes]
     return Cube(
-        **joined._asdict(),
+        **joined.fields(),
+        mask=joined.mask,
         bins=bins,
         footprint=first.footprint,
         mean_v_los=_velocity(cubes),
@@ -99,16 +114,17 @@ def _stretches(places: Sequence[slice]) -> list[_Stretch]:
     ]
 
 
-def _voxels(cube: Cube) -> _Spectra:
-    values = (None if own is None else np.asarray(own) for own in (cube.flux, cube.variance, cube.truth, cube.mask))
-    return _Spectra(*values)  # pyright: ignore[reportArgumentType]
-
-
-def _of_fibres(fibres: FibreSpectra) -> _Spectra:
-    values = (None if own is None else np.asarray(own) for own in (fibres.flux, fibres.variance, fibres.truth))
-    flux, variance, truth = values
-    assert flux is not None
-    return _Spectra(flux, variance, truth, np.broadcast_to(np.asarray(fibres.mask), flux.shape))
+def _joined_fibres(
+    fibres: Sequence[FibreSpectra], stretches: Sequence[_Stretch]
+) -> tuple[FibreSpectra, list[list[Values]]]:
+    """The spectra of fibres of all arms together, and the shares of the arms."""
+    masks = [np.asarray(own.mask) for own in fibres]
+    bits = [mask if own.bits is None else np.asarray(own.bits) | mask for own, mask in zip(fibres, masks, strict=True)]
+    arms = [_Spectra.of(own, np.broadcast_to(mask, own.flux.shape)) for own, mask in zip(fibres, bits, strict=True)]
+    joined, shares = _joined(arms, stretches)
+    mask = np.concatenate([_joined_bits([masks[number][at] for number, at in own.arms]) for own in stretches])
+    flagged = None if all(own.bits is None for own in fibres) else joined.mask & ~mask
+    return dataclasses.replace(fibres[0], **joined.fields(), mask=mask, bits=flagged), shares
 
 
 def _joined(
@@ -127,18 +143,26 @@ def _joined(
             continue
         weights = _weights(own)
         shares.append([weight.reshape(-1, weight.shape[-1]).mean(axis=0) for weight in weights])
-        mask = _joined_bits(own)
+        mask = _joined_bits([arm.mask for arm in own])
         parts.append(_mean(own, weights, mask) if fibres is None else _remade(own[0], fibres, stretch.bins, mask))
-    columns = zip(*parts, strict=True)
-    whole = (None if any(own is None for own in column) else np.concatenate(column, axis=-1) for column in columns)
-    return _Spectra(*whole), shares  # pyright: ignore[reportArgumentType]
+    variances = [own.variance for own in parts if own.variance is not None]
+    return _Spectra(
+        {name: np.concatenate([own.values[name] for own in parts], axis=-1) for name in _names(parts)},
+        np.concatenate(variances, axis=-1) if len(variances) == len(parts) else None,
+        np.concatenate([own.mask for own in parts], axis=-1),
+    ), shares
+
+
+def _names(spectra: Sequence[_Spectra]) -> list[str]:
+    """The names of values that all have."""
+    return [name for name in spectra[0].values if all(name in own.values for own in spectra)]
 
 
 def _weights(arms: Sequence[_Spectra]) -> list[Values]:
     """Each arm's weight; they add up to 1 in every bin of every spectrum."""
     own = []
     for arm in arms:
-        inverse = np.ones(arm.flux.shape)
+        inverse = np.ones(arm.values["flux"].shape)
         if arm.variance is not None:
             variance = np.asarray(arm.variance, dtype=np.float64)
             inverse = 1 / np.where(variance > 0, variance, np.inf)
@@ -148,40 +172,39 @@ def _weights(arms: Sequence[_Spectra]) -> list[Values]:
 
 
 def _mean(arms: Sequence[_Spectra], weights: Sequence[Values], mask: Int[ndarray, "... _"]) -> _Spectra:
-    """The weighted mean, its variance and its values without noise."""
+    """The weighted means and their variance."""
 
-    def added(values: Sequence[Any], power: int) -> Any:
-        if any(own is None for own in values):
-            return None
+    def added(values: Sequence[Values], power: int) -> Values:
         total = sum(np.asarray(own, np.float64) * weight**power for own, weight in zip(values, weights, strict=True))
         return np.asarray(total).astype(values[0].dtype)
 
-    flux, variance, truth = ([getattr(arm, name) for arm in arms] for name in ("flux", "variance", "truth"))
-    return _Spectra(added(flux, 1), added(variance, 2), added(truth, 1), mask)
+    variances = [arm.variance for arm in arms if arm.variance is not None]
+    means = {name: added([arm.values[name] for arm in arms], 1) for name in _names(arms)}
+    return _Spectra(means, added(variances, 2) if len(variances) == len(arms) else None, mask)
 
 
-def _joined_bits(arms: Sequence[_Spectra]) -> Int[ndarray, "... _"]:
+def _joined_bits(masks: Sequence[Int[ndarray, "... _"]]) -> Int[ndarray, "... _"]:
     """0 where an arm is good, else the bits of all."""
-    masks = [np.asarray(arm.mask) for arm in arms]
     good = np.any([mask == 0 for mask in masks], axis=0)
     return np.where(good, 0, np.bitwise_or.reduce(masks)).astype(masks[0].dtype)
 
 
 def _remade(alike: _Spectra, fibres: FibreSpectra, bins: slice, mask: Int[ndarray, "... _"]) -> _Spectra:
-    """Voxels made of some bins of the spectra of fibres, of the dtypes that an arm has."""
+    """Voxels made of some bins of the spectra of fibres without the flagged ones, of the dtypes that an arm has."""
+    spectra, weights = _Spectra.of(fibres, np.asarray(fibres.mask)).part(bins), fibres.weights
+    good = fibres.good[:, bins].astype(np.float64)
+    scale = np.asarray(weights.regained(jnp.asarray(good, spectra.values["flux"].dtype)))
 
-    def made(images: Callable[[Any], Any], spectra: Any, like: Values | None) -> Any:
-        if spectra is None or like is None:
-            return None
-        return np.asarray(images(jnp.asarray(spectra[:, bins]))).astype(like.dtype)
+    def made(images: Callable[[Any], Any], own: Values, like: Values, power: int) -> Values:
+        return (np.asarray(images(jnp.asarray(own * good.astype(own.dtype)))) * scale**power).astype(like.dtype)
 
-    weights = fibres.weights
-    return _Spectra(
-        made(weights.images, fibres.flux, alike.flux),
-        made(weights.variances, fibres.variance, alike.variance),
-        made(weights.images, fibres.truth, alike.truth),
-        mask,
-    )
+    values = {
+        name: made(weights.images, spectra.values[name], alike.values[name], 1) for name in _names([spectra, alike])
+    }
+    variance = None
+    if spectra.variance is not None and alike.variance is not None:
+        variance = made(weights.variances, spectra.variance, alike.variance, 2)
+    return _Spectra(values, variance, mask)
 
 
 def _width(

@@ -54,7 +54,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
 
     def combined(values: Sequence[Voxels]) -> ndarray:
         own = (cube.footprint.elements(np.asarray(value)) for cube, value in zip(cubes, values, strict=True))
-        swapped = [layer._replace(flux=flux) for layer, flux in zip(layers, own, strict=True)]
+        swapped = [layer._replace(flux=flux, fibres=None) for layer, flux in zip(layers, own, strict=True)]
         return grid.footprint.images(_combined(swapped, grid.footprint.n_element)[0])
 
     truths = [cube.truth for cube in cubes if cube.truth is not None]
@@ -162,7 +162,8 @@ def _part(layer: PointingLayer, block: slice) -> PointingLayer:
     mask = layer.mask[:, block]
     shared = np.all(mask == mask[:, :1])
     variance = None if layer.variance is None else layer.variance[:, block].astype(np.float64)
-    fibres = layer.fibres and layer.fibres._replace(variance=layer.fibres.variance[:, block])
+    own = layer.fibres
+    fibres = own and own._replace(variance=own.variance[:, block], good=own.good[:, block])
     flux = layer.flux[:, block].astype(np.float64)
     return PointingLayer(flux, variance, mask[:, :1] if shared else mask, layer.overlap, fibres)
 

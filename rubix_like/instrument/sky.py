@@ -8,8 +8,9 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.skies import SKY_SUFFIXES, find_sky
+from rubix_like.config.skies import find_sky
 from rubix_like.config.yaml_files import check_ecsv
+from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_fits
@@ -19,8 +20,8 @@ from rubix_like.runtime.words import reason_of
 if TYPE_CHECKING:
     from astropy.table import Table
 
-EMBEDDED_FWHM: float = 3.1
-"""Angstrom: of the Gaussian by which the embedded skies were convolved (data/README.md)."""
+_EMBEDDED_FWHM = {"dark": 3.1, "bright": 3.1, "infrared": 1.25 * FWHM_PER_SIGMA / 12**0.5}
+"""Angstrom (data/README.md): of a Gaussian, or of one as wide as a box of 1.25 Angstrom."""
 
 _EMISSION_UNIT = "photon / (s m2 um arcsec2)"
 _COLUMNS: dict[str, dict[str, str]] = {
@@ -48,9 +49,9 @@ class Sky:
     transmission: Float[ndarray, " sky"]
 
     @property
-    def is_embedded(self) -> bool:
-        """Whether it is one of the package's own."""
-        return not self.name.lower().endswith(SKY_SUFFIXES)
+    def fwhm(self) -> float:
+        """Angstrom: width of lines in the package's own tables; 0 for others, which may be as sharp as the sky."""
+        return _EMBEDDED_FWHM.get(self.name, 0.0)
 
     def on_bins(self, edges: Float[ndarray, " edge"]) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
         """Mean emission and mean transmission between neighbouring `edges` (vacuum Angstrom).

@@ -104,6 +104,36 @@ def test_spectra_of_fibres_are_joined_before_the_cube_is_made():
     np.testing.assert_allclose(covariance.toarray(), expected, rtol=1e-10, atol=1e-12)
 
 
+def test_flags_and_errors_of_fibres_are_joined_with_them():
+    """A bin that one arm flags is the other's; where both do, the cube is made of the other fibres, whose weights keep
+    their sum. What an error adds is joined like the light."""
+    arms = []
+    for at, seed in ((BLUE, 1), (RED, 2)):
+        cube = arm(at, seed)
+        fibres = fibre_spectra(cube)
+        added, bits = {"flat_field": 0.01 * fibres.flux}, np.zeros(fibres.flux.shape, np.int32)
+        bits[1, 7 - at.start] = 32
+        bits[2, 8 - at.start] = 32 if at is BLUE else 0
+        fibres = dataclasses.replace(fibres, bits=bits, contributions=added, truth=0.9 * fibres.flux)
+        voxels = {"flat_field": np.full(cube.flux.shape, 0.5)}
+        arms.append(dataclasses.replace(cube, fibres=fibres, contributions=voxels))
+    cube = joined(*arms)
+    fibres = cube.fibres
+    assert fibres.bits.shape == fibres.flux.shape == fibres.contributions["flat_field"].shape == (3, 14)
+    np.testing.assert_array_equal(np.argwhere(fibres.bits), [[1, 7]])
+    assert fibres.flux[2, 8] == arms[1].fibres.flux[2, 2]
+    np.testing.assert_allclose(fibres.contributions["flat_field"], 0.01 * fibres.flux)
+    weights = fibres.weights.matrix().toarray()
+    kept = weights * np.array([1, 0, 1])
+    kept *= (weights.sum(axis=1) / kept.sum(axis=1))[:, None]
+    for number, matrix in ((6, weights), (7, kept), (8, weights)):
+        np.testing.assert_allclose(cube.flux[..., number].ravel(), matrix @ fibres.flux[:, number])
+        np.testing.assert_allclose(cube.variance[..., number].ravel(), matrix**2 @ fibres.variance[:, number])
+        added = matrix @ fibres.contributions["flat_field"][:, number]
+        np.testing.assert_allclose(cube.contributions["flat_field"][..., number].ravel(), added)
+    np.testing.assert_array_equal(cube.contributions["flat_field"][..., :6], 0.5)
+
+
 def test_arms_that_are_not_on_the_grid_are_refused():
     off = arm(RED, 2, bins=WavelengthBins(GRID.at(np.array([6.3])).item(), 1e-4, 8, "log", "vacuum"))
     with pytest.raises(ValueError, match="join: expected the bins of an arm among those of the joined cube"):
@@ -184,6 +214,19 @@ def test_a_catalogue_has_an_entry_for_each_arm(tmp_path):
     joins = RUN | {"instrument": {"name": "manga_arms"}}
     with pytest.raises(ConfigError, match=r"instrument\.join: expected false in a catalogue, got true"):
         read_entries(joins, [{"name": "one", "galaxy.seed": 3}], folder=tmp_path)
+
+
+def test_each_arm_has_the_gaps_that_it_sees_and_errors_of_its_own():
+    errors = {"gaps": [[4950, 4960], [6510, 6520]], "missing": [{"wavelength": [4900, 4910]}, {"x": [0, 1]}]}
+    apart = arms_of(rl.load_config(RUN | {"noise": None, "systematics": errors}))
+    blue, red = (apart[name].systematics for name in ("blue", "red"))
+    assert (blue.gaps, red.gaps) == (((4950.0, 4960.0),), ((6510.0, 6520.0),))
+    assert (len(blue.missing), len(red.missing)) == (2, 1)
+    assert blue.seed != red.seed
+    listed = read_entries(RUN | {"noise": None, "systematics": errors}, [{"name": "one", "galaxy.seed": 3}])
+    assert [entry.config.systematics for entry in listed] == [blue, red]
+    nowhere = arms_of(rl.load_config(RUN | {"systematics": {"gaps": [[8000, 8010]]}}))
+    assert all(own.systematics.gaps for own in nowhere.values())  # so that each arm refuses it
 
 
 @pytest.mark.slow(12)

@@ -336,3 +336,21 @@ def test_noise_of_fibres_is_propagated_into_a_mosaic_and_its_covariance():
     np.testing.assert_allclose(mosaic.covariance(5000.0).matrix.toarray(), expected, atol=1e-9)
     np.testing.assert_allclose(mosaic.variance.ravel(), expected.diagonal(), rtol=1e-6, atol=1e-12)
     assert mosaic.covariance(5000.0).rank <= 9
+
+
+def test_flagged_fibres_are_left_out_of_a_mosaic_in_blocks(monkeypatch):
+    """Bin by bin as in one piece, though the bins are worked on one after the other."""
+    random = np.random.default_rng(7)
+    weights = random.uniform(size=(42, 9))
+    linear = CubeWeights.of_matrix(csr_array(weights), (6, 7), weights.sum(axis=1).reshape(6, 7))
+    places = FibrePlaces(*np.zeros((2, 9)), *np.ones((2, 9), int), *np.ones((2, 9)), radius=0.1)
+    variance, bits = random.uniform(0.5, 2.0, (9, 5)), np.zeros((9, 5), np.int32)
+    bits[4, 3] = 32
+    fibres = FibreSpectra(np.zeros((9, 5)), variance, None, places, linear, np.zeros(5, np.int32), bits=bits)
+    cube = make_cube(angle=20.0, n_y=6, n_x=7, n_wave=5, fibres=fibres, flux=np.zeros((6, 7, 5)))
+    cube = Cube(**{**vars(cube), "variance": np.ones((6, 7, 5))})
+    whole = make_mosaic([cube])
+    monkeypatch.setattr("rubix_like.cube.mosaic._BLOCK_VOXELS", 1)
+    np.testing.assert_allclose(make_mosaic([cube]).variance, whole.variance, rtol=1e-12)
+    covariance = whole.covariance(cube.wavelength[3])
+    np.testing.assert_allclose(whole.variance[..., 3].ravel(), covariance.matrix.diagonal(), rtol=1e-6, atol=1e-12)

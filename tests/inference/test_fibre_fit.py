@@ -99,6 +99,10 @@ def test_spectra_are_read_back_as_they_were_written(observed, tmp_path):
     cube.write(tmp_path / "cube.fits")
     with pytest.raises(ValueError, match="expected row-stacked spectra as MaNGA writes them"):
         read_fibres(tmp_path / "cube.fits")
+    bits = np.zeros(cube.fibres.flux.shape, np.int32)
+    bits[3, 1] = 32
+    hit = dataclasses.replace(cube, fibres=dataclasses.replace(cube.fibres, bits=bits))
+    np.testing.assert_array_equal(np.argwhere(~fibres_from(hit, "a cube").spectra.used[:, 0]), [[3, 1]])
     with pytest.raises(ValueError, match="expected a cube that holds the spectra of its fibres"):
         fibres_from(dataclasses.replace(cube, fibres=None), "a cube")
 

@@ -69,7 +69,7 @@ class SkySubtractionSettings(AbstractSettings):
     continuum: Rms = 0.0
     """Its continuum, relative: that median."""
     sky: str | None = None
-    """dark, bright, or the path of a table; null: that of `noise.exposure`, else dark."""
+    """dark, bright, infrared, or the path of a table; null: that of `noise.exposure`, else dark."""
 
     @model_validator(mode="after")
     def _check(self) -> "SkySubtractionSettings":

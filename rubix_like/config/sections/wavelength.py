@@ -187,6 +187,15 @@ class WavelengthSettings(AbstractSettings):
         """Which bins of a table lie from `start` to `stop`."""
         return (centres >= self.start * (1 - 1e-12)) & (centres <= self.stop * (1 + 1e-12))
 
+    def reaches(self, low: float, high: float) -> bool:
+        """Whether a bin has wavelengths (Angstrom) between these."""
+        if self.step is None:
+            first, last = self.edge_values[[0, -1]]
+        else:
+            steps = self.step * np.array([-0.5, self.n_wave - 0.5])
+            first, last = self.start * 10.0**steps if self.sampling == "log" else self.start + steps
+        return bool(first < high and low < last)
+
     def widths(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
         """Width (Angstrom) of a bin at wavelengths."""
         if self.step is None:

@@ -69,6 +69,13 @@ class CubeWeights(eqx.Module):
         """The spaxels' variances of those of the fibres, whose noise is independent."""
         return _through(jnp.asarray(self.weights, values.dtype) ** 2, jnp.asarray(self.near), values)
 
+    def regained(self, good: Float[Array, "fibre k"]) -> Float[Array, "y x k"]:
+        """By how much the weights of good fibres (1, of others 0) must grow in each spaxel, so that they have the sum
+        of all; 0 where there is no good one."""
+        before, after = self.images(jnp.ones_like(good[:, :1])), self.images(good)
+        some = after > 0
+        return jnp.where(some, before / jnp.where(some, after, jnp.ones_like(after)), jnp.zeros_like(after))
+
 
 def _through(
     weights: Float[Array, "y x near"], near: Int[Array, "y near"], values: Float[Array, "fibre k"]

@@ -69,6 +69,11 @@ class FibreSpectra(eqx.Module):
         """Which bins of the spectra no systematic error flags."""
         return np.ones(np.shape(self.flux), bool) if self.bits is None else np.asarray(self.bits) == 0
 
+    @property
+    def usable(self) -> Bool[np.ndarray, "fibre wave"]:
+        """Which bins of the spectra no bit of any kind flags."""
+        return self.good & (np.asarray(self.mask) == 0)[None, :]
+
     def part(self, bins: slice) -> "FibreSpectra":
         """The spectra in some bins."""
         own = {name: getattr(self, name) for name in ("flux", "variance", "truth", "bits")}

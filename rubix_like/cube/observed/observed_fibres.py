@@ -10,15 +10,13 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.fits_manga import FLUX_PER_OURS
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.observed_cube import ObservedCube, check_any_used, choose_voxels
 from rubix_like.cube.observed.observed_spectrum import table_bins
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.words import reason_of
-
-FLUX_PER_OURS: float = 1e-3
-"""MaNGA's 1e-17 erg/s/cm2/Angstrom of ours."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +43,10 @@ def fibres_from(cube: Cube, source: str) -> ObservedFibres:
         )
     fibres, meta = cube.fibres, cube.meta
     angle = float(meta.get("field_angle") or 0.0)
-    used = np.broadcast_to(np.asarray(fibres.mask) == 0, fibres.flux.shape)
     place = {name: _number(meta.get(name)) for name in ("ra", "dec")}
     variance = None if fibres.variance is None else np.array(fibres.variance, dtype=np.float64)
     flux = np.array(fibres.flux, dtype=np.float64)
-    spectra = _spectra(flux, variance, ~used, cube.bins, source, field_angle=angle, **place)
+    spectra = _spectra(flux, variance, ~fibres.usable, cube.bins, source, field_angle=angle, **place)
     return ObservedFibres(spectra, *fibres.places.on_sky(angle))
 
 

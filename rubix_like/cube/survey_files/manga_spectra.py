@@ -7,7 +7,7 @@ middle, XPOS to the West (Law et al. 2016, AJ 152, 83, appendix B). Spectra are 
 
 import numpy as np
 from astropy.io import fits
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
@@ -34,7 +34,7 @@ def manga_spectra(cube: Cube | ShardedCube) -> list[fits.PrimaryHDU | fits.Image
     assert fibres is not None
     wavelength = cube.bins.wavelength
     axis = _axis_cards(cube)
-    mask = np.where(_usable(fibres), 0, NO_DATA).astype(np.int32)
+    mask = np.where(fibres.usable, 0, NO_DATA).astype(np.int32)
     east, north = fibres.places.on_sky(float(cube.meta.get("field_angle") or 0.0))
     return [
         fits.PrimaryHDU(header=header_of((*manga_primary(cube), ("DRPMODE", "RSS", "row-stacked spectra")))),
@@ -60,13 +60,8 @@ def _inverse_variance(fibres: FibreSpectra) -> Float[ndarray, "fibre wave"]:
     if fibres.variance is None:
         return np.zeros(fibres.flux.shape)
     variance = np.asarray(fibres.variance, dtype=np.float64)
-    good = (variance > 0) & _usable(fibres)
+    good = (variance > 0) & fibres.usable
     return np.where(good, 1 / np.where(good, variance, 1), 0) / FLUX_PER_OURS**2
-
-
-def _usable(fibres: FibreSpectra) -> Bool[ndarray, "fibre wave"]:
-    """Which bins of the spectra are not flagged."""
-    return fibres.good & (np.asarray(fibres.mask) == 0)[None, :]
 
 
 def _line_spread(cube: Cube | ShardedCube, shape: tuple[int, ...]) -> list[fits.ImageHDU]:

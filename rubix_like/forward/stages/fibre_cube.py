@@ -90,10 +90,8 @@ class FibreCube(AbstractCubeStage):
     ) -> tuple[Float[Array, "fibre wave"], Float[Array, "y x wave"], Int[Array, "y x wave"]]:
         """1 for good bins of the spectra, by what the weights of these grow in each voxel, and the voxels' flags."""
         good = (bits == 0).astype(dtype)
-        before, after = self.weights.images(jnp.ones_like(good[:, :1])), self.weights.images(good)
-        some = after > 0
-        scale = jnp.where(some, before / jnp.where(some, after, jnp.ones_like(after)), jnp.zeros_like(after))
-        return good, scale, self._flags(bits, after < _LEAST * before)
+        scale = self.weights.regained(good)
+        return good, scale, self._flags(bits, (scale == 0) | (scale * _LEAST > 1))
 
     def _flags(self, bits: Int[Array, "fibre wave"], few: Bool[Array, "y x wave"]) -> Int[Array, "y x wave"]:
         """All bits of the fibres near those spaxels that have few good ones."""

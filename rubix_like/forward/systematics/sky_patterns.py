@@ -11,7 +11,7 @@ from rubix_like.constants import ANGSTROM_PER_MICRON, FWHM_PER_SIGMA, PHOTONS_AT
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.line_width import instrument_fwhm
-from rubix_like.instrument.sky import EMBEDDED_FWHM, Sky, bin_means, load_sky
+from rubix_like.instrument.sky import Sky, bin_means, load_sky
 
 _FINE = 0.25
 """Angstrom at most of the grid that the sky is spread on."""
@@ -69,7 +69,7 @@ def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
     grid = np.arange(max(sky.wavelength[0], edges[0] - _BEYOND), min(sky.wavelength[-1], edges[-1] + _BEYOND), step)
     flux = np.interp(grid, sky.wavelength, _flux_density(sky, setup))
     fwhm = np.zeros_like(grid) if setup.instrument.lsf is None else instrument_fwhm(setup.instrument.lsf, grid)
-    own = EMBEDDED_FWHM if sky.is_embedded else 0.0
+    own = sky.fwhm
     seen = _spread(flux, np.sqrt(np.maximum(fwhm**2 - own**2, 0)) / FWHM_PER_SIGMA / step)
     sigma = np.maximum(fwhm, own) / FWHM_PER_SIGMA
     wider = _spread(seen, np.maximum(_PROBE * sigma / step, 1e-3)) - seen

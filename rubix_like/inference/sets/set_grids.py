@@ -109,13 +109,14 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
         overrides |= _dotted(section)
     if settings.pipeline is not None:
         overrides["pipeline"] = settings.pipeline
-    if data.band is not None:
-        bins = data.band.bins(settings.bins)
-        ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
-        section = {"sampling": "linear", "medium": "vacuum", **ends}
-        overrides |= {"instrument.lsf": None} | {f"instrument.wavelength.{key}": own for key, own in section.items()}
     try:
         made = load_config(config, overrides=overrides) if overrides else config
+        if data.band is not None:
+            bins = data.band.bins(settings.bins)
+            ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
+            section = {"sampling": "linear", "medium": "vacuum", **ends}
+            alone = {"lsf": None, "arms": None, "join": False, "wavelength": section}
+            made = load_config(made, overrides={f"instrument.{key}": own for key, own in alone.items()})
         if lsf_scale != 1.0 and made.instrument.lsf is not None:
             wider = scaled_lsf(made.instrument.lsf, lsf_scale).model_dump()
             made = load_config(made, overrides={"instrument.lsf": wider})

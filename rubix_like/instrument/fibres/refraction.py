@@ -58,7 +58,7 @@ def displaced_nodes(
     """Pieces of the bins' range between which light moves by no more than `narrowest` (arcsec), in any exposure; they
     end where those of the PSF itself do."""
     range_ = np.linspace(bins.wavelength[0], bins.wavelength[-1], 4001)
-    moved = np.abs(np.linalg.norm(displacements(settings, bins, range_, places), axis=-1))
+    moved = np.linalg.norm(displacements(settings, bins, range_, places), axis=-1)
     steps = np.abs(np.diff(moved, axis=0)).max(axis=1)
     along = np.append(0.0, np.cumsum(steps))
     n_piece = max(1, int(np.ceil(along[-1] / narrowest)))

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubix_like.config import InstrumentSettings, RunConfig
-from rubix_like.config.loading import ConfigSource, arms_of, check_sections, overridden, read_sections
+from rubix_like.config.loading import ConfigSource, arm_overrides, check_sections, overridden, read_sections
 from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
@@ -132,13 +132,8 @@ def _of_arms(base: Mapping[str, Any], row: Row) -> list[Row]:
         raise ConfigError("instrument.join: expected false in a catalogue, got true; its arms are cubes of their own")
     config = check_sections(sections, "configuration")
     return [
-        Row(row.place, f"{row.name}_{name}", {**row.settings, "instrument.arm": name, **_seed_of(own)})
-        for name, own in arms_of(config).items()
+        Row(row.place, f"{row.name}_{name}", {**row.settings, **own}) for name, own in arm_overrides(config).items()
     ]
-
-
-def _seed_of(config: RunConfig) -> dict[str, Any]:
-    return {} if config.noise is None else {"noise.seed": config.noise.seed}
 
 
 def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict[tuple[str, str], Any]) -> Entry:
