@@ -15,7 +15,7 @@ FREE = {
 }
 
 
-@pytest.mark.slow(25)
+@pytest.mark.long
 def test_ranks_of_the_truth_with_the_same_draws():
     problem = fit_calibration.make_problem(n_stars=1000, instrument=SMALL, starts=1, free=FREE)
     rows = [fit_calibration.fit_mock(problem, number, other=False) for number in range(12)]

@@ -104,7 +104,7 @@ def test_many_damaged_files(written, binary, tmp_path):
     assert counts["refused"] > 100
 
 
-@pytest.mark.slow(30)
+@pytest.mark.long
 def test_many_damaged_real_files(real_data, tmp_path):
     folder = real_data / "galaxies"
     jobs = [job for seed, name in enumerate(REAL) for job in jobs_for(folder / name, 20 + seed, 20, 6, 10)]

@@ -207,7 +207,7 @@ def places(content):
     return sorted(place for place in marked if 0 <= place < len(content))
 
 
-@pytest.mark.parametrize("pattern", [0x02, *(pytest.param(other, marks=pytest.mark.slow) for other in (0x01, 0xFF))])
+@pytest.mark.parametrize("pattern", [0x02, *(pytest.param(other, marks=pytest.mark.long) for other in (0x01, 0xFF))])
 def test_flipped_bytes_never_give_other_arrays(folder, pattern):
     """Wherever a byte is changed, in values, headers or the archive's records: nothing raised, nothing wrong."""
     ask(Maker())
