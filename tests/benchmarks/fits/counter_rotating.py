@@ -35,7 +35,7 @@ GRID = {"N_SPAXEL": 11, "SPAXEL": 0.7, "MARGIN": 5, "FINE": 14, "FIRST": 4900.0,
 
 SHARED = {"observation.inclination": 60.0, "observation.position_angle": 120.0, "observation.velocity_offset": 25.0}
 POINTS = 16384
-"""Of the quadrature, for each disc; half of what would be chosen, and as good here (the notes of a result say so)."""
+"""Of the quadrature, for each disc; half of what would be chosen, and enough up to S/N 50 (a result's notes say so)."""
 
 SEEING = 0.9
 """FWHM in arcsec, known to the fit."""
