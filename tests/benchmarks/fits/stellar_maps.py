@@ -30,10 +30,11 @@ import foreign_cube
 import independent
 import jax
 import numpy as np
+import yaml
 from scipy.interpolate import CubicSpline, RegularGridInterpolator
 
 import rubix_like as rl
-from rubix_like.extend import voronoi_bins
+from rubix_like.extend import on_grid_of, voronoi_bins
 from rubix_like.runtime.resources import cache_directory
 
 PEER = Path(__file__).parent / "stellar_maps_peer.py"
@@ -236,7 +237,8 @@ def ours(case, path, bins, library):
     begun = time.process_time()
     result = rl.fit(configuration(case, library), path)
     seconds = time.process_time() - begun
-    config = rl.load_config(result.config, overrides={"products": {"losvd": None}})
+    config = {**yaml.safe_load(result.config), "products": {}}
+    config = on_grid_of(config, rl.read_observed(path))
     maps = rl.Pipeline.from_config(config, result.galaxy)(result.galaxy, result.parameters).maps.after
     images = [np.asarray(own, np.float64) for own in (maps.light, maps.v_light, maps.sigma_light, maps.log_age_light)]
     values = {name: np.ravel(own).tolist() for name, own in result.values.items()}
@@ -376,16 +378,18 @@ def report(given):
 
 
 def maps_of(record):
-    """(by, maps, seconds) of each of the four."""
+    """(by, maps, seconds) of each; of `rl.fit_populations` where it was run."""
     peer = record["ppxf"]
     disc = {
-        "velocity": peer["disc_velocity"],
-        "sigma": peer["disc_sigma"],
+        "velocity": peer["disc_map_velocity"],
+        "sigma": peer["disc_map_sigma"],
         "log_age": np.full(len(peer["sigma"]), np.nan),
     }
+    bins = record.get("bins")
+    by_bin = [] if bins is None else [("bin by bin, `rl.fit_populations`", bins["maps"], f"{bins['seconds']:.0f}")]
     return (
         ("one smooth disc, `rl.fit`", record["ours"]["maps"], f"{record['ours']['seconds']:.0f}"),
-        ("bin by bin, `rl.fit_populations`", record["bins"]["maps"], f"{record['bins']['seconds']:.0f}"),
+        *by_bin,
         ("bin by bin, pPXF", peer, f"{peer['seconds']:.0f}"),
         ("disc fitted to pPXF's maps", disc, f"+ {peer['disc_seconds']:.0f}"),
     )
