@@ -46,12 +46,11 @@ def describe_run(
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
     entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
     element = "spaxel" if setup.instrument.fibres is None else "fibre"
-    entries |= _nebular_entries(setup) | _agn_entries(setup) | describe_noise(config.noise, element)
+    named = () if config.systematics is None else config.systematics.names
+    entries |= _nebular_entries(setup) | _agn_entries(setup)
+    entries |= describe_noise(config.noise, element, sky_errors="sky_residual" in named)
     if config.systematics is not None:
-        named = config.systematics.names
         entries |= {"systematics": ", ".join(named), "systematics_seed": config.systematics.seed}
-        if "sky_residual" in named and "noise_model" in entries:
-            entries["noise_model"] = str(entries["noise_model"]).removesuffix("; sky subtracted without error")
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes

@@ -179,8 +179,11 @@ def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
     return window
 
 
-def describe_noise(settings: NoiseSettings | None, element: str = "spaxel") -> dict[str, str | int | float | None]:
-    """What the header says of the noise, by NOISE_KEYS; `element`: what it is drawn for, spaxel or fibre."""
+def describe_noise(
+    settings: NoiseSettings | None, element: str = "spaxel", *, sky_errors: bool = False
+) -> dict[str, str | int | float | None]:
+    """What the header says of the noise, by NOISE_KEYS; `element`: what it is drawn for, spaxel or fibre; `sky_errors`:
+    whether a systematic error says how the sky is subtracted."""
     if settings is None:
         return {}
     exposure = settings.exposure
@@ -192,7 +195,8 @@ def describe_noise(settings: NoiseSettings | None, element: str = "spaxel") -> d
         "exposure_time": exposure.time,
         "exposure_count": exposure.count,
         "sky": exposure.sky,
-        "noise_model": "Poisson (source, sky, dark) and Gaussian (read-out), per voxel; sky subtracted without error",
+        "noise_model": "Poisson (source, sky, dark) and Gaussian (read-out), per voxel"
+        + ("" if sky_errors else "; sky subtracted without error"),
         **seed,
     }
 

@@ -175,9 +175,9 @@ def open_every_file(entries: Iterable[Entry]) -> int:
     problems: list[str] = []
     for entry in entries:
         reader = entry.config.galaxy
-        if not isinstance(reader, SnapshotReader) or reader.model_dump_json() in opened:
+        if not isinstance(reader, SnapshotReader) or (settings := reader.model_dump_json()) in opened:
             continue
-        opened.add(reader.model_dump_json())
+        opened.add(settings)
         try:
             with open_snapshot(reader) as snapshot:
                 find_entry(reader, snapshot)
