@@ -525,3 +525,12 @@ def test_contributions_are_refused_where_a_file_has_no_place_for_them():
     whole |= {"instrument": {"name": "muse"}, "observation": {"redshift": 0.05}}
     with pytest.raises(ConfigError, match=r"keep_contributions: expected an output.path that ends in .fits, got 'cube"):
         load_config(whole)
+
+
+@pytest.mark.parametrize(
+    ("systematics", "perfect"), [({"sky_residual": {"lines": 0.01}}, False), ({"gaps": [[6900, 6910]]}, True)]
+)
+def test_the_noise_model_says_whether_the_sky_is_subtracted_without_error(systematics, perfect):
+    pipeline = Pipeline.from_config(config(systematics))
+    assert pipeline.frame.meta["noise_model"].endswith("sky subtracted without error") == perfect
+    assert pipeline.frame.meta["systematics"] == next(iter(systematics))
