@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -77,10 +78,11 @@ class CubeWeights(eqx.Module):
         return jnp.where(some, before / jnp.where(some, after, jnp.ones_like(after)), jnp.zeros_like(after))
 
 
+@jax.jit
 def _through(
     weights: Float[Array, "y x near"], near: Int[Array, "y near"], values: Float[Array, "fibre k"]
 ) -> Float[Array, "y x k"]:
-    """Row after row, so that no more memory is taken than the result."""
+    """Row after row, so that no more memory is taken than the result; compiled once for as many fibres and bins."""
 
     def one(own: tuple[Array, Array]) -> Array:
         weight, chosen = own
