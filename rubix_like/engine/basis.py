@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
@@ -116,7 +117,20 @@ class BasisPainter(AbstractPainter):
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, SourceCounters]:
         """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
-        painted, moments, counters = self._blocks(look, particles, grid, chunk)
+        ((partial, counters),) = paint_together((self,), look, particles, grid, chunk)
+        return partial, counters
+
+    def beside_outliers(
+        self,
+        light: tuple[Float[Array, "spaxel part"], Float[Array, "spaxel 2"]],
+        counters: SourceCounters,
+        look: Look,
+        particles: Any,
+        grid: SpaxelGrid,
+        chunk: int,
+    ) -> tuple[BasisPartial, SourceCounters]:
+        """The partial of what was painted, and its moments, with the particles beyond the nodes."""
+        painted, moments = light
         if self.outliers is None:
             return BasisPartial(painted, moments, None), counters
         chosen, number = self._outliers(look, particles)
@@ -256,8 +270,11 @@ class BasisPainter(AbstractPainter):
         """All spaxels in the own bins, from the own spaxels in all bins of the part."""
         return lax.all_to_all(flux, DATA_AXIS, split_axis=1, concat_axis=0, tiled=True)[:n_spaxel]
 
-    def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, SourceCounters]:
-        """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
+    def blocks(
+        self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int, owners: Sequence["BasisPainter"]
+    ) -> tuple[list[tuple[Array, Array]], SourceCounters]:
+        """(painted, moments) of each of the owners of some columns of the coefficients, and the counters, of the whole
+        grid, as many spaxels at a time as a histogram has room for."""
         number = len(particles.weight)
         by_template = self.colours is None and self._by_template(number, grid)
         at_once = self._at_once(grid, chunk, by_template)
@@ -266,18 +283,27 @@ class BasisPainter(AbstractPainter):
             reduced = functools.partial(self._behind_dust, self.colours)
         elif not by_template and self._slopes_by_template(number, grid):
             reduced = self._of_both
-        spectra, moment_matrix = self.coefficient_map.spectra(), self.coefficient_map.moments()
+        finished = [own.finished() for own in owners]
+        ends = np.cumsum([own.rank for own in owners])[:-1]
 
-        def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:
+        def sums(spaxels: Spaxels) -> tuple[list[tuple[Array, Array]], SourceCounters]:
             coefficients, counters = reduced(look, particles, spaxels, at_once)
-            flat = coefficients.reshape(spaxels[1], -1)
-            moments = jnp.matmul(flat, moment_matrix, precision=lax.Precision.HIGHEST)
-            kept = self.coefficient_map.kept(flat)
-            return (spectra(kept) if self._projects_early else kept, moments), counters
+            parts = jnp.split(coefficients, ends, axis=2) if len(ends) else [coefficients]
+            return [one(own.reshape(spaxels[1], -1)) for one, own in zip(finished, parts, strict=True)], counters
 
         n_block = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
-        (painted, moments), counters = in_blocks(sums, grid.n_spaxel, n_block)
-        return painted, moments, counters
+        return in_blocks(sums, grid.n_spaxel, n_block)
+
+    def finished(self) -> Callable[[Float[Array, "spaxel coefficient"]], tuple[Array, Array]]:
+        """The function from the coefficients of some spaxels to what is kept of them, and their moments."""
+        spectra, moment_matrix = self.coefficient_map.spectra(), self.coefficient_map.moments()
+
+        def finish(flat: Float[Array, "spaxel coefficient"]) -> tuple[Array, Array]:
+            moments = jnp.matmul(flat, moment_matrix, precision=lax.Precision.HIGHEST)
+            kept = self.coefficient_map.kept(flat)
+            return spectra(kept) if self._projects_early else kept, moments
+
+        return finish
 
     def _at_once(self, grid: SpaxelGrid, chunk: int, by_template: bool) -> AtOnce:
         """Particles that are looked at and added at once.
@@ -361,3 +387,31 @@ class BasisPainter(AbstractPainter):
         chosen = jax.tree.map(lambda leaf: leaf[place], particles)
         chosen = eqx.tree_at(lambda p: p.weight, chosen, lax.stop_gradient(chosen.weight) * used)
         return chosen, number.astype(view.amount.dtype)
+
+
+def paint_together(
+    painters: Sequence[BasisPainter], look: Look, particles: Any, grid: SpaxelGrid, chunk: int
+) -> list[tuple[BasisPartial, SourceCounters]]:
+    """What each of some painters makes of the same particles, gone through once: with the coefficients of all.
+
+    They have the same axes, nodes and kernel (`may_paint_together`), and bases and detectors of their own.
+    """
+    every, *others = painters
+    if others:
+        columns = jnp.concatenate([jnp.asarray(own.coefficients) for own in painters], axis=1)
+        every = dataclasses.replace(every, coefficients=columns)
+    painted, counters = every.blocks(look, particles, grid, chunk, painters)
+    return [
+        own.beside_outliers(light, counters, look, particles, grid, chunk)
+        for own, light in zip(painters, painted, strict=True)
+    ]
+
+
+def may_paint_together(painters: Sequence[AbstractPainter]) -> bool:
+    """Whether painters differ in no more than `paint_together` allows (on the host); none behind dust does."""
+    seen = [
+        (own.axes, own.nodes, own.kernel, own.velocity_limit)
+        for own in painters
+        if isinstance(own, BasisPainter) and own.colours is None
+    ]
+    return len(seen) == len(painters) and all(bool(eqx.tree_equal(seen[0], own)) for own in seen[1:])

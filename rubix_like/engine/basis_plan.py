@@ -62,6 +62,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
         found = remembered("basis", key, _FOUND_BEHIND_DUST, lambda: _find_behind_dust(window, plan, tolerance))
         window = window._replace(templates=_dimmed(window, found["a_v"]))
     key = key_of(key, found["spectra"], plan.motion.limit, setup.luminosity_distance, dtype)
+    key = key if plan.step is None else key_of(key, plan.step)
     kept = remembered("matrix", key, _NODES, lambda: _nodes_and_matrix(window, found, plan, setup))
     nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
     motion = plan.motion
@@ -232,7 +233,7 @@ def _nodes_and_matrix(
     """The velocity nodes for a source's velocities, with their errors, and the projection matrix."""
     budget = _VELOCITY_SHARE * setup.config.engine.tolerance
     basis = Basis(found["spectra"], found["coefficients"], found["residuals"])
-    chosen = choose_nodes(window, basis, found["candidates"], plan.motion.limit, plan.covered, budget)
+    chosen = choose_nodes(window, basis, found["candidates"], plan.motion.limit, plan.covered, budget, plan.step)
     nodes = chosen.nodes
     reach = float(nodes.step) * (nodes.n_node // 2)
     smooth = plan.spread.covered(-reach, reach)

@@ -41,6 +41,7 @@ class SourcePlan:
     narrowest: float = 0.0
     unseen: tuple[str, ...] = ()
     own: Any = None
+    step: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
-from rubix_like.engine.painter import AbstractPainter, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
 from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
 from rubix_like.forward.fields.field import Counted, sum_field
 from rubix_like.forward.parameters import Parameters
@@ -122,22 +122,30 @@ def _paint_source(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter_for(parameters)
+    look = look_of(tables, parameters, fields, source, painter)
+    return painter.paint(look, shining_of(source, particles), tables.grid, plan.chunk)
+
+
+def look_of(
+    tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, painter: AbstractPainter
+) -> Look:
+    """What a source's painter sees of its `shining_of` particles, and their counters."""
 
     def look(chunk: Any, grid: SpaxelGrid = tables.grid) -> tuple[View, SourceCounters]:
         scene = _scene_of(tables, parameters, fields, source, chunk)
         return _view(source, scene, grid), count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
-    return painter.paint(look, _shining(source, particles), tables.grid, plan.chunk)
+    return look
 
 
-def _shining(source: AbstractSource, particles: Any) -> Any:
+def shining_of(source: AbstractSource, particles: Any) -> Any:
     """The particles of a source, those that can have light first."""
     shining = source.shining(particles)
     return particles if shining is None else UsedFirst.of(particles, shining)
 
 
 def _scene_of(tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any) -> Scene:
-    """A chunk of a source's `_shining` particles, as they shine."""
+    """A chunk of a source's `shining_of` particles, as they shine."""
     own = chunk.particles if isinstance(chunk, UsedFirst) else chunk
     scene = source.scene(own, tables.alignment, tables.arcsec_per_kpc)
     return source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
@@ -201,7 +209,7 @@ def _paint_lines(
         return _view(source, _scene_of(tables, parameters, fields, source, chunk), grid)
 
     looks = [functools.partial(look, source) for source in tables.paint]
-    shining = [_shining(source, own) for source, own in zip(tables.paint, particles[: len(looks)], strict=True)]
+    shining = [shining_of(source, own) for source, own in zip(tables.paint, particles[: len(looks)], strict=True)]
     reference = parameters.observation.velocity_offset
     return tables.lines.paint(looks, painters_of(tables, parameters), shining, tables.grid, plan.chunk, reference)
 
@@ -215,12 +223,11 @@ def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
     """The sums over all devices; each keeps what it finishes. One collective for each kind of `Sum`."""
     leaves, structure = jax.tree.flatten(partial)
     kinds = kinds_of_sums(tables, len(leaves))
-    added = list(leaves)
+    added = dict[int, Array]()
     for kind in Sum:
         numbers = [number for number, own in enumerate(kinds) if own is kind]
-        for number, value in zip(numbers, _added([leaves[number] for number in numbers], kind, layout), strict=True):
-            added[number] = value
-    return jax.tree.unflatten(structure, added)
+        added |= zip(numbers, _added([leaves[number] for number in numbers], kind, layout), strict=True)
+    return jax.tree.unflatten(structure, [added[number] for number in range(len(leaves))])
 
 
 def kinds_of_sums(tables: Tables, n_leaf: int) -> list[Sum]:
@@ -238,15 +245,9 @@ def _added(leaves: list[Array], kind: Sum, layout: DeviceLayout) -> list[Array]:
     if kind is Sum.PARTICLES or not layout.scatters:
         return lax.psum(leaves, DATA_AXIS)
     axis = 1 if kind is Sum.BINS else 0
-    even = [_multiple(leaf, axis, layout.n_data) for leaf in leaves]
+    beyond = [-np.array(leaf.shape) % layout.n_data * (np.arange(leaf.ndim) == axis) for leaf in leaves]
+    even = [jnp.pad(leaf, [(0, int(more)) for more in own]) for leaf, own in zip(leaves, beyond, strict=True)]
     return lax.psum_scatter(even, DATA_AXIS, scatter_dimension=axis, tiled=True)
-
-
-def _multiple(array: Array, axis: int, multiple: int) -> Array:
-    """An array with zeros appended up to a length that can be cut evenly."""
-    widths = [(0, 0)] * array.ndim
-    widths[axis] = (0, -array.shape[axis] % multiple)
-    return jnp.pad(array, widths)
 
 
 class Voxels(NamedTuple):
@@ -286,8 +287,7 @@ def finish(
     early, late = leading_spatial(tables.cube, parameters)
     spatial = _seen(tables.grid, early)
     painters = painters_of(tables, parameters)
-    lights = zip(painters, partial.light, strict=True)
-    projected = [painter.project(light, spatial, layout) for painter, light in lights]
+    projected = [own.project(light, spatial, layout) for own, light in zip(painters, partial.light, strict=True)]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
     products = _product_images(plan, tables, painters, fields, partial)

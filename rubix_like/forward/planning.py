@@ -180,7 +180,7 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         deposit_reason=resolved.deposit.reason,
         psf_terms=_psf_terms(config, resolved),
     )
-    return replace(shared, sources=_source_plans(shared))
+    return replace(shared, sources=_source_plans(shared, resolved.velocity_steps))
 
 
 def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
@@ -200,14 +200,15 @@ def _motions(census: Census) -> dict[str, FastParticles]:
     return {kind: own if own.number else FastParticles.at_rest() for kind, own in found.items() if own is not None}
 
 
-def _source_plans(setup: Setup) -> dict[str, SourcePlan]:
+def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourcePlan]:
     """The plan of each source by name; raises ConfigError where one is painted twice."""
     names = [source.name for source in setup.pipeline.paint]
     if len(set(names)) < len(names):
         raise ConfigError(
             f"pipeline.paint: expected each source once (its light would be counted twice), got {', '.join(names)}"
         )
-    return {source.name: _made(source, PAINT_STAGES.find(source.name).plan, setup) for source in setup.pipeline.paint}
+    plans = {source.name: _made(source, PAINT_STAGES.find(source.name).plan, setup) for source in setup.pipeline.paint}
+    return {name: replace(plan, step=steps.get(name)) for name, plan in plans.items()}
 
 
 def _sources(setup: Setup) -> tuple[AbstractSource, ...]:

@@ -1,6 +1,7 @@
 """What the settings of a run stand for: SSP library, instrument and distance, read and worked out once."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import jax
 
@@ -26,7 +27,8 @@ class Resolved:
 
     `painting`: how stars are shared among the cells of the grid, for which the instrument's PSF is made; `distance`:
     the luminosity distance in Mpc; `arcsec_per_kpc`: at that distance; `deposit`: what was chosen, and why (`auto`
-    is replaced by `settle_deposit`, for the galaxy; until then it stands for nearest).
+    is replaced by `settle_deposit`, for the galaxy; until then it stands for nearest); `velocity_steps`: km/s, at most,
+    between velocity nodes, by source, where others than the tolerance decide.
     """
 
     pipeline: PipelineSettings
@@ -36,6 +38,7 @@ class Resolved:
     distance: float
     arcsec_per_kpc: float
     deposit: DepositChoice
+    velocity_steps: Mapping[str, float] = field(default_factory=dict)
 
 
 def check_early(config: RunConfig, n_parts: int = 1) -> None:

@@ -1,7 +1,8 @@
 """Compiled runs: the cubes of all pointings of particles that are in memory, or that come slab by slab."""
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,13 +11,15 @@ from jax.sharding import Mesh
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
+from rubix_like.forward.joint.arm_pipelines import ArmPipelines
+from rubix_like.forward.model import Observed
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.slab_passes import SlabPass, SlabView, passes_of
 from rubix_like.forward.slabs import SlabCuts, columns_of, place_slabs, read_ahead, reads_gas
 from rubix_like.forward.streaming import SlabPrograms, compile_programs, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Source
+from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, HeldGalaxy, Source
 from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
@@ -100,6 +103,40 @@ class WholeObserver(AbstractObserver):
         return "all particles at once" + (
             f", each of {self.n_process} processes its share" if self.n_process > 1 else ""
         )
+
+
+@dataclass(frozen=True)
+class ArmObserver(AbstractObserver):
+    """One of the arms of a spectrograph that a compiled program observes together, `number` of them; `observe` observes
+    all of them, when it is called first."""
+
+    number: int
+    n_stars: int
+    compiled: Any
+    observe: Callable[[], tuple[Observed, ...]]
+
+    @classmethod
+    def of_all(cls, source: HeldGalaxy, arms: ArmPipelines) -> "list[ArmObserver]":
+        """Those of all arms, compiled for particles in memory that are placed."""
+        compiled = arms.lower(source.galaxy).compile()
+        observe = functools.cache(lambda: jax.block_until_ready(compiled(*arms.arguments(source.galaxy))))
+        return [cls(number, source.census.n_stars, compiled, observe) for number in range(len(arms.arms))]
+
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
+        """The only cube: of the first arm after the painting of all, of the others from what was painted then."""
+        painting = f"painting {counted(self.n_stars, 'star')} for all arms on {counted(pipeline.mesh.size, 'device')}"
+        finishing = f"finishing the cube of {pipeline.frame.meta['instrument']}"
+        with progress.step("run", finishing if self.number else painting):
+            cube = pipeline.result(self.observe()[self.number])
+        yield "", cube
+
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
+        """The memory that the program of all arms needs."""
+        return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
+
+    def words(self) -> str:
+        """Words for the summary: the particles are in memory all at once, and painted once."""
+        return "all particles at once, for all arms in one program"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A whole run: configuration in, files out: the cube, or one per pointing and their mosaic."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +23,11 @@ from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import take_census
+from rubix_like.forward.joint.arm_pipelines import ArmPipelines
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
-from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
+from rubix_like.runs.compiled_run import AbstractObserver, ArmObserver, compile_observer, of_processes
 from rubix_like.runs.default_maps import missing_maps_lines, why_no_maps, with_default_maps
 from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
@@ -122,15 +123,22 @@ def prepare(
 
     `path`: where the cube will go (None: the configuration's).
     """
+    with ExitStack() as files:
+        resolved, source = _loaded(config, progress, files, team)
+        prepared = plan_and_compile(config, resolved, source, progress, path)
+        return replace(prepared, files=files.pop_all())
+
+
+def _loaded(
+    config: RunConfig, progress: Progress, files: ExitStack, team: AbstractProcessGroup
+) -> tuple[Resolved, Source]:
+    """What the settings stand for, and the particles; open files are left to `files`."""
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
     check_together(config, team)
-    with ExitStack() as files:
-        with progress.step("load", loading_words(team)) as report:
-            resolved = team.each(lambda: resolve(config))
-            source = open_source(config, resolved, files, report, team)
-        prepared = plan_and_compile(config, resolved, source, progress, path)
-        return replace(prepared, files=files.pop_all())
+    with progress.step("load", loading_words(team)) as report:
+        resolved = team.each(lambda: resolve(config))
+        return resolved, open_source(config, resolved, files, report, team)
 
 
 def plan_and_compile(
@@ -181,7 +189,7 @@ def compute(
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
     `read`: files beside those that the settings name which must not be replaced.
-    Arms of an instrument are observed one after the other.
+    Arms of an instrument are observed one after the other, or together where they are joined.
     Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
     ones.
     """
@@ -197,26 +205,67 @@ def prepare_arms(
     config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE
 ) -> Iterator[tuple[str, Prepared]]:
     """Each arm of the instrument by its name, loaded, planned and compiled when it is asked for; an instrument without
-    arms as the only one, with an empty name. Particles that one process holds in memory are read once for all.
+    arms as the only one, with an empty name. Particles that one process holds in memory are read once for all; of arms
+    that are joined they are painted once, too, by one program, which runs when the first arm's cube is asked for.
     """
     arms = arms_of(config)
     if not arms:
         with prepare(config, progress, path, team) as prepared:
             yield "", prepared
         return
-    whole, held = path or config.output.path, None
+    whole, held, first = path or config.output.path, None, next(iter(arms))
     for name, own in arms.items():
         own_path = whole if config.instrument.join else arm_path(whole, name)
         if held is not None:
             resolved = resolve(own)
-            census = take_census(own, resolved, [held.galaxy])
-            if held.info.smoothing_length or census.crowding is None or not census.crowding.is_sparse:
-                yield name, plan_and_compile(own, resolved, replace(held, census=census), progress, own_path)
+            seen = _seen_by(own, resolved, held)
+            if seen is not None:
+                yield name, plan_and_compile(own, resolved, seen, progress, own_path)
                 continue
-        with prepare(own, progress, own_path, team) as prepared:  # read with what this arm needs
+        with ExitStack() as files:  # read with what this arm needs
+            resolved, source = _loaded(own, progress, files, team)
+            if config.instrument.join and name == first:
+                together = _prepare_together(arms, source, progress, whole)
+                if together is not None:
+                    yield from zip(arms, together, strict=True)
+                    return
+            prepared = plan_and_compile(own, resolved, source, progress, own_path)
             one = prepared.source
             held = one if isinstance(one, HeldGalaxy) and team.size == 1 else None
             yield name, prepared
+
+
+def _seen_by(config: RunConfig, resolved: Resolved, held: HeldGalaxy) -> HeldGalaxy | None:
+    """The particles with what planning this arm needs of them; None where it needs more than was read."""
+    census = take_census(config, resolved, [held.galaxy])
+    if held.info.smoothing_length or census.crowding is None or not census.crowding.is_sparse:
+        return replace(held, census=census)
+    return None
+
+
+def _prepare_together(
+    arms: Mapping[str, RunConfig], source: Source, progress: Progress, path: Path
+) -> list[Prepared] | None:
+    """The runs of all arms by one program (`ArmPipelines`), where one process holds the particles in memory; None
+    where a program of their own observes each."""
+    if not isinstance(source, HeldGalaxy) or source.team.size > 1:
+        return None
+    resolved = [resolve(own) for own in arms.values()]
+    seen = [_seen_by(own, how, source) for own, how in zip(arms.values(), resolved, strict=True)]
+    census = [own.census for own in seen if own is not None]
+    if len(census) < len(arms):
+        return None
+    with progress.step("plan", "planning the run"):
+        made = ArmPipelines.plan(list(arms.values()), resolved, census, source.info)
+    if made is None:
+        return None
+    with progress.step("compile", "compiling"):
+        placed = source.placed(made.arms[0])
+        observers = ArmObserver.of_all(placed, made)
+    return [
+        Prepared(own, placed.info, pipeline, observer, _need(own, path, observer, pipeline), ExitStack(), placed)
+        for own, pipeline, observer in zip(arms.values(), made.arms, observers, strict=True)
+    ]
 
 
 def _compute_arms(config: RunConfig, path: Path, progress: Progress, team: AbstractProcessGroup) -> Result:

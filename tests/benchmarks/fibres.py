@@ -4,8 +4,8 @@ of two cameras, whose spectra are joined.
     python tests/benchmarks/fibres.py                          # 1e6 stars: minutes, and some GB
     python tests/benchmarks/fibres.py --sizes 1e4 1e5 --rounds 3
 
-Prints the median seconds of a call, compiled before, of all in alternating runs, and their ratios; of two cameras both
-calls and the joining. `--cpu`: processor seconds, for a machine that others use too.
+Prints the median seconds of a call, compiled before, of all in alternating runs, and their ratios; of two cameras the
+program of both and the joining, and, with `--apart`, a program of each and the joining. `--cpu`: processor seconds, for a machine that others use too.
 """
 
 import argparse
@@ -19,7 +19,10 @@ import rubix_like as rl
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.forward.census import take_census
+from rubix_like.forward.joint.arm_pipelines import ArmPipelines
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.resolved import resolve
 from rubix_like.readers.galaxy_loading import load
 
 
@@ -35,13 +38,25 @@ def config_of(name: str, n_stars: int, noise: bool) -> Any:
     )
 
 
-def seconds(pipelines: list[Pipeline], galaxy: Any, whole: Any, clock: Any) -> float:
+def calls_of(config: Any, galaxy: Any, info: Any, *, apart: bool) -> list[Any]:
+    """What makes the cube of a run, or those of its arms: one program of all arms, or of each."""
+    arms = list(arms_of(config).values()) or [config]
+    if len(arms) == 1 or apart:
+        return [Pipeline.from_config(own, galaxy, info=info) for own in arms]
+    resolved = [resolve(own) for own in arms]
+    census = [take_census(own, how, [galaxy]) for own, how in zip(arms, resolved, strict=True)]
+    together = ArmPipelines.plan(arms, resolved, census, info)
+    assert together is not None
+    return [together]
+
+
+def seconds(calls: list[Any], galaxy: Any, whole: Any, clock: Any) -> float:
     start = clock()
     cubes = []
-    for pipeline in pipelines:
-        cube = pipeline(galaxy)
-        jax.block_until_ready((cube.flux, cube.variance))
-        cubes.append(cube)
+    for call in calls:
+        made = call(galaxy)
+        cubes += made if isinstance(made, tuple) else [made]
+        jax.block_until_ready([(cube.flux, cube.variance) for cube in cubes])
     if len(cubes) > 1:
         join_arms(cubes, WavelengthBins.build(whole.instrument.wavelength), whole.instrument.label, "")
     return clock() - start
@@ -53,31 +68,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--noise", action="store_true", help="with noise and its variance")
     parser.add_argument("--cpu", action="store_true", help="processor seconds")
+    parser.add_argument("--apart", action="store_true", help="two cameras also by a program of each")
     arguments = parser.parse_args()
     clock = time.process_time if arguments.cpu else time.perf_counter
-    names = ("manga", "manga_fibres", "manga_arms_fibres")
-    print(
-        "| stars | method | spaxels (s) | fibres (s) | ratio | two cameras (s) | ratio |\n|---|---|---|---|---|---|---|"
-    )
+    names = ["manga", "manga_fibres", "manga_arms_fibres", *(["apart"] if arguments.apart else [])]
+    more = " apart (s) | ratio |" if arguments.apart else ""
+    print(f"| stars | method | spaxels (s) | fibres (s) | ratio | two cameras (s) | ratio |{more}")
+    print("|---|---|---|---|---|---|---|" + "---|---|" * arguments.apart)
     for size in map(int, arguments.sizes):
         runs = {}
         for name in names:
-            config = config_of(name, size, arguments.noise)
+            config = config_of("manga_arms_fibres" if name == "apart" else name, size, arguments.noise)
             galaxy, info = load(config)
-            own = list(arms_of(config).values()) or [config]
-            pipelines = [Pipeline.from_config(arm, galaxy, info=info) for arm in own]
-            seconds(pipelines, galaxy, config, clock)
-            runs[name] = pipelines, galaxy, config, []
+            calls = calls_of(config, galaxy, info, apart=name == "apart")
+            seconds(calls, galaxy, config, clock)
+            runs[name] = calls, galaxy, config, []
         for _ in range(arguments.rounds):
-            for pipelines, galaxy, config, times in runs.values():
-                times.append(seconds(pipelines, galaxy, config, clock))
-        spaxels, fibres, arms = (statistics.median(times) for *_, times in runs.values())
+            for calls, galaxy, config, times in runs.values():
+                times.append(seconds(calls, galaxy, config, clock))
+        spaxels, *others = (statistics.median(times) for *_, times in runs.values())
         method = runs["manga_fibres"][0][0].plan.method
-        print(
-            f"| {size} | {method} | {spaxels:.2f} | {fibres:.2f} | {fibres / spaxels:.2f} | {arms:.2f} | "
-            f"{arms / spaxels:.2f} |",
-            flush=True,
-        )
+        columns = [f"{spaxels:.2f}", *(f"{own:.2f} | {own / spaxels:.2f}" for own in others)]
+        print(f"| {size} | {method} | {' | '.join(columns)} |", flush=True)
 
 
 if __name__ == "__main__":

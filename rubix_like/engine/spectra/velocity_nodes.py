@@ -114,14 +114,18 @@ def choose_nodes(
     limit: float,
     bins: Bool[ndarray, " wave"],
     budget: float,
+    step: float | None = None,
 ) -> ChosenNodes:
-    """About the fewest nodes for +-`limit` km/s between which no template errs by more than the budget.
+    """About the fewest nodes for +-`limit` km/s, at most `step` apart, between which no template errs by more than the
+    budget.
 
     The number is found for the `candidates`, then the error of all templates is measured, at the middle of every
     interval: splines are linear, so that it is known from the basis spectra's. Where another template errs more than
     the budget, the worst become the candidates.
     """
     nodes = _nodes_for(window, window.templates[candidates], plan_nodes(limit, _FIRST_STEP), bins, limit, budget)
+    if step is not None and float(nodes.step) > step:
+        nodes = plan_nodes(limit, step)
     at_nodes = seen(window, basis.spectra, node_velocity(nodes))
     between = between_nodes(window, basis.spectra, at_nodes, nodes, bins)
     errors = BETWEEN * template_errors(basis.coefficients, between)
