@@ -5,7 +5,8 @@ of two cameras, whose spectra are joined.
     python tests/benchmarks/fibres.py --sizes 1e4 1e5 --rounds 3
 
 Prints the median seconds of a call, compiled before, of all in alternating runs, and their ratios; of two cameras the
-program of both and the joining, and, with `--apart`, a program of each and the joining. `--cpu`: processor seconds, for a machine that others use too.
+program of both and the joining, and, with `--apart`, a program of each and the joining. `--cpu`: processor seconds,
+for a machine that others use too.
 """
 
 import argparse
