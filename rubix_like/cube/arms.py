@@ -132,7 +132,8 @@ def _joined(
 ) -> tuple[_Spectra, list[list[Values]]]:
     """The spectra of all bins, and in each stretch the shares of its arms, as the mean over spectra.
 
-    Bins of one arm alone are copied. `fibres`: joined spectra, of which bins that several arms see are made.
+    Bins of one arm alone are copied. `fibres`: joined spectra, of which bins that several arms see are made; they know
+    the shares.
     """
     parts, shares = list[_Spectra](), list[list[Values]]()
     for stretch in stretches:
@@ -141,10 +142,13 @@ def _joined(
             parts.append(own[0])
             shares.append([np.ones(stretch.bins.stop - stretch.bins.start)])
             continue
+        mask = _joined_bits([arm.mask for arm in own])
+        if fibres is not None:
+            parts.append(_remade(own[0], fibres, stretch.bins, mask))
+            continue
         weights = _weights(own)
         shares.append([weight.reshape(-1, weight.shape[-1]).mean(axis=0) for weight in weights])
-        mask = _joined_bits([arm.mask for arm in own])
-        parts.append(_mean(own, weights, mask) if fibres is None else _remade(own[0], fibres, stretch.bins, mask))
+        parts.append(_mean(own, weights, mask))
     variances = [own.variance for own in parts if own.variance is not None]
     return _Spectra(
         {name: np.concatenate([own.values[name] for own in parts], axis=-1) for name in _names(parts)},
@@ -192,10 +196,12 @@ def _joined_bits(masks: Sequence[Int[ndarray, "... _"]]) -> Int[ndarray, "... _"
 def _remade(alike: _Spectra, fibres: FibreSpectra, bins: slice, mask: Int[ndarray, "... _"]) -> _Spectra:
     """Voxels made of some bins of the spectra of fibres without the flagged ones, of the dtypes that an arm has."""
     spectra, weights = _Spectra.of(fibres, np.asarray(fibres.mask)).part(bins), fibres.weights
-    good = fibres.good[:, bins].astype(np.float64)
-    scale = np.asarray(weights.regained(jnp.asarray(good, spectra.values["flux"].dtype)))
+    good = fibres.good[:, bins]
+    scale = None if good.all() else np.asarray(weights.regained(jnp.asarray(good, spectra.values["flux"].dtype)))
 
     def made(images: Callable[[Any], Any], own: Values, like: Values, power: int) -> Values:
+        if scale is None:
+            return np.asarray(images(jnp.asarray(own))).astype(like.dtype, copy=False)
         return (np.asarray(images(jnp.asarray(own * good.astype(own.dtype)))) * scale**power).astype(like.dtype)
 
     values = {
