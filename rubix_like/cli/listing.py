@@ -34,7 +34,9 @@ KINDS: Mapping[str, Callable[[], Listing]] = {
 
 
 def instrument_text(rows: Sequence[Sequence[str]], width: int) -> str:
-    """The table within `width` columns: a line per preset, those of one source together and that source above them."""
+    """The table within `width` columns: a line per preset and further range, those of one source together and that
+    source above them."""
+    rows = [own for row in rows for own in _by_range(row)]
     short = [[*row[:1], *row[2:-1]] for row in (COLUMNS, *rows)]
     title, *lines = table_lines(short)
     if max(map(len, (title, *lines))) > width:
@@ -45,6 +47,15 @@ def instrument_text(rows: Sequence[Sequence[str]], width: int) -> str:
         heading = textwrap.fill(f"{telescope}: {source}", width, break_long_words=False, break_on_hyphens=False)
         blocks.append("\n".join([heading, *(line for _, line in group)]))
     return "\n\n".join(blocks)
+
+
+def _by_range(row: Sequence[str]) -> list[list[str]]:
+    """A row for each wavelength range of a preset: those after the first with nothing but the range."""
+    place = COLUMNS.index("range (A)")
+    first, *others = row[place].split(", ")
+    one = [*row[:place], first + "," * bool(others), *row[place + 1 :]]
+    beside = [[cell if number in (1, len(row) - 1) else "" for number, cell in enumerate(row)] for _ in others]
+    return [one, *([*own[:place], other, *own[place + 1 :]] for own, other in zip(beside, others, strict=True))]
 
 
 def print_list(options: argparse.Namespace) -> None:

@@ -206,12 +206,19 @@ def _row(preset: InstrumentSettings) -> tuple[str, ...]:
         preset.telescope,
         _field(preset),
         f"{preset.pixel_scale:g}",
-        f"{wavelength.start:.0f}-{wavelength.stop:.0f} {wavelength.medium.removesuffix('uum')}",
+        f"{_range(preset)} {wavelength.medium.removesuffix('uum')}",
         step,
         "" if fwhm is None else f"{fwhm:.3g}",
         "" if fwhm is None else f"{middle / fwhm:.0f}",
         preset.source,
     )
+
+
+def _range(preset: InstrumentSettings) -> str:
+    """`4750-9350`, of arms that are not joined each one's: `3750-5750, 6300-7400`; step and widths are the first's."""
+    arms = {} if preset.join else preset.arms or {}
+    seen = [arm.wavelength for arm in arms.values()] or [preset.wavelength]
+    return ", ".join(f"{own.start:.0f}-{own.stop:.0f}" for own in seen)
 
 
 def _step_range(wavelength: WavelengthSettings) -> str:

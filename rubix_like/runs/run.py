@@ -280,8 +280,8 @@ def _compute_arms(config: RunConfig, path: Path, progress: Progress, team: Abstr
             results.append(write_results(prepared, arm_path(path, name), progress, team))
     if not joins:
         names, last = tuple(config.instrument.arms or ()), results[-1]
-        before = [(f"Arm {name}", own.path) for name, own in zip(names[:-1], results[:-1], strict=True)]
-        return last._replace(others=(*before, *(other for own in results for other in own.others)))
+        files = [(f"Arm {name}", own.path) for name, own in zip(names, results, strict=True)]
+        return last._replace(others=(*files, *(other for own in results for other in own.others)))
     with progress.step("join", f"joining {len(cubes)} arms"):
         bins = WavelengthBins.build(config.instrument.wavelength)
         joined = join_arms(cubes, bins, config.instrument.label, config.to_yaml())

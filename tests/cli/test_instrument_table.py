@@ -39,6 +39,9 @@ def test_fields_steps_and_resolutions():
         "califa_v500": "74 x 64 hexagon",
     }
     assert [rows[name]["step"] for name in ("manga", "muse")] == ["1e-4 dex", "1.25"]
+    for name in ("sami", "sami_fibres", "hector", "weave_lr"):  # each arm's
+        blue, red = (rows[f"{name.partition('_f')[0]}_{arm}"]["range (A)"] for arm in ("blue", "red"))
+        assert rows[name]["range (A)"] == f"{blue.removesuffix(' air')}, {red}"
     # 6.040 - 9.187e-4 x 7050 + 5.866e-8 x 7050^2 = 2.4787 at the middle of MUSE's range
     assert (rows["muse"]["FWHM"], rows["muse"]["R"]) == ("2.48", "2844")
 

@@ -242,3 +242,31 @@ def test_a_run_of_two_arms(tmp_path, monkeypatch):
     assert (blue.meta["instrument"], red.meta["instrument"]) == ("sami_blue", "sami_red")
     again = rl.run(yaml.safe_load(red.meta["config"]), tmp_path / "again.fits", overwrite=True)
     np.testing.assert_array_equal(again.flux, red.flux)
+
+
+@pytest.mark.slow(8)
+def test_a_run_of_joined_arms(tmp_path, monkeypatch):
+    """MaNGA's two cameras about their overlap, painted together from particles that are read once: numpy's mean there,
+    weighted by the inverse variances of the arms' own cubes, whose noise is not the same."""
+    opened, join, arms = run_module.open_source, run_module.join_arms, []
+    first = InstrumentSettings.model_validate({"name": "manga_arms"}).arms["red"].wavelength.start
+    ranges = {"blue": (first * 10**-0.002, first * 10**0.0029), "red": (first, first * 10**0.0049)}
+    section = {name: {"wavelength": {"start": low, "stop": high}} for name, (low, high) in ranges.items()}
+    instrument = {"name": "manga_arms", "fov": "2 arcsec", "aperture": None, "psf": None, "arms": section}
+    read = []
+    monkeypatch.setattr(run_module, "open_source", lambda *arguments: read.append(1) or opened(*arguments))
+    monkeypatch.setattr(run_module, "join_arms", lambda cubes, *others: arms.extend(cubes) or join(cubes, *others))
+    monkeypatch.setattr(run_module, "plan_and_compile", None)  # the way of arms apart
+    engine = {"method": "basis", "precision": "float64"}
+    cube = rl.run(RUN | {"instrument": instrument, "engine": engine, "output": {"maps": False}}, tmp_path / "cube.fits")
+    assert len(read) == 1
+    n_both, n_blue = arms[0].bins.n_wave, cube.bins.n_wave - arms[1].bins.n_wave
+    assert (n_blue, n_both) == (np.sum(cube.wavelength < first), 50) == (20, 50)
+    blue, other = (np.asarray(arm.flux) for arm in arms)
+    np.testing.assert_array_equal(cube.flux[..., :n_blue], blue[..., :n_blue])
+    np.testing.assert_array_equal(cube.flux[..., n_both:], other[..., n_both - n_blue :])
+    one, two = 1 / np.asarray(arms[0].variance)[..., n_blue:], 1 / np.asarray(arms[1].variance)[..., : n_both - n_blue]
+    mean = (one * blue[..., n_blue:] + two * other[..., : n_both - n_blue]) / (one + two)
+    np.testing.assert_allclose(cube.flux[..., n_blue:n_both], mean, rtol=1e-12)
+    np.testing.assert_allclose(cube.variance[..., n_blue:n_both], 1 / (one + two), rtol=1e-12)
+    assert not np.allclose(blue[..., n_blue:], other[..., : n_both - n_blue], rtol=1e-3, atol=0)
