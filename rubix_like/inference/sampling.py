@@ -179,9 +179,7 @@ def _sample(
     if begun is None:
         request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
     else:
-        best, notes = begun.best, [] if files is None else kept_notes(files.checkpoint)
-        request, problem = _as_begun(request, problem, notes, progress)
-        problem = add_model_error(problem, best, progress)
+        request, problem, best, notes = _as_begun(request, problem, begun, files, progress)
     keep = _keeping(fingerprint, files, notes)
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
@@ -313,7 +311,7 @@ def _best(
     fitted: FitResult | None,
     files: SampleFiles | None,
     progress: Progress,
-) -> tuple[Request, Problem, Float[ndarray, " latent"], list[str]]:
+) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
         places = Checkpoints() if files is None else files.searches
@@ -326,13 +324,16 @@ def _best(
     return request, problem, fitted.latent, notes
 
 
-def _as_begun(request: Request, problem: Problem, notes: Sequence[str], progress: Progress) -> tuple[Request, Problem]:
-    """Those of a sampling that goes on: with as many quadrature points as its search ended with."""
+def _as_begun(
+    request: Request, problem: Problem, begun: Any, files: SampleFiles | None, progress: Progress
+) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
+    """The same of a sampling that goes on: with as many quadrature points as its search ended with."""
+    notes = () if files is None else kept_notes(files.checkpoint)
     noted = points_noted(notes)
-    if noted is None:
-        return request, problem
-    request = with_points(request, noted[1])
-    return request, pose_request(request, None, progress, None)
+    if noted is not None:
+        request = with_points(request, noted[1])
+        problem = pose_request(request, None, progress, None)
+    return request, add_model_error(problem, begun.best, progress), begun.best, notes
 
 
 def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult:
