@@ -224,11 +224,11 @@ def prepare_arms(
                 continue
         with ExitStack() as files:  # read with what this arm needs
             resolved, source = _loaded(own, progress, files, team)
-            if config.instrument.join and name == first:
-                together = _prepare_together(arms, source, progress, whole)
-                if together is not None:
-                    yield from zip(arms, together, strict=True)
-                    return
+            joins = config.instrument.join and name == first
+            together = _prepare_together(arms, source, progress, whole) if joins else None
+            if together is not None:
+                yield from zip(arms, together, strict=True)
+                return
             prepared = plan_and_compile(own, resolved, source, progress, own_path)
             one = prepared.source
             held = one if isinstance(one, HeldGalaxy) and team.size == 1 else None
