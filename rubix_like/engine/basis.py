@@ -122,7 +122,7 @@ class BasisPainter(AbstractPainter):
 
     def beside_outliers(
         self,
-        light: tuple[Float[Array, "spaxel part"], Float[Array, "spaxel 2"]],
+        sums: tuple[Float[Array, "spaxel part"], Float[Array, "spaxel 2"]],
         counters: SourceCounters,
         look: Look,
         particles: Any,
@@ -130,7 +130,7 @@ class BasisPainter(AbstractPainter):
         chunk: int,
     ) -> tuple[BasisPartial, SourceCounters]:
         """The partial of what was painted, and its moments, with the particles beyond the nodes."""
-        painted, moments = light
+        painted, moments = sums
         if self.outliers is None:
             return BasisPartial(painted, moments, None), counters
         chosen, number = self._outliers(look, particles)
