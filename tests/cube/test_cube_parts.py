@@ -26,7 +26,7 @@ from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch,
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
-from rubix_like.cube.files.fits_hsim import hsim_members
+from rubix_like.cube.scenes.hsim_scene import hsim_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
 from rubix_like.cube.files.fits_manga import manga_members
 from rubix_like.cube.meta import Meta
