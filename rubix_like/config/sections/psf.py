@@ -28,7 +28,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "gaussian": ("fwhm", "wavelength"),
     "moffat": ("fwhm", "beta", "wavelength"),
     "gaussians": ("components", "wavelength"),
-    "image": ("file", "file_scale", "wavelength"),
+    "image": ("file", "file_scale", "extension", "wavelength"),
     "adaptive": ("optics",),
 }
 """Kind -> the keys that describe it."""
@@ -177,8 +177,11 @@ class PSFSettings(AbstractSettings):
     """FITS image of the PSF before the spaxel's box, on finer pixels, centred on the middle of the array."""
     file_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the image's pixels in arcsec; null: by its header."""
+    extension: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    """Name of the extension with the image; null: OVERDIST or OVERSAMP of a file of stpsf, else the first image."""
     wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
-    """Angstrom, in the instrument's medium, increasing: where the widths (or planes) are given."""
+    """Angstrom, in the instrument's medium, increasing: where the widths (or planes) are given. Null of planes whose
+    header says it (WAVELN00 ..., as stpsf writes them)."""
     enclosed: Annotated[Number, Field(gt=0.5, lt=1)] = 0.999
     """Fraction of a point source's light that is followed; the rest is given back to the spaxels within."""
     optics: Annotated[AdaptiveOptics | None, Field(exclude_if=lambda value: value is None)] = None
@@ -189,7 +192,7 @@ class PSFSettings(AbstractSettings):
     @model_validator(mode="after")
     def _check_kind(self) -> "PSFSettings":
         known = _KEYS[self.kind]
-        every = ("fwhm", "beta", "components", "file", "file_scale", "optics", "wavelength")
+        every = ("fwhm", "beta", "components", "file", "file_scale", "extension", "optics", "wavelength")
         alien = [key for key in every if getattr(self, key) is not None and key not in known]
         if alien:
             raise ValueError(f"a PSF of kind {self.kind} has the keys {', '.join(known)}; got {', '.join(alien)}")
