@@ -157,8 +157,7 @@ def write_stpsf(path, planes, only=None, **cards):
 def stpsf_planes():
     fine = np.zeros((2, 40, 40))
     fine[0, 18:22, 18:22], fine[1, 16:24, 16:24] = 2.0, 1.0
-    every = {name: fine * [[[1.0]], [[factor]]] for name, factor in (("OVERSAMP", 1.0), ("OVERDIST", 1.0))}
-    every["OVERDIST"] = np.roll(fine, 4, axis=2)
+    every = {"OVERSAMP": fine, "OVERDIST": np.roll(fine, 4, axis=2)}
     binned = {name.replace("OVER", "DET_"): own.reshape(2, 10, 4, 10, 4).sum(axis=(2, 4)) for name, own in every.items()}
     return {name: (every | binned)[name] for name in ("OVERSAMP", "DET_SAMP", "OVERDIST", "DET_DIST")}
 
@@ -173,11 +172,10 @@ def test_files_of_stpsf_are_taken_as_they_are(tmp_path):
     found = PSF.build(settings, 0.1, wavelength)
     np.testing.assert_allclose(found.node_wavelength, [14000, 26000], rtol=1e-12)
     image = np.asarray(found.image_at(PSFParameters(), jnp.asarray(20000.0)))
-    binned = [own / own.sum() for own in planes["OVERDIST"].reshape(2, 10, 4, 10, 4).sum(axis=(2, 4))]
-    middle = 0.5 * (binned[0] + binned[1])
-    expected = (middle + np.roll(middle, 1, 0) + np.roll(middle, 1, 1) + np.roll(middle, 1, (0, 1)))[1:, 1:] / 4
-    half = (len(image) - 9) // 2  # its spaxels are centred on the array's middle, between those of the detector
-    np.testing.assert_allclose(image[half : half + 9, half : half + 9], expected, atol=1e-6)
+    light = [own[2:38, 2:38].reshape(9, 4, 9, 4).sum(axis=(1, 3)) / own.sum() for own in planes["OVERDIST"]]
+    cut = (9 - len(image)) // 2
+    expected = (0.5 * (light[0] + light[1]))[cut : 9 - cut, cut : 9 - cut]
+    np.testing.assert_allclose(image, expected, atol=1e-6)
     chosen = settings.model_copy(update={"extension": "oversamp"})
     other = np.asarray(PSF.build(chosen, 0.1, wavelength).image_at(PSFParameters(), jnp.asarray(20000.0)))
     assert abs(other.sum(axis=0) @ np.arange(len(other)) - (len(other) - 1) / 2) < 1e-9
