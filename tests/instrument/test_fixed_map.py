@@ -1,4 +1,4 @@
-"""PSFs that are images, or of adaptive optics, in front of fibres: against sums over chords and in polar coordinates."""
+"""PSFs that are images, or of adaptive optics, in front of fibres, against sums over chords or in polar coordinates."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,9 @@ from small import muse
 from rubix_like import ConfigError, Pipeline, load_config, make_mesh
 from rubix_like.config import AdaptiveOptics
 from rubix_like.instrument.fibres.fixed_map import Displacements, shares_of_image
+from rubix_like.instrument.fibres.refraction import index_of_air
 from rubix_like.instrument.optics.adaptive import light_in_discs, optical_transfer
+from rubix_like.physics.air import to_vacuum
 
 FINE = 0.06
 """arcsec: side of an image's pixel, which is no part of a spaxel's."""
@@ -51,7 +53,7 @@ def by_chords(image, scale, radius, right, up):
 
 
 def test_the_light_of_pixels_in_discs():
-    """Within, across and beyond an image, in discs smaller and larger than its pixels: to 2e-5, which the chords are."""
+    """Within, across and beyond an image, in discs smaller and larger than its pixels: to 2e-5, as the chords are."""
     image = planes()[1]
     away = Displacements(np.array([[0.0, 0.21, -1.23, 3.0]]), np.array([[0.0, 0.77, -1.5]]))
     for radius in (0.02, 0.4, 1.1):
@@ -79,16 +81,13 @@ def observed(psf, **fibres):
     return np.asarray(found.fibres.flux) / total, found.fibres.places, found.bins.wavelength
 
 
-def expected_of(places, wavelength, tail=0.3):
+def expected_of(places, wavelength, tail=0.3, moved=(0, 0)):
     light = planes(tail) / planes(tail).sum(axis=(1, 2), keepdims=True)
     second = np.clip((wavelength - WAVELENGTH[0]) / (WAVELENGTH[1] - WAVELENGTH[0]), 0, 1)
     every = zip(places.x, places.y, places.seeing, places.transparency, strict=True)
     return np.array(
         [
-            [
-                seen * by_chords((1 - share) * light[0] + share * light[1], FINE * seeing, 0.5, -x, y)
-                for share in second
-            ]
+            [seen * by_chords((1 - share) * light[0] + share * light[1], FINE * seeing, 0.5, -x, y) for share in second]
             for x, y, seeing, seen in every
         ]
     )
@@ -96,8 +95,8 @@ def expected_of(places, wavelength, tail=0.3):
 
 @pytest.mark.slow
 def test_fibres_behind_an_image(tmp_path):
-    """Of another form at each wavelength, wider in the second exposure, at each place of the field: to 2e-5 of the star's
-    light; the tail is where it is in the file (columns to the West)."""
+    """Of another form at each wavelength, wider in the second exposure, at each place of the field: to 2e-5 of the
+    star's light; the tail is where it is in the file (columns to the West)."""
     psf, other = section(tmp_path / "psf.fits"), section(tmp_path / "other.fits", tail=0.0)
     light, places, wavelength = observed(psf, seeing=[1, 1.2])
     expected = expected_of(places, wavelength)
@@ -108,6 +107,18 @@ def test_fibres_behind_an_image(tmp_path):
     over, places, _ = observed(psf | {"field": field})
     mixed = 0.75 * expected_of(places, wavelength) + 0.25 * expected_of(places, wavelength, tail=0.0)
     np.testing.assert_allclose(over, mixed, atol=2e-5)
+
+
+@pytest.mark.long
+def test_refraction_behind_an_image(tmp_path):
+    """Every wavelength of it lands elsewhere (index of air as tested in test_refraction): 1e-4 of the star's light."""
+    refraction = {"zenith_distance": 50, "zenith_angle": 30, "wavelength": 5000, "pressure": 743}
+    light, places, wavelength = observed(section(tmp_path / "psf.fits"), refraction=refraction)
+    index = index_of_air(to_vacuum(np.append(wavelength, 5000.0)), 743.0, 7.0, 10.67)
+    size = (index[:-1] - index[-1]) * np.tan(np.deg2rad(50)) * 206264.806
+    moved = size[:, None] * [np.sin(np.deg2rad(30)), np.cos(np.deg2rad(30))]
+    assert np.ptp(size) > 0.5
+    np.testing.assert_allclose(light, expected_of(places, wavelength, moved=moved), atol=1e-4)
 
 
 OPTICS = {"diameter": 8, "obstruction": 0.14, "cutoff": 33 / 16, "wavelength": 6500}
@@ -170,7 +181,11 @@ def test_fibres_behind_adaptive_optics():
     ("psf", "fibres", "message"),
     [
         (None, {}, "psf: expected the seeing in front of the fibres"),
-        ({"kind": "adaptive", "optics": OPTICS}, {"seeing": [1, 1.2]}, "fibres.seeing: expected null (or 1) with a PSF"),
+        (
+            {"kind": "adaptive", "optics": OPTICS},
+            {"seeing": [1, 1.2]},
+            "fibres.seeing: expected null (or 1) with a PSF",
+        ),
     ],
 )
 def test_what_fibres_cannot_be_behind(psf, fibres, message):

@@ -158,7 +158,9 @@ def stpsf_planes():
     fine = np.zeros((2, 40, 40))
     fine[0, 18:22, 18:22], fine[1, 16:24, 16:24] = 2.0, 1.0
     every = {"OVERSAMP": fine, "OVERDIST": np.roll(fine, 4, axis=2)}
-    binned = {name.replace("OVER", "DET_"): own.reshape(2, 10, 4, 10, 4).sum(axis=(2, 4)) for name, own in every.items()}
+    binned = {
+        name.replace("OVER", "DET_"): own.reshape(2, 10, 4, 10, 4).sum(axis=(2, 4)) for name, own in every.items()
+    }
     return {name: (every | binned)[name] for name in ("OVERSAMP", "DET_SAMP", "OVERDIST", "DET_DIST")}
 
 

@@ -56,13 +56,13 @@ WEAVE = {
     "weave_hr_green": (0.833, 0.794, 0.498, 0.927),
     "weave_hr_red": (0.861, 0.837, 0.505, 0.947),
 }
-"""Prime focus, fibre, spectrograph and detector in signalWEAVE.py of gscouto/waqaqc (the calculator by S. C. Trager)."""
+"""Prime focus, fibre, spectrograph and detector in signalWEAVE.py of gscouto/waqaqc, the calculator by S. C. Trager."""
 
 
 @pytest.mark.parametrize("name", WEAVE)
 def test_weave_counts_what_its_calculator_counts(name):
-    """Photons of a fibre's spectrum, pixels of its image, and S/N per pixel of 0.3 Angstrom behind no atmosphere, by the
-    formulas of signal2noise.py, at 20 mag/arcsec2 in V for 1200 s."""
+    """Pixels of a fibre's image, and S/N per pixel of 0.3 Angstrom behind no atmosphere, by the formulas of
+    signal2noise.py, of 20 mag/arcsec2 in V in 1200 s."""
     settings = InstrumentSettings.model_validate({"name": name, "fibres": "weave-547", "psf": {"fwhm": 1.0}})
     own, diameter = settings.detector, 2 * 1.3045
     area, efficiency = np.pi * (2.1**2 - 0.915**2), 0.9 * np.prod(WEAVE[name])

@@ -112,8 +112,8 @@ class AdaptiveOptics(AbstractSettings):
     """What adaptive optics leave of the turbulence: the phase's power spectrum of Fetick et al. (2019, A&A 628, A99).
 
     A Moffat on a constant up to the correction's cut-off frequency, Kolmogorov's (or von Karman's) spectrum beyond.
-    r0, amplitude and background are those at `wavelength`; at others they scale as Kolmogorov's phase does. Keys that are
-    left out are those of the preset.
+    r0, amplitude and background are those at `wavelength`; at others they scale as Kolmogorov's phase does. Keys that
+    are left out are those of the preset.
     """
 
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(required=[]))
@@ -333,8 +333,8 @@ def _times(value: float | tuple[float, ...], factor: float | tuple[float, ...]) 
 
 
 def merged_psf(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset's PSF overridden key by key, and so its optics; with another `kind`, what that kind does not have is left
-    out."""
+    """The preset's PSF overridden key by key, and so its optics; with another `kind`, what that kind does not have is
+    left out."""
     kind = override.get("kind", preset.get("kind", "gaussian"))
     known = ("kind", "enclosed", *_KEYS.get(str(kind), ()))
     kept = {key: value for key, value in preset.items() if kind == preset.get("kind", "gaussian") or key in known}

@@ -245,7 +245,7 @@ def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
     ):
         absent = sorted(set(listed or ()) - set((numbers + 1).tolist()))
         if absent:
-            yield f"systematics.missing.{number}: {what} {', '.join(map(str, absent))} are asked for, but there are none"
+            yield f"systematics.missing.{number}: {what} {', '.join(map(str, absent))} are asked for, but do not exist"
 
 
 def _within(span: tuple[int, int] | None, places: ndarray) -> Bool[ndarray, " element"]:

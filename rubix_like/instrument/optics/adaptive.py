@@ -219,7 +219,7 @@ def light_in_discs(
     west: Float[ndarray, "disc x"],
     north: Float[ndarray, "disc y"],
 ) -> Float[ndarray, "disc y x"]:
-    """Light of a star within discs of `radius` at distances (all in arcsec) along both axes, at a wavelength (Angstrom).
+    """Light of a star within discs of `radius` at distances (all in arcsec) along both axes, at one wavelength.
 
     The transform of the PSF times that of the disc, R J1(2 pi R f) / f, summed over angular frequencies up to where the
     rest is less than 1e-6.

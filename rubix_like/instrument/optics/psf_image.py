@@ -25,7 +25,7 @@ _DEEPEST = 0.01
 
 
 class PSFImage(NamedTuple):
-    """An image per plane, the side of its pixels (arcsec), and the planes' wavelengths (Angstrom), None of one plane."""
+    """Images, the side of their pixels (arcsec), and the planes' wavelengths (Angstrom), None of one plane."""
 
     planes: Float[ndarray, "plane row column"]
     scale: float
@@ -97,8 +97,8 @@ def _wavelengths(header: fits.Header, number: int, path: Path) -> Float[ndarray,
     values = np.array([float(value) if isinstance(value, int | float) else np.nan for value in given]) * 1e10
     if not (np.isfinite(values).all() and (values > 0).all() and len(np.unique(values)) == number):
         raise ConfigError(
-            f"instrument.psf.file: expected a wavelength for each of {number} planes (cards {names[0]} to {names[-1]}), "
-            f"all different, got {given} in {path}; give psf.wavelength"
+            f"instrument.psf.file: expected a wavelength for each of {number} planes (cards {names[0]} to "
+            f"{names[-1]}), all different, got {given} in {path}; give psf.wavelength"
         )
     return values
 
