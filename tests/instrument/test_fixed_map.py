@@ -84,11 +84,12 @@ def observed(psf, **fibres):
 def expected_of(places, wavelength, tail=0.3, moved=(0, 0)):
     light = planes(tail) / planes(tail).sum(axis=(1, 2), keepdims=True)
     second = np.clip((wavelength - WAVELENGTH[0]) / (WAVELENGTH[1] - WAVELENGTH[0]), 0, 1)
-    every = zip(places.x, places.y, places.seeing, places.transparency, strict=True)
+    images = light[0] + second[:, None, None] * (light[1] - light[0])
+    seen = list(zip(images, np.broadcast_to(moved, (len(second), 2)), strict=True))
     return np.array(
         [
-            [seen * by_chords((1 - share) * light[0] + share * light[1], FINE * seeing, 0.5, -x, y) for share in second]
-            for x, y, seeing, seen in every
+            [part * by_chords(image, FINE * seeing, 0.5, east - x, y - north) for image, (east, north) in seen]
+            for x, y, seeing, part in zip(places.x, places.y, places.seeing, places.transparency, strict=True)
         ]
     )
 
