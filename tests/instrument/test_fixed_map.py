@@ -112,14 +112,14 @@ def test_fibres_behind_an_image(tmp_path):
 
 @pytest.mark.long
 def test_refraction_behind_an_image(tmp_path):
-    """Every wavelength of it lands elsewhere (index of air as tested in test_refraction): 1e-4 of the star's light."""
+    """Every wavelength of it lands elsewhere (index of air as tested in test_refraction): 3e-4 of the star's light."""
     refraction = {"zenith_distance": 50, "zenith_angle": 30, "wavelength": 5000, "pressure": 743}
     light, places, wavelength = observed(section(tmp_path / "psf.fits"), refraction=refraction)
     index = index_of_air(to_vacuum(np.append(wavelength, 5000.0)), 743.0, 7.0, 10.67)
     size = (index[:-1] - index[-1]) * np.tan(np.deg2rad(50)) * 206264.806
     moved = size[:, None] * [np.sin(np.deg2rad(30)), np.cos(np.deg2rad(30))]
     assert np.ptp(size) > 0.5
-    np.testing.assert_allclose(light, expected_of(places, wavelength, moved=moved), atol=1e-4)
+    np.testing.assert_allclose(light, expected_of(places, wavelength, moved=moved), atol=3e-4)
 
 
 OPTICS = {"diameter": 8, "obstruction": 0.14, "cutoff": 33 / 16, "wavelength": 6500}
