@@ -1,5 +1,6 @@
 """The map from a painted image to the light of every fibre through a PSF that is an image, or of adaptive optics."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from rubix_like.runtime.words import format_bytes
 _SAME = 9
 """Decimals of a pixel to which displacements are the same."""
 
-_LARGEST_BYTES = 4e9
+_LARGEST_BYTES = 4_000_000_000
 
 
 class Displacements(NamedTuple):
@@ -104,7 +105,7 @@ class FixedFibreMap(eqx.Module):
 
 def _check_size(n_wavelength: int, n_fibre: int, painted: Footprint) -> None:
     """Raise ConfigError where there are too many numbers."""
-    n_byte = 8.0 * n_wavelength * n_fibre * painted.n_element
+    n_byte = 8 * n_wavelength * n_fibre * painted.n_element
     if n_byte > _LARGEST_BYTES:
         raise ConfigError(
             f"instrument.psf: expected at most {format_bytes(_LARGEST_BYTES)} for what {n_fibre} fibres see of "
@@ -140,12 +141,11 @@ def shares_of_image(
     found = np.zeros((len(planes), *away.north.shape, away.west.shape[1]))
     for fibre, (north, west) in enumerate(zip(away.north, away.west, strict=True)):
         rows, columns = _split(north / scale, n_row, half), _split(west / scale, n_column, half)
-        for phase_y, row_of, first_row in rows:
-            for phase_x, column_of, first_column in columns:
-                inside = _in_disc(phase_y, phase_x, half, radius).reshape(-1)
-                for row, first in zip(row_of, first_row, strict=True):
-                    seen = windows[:, first, first_column].reshape(len(planes), len(column_of), -1)
-                    found[:, fibre, row, column_of] = seen @ inside
+        for (phase_y, row_of, first_row), (phase_x, column_of, first_column) in itertools.product(rows, columns):
+            inside = _in_disc(phase_y, phase_x, half, radius).reshape(-1)
+            for row, first in zip(row_of, first_row, strict=True):
+                seen = windows[:, first, first_column].reshape(len(planes), len(column_of), -1)
+                found[:, fibre, row, column_of] = seen @ inside
     return found
 
 
