@@ -11,8 +11,9 @@ from rubix_like.instrument.optics.adaptive import effective_area
 from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")
-SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave_hr_green")
-"""Of presets that have another for a base, one of each instrument with four or more; the others run with --long."""
+SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave_hr_green", "virus")
+"""Of presets that have another for a base, one of each instrument with four or more, and one of fibres; the others, and
+LLAMAS, run with --long."""
 
 MUSE = (3.02, 4700), (2.45, 7500)
 BLUEMUSE = (3500 / 2600, 3500), (4650 / 3500, 4650), (5800 / 4350, 5800)
@@ -227,14 +228,12 @@ def check_cube(cube, path, name):
         np.testing.assert_allclose(hdus["LSF"].data["FWHM"], cube.lsf_fwhm, rtol=1e-6)
 
 
-def stated_alone(name):
-    return "based_on:" not in resource("instruments", name).read_text()
+def is_quick(name):
+    return "based_on:" not in resource("instruments", name).read_text() and name not in ("llamas_blue", *SLOW)
 
 
 def marked(name):
-    return pytest.param(
-        name, marks=() if stated_alone(name) else pytest.mark.slow if name in SLOW else pytest.mark.long
-    )
+    return pytest.param(name, marks=() if is_quick(name) else pytest.mark.slow if name in SLOW else pytest.mark.long)
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in NAMES])
