@@ -25,6 +25,7 @@ from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.search.sketch import places
+from rubix_like.inference.solved_populations import followed_by_weights
 
 _COPIES = 4
 """Times the derivatives are in memory at the most, while sums are made of them."""
@@ -50,8 +51,9 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so."""
     posterior, at = problem.posterior, np.asarray(latent)
     evaluated = evaluate(posterior, at)
-    quality = quality_of(problem, evaluated)
-    residue = _residue(problem, at, evaluated, quality)
+    followed = followed_by_weights(posterior, at)
+    quality = quality_of(problem, evaluated, float(np.sum(followed**2)))
+    residue = _residue(problem, at, evaluated, quality, followed)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     sigma = None if isinstance(approximation, str) else approximation.sigma
@@ -97,16 +99,24 @@ def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Lapla
     return edges_of(problem.posterior, problem.posterior.free, latent, laplace)
 
 
-def _residue(problem: Problem, latent: Float[ndarray, " latent"], found: Evaluated, quality: Quality) -> Residue:
-    """The sums of the residuals, with derivatives where there is room for them."""
+def _residue(
+    problem: Problem,
+    latent: Float[ndarray, " latent"],
+    found: Evaluated,
+    quality: Quality,
+    followed: Float[ndarray, "vector y x wave"],
+) -> Residue:
+    """The sums of the residuals, with derivatives where there is room for them; `followed`: of weights that are solved
+    for."""
     posterior, sets = problem.posterior, problem.sets
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
     dtype = light.dtype
     tests = functools.partial(sums_of_sets, sets) if sets else None
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        return measure_misfit_roughly(posterior, latent, light, np.asarray(quality.n_free, dtype), tests)
+        adjusted = np.asarray(quality.n_voxel - quality.degrees_of_freedom, dtype)
+        return measure_misfit_roughly(posterior, latent, light, adjusted, tests)
     if sets:
         return measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests)
     halves = jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
-    return measure_misfit(posterior, latent, light, halves)
+    return measure_misfit(posterior, latent, light, halves, followed=followed)

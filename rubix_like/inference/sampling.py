@@ -50,6 +50,7 @@ from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.results.set_result import cubes_of_sets, places_of_sets
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
+from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
@@ -169,7 +170,7 @@ def _sample(
         problem, best, notes = _best(problem, given, files, progress, resume=resume)
     else:
         best, notes = begun.best, [] if files is None else kept_notes(files.checkpoint)
-        problem = add_model_error(problem, best, progress)
+        problem = _as_begun(problem, best, given, files, progress)
     keep = _keeping(fingerprint, files, notes)
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
@@ -212,7 +213,7 @@ def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
     if given.laplace is None or problem.settings.model_error is not None:
         return None
     evaluated = evaluate(problem.posterior, given.latent)
-    quality = quality_of(problem, evaluated)
+    quality = quality_of(problem, evaluated, given.quality.n_solved)
     approximation = from_information(problem.posterior.free, given.latent, given.laplace.information)
     found = BestFit(evaluated, quality, approximation, given.verdict, given.evidence)
     return found if _same_loss(quality, given.quality) else None
@@ -302,9 +303,33 @@ def _best(
         problem, found = find_best(problem, places, progress, resume=resume)
         best = found.latent[found.best]
         return problem, best, notes_on_search(problem.posterior.free, found, best, None)
-    problem = add_model_error(problem, fitted.latent, progress)
+    problem = _at_fitted(problem, fitted, progress)
     notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
     return problem, fitted.latent, notes
+
+
+def _at_fitted(problem: Problem, fitted: FitResult, progress: Progress) -> Problem:
+    """The problem with the model error at the best values of a result, or with the strengths that it has found for the
+    smoothness prior of populations."""
+    if has_free_strength(problem.posterior.forward):
+        return dataclasses.replace(problem, posterior=with_known_strength(problem.posterior, fitted.populations))
+    return add_model_error(problem, fitted.latent, progress)
+
+
+def _as_begun(
+    problem: Problem,
+    best: Float[ndarray, " latent"],
+    fitted: FitResult | None,
+    files: SampleFiles | None,
+    progress: Progress,
+) -> Problem:
+    """The problem as it was when draws that are gone on with began: with the strength that the first search has led to,
+    which is in its checkpoint."""
+    if fitted is not None:
+        return _at_fitted(problem, fitted, progress)
+    if files is not None and has_free_strength(problem.posterior.forward):
+        return find_best(problem, (files.first_search, files.second_search), progress, resume=True)[0]
+    return add_model_error(problem, best, progress)
 
 
 def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult:
