@@ -19,9 +19,11 @@ from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_s
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.checks.whereabouts import DataPlaces, data_places
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
+from rubix_like.inference.library_cells import notes_on_spreads, spreads, with_spreads
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
 from rubix_like.inference.posterior.linearise import is_dense
+from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.search.sketch import places
@@ -33,13 +35,14 @@ _COPIES = 4
 
 class BestFit(NamedTuple):
     """Everything about a maximum of the posterior; `approximation`: why there is none, where it is a sentence;
-    `evidence`: by it."""
+    `evidence`: by it; `notes`: on what was enlarged."""
 
     evaluated: Evaluated
     quality: Quality
     approximation: Laplace | str
     verdict: Verdict
     evidence: Evidence | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def laplace(self) -> Laplace | None:
@@ -56,6 +59,7 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     residue = _residue(problem, at, evaluated, quality, followed)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
+    approximation, said = _over_cells(posterior, approximation)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
     place = _places(problem, evaluated)
@@ -63,7 +67,19 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     verdict = dataclasses.replace(verdict, moved=_shared(posterior.free, verdict.moved))
     normal = None if isinstance(approximation, str) else approximation
     evidence = laplace_evidence(posterior, normal, quality.loss)
-    return BestFit(evaluated, quality, approximation, verdict, evidence)
+    return BestFit(evaluated, quality, approximation, verdict, evidence, said)
+
+
+def _over_cells(posterior: Posterior, found: Laplace | str) -> tuple[Laplace | str, tuple[str, ...]]:
+    """The approximation with the standard deviations of ages and metallicities over all cells of the SSP library, and
+    notes on them."""
+    if isinstance(found, str):
+        return found, ()
+    wider = spreads(posterior, found.latent, found.sigma)
+    if not wider:
+        return found, ()
+    notes = notes_on_spreads(posterior.free, wider)
+    return dataclasses.replace(found, covariance=with_spreads(found.covariance, wider)), tuple(notes)
 
 
 def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPlaces]:

@@ -343,6 +343,7 @@ def _notes(
         *diagnosis.notes_on_size(problem.settings.optimiser.name, free.n_latent, n_voxel),
         *diagnosis.notes_on_search(free, found, best, own.laplace),
         *diagnosis.notes_on_values(free, best, own.approximation),
+        *own.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
         *notes_on_quadrature(measure_quadrature(problem, best)),
