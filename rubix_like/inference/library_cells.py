@@ -21,10 +21,10 @@ from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.runtime.words import listed
 
-_REACH = 10.0
+_REACH = 5.0
 """Standard deviations within which an end of the best place's cell must lie for others to be looked at."""
 
-_DEEP = 6.0
+_DEEP = 5.0
 """Loss above the lowest of all cells from which on a cell ends the search on its side."""
 
 _MOST_CELLS = 12
@@ -74,7 +74,7 @@ class Spread(NamedTuple):
     """The posterior of one value over all cells: the root of its mean square distance from the best place over the
     standard deviation there, and between which latents 95 % of it lie."""
 
-    index: int
+    place: int
     factor: float
     ends: tuple[float, float]
 
@@ -219,8 +219,8 @@ def _density(cells: list[Cell]) -> tuple[Float[ndarray, " place"], Float[ndarray
 def with_spreads(covariance: Float[ndarray, "latent latent"], found: list[Spread]) -> Float[ndarray, "latent latent"]:
     """The covariance with standard deviations of some values times their factors; the rest, given these, as it was."""
     for own in found:
-        column = covariance[:, own.index]
-        covariance = covariance + (own.factor**2 - 1) * np.outer(column, column) / column[own.index]
+        column = covariance[:, own.place]
+        covariance = covariance + (own.factor**2 - 1) * np.outer(column, column) / column[own.place]
     return covariance
 
 
@@ -229,8 +229,8 @@ def notes_on_spreads(free: Free, found: list[Spread]) -> list[str]:
     labels, values = free.labels, []
     for own in found:
         ends = [np.zeros(free.n_latent) + own.ends[side] for side in (0, 1)]
-        low, high = (float(np.asarray(free.flat_of(end))[own.index]) for end in ends)
-        values.append(f"{labels[own.index]} ({own.factor:.2g} times, 95 % from {low:.4g} to {high:.4g})")
+        low, high = (float(np.asarray(free.flat_of(end))[own.place]) for end in ends)
+        values.append(f"{labels[own.place]} ({own.factor:.2g} times, 95 % from {low:.4g} to {high:.4g})")
     if not values:
         return []
     return [

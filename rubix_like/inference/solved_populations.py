@@ -19,7 +19,7 @@ from rubix_like.inference.populations.ratio_prior import (
     draw_by_ratios,
     neighbours_of,
     neighbours_together,
-    without_ties,
+    without_pairs,
 )
 from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward
@@ -145,7 +145,7 @@ def _neighbours(mixtures: Mixtures, base: SmoothGalaxy) -> Neighbours:
         stars, light = stars_of(base.components[number]), _light(mixtures, place)
         assert stars is not None
         axes = np.log10(stars.metallicities), np.array(stars.log_ages)
-        found.append(without_ties(len(light)) if is_held else neighbours_of(*axes, light))
+        found.append(without_pairs(len(light)) if is_held else neighbours_of(*axes, light))
     return neighbours_together(found)
 
 

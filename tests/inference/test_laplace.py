@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import scipy.optimize
 from curved import FREE, N_DATA, N_LATENT, curved
 

@@ -184,7 +184,7 @@ def _moved(
             loss, slope = target.loss(np.nan_to_num(place))
             momentum = momentum - (step if number < count - 1 else 0.5 * step) * slope @ half
         change = energy - loss - 0.5 * np.sum(momentum**2, axis=1)
-    accepted = np.log(generator.random(len(latent))) < change
+    accepted = np.asarray(np.log(generator.random(len(latent))) < change)
     return np.where(accepted[:, None], place, latent), float(accepted.mean())
 
 

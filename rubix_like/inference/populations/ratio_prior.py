@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
-from scipy.linalg import block_diag
 
 from rubix_like.inference.populations.smoothness import light_density
 from rubix_like.inference.populations.weight_draws import Reduced, trajectory
@@ -23,37 +22,39 @@ _LEAST_PRECISION, _MOST_PRECISION = 1e-8, 1e20
 
 
 class Neighbours(NamedTuple):
-    """Which sums of weights stand side by side on the grid of age and metallicity, and the light per dex of a unit of
-    each weight.
+    """Which weights stand side by side on the grid of age and metallicity, and the light per dex of a unit of each.
 
-    `ties`: a row for each pair of neighbours, 1 for the weights of either, whose light is compared.
+    `pairs`: numbers of the weights; `power`: the exponent of each weight's light in the prior, see `draw_by_ratios`.
     """
 
-    ties: Float[Array | ndarray, "tie weight"]
+    pairs: Int[Array | ndarray, "pair 2"]
     density: Float[Array | ndarray, " weight"]
+    power: Float[Array | ndarray, " weight"]
 
 
 def neighbours_of(
     log_metallicity: Float[ndarray, " metal"], log_age: Float[ndarray, " age"], light: Float[ndarray, " weight"]
 ) -> Neighbours:
-    """Of one grid, metallicity first and age fastest; `light` of each template per weight, of which ratios matter.
-
-    Neighbours are ages, each with all of its metallicities, and the metallicities of one age.
-    """
-    own = np.eye(len(light)).reshape(len(log_metallicity), len(log_age), len(light))
-    ages = own.sum(axis=0)
-    ties = np.concatenate([ages[:-1] + ages[1:], (own[:-1] + own[1:]).reshape(-1, len(light))])
-    return Neighbours(ties, light_density(log_metallicity, log_age, light))
+    """Of one grid, metallicity first and age fastest; `light` of each template per weight, of which ratios matter."""
+    number = np.arange(len(light)).reshape(len(log_metallicity), len(log_age))
+    along = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
+    pairs = np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in along])
+    count = np.bincount(pairs.ravel(), minlength=len(light))
+    power = np.maximum(0.5 * count - 1, 0.0)
+    return Neighbours(pairs.astype(np.int32), light_density(log_metallicity, log_age, light), power)
 
 
 def neighbours_together(grids: Sequence[Neighbours]) -> Neighbours:
     """Of several grids, whose weights follow one another."""
-    return Neighbours(block_diag(*(own.ties for own in grids)), np.concatenate([own.density for own in grids]))
+    first = np.cumsum([0] + [len(own.density) for own in grids])
+    pairs = [own.pairs + begin for own, begin in zip(grids, first, strict=False)]
+    density, power = (np.concatenate([own[field] for own in grids]) for field in (1, 2))
+    return Neighbours(np.concatenate(pairs).astype(np.int32), density, power)
 
 
-def without_ties(n_weight: int) -> Neighbours:
+def without_pairs(n_weight: int) -> Neighbours:
     """Of weights to which this prior does not apply."""
-    return Neighbours(np.zeros((0, n_weight)), np.ones(n_weight))
+    return Neighbours(np.zeros((0, 2), np.int32), np.ones(n_weight), np.zeros(n_weight))
 
 
 def draw_by_ratios(
@@ -66,25 +67,23 @@ def draw_by_ratios(
 ) -> Float[Array, "draw weight"]:
     """Draws of the weights w >= 0 from exp(-|design w - target|^2 / 2) times
 
-        prod_ages 1 / (X_a + X_a+1)  prod_metallicities 1 / (x_az + x_az+1),    x the light per dex, X_a = sum_z x_az.
+        prod_i x_i^power_i  prod_pairs 1 / (x_i + x_j),    x the light per dex.
 
-    Of the light of all metallicities of an age this makes prod sech(d / 2), d the differences of ln X between ages: the
-    ratio of two neighbours is distributed as the square of a half-Cauchy number, 1 in the median, within a factor of 15
-    in 68 % of cases, and larger than R with a probability that falls as R^-1/2, and so does the ratio of two
-    metallicities of an age. A history may then be smooth, sharp, or dark but for a few ages, however many metallicities
-    there are. (At both ends of ages and of metallicities X and x have the power 0, where the product of sech has
-    -1/2, which is infinite at 0.)
+    With power = (pairs of the node) / 2 - 1 this is prod_pairs sech(d_ij / 2), d the differences of ln x: the ratio of
+    the light of two neighbours is distributed as the square of a half-Cauchy number, 1 in the median, within a factor
+    of 15 in 68 % of cases, and larger than R with a probability that falls as R^-1/2. A history may then be smooth,
+    sharp, or dark but for a few nodes. At the ends of a single row power is 0, where this would be negative.
 
-    Steps of Gibbs' sampler are exact: 1 / (X + Y) is the integral of exp(-v (X + Y)) over v, which is drawn; exp(-x_i
-    sum v) a mixture of normal distributions whose variances are exponential (as in the Bayesian lasso, Park & Casella
-    2008). A normal distribution between walls is left (`trajectory`). The first `n_warm` draws are left out; a few
-    steps lie between one draw and the next.
+    Steps of Gibbs' sampler are exact: 1 / (x_i + x_j) is the integral of exp(-v (x_i + x_j)) over v, which is drawn;
+    exp(-x_i sum v) a mixture of normal distributions whose variances are exponential (as in the Bayesian lasso, Park &
+    Casella 2008); x_i^power a slice, a lower wall for x_i. A normal distribution between walls is left (`trajectory`).
+    The first `n_warm` draws are left out; a few steps lie between one draw and the next.
     """
     density, tiny = jnp.asarray(neighbours.density, first.dtype), jnp.finfo(first.dtype).tiny
     unit = density / jnp.maximum(jnp.mean(first * density), tiny)
     design = problem.design / unit[None, :]
-    ties = jnp.asarray(neighbours.ties, first.dtype)
-    posterior = _Posterior(design.T @ design, design.T @ problem.target, ties)
+    power, pairs = jnp.asarray(neighbours.power, first.dtype), jnp.asarray(neighbours.pairs, jnp.int32)
+    posterior = _Posterior(design.T @ design, design.T @ problem.target, pairs, power)
 
     def draw(light: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
         light, _ = lax.scan(posterior.step, light, jax.random.split(key, _BETWEEN))
@@ -99,16 +98,23 @@ class _Posterior(NamedTuple):
 
     matrix: Float[Array, "weight weight"]
     vector: Float[Array, " weight"]
-    ties: Float[Array, "tie weight"]
+    pairs: Int[Array, "pair 2"]
+    power: Float[Array, " weight"]
 
     def step(self, light: Float[Array, " weight"], key: PRNGKeyArray) -> tuple[Float[Array, " weight"], None]:
         """One step of Gibbs' sampler."""
-        of_ties, of_precision, of_light = jax.random.split(key, 3)
-        tie = jax.random.exponential(of_ties, self.ties.shape[:1], light.dtype) / (self.ties @ light)
-        rate = tie @ self.ties
+        of_pairs, of_precision, of_walls, of_light = jax.random.split(key, 4)
+        one, other = self.pairs.T
+        tie = jax.random.exponential(of_pairs, one.shape, light.dtype) / (light[one] + light[other])
+        rate = jnp.zeros_like(light).at[one].add(tie).at[other].add(tie)
         precision = jnp.clip(_inverse_gaussian(rate, light, of_precision), _LEAST_PRECISION, _MOST_PRECISION)
+        root = jax.random.uniform(of_walls, light.shape, light.dtype) ** (
+            1 / jnp.where(self.power > 0, self.power, 1.0)
+        )
+        wall = jnp.where(self.power > 0, light * root, 0.0)
         whole = self.matrix + jnp.diag(jnp.where(rate > 0, precision, 0.0))
-        return jnp.maximum(trajectory(whole, self.vector, light, of_light), _DARKEST), None
+        above = trajectory(whole, self.vector - whole @ wall, light - wall, of_light)
+        return jnp.maximum(wall + above, _DARKEST), None
 
 
 def _inverse_gaussian(rate: Float[Array, " n"], light: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, " n"]:
