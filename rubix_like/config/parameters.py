@@ -6,7 +6,7 @@ the model, limits of priors, result files and the documentation's table follow f
 
 import functools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -59,16 +59,28 @@ class Declaration:
 
 def declarations(settings: type[BaseModel], prefix: str = "") -> dict[str, Declaration]:
     """The parameters among some settings and those of the sections below, by dotted name."""
+    return {prefix + name: replace(own, name=prefix + name) for name, own in _declared(settings).items()}
+
+
+@functools.cache
+def _declared(settings: type[BaseModel]) -> dict[str, Declaration]:
+    """Without a prefix; once for each class, as a run asks for those of all its sections many times."""
     found = {}
-    for key, field in settings.model_fields.items():
-        name, mark = prefix + key, _mark(field)
+    for name, field in settings.model_fields.items():
+        mark = _mark(field)
         if mark is not None:
             form = Annotated[field.annotation, *field.metadata]
             units = (getattr(own, "unit", None) for own in metadata_of(form))
             found[name] = Declaration(name, next(filter(None, units), ""), mark, form, settings)
-        for section in sections_in(field.annotation):
+        for section in _sections(settings)[name]:
             found |= declarations(section, f"{name}.")
     return found
+
+
+@functools.cache
+def _sections(settings: type[BaseModel]) -> dict[str, tuple[type[BaseModel], ...]]:
+    """Those below each key."""
+    return {key: tuple(sections_in(field.annotation)) for key, field in settings.model_fields.items()}
 
 
 def parameter_values(settings: BaseModel) -> dict[str, Any]:
@@ -83,7 +95,7 @@ def missing_in(settings: type[BaseModel], present: Collection[str], prefix: str 
         name = prefix + key
         if _mark(field) is not None and name not in present:
             yield name
-        for section in sections_in(field.annotation):
+        for section in _sections(settings)[key]:
             if type(None) not in get_args(field.annotation) or any(own.startswith(f"{name}.") for own in present):
                 yield from missing_in(section, present, f"{name}.")
             else:

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
@@ -30,6 +31,7 @@ from rubix_like.inference.checks.discreteness import (
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
+from rubix_like.inference.finer_points import Finer, finer_request
 from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.planned_mixtures import with_solved_weights
@@ -59,24 +61,43 @@ FIRST_STEP: str = "first step"
 """Among the processor times of a fit's progress: from the end of `compile` to the end of the first step."""
 
 
+_CHECKPOINTS = ("checkpoint.npz", "checkpoint-2.npz", "checkpoint-finer.npz")
+
+
+class Checkpoints(NamedTuple):
+    """Files of the search, of that with the model error, and of that with more quadrature points; None: none are
+    left."""
+
+    first: Path | None = None
+    second: Path | None = None
+    finer: Path | None = None
+
+
 @dataclass(frozen=True)
 class FitFiles:
-    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoints of its search
-    and of that with the model error."""
+    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoints of its search,
+    of that with the model error, and of that with more quadrature points."""
 
     result: Path
     model: Path
     residual: Path
     checkpoint: Path
     second_checkpoint: Path
+    finer_checkpoint: Path
 
     @classmethod
     def beside(cls, output: Path) -> "FitFiles":
-        """fit.h5, fit_model.fits, fit_residual.fits, .fit.h5.rubix-like-checkpoint.npz and ...-checkpoint-2.npz."""
+        """fit.h5, fit_model.fits, fit_residual.fits, .fit.h5.rubix-like-checkpoint.npz, ...-checkpoint-2.npz and
+        ...-checkpoint-finer.npz."""
         output = output.expanduser()
         model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
-        checkpoints = (own_name(output, purpose) for purpose in ("checkpoint.npz", "checkpoint-2.npz"))
+        checkpoints = (own_name(output, purpose) for purpose in _CHECKPOINTS)
         return cls(output, model, residual, *checkpoints)
+
+    @property
+    def checkpoints(self) -> "Checkpoints":
+        """Those of the searches."""
+        return Checkpoints(self.checkpoint, self.second_checkpoint, self.finer_checkpoint)
 
     def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
         """All files, and those of the cubes of several sets of data (None: one cube)."""
@@ -132,15 +153,18 @@ def _fit(
     """Pose the problem, search for the best fit, describe it and write it."""
     problem = pose_request(request, galaxy, progress, None if files is None else files.check)
     problem = with_effects_checked(problem, progress)
-    places = None if files is None else (files.checkpoint, files.second_checkpoint)
-    problem, found = find_best(problem, places, progress, resume=resume)
+    places = Checkpoints() if files is None else files.checkpoints
+    if not resume:
+        forget_searches(places)
+    request, problem, found = find_best(request, problem, galaxy, places, progress)
     with progress.step("uncertainties", "uncertainties of the best values") as report:
         result = make_result(problem, found, request.config, report)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.residual: result.residual}
             cubes |= cubes_of_sets(result.sets, {"model": files.model, "residual": files.residual})
-            write_in_order(result, files.result, cubes, (files.checkpoint, files.second_checkpoint))
+            kept = (files.checkpoint, files.second_checkpoint, files.finer_checkpoint)
+            write_in_order(result, files.result, cubes, kept)
     return result
 
 
@@ -155,23 +179,47 @@ def pose_request(
     return posed(request, galaxy, progress, n_start, check)
 
 
-def find_best(
-    problem: Problem, places: tuple[Path, Path] | None, progress: Progress, *, resume: bool
-) -> tuple[Problem, SearchState]:
-    """The end of the search, and with a model error, of a second one that takes account of it; the problem with it.
+def forget_searches(places: Iterable[Path | None]) -> None:
+    """Remove checkpoints of what is not to go on."""
+    for place in places:
+        if place is not None:
+            place.unlink(missing_ok=True)
 
-    `places`: of the checkpoints of both; None: none are left.
-    """
-    first, second = places or (None, None)
-    if first is not None and second is not None and not (resume and first.exists()):
-        second.unlink(missing_ok=True)
-    found = _search(problem, first, progress, resume=resume)
+
+def find_best(
+    request: Request, problem: Problem, galaxy: Given | None, places: Checkpoints, progress: Progress
+) -> tuple[Request, Problem, SearchState]:
+    """The end of the search, of one with more quadrature points where the data ask for them, and with a model error of
+    one that takes account of it; the request and the problem of the last one. Searches that have checkpoints go on."""
+    if places.first is not None and not places.first.exists():
+        forget_searches(places)
+    found = _search(problem, places.first, progress)
+    finer = None if galaxy is not None else finer_request(request, problem, found)
+    if finer is not None:
+        request, problem, found = _search_finer(finer, problem, found, places, progress)
     if problem.settings.model_error is None and not has_free_strength(problem.posterior.forward):
-        return problem, found
-    notes = diagnosis.notes_on_search(problem.posterior.free, found, found.latent[found.best], None)
-    problem = dataclasses.replace(problem, notes=(*problem.notes, *notes))
+        return request, problem, found
+    problem = _with_notes_on(problem, found)
     problem = add_model_error(problem, found.latent[found.best], progress)
-    return problem, _search(problem, second, progress, resume=resume)
+    return request, problem, _search(problem, places.second, progress)
+
+
+def _search_finer(
+    finer: Finer, coarse: Problem, found: SearchState, places: Checkpoints, progress: Progress
+) -> tuple[Request, Problem, SearchState]:
+    """The search with more points, from where the first one ended."""
+    settings = finer.request.settings.model_copy(update={"starts": len(finer.starts), "start": {}})
+    request = dataclasses.replace(finer.request, settings=settings)
+    problem = pose_request(request, None, progress, None)
+    known = (own for own in _with_notes_on(coarse, found).notes if own not in problem.notes)
+    problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
+    return finer.request, problem, _search(problem, places.finer, progress, finer.starts)
+
+
+def _with_notes_on(problem: Problem, found: SearchState) -> Problem:
+    """The problem with notes on a search that another one follows."""
+    notes = diagnosis.notes_on_search(problem.posterior.free, found, found.latent[found.best], None)
+    return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
 def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Problem:
@@ -201,7 +249,12 @@ def with_effects_checked(problem: Problem, progress: Progress) -> Problem:
     return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
-def _search(problem: Problem, place: Path | None, progress: Progress, *, resume: bool) -> SearchState:
+def _search(
+    problem: Problem,
+    place: Path | None,
+    progress: Progress,
+    starts: Float[ndarray, "start latent"] | None = None,
+) -> SearchState:
     """The search's end; with a place for them it leaves checkpoints, and goes on from one that is there."""
 
     def forget(snapshot: SearchState) -> None:
@@ -210,14 +263,14 @@ def _search(problem: Problem, place: Path | None, progress: Progress, *, resume:
     begun, keep = None, forget
     if place is not None:
         fingerprint = fingerprint_of(problem)
-        begun = load_checkpoint(place, fingerprint, SearchState.from_arrays) if resume else None
+        begun = load_checkpoint(place, fingerprint, SearchState.from_arrays)
 
         def keep(snapshot: SearchState) -> None:
             save(place, snapshot, fingerprint)
 
     again = "" if begun is None else f", going on after {counted(int(begun.n_step.sum()), 'step')}"
     with progress.step("fit", f"fitting {counted(problem.posterior.free.n_latent, 'number')}{again}") as report:
-        steps = _timed(search(problem, begun), progress)
+        steps = _timed(search(problem, begun, starts), progress)
         try:
             return advance(steps, keep, _seen_by(report, problem.settings.optimiser.steps))
         except ValueError:  # nothing came of any start: another try needs other settings

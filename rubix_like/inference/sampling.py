@@ -31,11 +31,14 @@ from rubix_like.inference.checkpoint import (
 from rubix_like.inference.checks.discreteness import Discreteness, measure_discreteness, notes_on_discreteness
 from rubix_like.inference.checks.laplace import from_information
 from rubix_like.inference.checks.notes_after import ELSEWHERE, notes_on_search, notes_on_silence
+from rubix_like.inference.finer_points import like_fitted, points_noted, with_points
 from rubix_like.inference.fit_cubes import evaluate, quality_of
 from rubix_like.inference.fitting import (
+    Checkpoints,
     add_model_error,
     device_count,
     find_best,
+    forget_searches,
     pose_request,
     with_effects_checked,
 )
@@ -72,13 +75,14 @@ Fitted = FitResult | str | Path
 @dataclass(frozen=True)
 class SampleFiles:
     """The files of a sampling: its result, the cubes of the model and of what is predicted, and the checkpoints of the
-    search, of that with the model error, and of the sampler."""
+    search, of that with the model error, of that with more quadrature points, and of the sampler."""
 
     result: Path
     model: Path
     predictive: Path
     first_search: Path
     second_search: Path
+    finer_search: Path
     checkpoint: Path
 
     @classmethod
@@ -86,8 +90,13 @@ class SampleFiles:
         """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, and the checkpoints under names of their own."""
         output = output.expanduser()
         cubes = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_predictive"))
-        purposes = ("search.npz", "search-2.npz", "checkpoint.npz")
+        purposes = ("search.npz", "search-2.npz", "search-finer.npz", "checkpoint.npz")
         return cls(output, *cubes, *(own_name(output, purpose) for purpose in purposes))
+
+    @property
+    def searches(self) -> Checkpoints:
+        """The checkpoints of the searches."""
+        return Checkpoints(self.first_search, self.second_search, self.finer_search)
 
     def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
         """All files, and those of the cubes of several sets of data (None: one cube)."""
@@ -158,19 +167,20 @@ def _sample(
     _check_likelihood(request, sampler)
     n_group = _groups(request, sampler)
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
+    if given is not None and galaxy is None:
+        request = like_fitted(request, given)
     problem = pose_request(request, galaxy, progress, None if files is None else files.check)
     _check_same_priors(problem, given)
     if given is None:
         problem = with_effects_checked(problem, progress)
     fingerprint = _fingerprint(problem, sampler, given)
     if files is not None and not resume:
-        files.checkpoint.unlink(missing_ok=True)
-    begun = load_checkpoint(files.checkpoint, fingerprint, sampler.read) if files is not None and resume else None
+        forget_searches((*files.searches, files.checkpoint))
+    begun = None if files is None else load_checkpoint(files.checkpoint, fingerprint, sampler.read)
     if begun is None:
-        problem, best, notes = _best(problem, given, files, progress, resume=resume)
+        request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
     else:
-        best, notes = begun.best, [] if files is None else kept_notes(files.checkpoint)
-        problem = _as_begun(problem, best, given, files, progress)
+        request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, files, progress)
     keep = _keeping(fingerprint, files, notes)
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
@@ -179,7 +189,8 @@ def _sample(
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.predictive: result.predictive}
             cubes |= cubes_of_sets(result.sets, {"model": files.model, "predictive": files.predictive})
-            write_in_order(result, files.result, cubes, (files.first_search, files.second_search, files.checkpoint))
+            kept = (files.first_search, files.second_search, files.finer_search, files.checkpoint)
+            write_in_order(result, files.result, cubes, kept)
     return result
 
 
@@ -295,17 +306,47 @@ def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
 
 
 def _best(
-    problem: Problem, fitted: FitResult | None, files: SampleFiles | None, progress: Progress, *, resume: bool
-) -> tuple[Problem, Float[ndarray, " latent"], list[str]]:
+    request: Request,
+    problem: Problem,
+    galaxy: Given | None,
+    fitted: FitResult | None,
+    files: SampleFiles | None,
+    progress: Progress,
+) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
-        places = None if files is None else (files.first_search, files.second_search)
-        problem, found = find_best(problem, places, progress, resume=resume)
-        best = found.latent[found.best]
-        return problem, best, notes_on_search(problem.posterior.free, found, best, None)
+        places = Checkpoints() if files is None else files.searches
+        request, problem, found = find_best(request, problem, galaxy, places, progress)
+        best, noted = found.latent[found.best], points_noted(problem.notes)
+        notes = [] if noted is None else [noted[0]]
+        return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
     problem = _at_fitted(problem, fitted, progress)
     notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
-    return problem, fitted.latent, notes
+    return request, problem, fitted.latent, notes
+
+
+def _as_begun(
+    request: Request,
+    problem: Problem,
+    galaxy: Given | None,
+    fitted: FitResult | None,
+    begun: Any,
+    files: SampleFiles | None,
+    progress: Progress,
+) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
+    """The same of a sampling that goes on: with as many quadrature points as its search ended with, and with the
+    strength of the populations' prior to which the first search led, which is in its checkpoint."""
+    notes = () if files is None else kept_notes(files.checkpoint)
+    if fitted is not None:
+        return request, _at_fitted(problem, fitted, progress), begun.best, notes
+    if files is not None and has_free_strength(problem.posterior.forward):
+        request, problem, _ = find_best(request, problem, galaxy, files.searches, progress)
+        return request, problem, begun.best, notes
+    noted = points_noted(notes)
+    if noted is not None:
+        request = with_points(request, noted[1])
+        problem = pose_request(request, None, progress, None)
+    return request, add_model_error(problem, begun.best, progress), begun.best, notes
 
 
 def _at_fitted(problem: Problem, fitted: FitResult, progress: Progress) -> Problem:
@@ -314,22 +355,6 @@ def _at_fitted(problem: Problem, fitted: FitResult, progress: Progress) -> Probl
     if has_free_strength(problem.posterior.forward):
         return dataclasses.replace(problem, posterior=with_known_strength(problem.posterior, fitted.populations))
     return add_model_error(problem, fitted.latent, progress)
-
-
-def _as_begun(
-    problem: Problem,
-    best: Float[ndarray, " latent"],
-    fitted: FitResult | None,
-    files: SampleFiles | None,
-    progress: Progress,
-) -> Problem:
-    """The problem as it was when draws that are gone on with began: with the strength that the first search has led to,
-    which is in its checkpoint."""
-    if fitted is not None:
-        return _at_fitted(problem, fitted, progress)
-    if files is not None and has_free_strength(problem.posterior.forward):
-        return find_best(problem, (files.first_search, files.second_search), progress, resume=True)[0]
-    return add_model_error(problem, best, progress)
 
 
 def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult:

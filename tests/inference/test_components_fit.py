@@ -15,7 +15,12 @@ from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import ComponentsReader, component_declarations
 from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.quadrature_error import QuadratureError
+from rubix_like.inference.finer_points import like_fitted, places_of, points_noted, with_points
 from rubix_like.inference.posterior.free_parameters import check_free, find_parameter
+from rubix_like.inference.request import read_request
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search_state import SearchState
+from rubix_like.readers import components_reader
 from rubix_like.ssp.library_file import read_table, write_table
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
@@ -63,13 +68,15 @@ def configuration():
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    """Of the cube without noise, its errors those of S/N 30."""
+    """Of the cube without noise, its errors those of S/N 30; fewer points are chosen at first than would do."""
     place = tmp_path_factory.mktemp("foreign") / "small.fits"
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(components_reader, "SPACING", 2 * components_reader.SPACING)
+        patch.setattr(components_reader, "FEWEST", 512)
         for name, value in SMALL.items():
             patch.setattr(foreign_cube, name, value)
         foreign_cube.write_foreign_cube(place, seed=None)
-    return fit(configuration(), place)
+        return fit(configuration(), place)
 
 
 @pytest.mark.slow(20)
@@ -83,10 +90,37 @@ def test_the_truth_comes_back_without_bias(result):
 
 @pytest.mark.slow(20)
 def test_the_error_of_the_quadrature_is_stated(result):
-    (note,) = [own for own in result.notes if "quadrature" in own]
+    at_first, note = [own for own in result.notes if "quadrature" in own]
+    assert at_first.startswith("the quadrature points chosen at first (2048 of disc) erred by ")
+    assert at_first.endswith("fitted again from there with galaxy.points: 16384")
     assert "errs by 0.0" in note
     assert "set galaxy.points" not in note
     assert "sigma and all others by less" in note
+
+
+@pytest.mark.slow(20)
+def test_what_begins_at_the_fit_has_its_points(result):
+    """Those of a sampling are the fit's, unless the configuration says how many."""
+    request = read_request(configuration(), result.model, None, None, {})
+    assert request.config.galaxy.points is None
+    assert like_fitted(request, result).model.galaxy.points == points_noted(result.notes)[1] == 16384
+    assert like_fitted(with_points(request, 4096), result).model.galaxy.points == 4096
+
+
+@pytest.mark.parametrize(
+    ("loss", "latent", "kept"),
+    [
+        ([3.0, 1.0, 2.0], [[0.0], [1.0], [1.001]], [1.0, 0.0]),  # two of three are one place
+        ([3.0, 1.0, 2.0], [[0.0], [1.0], [-1.0]], [1.0, -1.0, 0.0]),
+        ([8.0, 1.0, 2.0], [[0.0], [1.0], [-1.0]], [1.0, -1.0]),  # the first fits worse
+    ],
+)
+def test_a_second_search_begins_at_every_place_that_fits(loss, latent, kept):
+    latent, loss, traces = np.array(latent), np.array(loss), np.zeros((len(loss), 1))
+    status = np.full(len(loss), int(Status.CONVERGED))
+    traces = {"trace_loss": traces, "trace_gradient_norm": traces, "trace_latent": traces[:, :, None]}
+    found = SearchState(latent, latent, loss, 0 * loss, 0 * status, status, **traces, slots=status[:0], state=())
+    assert places_of(found)[:, 0].tolist() == kept
 
 
 def write_narrow_lines(path):

@@ -147,7 +147,7 @@ def require_library(name):
     [
         pytest.param(ILLUSTRIS_1, "popstar", marks=pytest.mark.long),
         pytest.param(ILLUSTRIS_2, "bc03-miles", marks=pytest.mark.long),
-        (TNG, "popstar"),
+        pytest.param(TNG, "popstar", marks=pytest.mark.long),
         (TNG, "bc03-miles"),
     ],
 )

@@ -185,7 +185,8 @@ class ComponentsReader(AbstractSettings):
     components: tuple[ComponentSettings, ...]
     """The components, each with a name, a mass, and the sections of its kinds (docs/components.md)."""
     points: Annotated[Integer, Field(ge=LEAST_POINTS, le=MOST_POINTS)] | None = None
-    """Quadrature points of every component; null: as many as its size, its motion and the instrument need."""
+    """Quadrature points of every component; null: as many as its size, its motion and the instrument need; in a fit
+    as many as the data need."""
 
     @field_validator("components")
     @classmethod

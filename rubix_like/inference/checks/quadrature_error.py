@@ -40,6 +40,13 @@ class QuadratureError(NamedTuple):
     numbers: dict[str, int]
 
     @property
+    def wanted(self) -> int | None:
+        """The number of points that would do, which may be more than there can be; None where there are enough."""
+        shifts = (abs(own) for own in (self.shift or {}).values())
+        excess = max(self.largest / MATTERS, max(shifts, default=0.0) / MOVES)
+        return None if excess <= 1 else 2 ** int(np.ceil(np.log2(excess))) * max(self.numbers.values())
+
+    @property
     def note(self) -> str:
         """The error, and the remedy where it matters."""
         points = ", ".join(f"{number} of {name}" for name, number in self.numbers.items())
@@ -50,10 +57,9 @@ class QuadratureError(NamedTuple):
         worst = max((self.shift or {}).items(), key=lambda own: abs(own[1]), default=None)
         if worst is not None:
             text = f"{text}, which moves {worst[0]} by {worst[1]:+.1g} sigma and all others by less"
-        excess = max(self.largest / MATTERS, 0.0 if worst is None else abs(worst[1]) / MOVES)
-        if excess <= 1:
+        wanted = self.wanted
+        if wanted is None:
             return text
-        wanted = 2 ** int(np.ceil(np.log2(excess))) * max(self.numbers.values())
         most = "" if wanted <= MOST_POINTS else ", the most there can be, which is still too few"
         return f"{text}; for less set galaxy.points: {min(wanted, MOST_POINTS)}{most}"
 

@@ -31,8 +31,11 @@ _VALUES_SHOWN = 12
 """Most values of a start that failed that are shown."""
 
 
-def search(problem: Problem, resume: SearchState | None = None) -> Iterator[SearchState]:
-    """Yields a snapshot before the first step and after every step; in the last one all starts have ended.
+def search(
+    problem: Problem, resume: SearchState | None = None, starts: Float[ndarray, "start latent"] | None = None
+) -> Iterator[SearchState]:
+    """Yields a snapshot before the first step and after every step; in the last one all starts have ended. `starts`:
+    latents to begin at; None: they are chosen.
 
     As many starts are computed at once as the mesh of the problem's pipeline has devices along "sample"; where one
     ends, the next begins. A search resumed from any of its snapshots goes on as if it had not stopped. Raises
@@ -42,7 +45,7 @@ def search(problem: Problem, resume: SearchState | None = None) -> Iterator[Sear
     n_residual = posterior.likelihood.flux.size
     optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual, _rounding(posterior))
     mesh = problem.pipeline.mesh
-    return search_with(optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem)
+    return search_with(optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts)
 
 
 def _rounding(posterior: Posterior) -> float:
@@ -62,6 +65,7 @@ def search_with(
     resume: SearchState | None = None,
     start: Latent | None = None,
     problem: Problem | None = None,
+    starts: Float[ndarray, "start latent"] | None = None,
 ) -> Iterator[SearchState]:
     """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
     placed = on_mesh(posterior, mesh)
@@ -69,8 +73,8 @@ def search_with(
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
     snapshot = resume
     if snapshot is None:
-        starts = choose_starts(placed, free, settings, mesh, start, problem)
-        snapshot = SearchState.begin(*starts, settings.optimiser.steps, idle)
+        chosen = choose_starts(placed, free, settings, mesh, start, problem) if starts is None else (starts, starts[:0])
+        snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
     _check_fits(snapshot, idle, settings)
     yield snapshot
     while not (snapshot := _going_on(snapshot, free, problem, placed)).finished:

@@ -34,9 +34,6 @@ GRID = {"N_SPAXEL": 11, "SPAXEL": 0.7, "MARGIN": 5, "FINE": 14, "FIRST": 4900.0,
 """Constants of the foreign cube."""
 
 SHARED = {"observation.inclination": 60.0, "observation.position_angle": 120.0, "observation.velocity_offset": 25.0}
-POINTS = 16384
-"""Of the quadrature, for each disc; half of what would be chosen, and enough up to S/N 50 (a result's notes say so)."""
-
 SEEING = 0.9
 """FWHM in arcsec, known to the fit."""
 
@@ -141,7 +138,7 @@ def configuration(names, library, blind=True):
         f"galaxy.{own['name']}.{key}": value for own in discs for key, value in flat(own).items()
     }
     return {
-        "galaxy": {"reader": "components", "points": POINTS, "components": discs},
+        "galaxy": {"reader": "components", "components": discs},
         "ssp": {"library": str(library)},
         "observation": {"redshift": foreign_cube.REDSHIFT, "inclination": 45, "position_angle": 100},
         "instrument": {"name": "muse", "psf": {"kind": "gaussian", "fwhm": SEEING}, "lsf": None},

@@ -41,7 +41,6 @@ PEER = Path(__file__).parent / "stellar_maps_peer.py"
 RATIO, BIN_RATIO = 30.0, 50.0
 """S/N of the brightest voxel, and of the bins' spectra per bin of wavelength."""
 
-POINTS = 16384
 FIRST, LAST, STEP = 4900.0, 5400.0, 1.25
 LINE_SPREAD = (6.040, -9.187e-4, 5.866e-8)
 """MUSE's FWHM in Angstrom by powers of the wavelength, with the bin (Bacon et al. 2017, A&A 608, A1, eq. 8)."""
@@ -221,7 +220,7 @@ def configuration(case, library):
         "population": {"log_age": 9.5, "metallicity": 0.01},
     }
     return {
-        "galaxy": {"reader": "components", "points": POINTS, "components": [disc]},
+        "galaxy": {"reader": "components", "components": [disc]},
         "ssp": {"library": str(library)},
         "observation": {"redshift": own["redshift"], "inclination": 45, "position_angle": 90},
         "instrument": {"name": "muse", "psf": {"kind": "gaussian", "fwhm": own["seeing"]}},
