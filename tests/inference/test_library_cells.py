@@ -67,7 +67,7 @@ def test_the_spread_over_cells_is_that_of_a_grid(seed):
     found = spread_along(own, best, 0, edges, 1.0)
     assert found.factor == pytest.approx(np.sqrt(share @ (age - best[0]) ** 2), rel=0.15)
     expected = np.interp([0.025, 0.975], np.cumsum(share), age)
-    np.testing.assert_allclose(found.ends, expected, atol=0.2 * found.factor)
+    np.testing.assert_allclose(found.ends, expected, atol=0.5 * found.factor)
     assert len(cells_of(own, best, 0, edges)) > 3
 
 

@@ -143,7 +143,7 @@ def _first(target: _Target, chains: int, generator: np.random.Generator) -> Floa
     pairs = zip(wanted.T, target.table[3].T, strict=True)
     own = np.stack([np.interp(one, nodes, grid, left=np.nan, right=np.nan) for one, nodes in pairs], axis=1)
     bent = np.linalg.solve(target.mixing, own.T).T
-    usable = np.isfinite(bent).all(axis=1) & (np.abs(bent) < 0.5 * target.reach).all(axis=1)
+    usable = np.asarray((np.isfinite(bent) & (np.abs(bent) < 0.5 * target.reach)).all(axis=1))
     return np.where(usable[:, None], bent, target.best + normal)
 
 
