@@ -1,7 +1,7 @@
 """Settings of a bundle of fibres: where they lie, how they are exposed, and how a cube is made of their spectra."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -69,6 +69,12 @@ class RefractionSettings(AbstractSettings):
 
     `zenith_distance` and `zenith_angle` are one number for each exposure, or one for all.
     """
+
+    instead: ClassVar[Mapping[str, str]] = {
+        "airmass": "give zenith_distance, whose secant it is (airmass 1.2: zenith_distance: 33.6 deg)",
+        "parallactic_angle": "give zenith_angle, which it is where +y is North",
+        "humidity": "give vapour, the pressure of the water in hPa",
+    }
 
     zenith_distance: Annotated[Angles, Field(min_length=1)]
     """Of the target, up to 75 deg."""

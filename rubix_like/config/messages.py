@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from rubix_like.config.dotted_keys import keys_near
 from rubix_like.config.quantities import InUnit
-from rubix_like.config.settings import sections_in
+from rubix_like.config.settings import AbstractSettings, sections_in
 from rubix_like.errors import nearest, suggest
 
 
@@ -50,13 +50,21 @@ _KINDS = {
 def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
     """One text for all that is wrong with the settings from `place` that `model` refused."""
     lines: dict[str, str] = {}
-    for item in error.errors(include_url=False):
+    items = error.errors(include_url=False)
+    for item in items:
+        if item["type"] == "too_short" and any(_is_below(own["loc"], item["loc"]) for own in items):
+            continue  # a list of which items were refused
         location = _real_parts(item["loc"])
         lines.setdefault(dotted(location), _sentence(item, model, location))
     texts = list(lines.values())
     if len(texts) == 1:
         return f"{place}: {texts[0]}"
     return "\n  ".join([f"{place}: {len(texts)} problems:", *texts])
+
+
+def _is_below(location: Sequence[str | int], other: Sequence[str | int]) -> bool:
+    """Whether a location is one within another."""
+    return len(location) > len(other) and tuple(location[: len(other)]) == tuple(other)
 
 
 def explain_value(error: ValidationError) -> str:
@@ -154,6 +162,9 @@ def _remedy(key: str, section: type[BaseModel] | None, model: type[BaseModel]) -
     """What may have been meant by a key that a section does not have: one of its keys, or one elsewhere in `model`."""
     if section is None:
         return ""
+    instead = section.instead.get(key) if issubclass(section, AbstractSettings) else None
+    if instead is not None:
+        return f"; {instead}"
     is_top = isinstance(section, Extended)
     known = (*section.model_fields, *(section.section_names() if is_top else ()))
     missing = "; if it is a section of a plug-in, install the package that brings it" if is_top else ""

@@ -204,6 +204,7 @@ FILE_LAYOUTS = Registry(
         "default": "rubix_like.cube.files.known_layouts:DEFAULT",
         "manga": "rubix_like.cube.files.known_layouts:MANGA",
         "hsim": "rubix_like.cube.files.known_layouts:HSIM",
+        "scopesim": "rubix_like.cube.files.known_layouts:SCOPESIM",
         "sami": "rubix_like.cube.files.known_layouts:SAMI",
     },
     needs=("formats",),

@@ -233,7 +233,7 @@ class OutputSettings(AbstractSettings):
     """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5), Zarr (.zarr) or Parquet (.parquet)."""
     layout: LayoutName = "default"
     """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `sami`: like a cube of SAMI, of
-    fibres alone; `hsim`: a scene for HSIM."""
+    fibres alone; `hsim`, `scopesim`: a scene for HSIM, for ScopeSim."""
     maps: Annotated[Literal["auto"] | StrictBool | Path, BeforeValidator(_parse_maps)] = "auto"
     """The file of maps, those of `products` or else of light, velocity, dispersion, age, metallicity and mass: a path
     (.fits or .fits.gz); true: beside the cube, as <name>_maps.fits; auto: there, without `products` only where they are

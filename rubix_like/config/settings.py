@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
@@ -22,6 +22,9 @@ class AbstractSettings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    instead: ClassVar[Mapping[str, str]] = {}
+    """Keys that a section does not have though one may look for them -> what to give instead."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

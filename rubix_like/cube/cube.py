@@ -145,7 +145,8 @@ class Cube(AbstractCube, eqx.Module):
         A name that ends in .h5 or .hdf5 makes HDF5, .zarr Zarr, .parquet a table with a row per spaxel.
 
         `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "sami" like a cube of SAMI (of fibres
-        alone), "hsim" a scene for HSIM, or that of a plug-in. `compression`, `quantize`: as in the section `output`.
+        alone), "hsim" or "scopesim" a scene for these, or that of a plug-in. `compression`, `quantize`: as in the
+        section `output`.
         Raises as `write_cube`.
         """
         return found_at(_OUTPUTS["write"])(self, path, layout, packing=Packing(compression, quantize))

@@ -117,7 +117,8 @@ def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, .
     }
     if instrument.psf is not None and instrument.psf.kind == "image":
         for own in instrument.psf.every_place:
-            tables["psf"] += load_psf_image(own)
+            planes, scale, table = load_psf_image(own)
+            tables["psf"] += (planes, scale) if own.wavelength is not None or table is None else (planes, scale, table)
     return tables
 
 

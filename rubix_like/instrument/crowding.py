@@ -76,7 +76,7 @@ def element_side(config: RunConfig, pipeline: PipelineSettings) -> float:
     if psf is None or not pipeline.blurs:
         return pixel_scale
     if psf.kind == "image":
-        area = min(_area_of(*found_at(_PSF_IMAGE)(own)) for own in psf.every_place)
+        area = min(_area_of(*found_at(_PSF_IMAGE)(own)[:2]) for own in psf.every_place)
     elif psf.kind == "adaptive":
         middle = (config.instrument.wavelength.start + config.instrument.wavelength.stop) / 2
         area = min(found_at(_AREA)(own.optics, middle) for own in psf.every_place)

@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from rubix_like.config import PSFSettings
 from rubix_like.cube.footprint import Footprint
+from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
 from rubix_like.instrument.psf import PSF, USUAL_CHANGE, PSFParameters, of_file
 from rubix_like.instrument.psf_nodes import WavelengthNodes
@@ -60,6 +61,8 @@ class FieldPSF(eqx.Module):
         psf, image, sharpening = PSF.build(settings, *planned), None, np.zeros(len(every))
         if not settings.is_profile:
             apart = [PSF.build(own, *planned) for own in every]
+            if settings.kind == "image":
+                _check_wavelengths(apart)
             largest = max(apart, key=lambda own: own.reach)
             nodes = max((own.nodes for own in apart if own.nodes is not None), key=_n_node, default=None)
             psf = dataclasses.replace(largest, nodes=nodes, lost=np.asarray(max(float(own.lost) for own in apart)))
@@ -138,6 +141,17 @@ class FieldPSF(eqx.Module):
         shape = jax.eval_shape(lambda: one(*jax.tree.map(lambda leaf: leaf[0], places)))
         start = varying(jnp.zeros(shape.shape, shape.dtype), images, kernels)
         return lax.scan(lambda total, own: (total + one(*own), None), start, places)[0]
+
+
+def _check_wavelengths(apart: list[PSF]) -> None:
+    """Raise ConfigError where the images of the places are those of other wavelengths."""
+    tables = [[] if own.nodes is None else np.asarray(own.nodes.ends).tolist() for own in apart]
+    other = next((own for own in tables if own != tables[0]), None)
+    if other is not None:
+        raise ConfigError(
+            f"instrument.psf.field: expected files with the same wavelengths at all places, got planes at {tables[0]} "
+            f"and at {other} Angstrom; give psf.wavelength, or compute them for the same ones"
+        )
 
 
 def _n_node(nodes: WavelengthNodes) -> int:

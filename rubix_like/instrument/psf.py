@@ -250,11 +250,10 @@ def _of_image(
         given = None if like is None else (like[0], one_bin if like[1] is None else like[1])
         found = adaptive_images(settings.optics, pixel_scale, range_, settings.enclosed, cells, given)
         return found._replace(nodes=None) if range_[0] == range_[1] else found
-    planes, scale = load_psf_image(settings)
+    planes, scale, table = load_psf_image(settings)
     least = 0 if like is None else like[0]
     image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, cells, least)
-    table = settings.wavelength
-    return image, None if table is None else WavelengthNodes(np.asarray(table), degree=1), reach, lost
+    return image, None if table is None else WavelengthNodes(table, degree=1), reach, lost
 
 
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:

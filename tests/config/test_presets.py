@@ -11,8 +11,9 @@ from rubix_like.instrument.optics.adaptive import effective_area
 from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")
-SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave_hr_green")
-"""Of presets that have another for a base, one of each instrument with four or more; the others run with --long."""
+SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave_hr_green", "virus")
+"""Of presets that have another for a base, one of each instrument with four or more, and one of fibres; the others, and
+LLAMAS, run with --long."""
 
 MUSE = (3.02, 4700), (2.45, 7500)
 BLUEMUSE = (3500 / 2600, 3500), (4650 / 3500, 4650), (5800 / 4350, 5800)
@@ -56,6 +57,11 @@ PUBLISHED = {
     "sami_fibres": (16, 16, None, 0.5, 3750, 5750, 1.05, "air", (2.65, 4800)),
     "hector": (27, 27, "hexagon", 0.5, 3720, 5910, 0.53, "air", (1.3, 4800)),
     "weave_lr": (90, 78, "hexagon", 0.5, 3660, 6060, 0.30, "air", (4860 / 2500, 4860)),
+    "llamas": (35, 34.3, None, 0.7, 3500, 4800, 0.635, "air", (4200 / 2200, 4200)),
+    "llamas_blue": (35, 34.3, None, 0.7, 3500, 4800, 0.635, "air", (4200 / 2200, 4200)),
+    "llamas_green": (35, 34.3, None, 0.7, 4800, 6900, 1.025, "air", (6000 / 2200, 6000)),
+    "llamas_red": (35, 34.3, None, 0.7, 6900, 9750, 1.392, "air", (8000 / 2200, 8000)),
+    "virus": (52, 52, None, 0.5, 3469, 5541, 2.0, "vacuum", (5.6, 4500)),
     "sami_blue_fibres": (16, 16, None, 0.5, 3750, 5750, 1.05, "air", (2.65, 4800)),
     "sami_red_fibres": (16, 16, None, 0.5, 6300, 7400, 0.60, "air", (1.61, 6850)),
     "califa_v500_fibres": (82, 74, None, 1, 3745, 7500, 2.0, "air", (6.0, 5000)),
@@ -160,7 +166,7 @@ def test_sampling_and_image_quality_make_sense(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_source_is_cited(name):
     preset = InstrumentSettings.model_validate({"name": name})
-    assert any(word in preset.source for word in ("et al.", "User Manual"))
+    assert any(word in preset.source for word in ("et al.", "User Manual", "https://github.com/"))
     assert preset.source.isascii()
     assert preset.telescope
     assert 0 < len(preset.description) <= 68  # fits a FITS card
@@ -222,14 +228,12 @@ def check_cube(cube, path, name):
         np.testing.assert_allclose(hdus["LSF"].data["FWHM"], cube.lsf_fwhm, rtol=1e-6)
 
 
-def stated_alone(name):
-    return "based_on:" not in resource("instruments", name).read_text()
+def is_quick(name):
+    return "based_on:" not in resource("instruments", name).read_text() and name not in ("llamas_blue", *SLOW)
 
 
 def marked(name):
-    return pytest.param(
-        name, marks=() if stated_alone(name) else pytest.mark.slow if name in SLOW else pytest.mark.long
-    )
+    return pytest.param(name, marks=() if is_quick(name) else pytest.mark.slow if name in SLOW else pytest.mark.long)
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in NAMES])
@@ -255,3 +259,10 @@ def test_a_whole_field_and_range(name, tmp_path):
     assert (flux[~inside] == 0).all()
     assert flux[inside].sum() > 0
     assert cube.sampling == Cube.read(path).sampling
+
+
+def test_one_number_of_a_presets_optics_is_changed_alone():
+    section = {"name": "muse_nfm", "psf": {"optics": {"r0": "0.2 m"}}}
+    preset, changed = (InstrumentSettings.model_validate(own).psf for own in ({"name": "muse_nfm"}, section))
+    assert changed.optics == preset.optics.model_copy(update={"r0": 0.2})
+    assert changed.enclosed == preset.enclosed

@@ -118,6 +118,14 @@ def test_numeric_text_is_a_number():
     ("overrides", "words"),
     [
         ({"observation.inclinatoin": 1}, ["unknown key 'observation.inclinatoin'; did you mean 'inclination'?"]),
+        (
+            {"instrument.psf.field": [{"at": [0, 0], "fwhm": 1}, {"at": [1, 0], "fwhm": 1}]},
+            ["unknown key 'instrument.psf.field[0].fwhm'; give width, the FWHM there relative to psf.fwhm"],
+        ),
+        (
+            {"instrument.fibres": {"bundle": "manga-19", "refraction": {"airmass": 1.2}}},
+            ["unknown key 'instrument.fibres.refraction.airmass'; give zenith_distance, whose secant it is"],
+        ),
         ({"instrument.psf.fwmh": 1}, ["unknown key 'instrument.psf.fwmh'; did you mean 'fwhm'?"]),
         ({"instrumnt": 1}, ["unknown key 'instrumnt'; did you mean 'instrument'?"]),
         ({"noize.signal_to_noise": 1}, ["unknown key 'noize'; did you mean 'noise'?"]),

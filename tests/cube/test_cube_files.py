@@ -184,6 +184,25 @@ def test_hsim_layout_without_an_lsf_says_that_it_is_unknown(tmp_path):
     assert fits.getheader(path)["SPECRES"] == 0
 
 
+# ---------------------------------------------------------------- ScopeSim (with it: tests/clients)
+
+
+def test_scopesim_layout(tmp_path):
+    """By astropy alone: light and wavelength of a voxel at its place about the optical axis, East at positive degrees
+    on columns that go there."""
+    cube = vacuum_cube("linear")
+    cube = dataclasses.replace(cube, flux=cube.flux.at[0, 0, 0].set(jnp.nan))
+    with fits.open(cube.write(tmp_path / "cube.fits", "scopesim")) as hdus:
+        (hdu,) = hdus
+        data, sky = hdu.data * units.Unit(hdu.header["BUNIT"]), WCS(hdu.header)
+    expected = np.nan_to_num(np.asarray(cube.flux)).transpose(2, 0, 1) * FLUX_UNIT / (0.2 * units.arcsec) ** 2
+    np.testing.assert_allclose(data[:, :, ::-1].to_value(expected.unit), expected.value, rtol=1e-6)
+    east, north, wave = sky.wcs_pix2world(*np.meshgrid(np.arange(5), np.arange(3), np.arange(4), indexing="ij"), 0)
+    np.testing.assert_allclose((east[:, 0, 0] + 180) % 360 - 180, (np.arange(5) - 2) * 0.2 / 3600, atol=1e-12)
+    np.testing.assert_allclose(north[0, :, 0], (np.arange(3) - 1) * 0.2 / 3600, atol=1e-12)
+    np.testing.assert_allclose(wave[0, 0] * 1e10, cube.wavelength, rtol=1e-12)
+
+
 # ---------------------------------------------------------------- specutils (with it: tests/clients)
 
 
@@ -202,6 +221,7 @@ def test_without_specutils_the_remedy_is_told(monkeypatch):
         ("manga", {"variance": None}, "needs a variance.*noise section"),
         ("manga", {"medium": "air"}, "medium vacuum, got air; set instrument.wavelength.medium: vacuum"),
         ("hsim", {"medium": "air"}, "medium vacuum, got air"),
+        ("scopesim", {"medium": "air"}, "medium vacuum, got air"),
         ("hsim", {}, "sampling linear, got log; set instrument.wavelength.sampling: linear"),
     ],
 )
@@ -211,7 +231,7 @@ def test_cubes_that_a_layout_cannot_hold(tmp_path, layout, cube, words):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("layout", ["manga", "hsim"])
+@pytest.mark.parametrize("layout", ["manga", "hsim", "scopesim"])
 def test_files_for_other_programs_are_not_read_back(tmp_path, layout):
     path = vacuum_cube("linear").write(tmp_path / "cube.fits", layout)
     with pytest.raises(ValueError, match=f"its layout is '{layout}', which is for other programs"):

@@ -26,10 +26,11 @@ from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch,
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
-from rubix_like.cube.files.fits_hsim import hsim_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
 from rubix_like.cube.files.fits_manga import manga_members
 from rubix_like.cube.meta import Meta
+from rubix_like.cube.scenes.hsim_scene import hsim_members
+from rubix_like.cube.scenes.scopesim_scene import scopesim_members
 from rubix_like.errors import ConfigError
 from rubix_like.runs.run_summary import summary_lines
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
@@ -116,7 +117,7 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("build", [default_members, manga_members, hsim_members])
+@pytest.mark.parametrize("build", [default_members, manga_members, hsim_members, scopesim_members])
 def test_bytes_are_those_of_astropy(tmp_path, build, dtype, small_blocks):
     """The images put together whole, with their checksums, and written by astropy."""
     cube = whole_cube(dtype)

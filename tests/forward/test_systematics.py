@@ -315,6 +315,10 @@ def test_missing_regions_and_gaps_are_flagged_and_dark():
     np.testing.assert_array_equal(bits, expected)
     flux = setup.instrument.footprint.images(np.asarray(cube.flux))
     np.testing.assert_array_equal(flux, expected == 0)
+    n_x = setup.instrument.n_x
+    (wide,), *_ = built({"missing": [{"x": [n_x - 1, 99]}]}, "missing")
+    (note,) = wide.report().notes
+    assert note == f"systematics.missing.0: columns {n_x - 1} to 99 are asked for, but the field has 0 to {n_x - 1}"
 
 
 @pytest.fixture(scope="module")
@@ -513,6 +517,7 @@ def build_all(systematics, changes):
         ({"flat_field": {"rms": "2 pixel"}}, {}, "expected a fraction"),
         ({"wavelength_solution": {}}, {}, "expected exactly one of rms"),
         ({"missing": [{"x": [5, 3]}]}, {}, "x: expected the lower end first"),
+        ({"gaps": [6900, 6910]}, {}, r"gaps: expected a list of gaps, got one; write \[\[6900, 6910\]\]"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(systematics, changes, words):

@@ -129,7 +129,7 @@ def _cube(path: Path) -> list[str]:
 
 
 def _psf(path: Path) -> list[str]:
-    planes, scale = load_psf_image(PSFSettings(kind="image", file=path))
+    planes, scale, _ = load_psf_image(PSFSettings(kind="image", file=path))
     return impossible.of_numbers("psf", planes, 0.0) + impossible.of_numbers("scale", scale, 1e-6, 3.6e5)
 
 

@@ -156,5 +156,3 @@ def test_what_has_no_widths_is_refused():
     ):
         with pytest.raises(ConfigError, match=message):
             load_config({"instrument": {"name": "muse", "psf": psf}})
-    with pytest.raises(ConfigError, match="expected the seeing in front of the fibres"):
-        load_config({"instrument": {"name": "muse_nfm", "fibres": "manga-19"}})

@@ -27,6 +27,7 @@ def fibres(bundle, **changes):
         ("hector-169", 169, 7, 1.6, 25.1, 21.9),
         ("ppak-331", 331, 3, 2.7, 74.0, 64.0),
         ("weave-547", 547, 3, 2.6, 90.0, 78.0),
+        ("virus-448", 448, 3, 1.5, 49.8, 49.98),
     ],
 )
 def test_bundles_have_their_published_numbers_and_sizes(bundle, n_fibre, n_exposure, diameter, width, height):

@@ -141,6 +141,66 @@ def test_image_with_a_plane_per_wavelength(tmp_path):
     )
 
 
+def write_stpsf(path, planes, only=None, **cards):
+    """A file as stpsf's `calc_datacube` writes it (poppy/instrument.py, `calc_datacube` and `_calc_psf_format_output`;
+    stpsf/stpsf_core.py): four extensions, the sides of their pixels, planes in metres of the vacuum."""
+    hdus = fits.HDUList()
+    for name, own in planes.items():
+        if only is None or name == only:
+            binned = name.startswith("DET")
+            header = {"OVERSAMP": 1 if binned else 4, "DET_SAMP": 4, "PIXELSCL": 0.1 if binned else 0.025}
+            header |= {"DIFFLMT": 0.08, "EXTNAME": name, **cards}
+            hdus.append((fits.ImageHDU if hdus else fits.PrimaryHDU)(own, fits.Header(header)))
+    hdus.writeto(path)
+
+
+def stpsf_planes():
+    fine = np.zeros((2, 40, 40))
+    fine[0, 18:22, 18:22], fine[1, 16:24, 16:24] = 2.0, 1.0
+    every = {"OVERSAMP": fine, "OVERDIST": np.roll(fine, 4, axis=2)}
+    binned = {
+        name.replace("OVER", "DET_"): own.reshape(2, 10, 4, 10, 4).sum(axis=(2, 4)) for name, own in every.items()
+    }
+    return {name: (every | binned)[name] for name in ("OVERSAMP", "DET_SAMP", "OVERDIST", "DET_DIST")}
+
+
+def test_files_of_stpsf_are_taken_as_they_are(tmp_path):
+    """The extension with the detector's effects, whose light lies one spaxel to the right; sides and wavelengths of the
+    header, in whatever order; between two planes the image is their mean."""
+    path, planes = tmp_path / "nirspec.fits", stpsf_planes()
+    write_stpsf(path, planes, WAVELN00=2.6e-6, WAVELN01=1.4e-6)
+    wavelength = np.array([14000.0, 20000.0, 26000.0])
+    settings = PSFSettings.model_validate({"kind": "image", "file": str(path), "enclosed": 0.999999})
+    found = PSF.build(settings, 0.1, wavelength)
+    np.testing.assert_allclose(found.node_wavelength, [14000, 26000], rtol=1e-12)
+    image = np.asarray(found.image_at(PSFParameters(), jnp.asarray(20000.0)))
+    light = [own[2:38, 2:38].reshape(9, 4, 9, 4).sum(axis=(1, 3)) / own.sum() for own in planes["OVERDIST"]]
+    cut = (9 - len(image)) // 2
+    expected = (0.5 * (light[0] + light[1]))[cut : 9 - cut, cut : 9 - cut]
+    np.testing.assert_allclose(image, expected, atol=1e-6)
+    chosen = settings.model_copy(update={"extension": "oversamp"})
+    other = np.asarray(PSF.build(chosen, 0.1, wavelength).image_at(PSFParameters(), jnp.asarray(20000.0)))
+    assert abs(other.sum(axis=0) @ np.arange(len(other)) - (len(other) - 1) / 2) < 1e-9
+    assert image.sum(axis=0) @ np.arange(len(image)) - (len(image) - 1) / 2 == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("only", "cards", "section", "words"),
+    [
+        ("DET_SAMP", {}, {}, "expected an image on pixels finer than the detector's"),
+        (None, {}, {"extension": "PSF"}, "expected one with an image, of DET_DIST, OVERDIST, DET_SAMP, OVERSAMP"),
+        (None, {"WAVELN00": 1e-6}, {}, "expected a wavelength for each of 2 planes"),
+        (None, {"WAVELN00": 1e-6, "WAVELN01": 1e-6}, {}, "all different"),
+        (None, {}, {}, "expected one plane"),
+        (None, {"PIXUNIT": "meter"}, {"wavelength": [1e4, 2e4]}, "expected the side of a pixel"),
+    ],
+)
+def test_files_of_stpsf_that_are_refused(tmp_path, only, cards, section, words):
+    write_stpsf(tmp_path / "psf.fits", stpsf_planes(), only, **cards)
+    with pytest.raises(ConfigError, match=words):
+        build(kind="image", file=str(tmp_path / "psf.fits"), **section)
+
+
 @pytest.mark.parametrize(
     ("data", "section", "words"),
     [

@@ -180,11 +180,16 @@ class InstrumentSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_fibres(self) -> "InstrumentSettings":
-        if self.fibres is not None and (self.psf is None or not self.psf.is_profile):
-            came = "null" if self.psf is None else f"one of kind {self.psf.kind}"
+        if self.fibres is not None and self.psf is None:
             raise ValueError(
-                f"psf: expected the seeing in front of the fibres (gaussian, moffat or gaussians), got {came}; give "
-                f"e.g. psf: {{kind: moffat, fwhm: 1.5 arcsec, beta: 3}}"
+                "psf: expected the seeing in front of the fibres, got null; give e.g. psf: {kind: moffat, fwhm: 1.5 "
+                "arcsec, beta: 3}"
+            )
+        seeing = None if self.fibres is None else self.fibres.seeing
+        if seeing is not None and self.psf is not None and self.psf.kind == "adaptive" and set(seeing) != {1.0}:
+            raise ValueError(
+                f"fibres.seeing: expected null (or 1) with a PSF of kind adaptive, whose core is not as wide as the "
+                f"seeing, got {list(seeing)}; leave it out, or give psf of another kind"
             )
         if self.fibres is not None and self.fibres.spectra == "manga" and self.wavelength.sampling == "table":
             raise ValueError(

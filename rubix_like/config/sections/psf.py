@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from rubix_like.config.fibre_settings import Place
@@ -28,7 +28,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "gaussian": ("fwhm", "wavelength"),
     "moffat": ("fwhm", "beta", "wavelength"),
     "gaussians": ("components", "wavelength"),
-    "image": ("file", "file_scale", "wavelength"),
+    "image": ("file", "file_scale", "extension", "wavelength"),
     "adaptive": ("optics",),
 }
 """Kind -> the keys that describe it."""
@@ -112,8 +112,11 @@ class AdaptiveOptics(AbstractSettings):
     """What adaptive optics leave of the turbulence: the phase's power spectrum of Fetick et al. (2019, A&A 628, A99).
 
     A Moffat on a constant up to the correction's cut-off frequency, Kolmogorov's (or von Karman's) spectrum beyond.
-    r0, amplitude and background are those at `wavelength`; at others they scale as Kolmogorov's phase does.
+    r0, amplitude and background are those at `wavelength`; at others they scale as Kolmogorov's phase does. Keys that
+    are left out are those of the preset.
     """
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(required=[]))
 
     diameter: Annotated[float, InUnit("m"), Field(gt=0)]
     """Of the telescope's pupil."""
@@ -143,6 +146,12 @@ class AdaptiveOptics(AbstractSettings):
 
 class PSFPlace(AbstractSettings):
     """The PSF at one place of the field, by what differs from the rest of the section."""
+
+    instead: ClassVar[Mapping[str, str]] = {
+        "fwhm": "give width, the FWHM there relative to psf.fwhm (e.g. width: 1.2)",
+        "components": "give width, the FWHM of all components there relative to psf.components",
+        "wavelength": "it is psf.wavelength at all places",
+    }
 
     at: Place
     """(x, y) in arcsec from the field's centre, East and North along the field's axes."""
@@ -177,8 +186,11 @@ class PSFSettings(AbstractSettings):
     """FITS image of the PSF before the spaxel's box, on finer pixels, centred on the middle of the array."""
     file_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the image's pixels in arcsec; null: by its header."""
+    extension: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
+    """Name of the extension with the image; null: OVERDIST or OVERSAMP of a file of stpsf, else the first image."""
     wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
-    """Angstrom, in the instrument's medium, increasing: where the widths (or planes) are given."""
+    """Angstrom, in the instrument's medium, increasing: where the widths (or planes) are given. Null of planes whose
+    header says it (WAVELN00 ..., as stpsf writes them)."""
     enclosed: Annotated[Number, Field(gt=0.5, lt=1)] = 0.999
     """Fraction of a point source's light that is followed; the rest is given back to the spaxels within."""
     optics: Annotated[AdaptiveOptics | None, Field(exclude_if=lambda value: value is None)] = None
@@ -189,7 +201,7 @@ class PSFSettings(AbstractSettings):
     @model_validator(mode="after")
     def _check_kind(self) -> "PSFSettings":
         known = _KEYS[self.kind]
-        every = ("fwhm", "beta", "components", "file", "file_scale", "optics", "wavelength")
+        every = ("fwhm", "beta", "components", "file", "file_scale", "extension", "optics", "wavelength")
         alien = [key for key in every if getattr(self, key) is not None and key not in known]
         if alien:
             raise ValueError(f"a PSF of kind {self.kind} has the keys {', '.join(known)}; got {', '.join(alien)}")
@@ -321,8 +333,11 @@ def _times(value: float | tuple[float, ...], factor: float | tuple[float, ...]) 
 
 
 def merged_psf(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset's PSF overridden key by key; with another `kind`, what that kind does not have is left out."""
+    """The preset's PSF overridden key by key, and so its optics; with another `kind`, what that kind does not have is
+    left out."""
     kind = override.get("kind", preset.get("kind", "gaussian"))
     known = ("kind", "enclosed", *_KEYS.get(str(kind), ()))
     kept = {key: value for key, value in preset.items() if kind == preset.get("kind", "gaussian") or key in known}
-    return {**kept, **override}
+    below, own = kept.get("optics"), override.get("optics")
+    optics = {"optics": {**below, **own}} if isinstance(below, Mapping) and isinstance(own, Mapping) else {}
+    return {**kept, **override, **optics}

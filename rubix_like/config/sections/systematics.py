@@ -199,6 +199,12 @@ def _check_ascending(name: str, span: tuple[Any, Any] | None) -> None:
         raise ValueError(f"{name}: expected the lower end first, got {list(span)}")
 
 
+def _no_single_gap(value: object) -> object:
+    if isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(own, list | tuple) for own in value):
+        raise ValueError(f"expected a list of gaps, got one; write [[{value[0]}, {value[1]}]]")
+    return value
+
+
 class SystematicsSettings(AbstractSettings):
     """Systematic errors, each null by default; numbers are drawn from the key of the run's noise and `seed`."""
 
@@ -217,7 +223,7 @@ class SystematicsSettings(AbstractSettings):
     saturation: SaturationSettings | None = None
     missing: tuple[MissingSettings, ...] = ()
     """Regions without data."""
-    gaps: tuple[Span, ...] = ()
+    gaps: Annotated[tuple[Span, ...], BeforeValidator(_no_single_gap)] = ()
     """Gaps of the detector: (lowest, highest) in Angstrom of the cube's medium; flagged (DQ 128)."""
 
     @model_validator(mode="after")

@@ -115,7 +115,7 @@ SAMI = FileLayout(
 HSIM = FileLayout(
     (
         FileFormat(
-            _fits_of("rubix_like.cube.files.fits_hsim:hsim_members"),
+            _fits_of("rubix_like.cube.scenes.hsim_scene:hsim_members"),
             (".fits",),
             images=1,
             masks=0,
@@ -125,3 +125,17 @@ HSIM = FileLayout(
     )
 )
 """Input of HSIM, the simulator of HARMONI."""
+
+SCOPESIM = FileLayout(
+    (
+        FileFormat(
+            _fits_of("rubix_like.cube.scenes.scopesim_scene:scopesim_members"),
+            (".fits",),
+            images=1,
+            masks=0,
+            media=("vacuum",),
+            samplings=("linear",),
+        ),
+    )
+)
+"""Input of ScopeSim, the simulator of METIS, MICADO and others."""

@@ -26,6 +26,7 @@ from rubix_like.forward.stages.base import (
 )
 from rubix_like.forward.stages.psf import psf_entries, psf_widths
 from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
+from rubix_like.instrument.fibres.fixed_map import FixedFibreMap, image_width
 from rubix_like.instrument.fibres.refraction import displaced_nodes, displacements
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import SeenWidth, seen_width
@@ -43,7 +44,7 @@ class FibreStage(AbstractCubeStage):
     """
 
     psf: PSF
-    optics: FibreMap
+    optics: FibreMap | FixedFibreMap
     terms: PSFTerms | None
     seen: SeenWidth | None
     field: FieldPSF | None
@@ -67,12 +68,18 @@ class FibreStage(AbstractCubeStage):
         beside = 0.0 if shift is None else float(np.abs(shift).max())
         margin = margin_for(places, footprint, psf.reach, beside)
         painted = footprint.painted(margin, setup.painting.cells)
+        field = None if instrument.psf_field is None else dataclasses.replace(instrument.psf_field, psf=psf)
+        optics: FibreMap | FixedFibreMap
+        if settings.psf is not None and not settings.psf.is_profile:
+            optics = FixedFibreMap.build(settings.psf, field or psf, places, painted, shift, float(middle))
+        else:
+            optics = FibreMap.build(settings, places, painted, setup.painting, shift)
         return cls(
             psf=psf,
-            optics=FibreMap.build(settings, places, painted, setup.painting, shift),
+            optics=optics,
             terms=setup.psf_terms,
             seen=seen_width(settings, setup.painting, float(middle)),
-            field=None if instrument.psf_field is None else dataclasses.replace(instrument.psf_field, psf=psf),
+            field=field,
             shares=None if psf.nodes is None else psf.nodes.shares(wavelength, np),
             middle=middle,
             bundle=places.bundle,
@@ -153,7 +160,9 @@ def _refracted(setup: Setup, psf: PSF, places: FibrePlaces) -> tuple[PSF, Float[
     if settings.fibres is None or settings.fibres.refraction is None or settings.psf is None:
         return psf, None
     refraction = settings.fibres.refraction.of_exposures(len(settings.fibres.dithers))
-    narrowest = settings.psf.narrowest * float(places.seeing.min())
+    is_profile = settings.psf.is_profile
+    width = settings.psf.narrowest if is_profile else image_width(settings.psf, float(bins.wavelength[0]))
+    narrowest = width * float(places.seeing.min())
     nodes = displaced_nodes(refraction, bins, places, narrowest, psf.nodes)
     return dataclasses.replace(psf, nodes=nodes), displacements(refraction, bins, nodes.wavelength, places)
 

@@ -1,7 +1,7 @@
 """Stages `saturation`, `cosmic_rays` and `missing`: what the detector itself does to single bins of spectra."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -159,12 +159,13 @@ class Missing(AbstractSystematic):
     gaps: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     record: ErrorRecord = eqx.field(static=True)
     margin: int = eqx.field(static=True, default=0)
+    beyond: tuple[str, ...] = eqx.field(static=True, default=())
     key_number: ClassVar[int | None] = 1009
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Missing":
         """By `systematics.missing` and `systematics.gaps`; no options. Raises ConfigError for a region that lies
-        outside of the field, the bundle or the detector."""
+        outside of the field, the bundle or the detector; notes say so of one that does in part."""
         refuse_options("missing", options)
         settings, edges = systematics_of(setup), setup.instrument.bins.edges
         regions = [
@@ -176,7 +177,8 @@ class Missing(AbstractSystematic):
         none = np.zeros((0, n_element), bool), np.zeros((0, len(edges) - 1), bool)
         spectra, bins = map(np.stack, zip(*regions, strict=True)) if regions else none
         gap = np.any([none[1].any(axis=0), *gaps], axis=0)
-        stage = cls(spectra=spectra, bins=bins, gaps=gap, record=ErrorRecord.of(setup))
+        beyond = tuple(note for number, own in enumerate(settings.missing) for note in _beyond(own, number, setup))
+        stage = cls(spectra=spectra, bins=bins, gaps=gap, record=ErrorRecord.of(setup), beyond=beyond)
         _check_something(stage, settings.gaps, gaps)
         return stage
 
@@ -193,9 +195,9 @@ class Missing(AbstractSystematic):
         return dataclasses.replace(out, flux=jnp.where(gone, nothing, cube.flux), truth=truth)
 
     def report(self) -> StageReport:
-        """The bits that it sets."""
+        """The bits that it sets, and what regions have beyond the field."""
         gap = DETECTOR_GAP if np.asarray(self.gaps).any() else 0
-        return StageReport(voxel_bits=gap | (NO_DATA if len(self.spectra) else 0))
+        return StageReport(voxel_bits=gap | (NO_DATA if len(self.spectra) else 0), notes=self.beyond)
 
 
 def _bins_in(span: tuple[float, float] | None, edges: Float[ndarray, " edge"]) -> Bool[ndarray, " wave"]:
@@ -224,6 +226,26 @@ def _spectra_of(own: MissingSettings, number: int, setup: Setup) -> Bool[ndarray
     if not chosen.any():
         raise ConfigError(f"systematics.missing.{number}: expected a region that the instrument sees, got one outside")
     return chosen
+
+
+def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
+    """Says which part of a region the instrument does not have."""
+    footprint, fibres = setup.instrument.footprint, setup.instrument.fibres
+    for what, span, size in (("columns", own.x, footprint.n_x), ("rows", own.y, footprint.n_y)):
+        if fibres is None and span is not None and span[1] >= size:
+            yield (
+                f"systematics.missing.{number}: {what} {span[0]} to {span[1]} are asked for, but the field has 0 to "
+                f"{size - 1}"
+            )
+    if fibres is None:
+        return
+    for what, listed, numbers in (
+        ("fibres", own.fibres, place_numbers(setup)),
+        ("exposures", own.exposures, exposure_numbers(setup)),
+    ):
+        absent = sorted(set(listed or ()) - set((numbers + 1).tolist()))
+        if absent:
+            yield f"systematics.missing.{number}: {what} {', '.join(map(str, absent))} are asked for, but do not exist"
 
 
 def _within(span: tuple[int, int] | None, places: ndarray) -> Bool[ndarray, " element"]:

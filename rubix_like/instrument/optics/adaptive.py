@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from numpy.polynomial.legendre import leggauss
 from scipy.interpolate import CubicSpline
-from scipy.special import gamma, j0, jv, kv
+from scipy.special import gamma, j0, j1, jv, kv
 
 from rubix_like.config import AdaptiveOptics
 from rubix_like.errors import ConfigError
@@ -26,6 +26,13 @@ _SMALLEST_HARMONIC = 1e-9
 _MOST_HARMONICS = 60
 _ALIASED = 3.0
 """Period of the images, in their sides: light from beyond one side is folded in."""
+
+_DISC_PERIOD, _HALO_PERIOD = 4.0, 20.0
+"""Smallest period of the light in discs, in the largest distance of a disc's edge, and in widths of the halo: what lies
+farther away, which is folded in, is less than 1e-4 of the light."""
+
+_LEFT_OUT = 1e-6
+"""Light in a disc that frequencies beyond those that are summed can change."""
 
 _SMALL_PHASE = 1e-2
 
@@ -205,6 +212,25 @@ def effective_area(optics: AdaptiveOptics, wavelength: float) -> float:
     return 1e-6 / float(grid.weight @ second @ grid.weight)
 
 
+def light_in_discs(
+    optics: AdaptiveOptics,
+    wavelength: float,
+    radius: float,
+    west: Float[ndarray, "disc x"],
+    north: Float[ndarray, "disc y"],
+) -> Float[ndarray, "disc y x"]:
+    """Light of a star within discs of `radius` at distances (all in arcsec) along both axes, at one wavelength.
+
+    The transform of the PSF times that of the disc, R J1(2 pi R f) / f, summed over angular frequencies up to where the
+    rest is less than 1e-6.
+    """
+    farthest = float(max(np.abs(west).max(), np.abs(north).max()) + radius)
+    r0 = optics.r0 * (wavelength / optics.wavelength) ** 1.2
+    seeing = wavelength * 1e-10 / min(r0, optics.diameter) / _ARCSEC
+    grid = _Grid.of(optics, 1.0, wavelength, max(_DISC_PERIOD * farthest, _HALO_PERIOD * seeing)).of_disc(radius)
+    return np.stack([grid.at(own_north, own_west) for own_north, own_west in zip(north, west, strict=True)])
+
+
 def _reach(
     optics: AdaptiveOptics, pixel_scale: float, range_: tuple[float, float], enclosed: float, least: int
 ) -> tuple[int, float]:
@@ -299,3 +325,23 @@ class _Grid(NamedTuple):
             return image
         sine = np.sin(phase) * box
         return image - sine @ self.odd @ sine.T
+
+    def of_disc(self, radius: float) -> "_Grid":
+        """The same for light within discs instead of that per square spaxel, without frequencies that do not matter."""
+        away = np.hypot(self.frequency[:, None], self.frequency[None, :])
+        disc = np.full_like(away, np.pi * radius**2)
+        disc.flat[1:] = radius * j1(2 * np.pi * radius * away.flat[1:]) / away.flat[1:]
+        even, odd = self.even * disc, self.odd * disc if self.odd.size else self.odd
+        size = np.abs(even) * self.weight[:, None] * self.weight[None, :]
+        by_ring = size.cumsum(axis=0).cumsum(axis=1).diagonal()
+        number = int(np.searchsorted(by_ring, by_ring[-1] - _LEFT_OUT)) + 1
+        odd = odd[:number, :number] if odd.size else odd
+        return _Grid(self.frequency[:number], even[:number, :number], odd)
+
+    def at(self, y: Float[ndarray, " y"], x: Float[ndarray, " x"]) -> Float[ndarray, "y x"]:
+        """The sum over frequencies at these places."""
+        rows, columns = (2 * np.pi * own[:, None] * self.frequency for own in (y, x))
+        total = (np.cos(rows) * self.weight) @ self.even @ (np.cos(columns) * self.weight).T
+        if not self.odd.size:
+            return total
+        return total - (np.sin(rows) * self.weight) @ self.odd @ (np.sin(columns) * self.weight).T

@@ -1,7 +1,7 @@
 """A PSF given as an image in a FITS file, on its own pixels, and its light on the spaxels of a field."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from astropy.io import fits
@@ -17,24 +17,33 @@ from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
+_FINE, _BINNED = ("OVERDIST", "OVERSAMP"), ("DET_SAMP", "DET_DIST")
+"""Extensions of stpsf (poppy) with images on pixels finer than the detector's, the better one first, and on those."""
+
 _DEEPEST = 0.01
 """How far below 0, relative to its peak, the sharpened image of a PSF may fall."""
 
 
-def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row column"], float]:
-    """The image (one plane per `wavelength`, or one) and the side of its pixels in arcsec.
+class PSFImage(NamedTuple):
+    """Images, the side of their pixels (arcsec), and the planes' wavelengths (Angstrom), None of one plane."""
 
-    Raises ConfigError for a file that is missing, has no image of that shape, holds values that are not finite or
-    negative, or does not say how large its pixels are.
+    planes: Float[ndarray, "plane row column"]
+    scale: float
+    wavelength: Float[ndarray, " plane"] | None
+
+
+def load_psf_image(settings: PSFSettings) -> PSFImage:
+    """The image of a file, in order of wavelength; what `psf.wavelength` does not say is read from the header.
+
+    Of files of stpsf, webbpsf or poppy: the extension OVERDIST (with the detector's effects) where there is one, else
+    OVERSAMP. Raises ConfigError for a file that is missing, has no image of that shape, holds values that are not
+    finite or negative, or does not say how large its pixels are or at which wavelengths its planes.
     """
     path = Path(settings.file or "").expanduser()
     try:
         with opened_fits(path, quiet=True) as hdus:
-            every: Any = list(hdus)
-            found = [hdu for hdu in every if hdu.is_image and hdu.data is not None]
-            if not found:
-                raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
-            data, header = np.asarray(found[0].data, dtype=np.float64), found[0].header
+            chosen = _chosen(list(hdus), settings.extension, path)
+            data, header = np.asarray(chosen.data, dtype=np.float64), chosen.header
     except ConfigError:
         raise
     except UNREADABLE as error:
@@ -42,7 +51,10 @@ def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row col
             f"instrument.psf.file: expected a readable FITS image, got {path} ({reason_of(error)})"
         ) from error
     data = data[None] if data.ndim == 2 else data
-    wanted = 1 if settings.wavelength is None else len(settings.wavelength)
+    table = None if settings.wavelength is None else np.asarray(settings.wavelength)
+    if table is None and data.ndim == 3 and len(data) > 1:
+        table = _wavelengths(header, len(data), path)
+    wanted = 1 if table is None else len(table)
     if data.ndim != 3 or len(data) != wanted:
         raise ConfigError(
             f"instrument.psf.file: expected {'one plane' if wanted == 1 else f'{wanted} planes, one per wavelength'}, "
@@ -50,15 +62,56 @@ def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row col
         )
     if not (np.isfinite(data).all() and (data >= 0).all() and (data.sum(axis=(1, 2)) > 0).all()):
         raise ConfigError(f"instrument.psf.file: expected finite values >= 0 with a positive sum, got others in {path}")
-    return data, settings.file_scale or _scale(header, path)
+    if table is not None and settings.wavelength is None:
+        order = np.argsort(table)
+        data, table = data[order], table[order]
+    return PSFImage(data, settings.file_scale or _scale(header, path), table)
+
+
+def _chosen(hdus: list[Any], extension: str | None, path: Path) -> Any:
+    """The HDU with the image."""
+    found = [hdu for hdu in hdus if hdu.is_image and hdu.data is not None]
+    if not found:
+        raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
+    by_name = {hdu.name.upper(): hdu for hdu in reversed(found)}
+    if extension is not None:
+        if extension.upper() not in by_name:
+            known = ", ".join(name for name in by_name if name) or "images without names"
+            raise ConfigError(f"instrument.psf.extension: expected one with an image, of {known}, got '{extension}'")
+        return by_name[extension.upper()]
+    if found[0].name.upper() in _BINNED and not set(_FINE) & set(by_name):
+        raise ConfigError(
+            f"instrument.psf.file: expected an image on pixels finer than the detector's ({' or '.join(_FINE)}), got "
+            f"{found[0].name} alone in {path}, which has the box of the detector's pixels in it; compute it with "
+            f"output_mode 'both', or say psf.extension: {found[0].name}"
+        )
+    return next((by_name[name] for name in _FINE if name in by_name), found[0])
+
+
+def _wavelengths(header: fits.Header, number: int, path: Path) -> Float[ndarray, " plane"] | None:
+    """Those of the planes (Angstrom) by the cards that poppy's `calc_datacube` writes in metres; None without any."""
+    names = [f"WAVELN{plane:02d}" if number < 100 else f"WVLN{plane:04d}" for plane in range(number)]
+    given = [header.get(name) for name in names]
+    if not any(value is not None for value in given):
+        return None
+    values = np.array([float(value) if isinstance(value, int | float) else np.nan for value in given]) * 1e10
+    if not (np.isfinite(values).all() and (values > 0).all() and len(np.unique(values)) == number):
+        raise ConfigError(
+            f"instrument.psf.file: expected a wavelength for each of {number} planes (cards {names[0]} to "
+            f"{names[-1]}), all different, got {given} in {path}; give psf.wavelength"
+        )
+    return values
 
 
 def _scale(header: fits.Header, path: Path) -> float:
-    """Side of a pixel (arcsec) by the header's world coordinates."""
+    """Side of a pixel (arcsec) by the header: PIXELSCL, as stpsf writes it, or the world coordinates."""
+    own = header.get("PIXELSCL")
+    if isinstance(own, int | float) and own > 0 and str(header.get("PIXUNIT", "arcsecond")).startswith("arcsec"):
+        return float(own)
     if not any(key in header for key in ("CDELT1", "CD1_1", "CDELT2", "CD2_2")):
         raise ConfigError(
             f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header has "
-            f"no CDELT1 or CD1_1"
+            f"no PIXELSCL (arcsec), CDELT1 or CD1_1"
         )
     try:
         sky = found_at("astropy.wcs:WCS")(header, naxis=2)
