@@ -19,13 +19,13 @@ from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_s
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.checks.whereabouts import DataPlaces, data_places
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
-from rubix_like.inference.library_cells import notes_on_spreads, spreads, with_spreads
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
 from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.search.library_cells import notes_on_spreads, spreads, with_spreads
 from rubix_like.inference.search.sketch import places
 from rubix_like.inference.solved_populations import followed_by_weights
 

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
-from rubix_like.inference.held_latent import LONGEST, Node, node_at
 from rubix_like.inference.posterior.posterior import SquaredLoss
+from rubix_like.inference.search.held_latent import LONGEST, Node, node_at
 
 NODES: int = 201
 """At which a posterior is kept."""

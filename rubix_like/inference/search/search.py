@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.inference.library_cells import library_nodes, lower_elsewhere
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
 from rubix_like.inference.posterior.problem import Problem
@@ -19,6 +18,7 @@ from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import reviewed
+from rubix_like.inference.search.library_cells import library_nodes, lower_elsewhere
 from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
 from rubix_like.inference.search.other_side import with_other_side
 from rubix_like.inference.search.search_state import SearchState

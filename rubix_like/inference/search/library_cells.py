@@ -15,10 +15,10 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.galaxy.components.populations import SingleStars
-from rubix_like.inference.held_latent import Node, node_at
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.search.held_latent import Node, node_at
 from rubix_like.runtime.words import listed
 
 _REACH = 5.0
@@ -115,7 +115,7 @@ def _edges(free: Free, known: Mapping[str, ndarray]) -> dict[int, Float[ndarray,
     return found
 
 
-def cells_of(
+def neighbouring_cells(
     posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int, edges: Float[ndarray, " edge"]
 ) -> list[Cell]:
     """The cells near the best place along one value, in their order, its own among them; none where it is far from the
@@ -164,7 +164,7 @@ def lower_elsewhere(
     found = [
         (cell.least, index, cell)
         for index, edges in nodes.items()
-        for cell in cells_of(posterior, best, index, edges)
+        for cell in neighbouring_cells(posterior, best, index, edges)
         if not cell.low <= best[index] <= cell.high
     ]
     if not found:
@@ -180,17 +180,17 @@ def lower_elsewhere(
 def spreads(posterior: Posterior, best: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> list[Spread]:
     """Of which ages and metallicities the posterior over all cells is wider than `sigma`, those at the best place."""
     every = (
-        spread_along(posterior, best, index, edges, float(sigma[index]))
+        spread_over_cells(posterior, best, index, edges, float(sigma[index]))
         for index, edges in library_nodes(posterior).items()
     )
     return [own for own in every if own is not None and own.factor > _WIDER]
 
 
-def spread_along(
+def spread_over_cells(
     posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int, edges: Float[ndarray, " edge"], sigma: float
 ) -> Spread | None:
     """Of one value; None where it is far from the ends of its cell."""
-    cells = cells_of(posterior, best, index, edges)
+    cells = neighbouring_cells(posterior, best, index, edges)
     if len(cells) < 2:
         return None
     at, weight = _density(cells)
