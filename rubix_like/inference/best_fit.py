@@ -22,9 +22,12 @@ from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
 from rubix_like.inference.posterior.linearise import is_dense
+from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.search.library_cells import notes_on_spreads, spreads, with_spreads
 from rubix_like.inference.search.sketch import places
+from rubix_like.inference.solved_populations import followed_by_weights
 
 _COPIES = 4
 """Times the derivatives are in memory at the most, while sums are made of them."""
@@ -32,13 +35,14 @@ _COPIES = 4
 
 class BestFit(NamedTuple):
     """Everything about a maximum of the posterior; `approximation`: why there is none, where it is a sentence;
-    `evidence`: by it."""
+    `evidence`: by it; `notes`: on what was enlarged."""
 
     evaluated: Evaluated
     quality: Quality
     approximation: Laplace | str
     verdict: Verdict
     evidence: Evidence | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def laplace(self) -> Laplace | None:
@@ -50,10 +54,12 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so."""
     posterior, at = problem.posterior, np.asarray(latent)
     evaluated = evaluate(posterior, at)
-    quality = quality_of(problem, evaluated)
-    residue = _residue(problem, at, evaluated, quality)
+    followed = followed_by_weights(posterior, at)
+    quality = quality_of(problem, evaluated, float(np.sum(followed**2)))
+    residue = _residue(problem, at, evaluated, quality, followed)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
+    approximation, said = _over_cells(posterior, approximation)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
     place = _places(problem, evaluated)
@@ -61,7 +67,19 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     verdict = dataclasses.replace(verdict, moved=_shared(posterior.free, verdict.moved))
     normal = None if isinstance(approximation, str) else approximation
     evidence = laplace_evidence(posterior, normal, quality.loss)
-    return BestFit(evaluated, quality, approximation, verdict, evidence)
+    return BestFit(evaluated, quality, approximation, verdict, evidence, said)
+
+
+def _over_cells(posterior: Posterior, found: Laplace | str) -> tuple[Laplace | str, tuple[str, ...]]:
+    """The approximation with the standard deviations of ages and metallicities over all cells of the SSP library, and
+    notes on them."""
+    if isinstance(found, str):
+        return found, ()
+    wider = spreads(posterior, found.latent, found.sigma)
+    if not wider:
+        return found, ()
+    notes = notes_on_spreads(posterior.free, wider)
+    return dataclasses.replace(found, covariance=with_spreads(found.covariance, wider)), tuple(notes)
 
 
 def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPlaces]:
@@ -97,16 +115,24 @@ def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Lapla
     return edges_of(problem.posterior, problem.posterior.free, latent, laplace)
 
 
-def _residue(problem: Problem, latent: Float[ndarray, " latent"], found: Evaluated, quality: Quality) -> Residue:
-    """The sums of the residuals, with derivatives where there is room for them."""
+def _residue(
+    problem: Problem,
+    latent: Float[ndarray, " latent"],
+    found: Evaluated,
+    quality: Quality,
+    followed: Float[ndarray, "vector y x wave"],
+) -> Residue:
+    """The sums of the residuals, with derivatives where there is room for them; `followed`: of weights that are solved
+    for."""
     posterior, sets = problem.posterior, problem.sets
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
     dtype = light.dtype
     tests = functools.partial(sums_of_sets, sets) if sets else None
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        return measure_misfit_roughly(posterior, latent, light, np.asarray(quality.n_free, dtype), tests)
+        adjusted = np.asarray(quality.n_voxel - quality.degrees_of_freedom, dtype)
+        return measure_misfit_roughly(posterior, latent, light, adjusted, tests)
     if sets:
         return measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests)
     halves = jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
-    return measure_misfit(posterior, latent, light, halves)
+    return measure_misfit(posterior, latent, light, halves, followed=followed)

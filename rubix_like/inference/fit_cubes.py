@@ -73,8 +73,8 @@ def _with_continua(
     return over_starts(times_continuum, posterior, latent, flux)
 
 
-def quality_of(problem: Problem, found: Evaluated) -> Quality:
-    """chi^2 and what goes with it."""
+def quality_of(problem: Problem, found: Evaluated, n_solved: float = 0.0) -> Quality:
+    """chi^2 and what goes with it; `n_solved`: to how many numbers weights amount that were solved for."""
     likelihood = problem.posterior.likelihood
     used = np.asarray(likelihood.inverse_sigma) > 0
     n_free = problem.posterior.free.n_latent
@@ -85,7 +85,7 @@ def quality_of(problem: Problem, found: Evaluated) -> Quality:
         return Quality(square, int(used.sum()), n_free, float(found.loss))
     if likelihood.polynomial is not None:
         n_free += likelihood.polynomial.basis.shape[1] * int(used.any(axis=2).sum())
-    return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss))
+    return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss), n_solved)
 
 
 def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:

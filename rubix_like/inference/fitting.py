@@ -33,7 +33,7 @@ from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
 from rubix_like.inference.finer_points import Finer, finer_request
 from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
-from rubix_like.inference.populations.histories import Populations
+from rubix_like.inference.populations.histories import Populations, notes_on_masses
 from rubix_like.inference.populations.planned_mixtures import with_solved_weights
 from rubix_like.inference.posing import posed
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
@@ -337,7 +337,7 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         populations=populations,
         config=config.to_yaml(),
         versions=versions(),
-        notes=_notes(problem, found, own, edges, grain),
+        notes=(*_notes(problem, found, own, edges, grain), *notes_on_masses(populations)),
         sets=sets,
         evidence=own.evidence,
         inflation=factor,
@@ -396,6 +396,7 @@ def _notes(
         *diagnosis.notes_on_size(problem.settings.optimiser.name, free.n_latent, n_voxel),
         *diagnosis.notes_on_search(free, found, best, own.laplace),
         *diagnosis.notes_on_values(free, best, own.approximation),
+        *own.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
         *notes_on_quadrature(measure_quadrature(problem, best)),

@@ -53,6 +53,7 @@ from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.results.set_result import cubes_of_sets, places_of_sets
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
+from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
@@ -179,7 +180,7 @@ def _sample(
     if begun is None:
         request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
     else:
-        request, problem, best, notes = _as_begun(request, problem, begun, files, progress)
+        request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, files, progress)
     keep = _keeping(fingerprint, files, notes)
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
@@ -223,7 +224,7 @@ def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
     if given.laplace is None or problem.settings.model_error is not None:
         return None
     evaluated = evaluate(problem.posterior, given.latent)
-    quality = quality_of(problem, evaluated)
+    quality = quality_of(problem, evaluated, given.quality.n_solved)
     approximation = from_information(problem.posterior.free, given.latent, given.laplace.information)
     found = BestFit(evaluated, quality, approximation, given.verdict, given.evidence)
     return found if _same_loss(quality, given.quality) else None
@@ -319,21 +320,41 @@ def _best(
         best, noted = found.latent[found.best], points_noted(problem.notes)
         notes = [] if noted is None else [noted[0]]
         return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
-    problem = add_model_error(problem, fitted.latent, progress)
+    problem = _at_fitted(problem, fitted, progress)
     notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
     return request, problem, fitted.latent, notes
 
 
 def _as_begun(
-    request: Request, problem: Problem, begun: Any, files: SampleFiles | None, progress: Progress
+    request: Request,
+    problem: Problem,
+    galaxy: Given | None,
+    fitted: FitResult | None,
+    begun: Any,
+    files: SampleFiles | None,
+    progress: Progress,
 ) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
-    """The same of a sampling that goes on: with as many quadrature points as its search ended with."""
+    """The same of a sampling that goes on: with as many quadrature points as its search ended with, and with the
+    strength of the populations' prior to which the first search led, which is in its checkpoint."""
     notes = () if files is None else kept_notes(files.checkpoint)
+    if fitted is not None:
+        return request, _at_fitted(problem, fitted, progress), begun.best, notes
+    if files is not None and has_free_strength(problem.posterior.forward):
+        request, problem, _ = find_best(request, problem, galaxy, files.searches, progress)
+        return request, problem, begun.best, notes
     noted = points_noted(notes)
     if noted is not None:
         request = with_points(request, noted[1])
         problem = pose_request(request, None, progress, None)
     return request, add_model_error(problem, begun.best, progress), begun.best, notes
+
+
+def _at_fitted(problem: Problem, fitted: FitResult, progress: Progress) -> Problem:
+    """The problem with the model error at the best values of a result, or with the strengths that it has found for the
+    smoothness prior of populations."""
+    if has_free_strength(problem.posterior.forward):
+        return dataclasses.replace(problem, posterior=with_known_strength(problem.posterior, fitted.populations))
+    return add_model_error(problem, fitted.latent, progress)
 
 
 def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult:

@@ -1,12 +1,15 @@
 """Populations that a fit has solved for: the strength of their prior, and draws of their weights."""
 
+from collections.abc import Mapping
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.errors import ConfigError
 from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
@@ -22,6 +25,7 @@ from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.runtime.words import listed
 
 _WARM, _DRAWS = 200, 600
 """Draws that are left out, and that are kept."""
@@ -50,6 +54,42 @@ def with_strength(posterior: Posterior, latent: Latent) -> Posterior:
     known = mixtures.strength
     strength = jax.device_put(jnp.median(drawn, axis=0).astype(known.dtype), known.sharding)
     return eqx.tree_at(lambda own: own.forward.mixtures.strength, posterior, strength)
+
+
+def with_known_strength(posterior: Posterior, known: Mapping[str, Populations]) -> Posterior:
+    """The model with the strengths of populations that are known, by the names of their components.
+
+    Raises ConfigError where there is none of that name.
+    """
+    mixtures, base = _solving_of(posterior)
+    names = [base.names[number] for number in mixtures.solved]
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ConfigError(
+            f"fitted: expected the result of a fit with the free-form populations of {listed(names)}, got "
+            f"{listed(known) if known else 'none'}; fit again"
+        )
+    found = np.array([float(known[name].smoothness[0]) for name in names], mixtures.strength.dtype)
+    strength = jax.device_put(found, mixtures.strength.sharding)
+    return eqx.tree_at(lambda own: own.forward.mixtures.strength, posterior, strength)
+
+
+def followed_by_weights(posterior: Posterior, latent: Latent) -> Float[ndarray, "vector y x wave"]:
+    """F with F F^T = A (A^T A + S^T S)^-1 A^T: what the weights that are solved for follow of the voxels' noise, in
+    units of its standard deviations; no vector without such weights.
+
+    A: the templates of weights that are not 0, S: the rows of their smoothness prior with its strength. The sum of the
+    squares of F is the effective number of weights.
+    """
+    solving = _solving(posterior.forward)
+    if solving is None:
+        return np.zeros((0, *posterior.forward.shape))
+    mixtures, _ = solving
+    found = _solved(posterior, jnp.asarray(latent))
+    free, size = np.asarray(found.free), found.problem.design.shape[0]
+    stacked = np.concatenate([np.asarray(own, np.float64) for own in (found.problem.design, mixtures.rows)])[:, free]
+    even = np.linalg.qr(stacked / np.linalg.norm(stacked, axis=0))[0]
+    return (np.asarray(found.orthogonal, np.float64) @ even[:size]).T.reshape(-1, *mixtures.flux.shape)
 
 
 def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Populations]:

@@ -1,6 +1,7 @@
 """Free-form populations inside a fit: against a matrix that is written out, and a cube of two ages that numpy made."""
 
 import copy
+from dataclasses import replace
 
 import foreign_cube
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import rubix_like as rl
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.errors import ConfigError
 from rubix_like.inference.populations.smoothness import PROPER
+from rubix_like.inference.solved_populations import followed_by_weights
 
 AGES, METALS = (8.3, 9.1, 9.6, 10.0), (0.008, 0.02)
 TRUE_AGES = {8.9: 0.3, 10.0: 0.7}
@@ -100,6 +102,11 @@ def test_the_solution_is_that_of_scipy_and_its_gradient_that_of_differences(two_
     weights, norm = scipy.optimize.nnls(design, target)
     solved = own.problem.posterior.forward.solved(own.problem.posterior.free.values(jnp.asarray(x)))
     np.testing.assert_allclose(solved.weights, weights, rtol=1e-5, atol=1e-6 * weights.max())
+    free = design[:, weights > 0]
+    hat = free[: -len(rows)] @ np.linalg.solve(free.T @ free, free[: -len(rows)].T)
+    followed = followed_by_weights(own.problem.posterior, jnp.asarray(x)).reshape(-1, len(hat))
+    np.testing.assert_allclose(followed.T @ followed, hat, atol=1e-5 * hat.max())
+    assert np.sum(followed**2) == pytest.approx(np.trace(hat), rel=1e-6)
     residuals = np.asarray(own.residuals(x))
     assert np.sum(residuals**2) - np.sum(x**2) == pytest.approx(norm**2, rel=1e-6)
     assert value < 0
@@ -113,6 +120,8 @@ def test_a_fit_finds_velocities_and_masses_at_once(two_ages, tmp_path):
     result = rl.fit(config, two_ages, output=tmp_path / "fit.h5")
     assert result.converged
     assert abs(result.quality.reduced - 1) < 5 * np.sqrt(2 / result.quality.n_voxel)
+    assert 1 < result.quality.n_solved < 6
+    assert result.quality.degrees_of_freedom == result.quality.n_voxel - 2 - round(result.quality.n_solved)
     for name, true in (("galaxy.disc.rotation.velocity", 210.0), ("galaxy.disc.light.scale_length", 0.8)):
         assert abs(result.values[name] - true) < 3 * result.sigma[name], name
     found = result.populations["disc"]
@@ -133,6 +142,11 @@ def test_a_fit_finds_velocities_and_masses_at_once(two_ages, tmp_path):
     again = rl.FitResult.read(tmp_path / "fit.h5").populations["disc"]
     np.testing.assert_array_equal(again.draws, found.draws)
     assert again.labels == found.labels == ("disc",)
+    short = {"nuts": {"chains": 1, "warmup": 5, "draws": 4}}
+    drawn = rl.sample(config, two_ages, fitted=tmp_path / "fit.h5", sampling=short)
+    assert drawn.quality.loss == pytest.approx(result.quality.loss, abs=1e-3)
+    with pytest.raises(ConfigError, match=r"the free-form populations of disc, got none; fit again"):
+        rl.sample(config, two_ages, fitted=replace(result, populations={}), sampling=short)
 
 
 def test_given_weights_are_masses_of_the_nodes():

@@ -1,5 +1,7 @@
 """Weights, their prior and their draws against scipy and numbers that numpy integrates."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from scipy.spatial import ConvexHull
 
 from rubix_like.errors import ConfigError
 from rubix_like.inference.binned.binning import voronoi_bins
-from rubix_like.inference.populations.histories import Populations
+from rubix_like.inference.populations.histories import Populations, notes_on_masses
 from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
 from rubix_like.inference.populations.ratio_prior import (
     Neighbours,
@@ -193,5 +195,9 @@ def test_means_and_histories_are_of_the_draws():
         np.percentile(np.stack([draws[..., 0].sum(axis=2), draws[..., 1:].sum(axis=(2, 3))], axis=2), 84.135, axis=0),
     )
     assert own.to_table()["mass_low"].unit == "Msun"
+    low, middle, high = np.percentile(draws.sum(axis=(2, 3)), [15.865, 50, 84.135], axis=0)
+    assert bool(notes_on_masses({"disc": own})) == bool(np.max((high - low) / middle) < 0.3)
+    (note,) = notes_on_masses({"disc": replace(own, draws=1 + 0.1 * draws)})
+    assert "disc: the error of the total mass" in note
     with pytest.raises(ValueError, match="expected bins within the nodes"):
         own.history([6.1, 6.5, 11.0])

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
+from rubix_like.inference.checks.laplace_draws import drawn_latents
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.likelihood import with_nuisance_information, with_scale_information
@@ -65,10 +66,9 @@ class Laplace:
         return self.own_covariance * np.outer(slope, slope)
 
     def sample(self, seed: int, count: int) -> Float[ndarray, "count latent"]:
-        """Draws of the values, in the order of `free.labels`, through the priors' maps."""
-        half = np.linalg.cholesky(self.covariance)
-        normal = np.random.default_rng(seed).standard_normal((count, len(self.latent)))
-        return np.asarray(self.free.flat(self.latent + normal @ half.T))
+        """Draws of the values, in the order of `free.labels`: of a model that is linear in the values, with the priors
+        as they are (`drawn_latents`), so that none lies outside its prior."""
+        return np.asarray(self.free.flat(drawn_latents(self.free, self.latent, self.covariance, seed, count)))
 
     def without_effect(self) -> Bool[ndarray, " latent"]:
         """Which latents the data say nothing of."""

@@ -3,10 +3,11 @@
 The residuals r of a model that is true, in units of their standard deviations (whitened, as the likelihood has them),
 are normal with the covariance
 
-    C = 1 - J A^-1 J^T - S + U U^T / n,        A = J^T J + 1,
+    C = 1 - J A^-1 J^T - S - W + U U^T / n,        A = J^T J + 1,
 
 J their derivatives by the latents, whose priors are N(0, 1): what is fitted follows a part of the noise. S is the same
-of the coefficients of a polynomial, S = D (D^T D + 1)^-1 D^T in each spaxel. U: n deviations of models with other base
+of the coefficients of a polynomial, S = D (D^T D + 1)^-1 D^T in each spaxel; W of the weights of populations
+that are solved for, of which J has nothing. U: n deviations of models with other base
 draws, of which the weights of a `fit.model_error` know nothing, less what the fit follows of them. A sum of products
 T = r^T K r has the mean tr(K C) and the variance 2 tr(K C K C), which is not larger than 2 tr(K^2) without U. Here K
 takes all voxels (chi^2), neighbours along an axis, the light of each spaxel and of each bin, the velocity and the line
@@ -143,15 +144,16 @@ def measure_misfit(
     light: Float[Array | ndarray, "y x wave"],
     halves: Halves | Splits,
     tests: Tests | None = None,
+    followed: Vectors | None = None,
 ) -> Residue:
     """All sums, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what makes them
-    (None: `sums_of_tests`). Not to be traced."""
+    (None: `sums_of_tests`); `followed`: F of W = F F^T. Not to be traced."""
     normal = posterior.as_normal(jnp.asarray(latent))
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
     inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
     with np.errstate(all="ignore"):
-        return _sums(linear, inverse_sigma, np.asarray(light), _splits_of(halves), posterior.free, tests)
+        return _sums(linear, inverse_sigma, np.asarray(light), _splits_of(halves), posterior.free, tests, followed)
 
 
 def _splits_of(halves: Halves | Splits) -> Splits:
@@ -194,7 +196,13 @@ def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
 
 
 def _sums(
-    linear: _Linear, inverse_sigma: Voxels, light: Voxels, splits: Splits, free: Free, tests: Tests | None
+    linear: _Linear,
+    inverse_sigma: Voxels,
+    light: Voxels,
+    splits: Splits,
+    free: Free,
+    tests: Tests | None,
+    followed: Vectors | None,
 ) -> Residue:
     """The sums of residuals that are linear; `inverse_sigma`: 0 for voxels that are not fitted."""
     slopes, others = linear.columns.voxels, linear.others
@@ -208,6 +216,8 @@ def _sums(
     lower = _root(precision / np.outer(scale, scale))
     even = slopes.reshape(size, -1) / scale[:, None]
     fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
+    if followed is not None and len(followed):
+        fitted = np.concatenate([fitted, followed.astype(fitted.dtype)])
     others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
     sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
     own = [_half(linear, mask) for mask in splits.masks]
@@ -288,8 +298,8 @@ def sums_of_tests(
     others: Others,
     design: Design | None,
 ) -> Residue:
-    """The sums of all tests of residuals; `fitted`: L^-1 J with L L^T = A, `light`: the model in units of sigma, whose
-    inverse is 0 for voxels that are not fitted; halves are left out."""
+    """The sums of all tests of residuals; `fitted`: L^-1 J with L L^T = A (and what weights follow), `light`: the model
+    in units of sigma, whose inverse is 0 for voxels that are not fitted; halves are left out."""
     real = (inverse_sigma > 0).astype(voxels.dtype)
     smooth = None if design is None else _smooth(design)
     neighbours = [_neighbours(axis, voxels, real, fitted, others, design, smooth) for axis in (-3, -2, -1)]

@@ -13,6 +13,9 @@ from rubix_like.inference.described_trees import described_as
 
 PERCENTILES: tuple[float, float, float] = (50.0, 15.865, 84.135)
 
+_TOO_SURE = 0.15
+"""Error of a total mass, in units of it, below which it has been found too small (docs/free-form-populations.md)."""
+
 Weighting = Literal["mass", "light"]
 
 
@@ -115,6 +118,21 @@ class Populations:
         return np.einsum("dpma,ma->dp", shares, np.broadcast_to(values, self.light_per_mass.shape)) / np.where(
             total > 0, total, np.nan
         )
+
+
+def notes_on_masses(found: Mapping[str, Populations]) -> list[str]:
+    """Which total masses have errors that are often too small, as old stars beneath younger ones are hardly seen."""
+    notes = []
+    for name, own in found.items():
+        mass = own.total_mass()
+        error = float(np.max(0.5 * (mass.high - mass.low) / mass.value))
+        if error < _TOO_SURE:
+            notes.append(
+                f"{name}: the error of the total mass ({100 * error:.2g} %) is too small for many histories: of "
+                f"foreign ones with errors below {100 * _TOO_SURE:g} % it held 38 % in place of 68 %, the masses being "
+                f"too high where there are few old stars; take the upper end as a limit"
+            )
+    return notes
 
 
 def _cells(nodes: Float[ndarray, " node"]) -> Float[ndarray, " edge"]:

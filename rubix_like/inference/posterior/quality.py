@@ -10,6 +10,9 @@ class Quality:
     """How well the model fits: chi^2 of `n_voxel` voxels, `n_free` numbers being adjusted to them.
 
     `chi_square` is in units of the data's errors times the fitted noise scale; `loss` is -ln(posterior) + constant.
+    `n_solved`: to how many more numbers the weights of free-form populations amount that were solved for, the trace of
+    A (A^T A + S^T S)^-1 A^T with the templates A (in units of the errors) of the weights that are not 0 and the rows S
+    of their smoothness prior.
     """
 
     chi_square: float = field(
@@ -18,11 +21,12 @@ class Quality:
     n_voxel: int = field(metadata=described_as("voxels that were fitted"))
     n_free: int = field(metadata=described_as("numbers that were adjusted to them"))
     loss: float = field(metadata=described_as("-ln(posterior) + constant"))
+    n_solved: float = field(default=0.0, metadata=described_as("to how many the weights amount that were solved for"))
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Voxels less what was adjusted, the coefficients of the continua included."""
-        return self.n_voxel - self.n_free
+        """Voxels less what was adjusted, coefficients of continua and (rounded) weights of populations included."""
+        return self.n_voxel - self.n_free - round(self.n_solved)
 
     @property
     def reduced(self) -> float:

@@ -18,10 +18,14 @@ from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import reviewed
+from rubix_like.inference.search.library_cells import library_nodes, lower_elsewhere
 from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
 from rubix_like.inference.search.other_side import with_other_side
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+
+_MOST_ADDED = 4
+"""Starts beyond twice those that were asked for, up to which more are added."""
 
 _VALUES_SHOWN = 12
 """Most values of a start that failed that are shown."""
@@ -73,13 +77,28 @@ def search_with(
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
     _check_fits(snapshot, idle, settings)
     yield snapshot
-    while not (snapshot := with_other_side(snapshot, free, problem)).finished:
+    while not (snapshot := _going_on(snapshot, free, problem, placed)).finished:
         if not snapshot.running.all():
             snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
         state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
         snapshot = reviewed(snapshot, snapshot.after(jax.tree.map(np.asarray, optimiser.step(placed, state))), free)
         yield snapshot
     check_any_left(snapshot, free)
+
+
+def _going_on(snapshot: SearchState, free: Free, problem: Problem | None, posterior: SquaredLoss) -> SearchState:
+    """A search that has ended, with another start: on the other side of the galaxy, or where the loss is lower between
+    other ages or metallicities of the SSP library; as it is where there is none."""
+    snapshot = with_other_side(snapshot, free, problem)
+    if not snapshot.finished or problem is None or not isinstance(posterior, Posterior) or snapshot.failed.all():
+        return snapshot
+    if len(snapshot.start) > 2 * problem.settings.starts + _MOST_ADDED:
+        return snapshot
+    best = np.asarray(snapshot.latent[snapshot.best], np.float64)
+    other = lower_elsewhere(posterior, best, float(snapshot.loss[snapshot.best]), library_nodes(posterior))
+    if other is None or bool(np.any(np.all(np.isclose(snapshot.start, other, rtol=0, atol=1e-6), axis=1))):
+        return snapshot
+    return snapshot.with_starts(other[None].astype(snapshot.start.dtype), snapshot.reserve)
 
 
 def check_any_left(snapshot: SearchState, free: Free) -> None:

@@ -13,9 +13,10 @@ get there from elsewhere.
 
 Pulls are (best - true) / sigma in the parameters' normal variables (`LogPosterior.to_unconstrained`), of chains (mean -
 true) / standard deviation. Intervals are central. Ranks are those of the truth in Laplace's approximation, or among 60
-draws of the chain (Talts et al. 2018, arXiv:1804.06788): of each parameter; of the parameters whitened by Laplace's
-covariance, all in one, which are nearly independent where that describes the posterior; and of the posterior density
-at the truth, by Laplace chi^2 of twice its fall from the best place. A count is `off` beyond the central 99.7 % of the
+draws of the chain (Talts et al. 2018, arXiv:1804.06788): of each parameter; of all of them whitened, which are nearly
+independent, in one (by Laplace: values whitened by the covariance of 500 draws (`Laplace.sample`), ranks among these;
+by chains: the normal variables, whitened by Laplace's covariance); and of the posterior density at the truth, by
+Laplace chi^2 of twice its fall from the best place. A count is `off` beyond the central 99.7 % of the
 binomial distribution, with the rest divided by the number of parameters. Each mock is a line of the file as soon as it
 is done; a run that was ended goes on.
 """
@@ -73,6 +74,7 @@ SIGNAL_TO_NOISE = {"lines": 20.0, "stars": 30.0}
 CHAIN = {"chains": 1, "warmup": 30, "draws": 60}
 """Its draws are nearly independent: they begin in coordinates in which Laplace's approximation is N(0, 1)."""
 
+LAPLACE_DRAWS = 500
 LEVELS = (0.6827, 0.95)
 CHANCE = 0.997
 
@@ -148,7 +150,7 @@ def fit_mock(light, own, sigma, number, chain):
     whiten = np.linalg.inv(np.linalg.cholesky(approximation.covariance))
     pull = (best - truth) / approximation.sigma
     lower = mock(best) - mock(truth)
-    rank = np.append(stats.norm.cdf(-np.append(pull, whiten @ (best - truth))), stats.chi2(len(truth)).cdf(2 * lower))
+    rank = laplace_ranks(approximation, truth, lower, number)
     found = {
         "light": light,
         "number": number,
@@ -160,6 +162,16 @@ def fit_mock(light, own, sigma, number, chain):
     }
     true_loss = float(last.loss[last.best]) + lower
     return found | (sampled(problem, best, approximation, whiten, truth, true_loss, number) if chain else {})
+
+
+def laplace_ranks(approximation, truth, lower, number):
+    """Of each parameter by the interval that a result states, of the whitened values among draws, of the density."""
+    alone = stats.norm.cdf((truth - approximation.latent) / approximation.sigma)
+    draws, values = approximation.sample(number, LAPLACE_DRAWS), np.asarray(approximation.free.flat(truth))
+    whiten = np.linalg.inv(np.linalg.cholesky(np.cov(draws, rowvar=False)))
+    noise = np.random.default_rng([37, number]).random(len(truth))
+    together = ranks(draws @ whiten.T, whiten @ values, noise)
+    return np.concatenate([alone, together, [stats.chi2(len(truth)).cdf(2 * lower)]])
 
 
 def sampled(problem, best, approximation, whiten, truth, true_loss, number):

@@ -1,0 +1,240 @@
+"""Ages and metallicities between the nodes of an SSP library, where a posterior has kinks and several maxima.
+
+Spectra are linear between neighbouring ages of a library, and so is the model of a component whose stars have one age
+and metallicity: smooth within a cell of the library, with other slopes in the next one. Where cells are not much wider
+than the errors, a search can be caught in one of them, and the curvature there says nothing of the others. So the
+lowest loss of each cell near the best place is looked for with the value held, and the loss along the value is a
+parabola in each cell: the posterior of the value is that of all cells, each with Laplace's approximation of the rest.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.galaxy.components.populations import SingleStars
+from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.search.held_latent import Node, node_at
+from rubix_like.runtime.words import listed
+
+_REACH = 5.0
+"""Standard deviations within which an end of the best place's cell must lie for others to be looked at."""
+
+_DEEP = 5.0
+"""Loss above the lowest of all cells from which on a cell ends the search on its side."""
+
+_MOST_CELLS = 12
+"""On each side."""
+
+_LOWER = 0.5
+"""By how much the loss of another cell must be lower for a search to go on there."""
+
+_FURTHEST = 6.0
+"""|latent| beyond which there is nothing of a prior."""
+
+_WITHIN, _BEYOND = 0.1, 2.0
+"""Of a cell's width, from its ends; standard deviations beyond the end of the last cell where the next one is seen."""
+
+_PLACES = 64
+"""Of the posterior in each cell."""
+
+_WIDER = 1.1
+"""Least factor by which a standard deviation is enlarged."""
+
+
+class Cell(NamedTuple):
+    """What is known between two nodes of the library, latents from `low` to `high`: the loss along the value by its
+    slopes at one place."""
+
+    low: float
+    high: float
+    node: Node
+
+    def loss(self, at: float | Float[ndarray, " place"]) -> Float[ndarray | np.floating, "*place"]:
+        """The parabola."""
+        apart = np.asarray(at) - self.node.at
+        return self.node.loss + self.node.slope * apart + 0.5 * (apart / self.node.sigma) ** 2
+
+    @property
+    def lowest(self) -> float:
+        """Where the parabola is lowest within the cell."""
+        return float(np.clip(self.node.at - self.node.slope * self.node.sigma**2, self.low, self.high))
+
+    @property
+    def least(self) -> float:
+        """The loss there."""
+        return float(self.loss(self.lowest))
+
+
+class Spread(NamedTuple):
+    """The posterior of one value over all cells: the root of its mean square distance from the best place over the
+    standard deviation there, and between which latents 95 % of it lie."""
+
+    place: int
+    factor: float
+    ends: tuple[float, float]
+
+
+def library_nodes(posterior: Posterior) -> dict[int, Float[ndarray, " edge"]]:
+    """By their places among the latents, ages and metallicities of components of one age and metallicity that are free,
+    with the latents of the library's nodes within the prior, and the ends of the prior."""
+    source = posterior.forward.source
+    if not isinstance(source, ComponentsSource):
+        return {}
+    axes = {
+        name: np.asarray(nodes, np.float64)
+        for paint in posterior.forward.main.tables.paint
+        for name, nodes in zip(paint.painter.axes.names, paint.painter.axes.nodes, strict=False)
+    }
+    known: dict[str, ndarray] = {}
+    for name, component in zip(source.base.names, source.base.components, strict=True):
+        own = getattr(component, "population", None)
+        if not isinstance(own, SingleStars) or not {"age", "metallicity"} <= set(axes):
+            continue
+        beginning = f"{GALAXY}{name}.population."
+        known[f"{beginning}log_age"] = axes["age"]
+        if not posterior.free.has(f"{beginning}metallicity_gradient") and float(own.metallicity_gradient) == 0:
+            known[f"{beginning}metallicity"] = 10 ** axes["metallicity"]
+    return _edges(posterior.free, known)
+
+
+def _edges(free: Free, known: Mapping[str, ndarray]) -> dict[int, Float[ndarray, " edge"]]:
+    correlated = {name for group in free.correlated for name in group.names}
+    found = {}
+    for own in free.parameters:
+        if own.name not in known or own.size != 1 or own.name in correlated:
+            continue
+        with np.errstate(divide="ignore", invalid="ignore"):
+            latents = np.ravel(np.asarray(own.prior.latent(known[own.name])))
+        inside = latents[np.isfinite(latents) & (np.abs(latents) < _FURTHEST)]
+        found[free.places[own.name].start] = np.concatenate([[-_FURTHEST], np.sort(inside), [_FURTHEST]])
+    return found
+
+
+def neighbouring_cells(
+    posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int, edges: Float[ndarray, " edge"]
+) -> list[Cell]:
+    """The cells near the best place along one value, in their order, its own among them; none where it is far from the
+    ends of its own."""
+    own = int(np.clip(np.searchsorted(edges, best[index]) - 1, 0, len(edges) - 2))
+    low, high = float(edges[own]), float(edges[own + 1])
+    margin = _WITHIN * (high - low)
+    first = node_at(posterior, best, index, float(np.clip(best[index], low + margin, high - margin)))
+    if min(best[index] - low, high - best[index]) > _REACH * first.sigma:
+        return []
+    begin = Cell(low, high, first)
+    sides = [list(_beyond(posterior, begin, index, edges, own, way)) for way in (-1, 1)]
+    return [*reversed(sides[0]), begin, *sides[1]]
+
+
+def _beyond(
+    posterior: SquaredLoss, begin: Cell, index: int, edges: Float[ndarray, " edge"], own: int, way: int
+) -> Iterator[Cell]:
+    """Cell by cell in one direction, until the loss is too high."""
+    cell, lowest = begin, begin.least
+    for number in range(own + way, own + way * (_MOST_CELLS + 1), way):
+        if not 0 <= number < len(edges) - 1:
+            return
+        low, high = float(edges[number]), float(edges[number + 1])
+        into = min(0.5 * (high - low), _BEYOND * cell.node.sigma)
+        node = node_at(posterior, cell.node.latent, index, low + into if way > 0 else high - into)
+        cell = Cell(low, high, node)
+        if abs(cell.lowest - node.at) > node.sigma and cell.least < lowest + _DEEP:
+            cell = Cell(low, high, node_at(posterior, node.latent, index, cell.lowest))
+        if not np.isfinite(cell.least):
+            return
+        yield cell
+        lowest = min(lowest, cell.least)
+        if cell.least > lowest + _DEEP:
+            return
+
+
+def lower_elsewhere(
+    posterior: SquaredLoss,
+    best: Float[ndarray, " latent"],
+    loss: float,
+    nodes: Mapping[int, Float[ndarray, " edge"]],
+) -> Float[ndarray, " latent"] | None:
+    """Where a search is to go on: the lowest place of another cell of a value, if the loss is lower there; `nodes`: as
+    of `library_nodes`."""
+    found = [
+        (cell.least, index, cell)
+        for index, edges in nodes.items()
+        for cell in neighbouring_cells(posterior, best, index, edges)
+        if not cell.low <= best[index] <= cell.high
+    ]
+    if not found:
+        return None
+    least, index, cell = min(found, key=lambda own: own[0])
+    if not least < loss - _LOWER:
+        return None
+    other = np.array(cell.node.latent)
+    other[index] = cell.lowest
+    return other
+
+
+def spreads(posterior: Posterior, best: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> list[Spread]:
+    """Of which ages and metallicities the posterior over all cells is wider than `sigma`, those at the best place."""
+    every = (
+        spread_over_cells(posterior, best, index, edges, float(sigma[index]))
+        for index, edges in library_nodes(posterior).items()
+    )
+    return [own for own in every if own is not None and own.factor > _WIDER]
+
+
+def spread_over_cells(
+    posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int, edges: Float[ndarray, " edge"], sigma: float
+) -> Spread | None:
+    """Of one value; None where it is far from the ends of its cell."""
+    cells = neighbouring_cells(posterior, best, index, edges)
+    if len(cells) < 2:
+        return None
+    at, weight = _density(cells)
+    factor = float(np.sqrt(weight @ (at - best[index]) ** 2)) / sigma
+    below = np.cumsum(weight)
+    low, high = (float(at[np.searchsorted(below, share)]) for share in (0.025, 0.975))
+    return Spread(index, factor, (low, high))
+
+
+def _density(cells: list[Cell]) -> tuple[Float[ndarray, " place"], Float[ndarray, " place"]]:
+    """Places over all cells and the posterior's share at each."""
+    places, log_density, width = [], [], []
+    for cell in cells:
+        reach = 8 * cell.node.sigma
+        low, high = max(cell.low, cell.lowest - reach), min(cell.high, cell.lowest + reach)
+        ends = np.linspace(low, high, _PLACES + 1)
+        middle = 0.5 * (ends[1:] + ends[:-1])
+        places.append(middle)
+        log_density.append(-cell.loss(middle) - 0.5 * cell.node.log_determinant)
+        width.append(np.diff(ends))
+    known = np.concatenate(log_density)
+    weight = np.exp(known - known.max()) * np.concatenate(width)
+    return np.concatenate(places), weight / weight.sum()
+
+
+def with_spreads(covariance: Float[ndarray, "latent latent"], found: list[Spread]) -> Float[ndarray, "latent latent"]:
+    """The covariance with standard deviations of some values times their factors; the rest, given these, as it was."""
+    for own in found:
+        column = covariance[:, own.place]
+        covariance = covariance + (own.factor**2 - 1) * np.outer(column, column) / column[own.place]
+    return covariance
+
+
+def notes_on_spreads(free: Free, found: list[Spread]) -> list[str]:
+    """What was enlarged, and why."""
+    labels, values = free.labels, []
+    for own in found:
+        ends = [np.zeros(free.n_latent) + own.ends[side] for side in (0, 1)]
+        low, high = (float(np.asarray(free.flat_of(end))[own.place]) for end in ends)
+        values.append(f"{labels[own.place]} ({own.factor:.2g} times, 95 % from {low:.4g} to {high:.4g})")
+    if not values:
+        return []
+    return [
+        f"spectra are linear between ages and metallicities of the SSP library, so that the posterior has a kink at "
+        f"each and may have a maximum between any two: the standard deviation of {listed(values)} was enlarged to hold "
+        f"all of these; it says little of the posterior's shape"
+    ]
