@@ -53,7 +53,7 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
     items = error.errors(include_url=False)
     for item in items:
         if item["type"] == "too_short" and any(_is_below(own["loc"], item["loc"]) for own in items):
-            continue  # a list of which items were refused
+            continue  # too short only because items were refused
         location = _real_parts(item["loc"])
         lines.setdefault(dotted(location), _sentence(item, model, location))
     texts = list(lines.values())

@@ -79,7 +79,7 @@ def _declared(settings: type[BaseModel]) -> dict[str, Declaration]:
 
 @functools.cache
 def _sections(settings: type[BaseModel]) -> dict[str, tuple[type[BaseModel], ...]]:
-    """Those below each key."""
+    """The sections below each key of some settings."""
     return {key: tuple(sections_in(field.annotation)) for key, field in settings.model_fields.items()}
 
 

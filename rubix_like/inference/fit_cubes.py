@@ -74,7 +74,7 @@ def _with_continua(
 
 
 def quality_of(problem: Problem, found: Evaluated, n_solved: float = 0.0) -> Quality:
-    """chi^2 and what goes with it; `n_solved`: to how many numbers weights amount that were solved for."""
+    """chi^2 and what goes with it; `n_solved`: the effective number of weights that were solved for."""
     likelihood = problem.posterior.likelihood
     used = np.asarray(likelihood.inverse_sigma) > 0
     n_free = problem.posterior.free.n_latent
@@ -82,7 +82,7 @@ def quality_of(problem: Problem, found: Evaluated, n_solved: float = 0.0) -> Qua
         inverse_sigma = np.asarray(likelihood.inverse_sigma) / float(found.noise_scale)
         residual = (np.asarray(likelihood.flux) - np.asarray(found.flux)) * inverse_sigma
         square = float(np.sum(normal_scores(found.errors, residual[used]) ** 2))
-        return Quality(square, int(used.sum()), n_free, float(found.loss))
+        return Quality(square, int(used.sum()), n_free, float(found.loss), n_solved)
     if likelihood.polynomial is not None:
         n_free += likelihood.polynomial.basis.shape[1] * int(used.any(axis=2).sum())
     return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss), n_solved)

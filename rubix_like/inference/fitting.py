@@ -95,7 +95,7 @@ class FitFiles:
         return cls(output, model, residual, *checkpoints)
 
     @property
-    def checkpoints(self) -> "Checkpoints":
+    def checkpoints(self) -> Checkpoints:
         """Those of the searches."""
         return Checkpoints(self.checkpoint, self.second_checkpoint, self.finer_checkpoint)
 

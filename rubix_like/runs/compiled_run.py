@@ -107,8 +107,8 @@ class WholeObserver(AbstractObserver):
 
 @dataclass(frozen=True)
 class ArmObserver(AbstractObserver):
-    """One of the arms of a spectrograph that a compiled program observes together, `number` of them; `observe` observes
-    all of them, when it is called first."""
+    """The arm with this `number` (from 0) of those that one compiled program observes together; the first call of
+    `observe` observes all of them, later ones return what it found."""
 
     number: int
     n_stars: int

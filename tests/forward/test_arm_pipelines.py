@@ -81,9 +81,8 @@ def test_gradients_of_arms_together():
 
 def test_arms_without_anything_in_common_are_not_observed_together():
     """By method `direct`, where each particle has its own spectrum in each arm; and in other fields."""
-    sections = {"engine": RUN["engine"] | {"method": "direct"}}
-    assert planned(sections)[0] is None
-    config = next(iter(arms_of(rl.load_config(RUN | sections)).values()))
+    assert planned({"engine": RUN["engine"] | {"method": "direct"}})[0] is None
+    config = next(iter(arms_of(rl.load_config(RUN)).values()))
     other = rl.load_config(config, {"observation.offset": [0.1, 0.0]})
     pipelines = [rl.Pipeline.from_config(own, GALAXY) for own in (config, other)]
     assert not eqx.tree_equal(pipelines[0].parameters, pipelines[1].parameters)

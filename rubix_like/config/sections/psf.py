@@ -189,8 +189,8 @@ class PSFSettings(AbstractSettings):
     extension: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
     """Name of the extension with the image; null: OVERDIST or OVERSAMP of a file of stpsf, else the first image."""
     wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
-    """Angstrom, in the instrument's medium, increasing: where the widths (or planes) are given. Null of planes whose
-    header says it (WAVELN00 ..., as stpsf writes them)."""
+    """Angstrom, in the instrument's medium, increasing: where the widths (or planes) are given; null: those of an
+    image's planes by its header (WAVELN00 ..., as stpsf writes them)."""
     enclosed: Annotated[Number, Field(gt=0.5, lt=1)] = 0.999
     """Fraction of a point source's light that is followed; the rest is given back to the spaxels within."""
     optics: Annotated[AdaptiveOptics | None, Field(exclude_if=lambda value: value is None)] = None

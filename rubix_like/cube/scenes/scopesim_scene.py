@@ -22,7 +22,7 @@ _FLUX_SCALE = 1e-20
 """Our flux unit in erg/s/cm2/Angstrom."""
 
 _MICRON = 1e-4
-"""Of an Angstrom."""
+"""Micrometres in an Angstrom."""
 
 
 def scopesim_members(cube: ShardedCube) -> list[Member]:

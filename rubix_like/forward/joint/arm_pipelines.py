@@ -12,7 +12,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.engine.basis import BasisPainter, may_paint_together
 from rubix_like.forward.census import Census
 from rubix_like.forward.joint.arm_model import compiled_arms
-from rubix_like.forward.model import Observed, Signature
+from rubix_like.forward.model import Signature
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -79,7 +79,8 @@ class ArmPipelines(eqx.Module):
     def __call__(self, galaxy: Galaxy) -> tuple[Cube, ...]:
         """The cube of each arm; the same as those of the pipelines to rounding. Raises as a call of them."""
         arguments = self.arguments(galaxy)
-        return self.to_cubes(self.compiled(*arguments)(*arguments))
+        observed = self.compiled(*arguments)(*arguments)
+        return tuple(arm.to_cube(own) for arm, own in zip(self.arms, observed, strict=True))
 
     def arguments(self, galaxy: Galaxy) -> tuple[Any, ...]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, noise keys."""
@@ -97,10 +98,6 @@ class ArmPipelines(eqx.Module):
         """The lowered computation for a galaxy of this size."""
         arguments = self.arguments(galaxy)
         return self.compiled(*arguments).lower(*arguments)
-
-    def to_cubes(self, observed: Sequence[Observed]) -> tuple[Cube, ...]:
-        """The public cubes from what the compiled function returns."""
-        return tuple(arm.to_cube(own) for arm, own in zip(self.arms, observed, strict=True))
 
 
 def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:

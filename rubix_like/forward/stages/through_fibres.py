@@ -161,7 +161,7 @@ def _refracted(setup: Setup, psf: PSF, places: FibrePlaces) -> tuple[PSF, Float[
         return psf, None
     refraction = settings.fibres.refraction.of_exposures(len(settings.fibres.dithers))
     is_profile = settings.psf.is_profile
-    width = settings.psf.narrowest if is_profile else image_width(settings.psf, float(bins.wavelength[0]))
+    width = settings.psf.narrowest if is_profile else image_width(settings.psf, bins.wavelength[[0, -1]])
     narrowest = width * float(places.seeing.min())
     nodes = displaced_nodes(refraction, bins, places, narrowest, psf.nodes)
     return dataclasses.replace(psf, nodes=nodes), displacements(refraction, bins, nodes.wavelength, places)

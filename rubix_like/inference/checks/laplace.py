@@ -25,9 +25,10 @@ _NO_EFFECT = 1e-8
 
 @dataclass(frozen=True)
 class Laplace:
-    """The latents are normal about `latent` with `covariance`, the inverse of `information` + 1; host arrays.
+    """The latents are normal about `latent` with `covariance`; host arrays.
 
-    `information`: that of the data, J^T J of their residuals; the prior's is 1 for each latent.
+    `information`: that of the data, J^T J of their residuals; the prior's is 1 for each latent. `covariance` is the
+    inverse of their sum, but for a model error, ages between the nodes of an SSP library, and errors that are inflated.
     """
 
     free: Free

@@ -77,11 +77,13 @@ class _Target:
     """The density of the bent latents alone.
 
     `table`: cubic pieces (power, piece, bent) of u by the values' own normal variables, from `-reach` on; `mixing`:
-    own = mixing x; `of_data`: K, the rest being integrated over; `half`: of the approximation's covariance.
+    own = mixing x; `unmixing`: its inverse; `of_data`: K, the rest being integrated over; `half`: of the approximation's
+    covariance.
     """
 
     best: Float[ndarray, " bent"]
     mixing: Float[ndarray, "bent bent"]
+    unmixing: Float[ndarray, "bent bent"]
     of_data: Float[ndarray, "bent bent"]
     half: Float[ndarray, "bent bent"]
     table: Float[ndarray, "power piece bent"]
@@ -102,9 +104,11 @@ class _Target:
         values = np.asarray(free.flat_of(np.tile(grid[:, None], len(best))))[:, bent]
         middle, slope = np.asarray(free.flat_of(own))[bent], free.slopes(best)[bent]
         eigenvalues, axes = np.linalg.eigh(np.linalg.inv(inner) - np.eye(len(inner)))
+        mixing = free.mixing[np.ix_(bent, bent)]
         return cls(
             best[bent],
-            free.mixing[np.ix_(bent, bent)],
+            mixing,
+            np.linalg.inv(mixing),
             (axes * np.maximum(eigenvalues, 0)) @ axes.T,
             np.linalg.cholesky(inner),
             CubicSpline(grid, (values - middle) / slope).c,
@@ -125,14 +129,14 @@ class _Target:
         cube, square, line, constant = self.table[:, piece, np.arange(self.size)]
         rest = place - piece * spacing
         value = ((cube * rest + square) * rest + line) * rest + constant
-        return np.linalg.solve(self.mixing, value.T).T, (3 * cube * rest + 2 * square) * rest + line
+        return value @ self.unmixing.T, (3 * cube * rest + 2 * square) * rest + line
 
     def loss(self, latent: Float[ndarray, "chain bent"]) -> tuple[ndarray, ndarray]:
         """-ln P up to a constant, and its gradient."""
         scaled, slope = self.scaled(latent)
         pushed = scaled @ self.of_data
         loss = 0.5 * np.sum(latent**2, axis=1) - scaled @ self.best + 0.5 * np.sum(scaled * pushed, axis=1)
-        by_own = np.linalg.solve(self.mixing.T, (pushed - self.best).T).T * slope
+        by_own = (pushed - self.best) @ self.unmixing * slope
         return loss, latent + by_own @ self.mixing
 
 
@@ -142,7 +146,7 @@ def _first(target: _Target, chains: int, generator: np.random.Generator) -> Floa
     wanted, grid = normal @ target.mixing.T, np.linspace(-target.reach, target.reach, target.table.shape[1] + 1)[:-1]
     pairs = zip(wanted.T, target.table[3].T, strict=True)
     own = np.stack([np.interp(one, nodes, grid, left=np.nan, right=np.nan) for one, nodes in pairs], axis=1)
-    bent = np.linalg.solve(target.mixing, own.T).T
+    bent = own @ target.unmixing.T
     usable = np.asarray((np.isfinite(bent) & (np.abs(bent) < 0.5 * target.reach)).all(axis=1))
     return np.where(usable[:, None], bent, target.best + normal)
 

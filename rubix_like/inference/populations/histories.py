@@ -121,16 +121,16 @@ class Populations:
 
 
 def notes_on_masses(found: Mapping[str, Populations]) -> list[str]:
-    """Which total masses have errors that are often too small, as old stars beneath younger ones are hardly seen."""
+    """A note for each total mass whose error is often too small, as old stars are hardly seen beneath younger ones."""
     notes = []
     for name, own in found.items():
         mass = own.total_mass()
         error = float(np.max(0.5 * (mass.high - mass.low) / mass.value))
         if error < _TOO_SURE:
             notes.append(
-                f"{name}: the error of the total mass ({100 * error:.2g} %) is too small for many histories: of "
-                f"foreign ones with errors below {100 * _TOO_SURE:g} % it held 38 % in place of 68 %, the masses being "
-                f"too high where there are few old stars; take the upper end as a limit"
+                f"{name}: the error of the total mass ({100 * error:.2g} %) is too small for many histories: "
+                f"of mocks with errors below {100 * _TOO_SURE:g} %, 38 % had the true mass within the error in place "
+                f"of 68 %, as masses come out too high where there are few old stars; take the upper end as a limit"
             )
     return notes
 

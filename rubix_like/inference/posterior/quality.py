@@ -10,7 +10,7 @@ class Quality:
     """How well the model fits: chi^2 of `n_voxel` voxels, `n_free` numbers being adjusted to them.
 
     `chi_square` is in units of the data's errors times the fitted noise scale; `loss` is -ln(posterior) + constant.
-    `n_solved`: to how many more numbers the weights of free-form populations amount that were solved for, the trace of
+    `n_solved`: the effective number of the weights of free-form populations that were solved for, the trace of
     A (A^T A + S^T S)^-1 A^T with the templates A (in units of the errors) of the weights that are not 0 and the rows S
     of their smoothness prior.
     """
@@ -21,7 +21,7 @@ class Quality:
     n_voxel: int = field(metadata=described_as("voxels that were fitted"))
     n_free: int = field(metadata=described_as("numbers that were adjusted to them"))
     loss: float = field(metadata=described_as("-ln(posterior) + constant"))
-    n_solved: float = field(default=0.0, metadata=described_as("to how many the weights amount that were solved for"))
+    n_solved: float = field(default=0.0, metadata=described_as("effective number of weights that were solved for"))
 
     @property
     def degrees_of_freedom(self) -> int:

@@ -114,13 +114,14 @@ def _check_size(n_wavelength: int, n_fibre: int, painted: Footprint) -> None:
         )
 
 
-def image_width(settings: PSFSettings, wavelength: float) -> float:
+def image_width(settings: PSFSettings, ends: Float[ndarray, " end"]) -> float:
     """FWHM (arcsec) of the Gaussian with the height of an image's highest pixel, or with the resolution element of what
-    adaptive optics leave: the narrowest among the planes and places."""
+    adaptive optics leave at the `ends` of the range (Angstrom): the narrowest among them, the planes and places."""
     widths = []
     for own in settings.every_place:
         if own.optics is not None:
-            widths.append(np.sqrt(2 * np.log(2) * effective_area(own.optics, wavelength) / np.pi))
+            area = min(effective_area(own.optics, float(end)) for end in ends)
+            widths.append(np.sqrt(2 * np.log(2) * area / np.pi))
             continue
         planes, scale, _ = load_psf_image(own)
         highest = (planes / planes.sum(axis=(1, 2), keepdims=True)).max() / scale**2
