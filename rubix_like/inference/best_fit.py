@@ -59,7 +59,7 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     residue = _residue(problem, at, evaluated, quality, followed)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
-    approximation, said = _over_cells(posterior, approximation)
+    approximation, said = over_cells(posterior, approximation)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
     place = _places(problem, evaluated)
@@ -70,7 +70,7 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     return BestFit(evaluated, quality, approximation, verdict, evidence, said)
 
 
-def _over_cells(posterior: Posterior, found: Laplace | str) -> tuple[Laplace | str, tuple[str, ...]]:
+def over_cells(posterior: Posterior, found: Laplace | str) -> tuple[Laplace | str, tuple[str, ...]]:
     """The approximation with the standard deviations of ages and metallicities over all cells of the SSP library, and
     notes on them."""
     if isinstance(found, str):

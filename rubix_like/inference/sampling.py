@@ -18,7 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.best_fit import BestFit, describe_best
+from rubix_like.inference.best_fit import BestFit, describe_best, over_cells
 from rubix_like.inference.checkpoint import (
     advance,
     claimed,
@@ -226,7 +226,8 @@ def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
     evaluated = evaluate(problem.posterior, given.latent)
     quality = quality_of(problem, evaluated, given.quality.n_solved)
     approximation = from_information(problem.posterior.free, given.latent, given.laplace.information)
-    found = BestFit(evaluated, quality, approximation, given.verdict, given.evidence)
+    approximation, notes = over_cells(problem.posterior, approximation)
+    found = BestFit(evaluated, quality, approximation, given.verdict, given.evidence, notes)
     return found if _same_loss(quality, given.quality) else None
 
 
@@ -345,7 +346,8 @@ def _as_begun(
     noted = points_noted(notes)
     if noted is not None:
         request = with_points(request, noted[1])
-        problem = pose_request(request, None, progress, None)
+        finer = pose_request(request, None, progress, None)
+        problem = dataclasses.replace(finer, notes=tuple(dict.fromkeys((*finer.notes, *problem.notes))))
     return request, add_model_error(problem, begun.best, progress), begun.best, notes
 
 

@@ -36,7 +36,7 @@ from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, given_files
-from rubix_like.runtime.memory import MemoryNeed, available_memory, check_memory
+from rubix_like.runtime.memory import MemoryNeed, available_memory, check_memory, fits_memory
 from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, progress_here
@@ -262,10 +262,11 @@ def _prepare_together(
     with progress.step("compile", "compiling"):
         placed = source.placed(made.arms[0])
         observers = ArmObserver.of_all(placed, made)
-    return [
+    prepared = [
         Prepared(own, placed.info, pipeline, observer, _need(own, path, observer, pipeline), ExitStack(), placed)
         for own, pipeline, observer in zip(arms.values(), made.arms, observers, strict=True)
     ]
+    return prepared if all(fits_memory(own.need) for own in prepared) else None
 
 
 def _compute_arms(config: RunConfig, path: Path, progress: Progress, team: AbstractProcessGroup) -> Result:

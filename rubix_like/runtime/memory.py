@@ -73,6 +73,12 @@ def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> No
     _require(needed, f"{cube} takes at least {format_bytes(needed)}{where}; {MEMORY_REMEDY}")
 
 
+def fits_memory(need: MemoryNeed) -> bool:
+    """Whether the host has as much memory as a compiled run takes, so far as is known."""
+    available = available_memory()
+    return available is None or need.host <= available
+
+
 def check_memory(need: MemoryNeed, mesh: Mesh) -> None:
     """Raise ConfigError where the host has less memory than a compiled run takes, before it starts."""
     fewer = ", devices.data fewer" if _is_host(mesh) and mesh.size > 1 else ""

@@ -10,7 +10,14 @@ from jax.errors import JaxRuntimeError
 
 from rubix_like import ConfigError, Pipeline, make_mesh, run
 from rubix_like.runtime.exit_codes import explained_exhaustion
-from rubix_like.runtime.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, memory_need
+from rubix_like.runtime.memory import (
+    MemoryNeed,
+    available_memory,
+    check_cube_fits,
+    check_memory,
+    fits_memory,
+    memory_need,
+)
 from rubix_like.runtime.words import format_bytes
 
 
@@ -34,7 +41,9 @@ def test_a_run_beyond_the_memory_is_refused():
     with pytest.raises(ConfigError) as refused:
         check_memory(need, make_mesh(1))
     assert "devices.data" not in str(refused.value)
-    check_memory(memory_need(compiled(1000), make_mesh(1), 0), make_mesh(1))
+    small = memory_need(compiled(1000), make_mesh(1), 0)
+    check_memory(small, make_mesh(1))
+    assert (fits_memory(need), fits_memory(small)) == (False, True)
 
 
 def test_bare_cube():

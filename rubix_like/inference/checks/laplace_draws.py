@@ -77,8 +77,8 @@ class _Target:
     """The density of the bent latents alone.
 
     `table`: cubic pieces (power, piece, bent) of u by the values' own normal variables, from `-reach` on; `mixing`:
-    own = mixing x; `unmixing`: its inverse; `of_data`: K, the rest being integrated over; `half`: of the approximation's
-    covariance.
+    own = mixing x; `unmixing`: its inverse; `of_data`: K, the rest being integrated over; `half`: of the
+    approximation's covariance.
     """
 
     best: Float[ndarray, " bent"]

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.galaxy.components.populations import SingleStars
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free import Free
@@ -85,11 +86,12 @@ def library_nodes(posterior: Posterior) -> dict[int, Float[ndarray, " edge"]]:
     source = posterior.forward.source
     if not isinstance(source, ComponentsSource):
         return {}
-    axes = {
-        name: np.asarray(nodes, np.float64)
-        for paint in posterior.forward.main.tables.paint
-        for name, nodes in zip(paint.painter.axes.names, paint.painter.axes.nodes, strict=False)
-    }
+    main = posterior.forward.main
+    painted = dict(zip(main.plan.sources, main.tables.paint, strict=True))
+    if STAR_SOURCE not in painted:
+        return {}
+    library = painted[STAR_SOURCE].painter.axes
+    axes = {name: np.asarray(own, np.float64) for name, own in zip(library.names, library.nodes, strict=False)}
     known: dict[str, ndarray] = {}
     for name, component in zip(source.base.names, source.base.components, strict=True):
         own = getattr(component, "population", None)
