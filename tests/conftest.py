@@ -12,7 +12,7 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import install_import_hook
-from quick_compiler import compile_quickly
+from quick_compiler import compile_quickly, optimised_programs
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
@@ -90,14 +90,9 @@ def jax_settings() -> Iterator[None]:
 
 @pytest.fixture
 def optimised() -> Iterator[None]:
-    """For tests that compare programs to the last bit: they are compiled with XLA's optimisations, as a run's are.
-
-    What has been compiled stays as it is: the programs of such a test have sizes of their own.
-    """
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    """For tests that compare programs to the last bit: they are compiled with XLA's optimisations, as a run's are."""
+    with optimised_programs():
+        yield
 
 
 @pytest.fixture

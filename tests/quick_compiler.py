@@ -28,6 +28,18 @@ def compile_quickly() -> None:
         os.environ["XLA_FLAGS"] = given
 
 
+@contextlib.contextmanager
+def optimised_programs() -> Iterator[None]:
+    """Compiles as a run does: for what takes longer to compute than to compile. What has been compiled stays as it
+    is: such programs need sizes of their own."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
 def quick_environment() -> dict[str, str]:
     """For processes that are to compile as this one does."""
     if not jax.config.read("jax_disable_most_optimizations"):

@@ -30,7 +30,7 @@ from rubix_like.inference.checks.discreteness import (
 )
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
-from rubix_like.inference.checks.quadrature_error import measure_quadrature, notes_on_quadrature
+from rubix_like.inference.checks.quadrature_error import QuadratureError, measure_quadrature, notes_on_quadrature
 from rubix_like.inference.finer_points import Finer, finer_request
 from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
 from rubix_like.inference.populations.histories import Populations, notes_on_masses
@@ -308,7 +308,8 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     """Everything that is said of the best of the ends of a search."""
     posterior, best = problem.posterior, found.latent[found.best]
     free = posterior.free
-    own = describe_best(problem, best, diagnosis.trouble_of(found))
+    error = measure_quadrature(problem, best)
+    own = describe_best(problem, best, _trouble(found, error))
     edges = edges_at(problem, best, own.laplace)
     grain = measure_discreteness(problem, own.laplace, report)
     factor = inflation_of(problem, own)
@@ -337,11 +338,16 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         populations=populations,
         config=config.to_yaml(),
         versions=versions(),
-        notes=(*_notes(problem, found, own, edges, grain), *notes_on_masses(populations)),
+        notes=(*_notes(problem, found, own, edges, grain, error), *notes_on_masses(populations)),
         sets=sets,
         evidence=own.evidence,
         inflation=factor,
     )
+
+
+def _trouble(found: SearchState, error: QuadratureError | None) -> str:
+    """Why the best values are not to be trusted, as far as the search and the quadrature say."""
+    return " and ".join(own for own in (diagnosis.trouble_of(found), "" if error is None else error.trouble) if own)
 
 
 def inflation_of(problem: Problem, own: BestFit) -> float:
@@ -384,7 +390,12 @@ def _result_cubes(
 
 
 def _notes(
-    problem: Problem, found: SearchState, own: BestFit, edges: Edges, grain: Discreteness | str | None
+    problem: Problem,
+    found: SearchState,
+    own: BestFit,
+    edges: Edges,
+    grain: Discreteness | str | None,
+    error: QuadratureError | None,
 ) -> tuple[str, ...]:
     """What should be known before the numbers are used, each once."""
     free, best = problem.posterior.free, found.latent[found.best]
@@ -399,7 +410,7 @@ def _notes(
         *own.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
-        *notes_on_quadrature(measure_quadrature(problem, best)),
+        *notes_on_quadrature(error),
         *diagnosis.notes_on_particles(own.evaluated.counters, float(problem.pipeline.velocity_limit)),
     ]
     return tuple(dict.fromkeys(notes))

@@ -1,6 +1,7 @@
 """A fit of smooth components to the small smooth cube that numpy made: no bias; the quadrature's error is stated."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import equinox as eqx
 import foreign_cube
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_compiler import optimised_programs
 
 from rubix_like import fit
 from rubix_like.config.parameters import declarations
@@ -16,11 +18,12 @@ from rubix_like.config.readers.components import ComponentsReader, component_dec
 from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.quadrature_error import QuadratureError
 from rubix_like.inference.finer_points import like_fitted, places_of, points_noted, with_points
-from rubix_like.inference.posterior.free_parameters import check_free, find_parameter
+from rubix_like.inference.posterior.free_parameters import check_free, find_parameter, leaf_of
 from rubix_like.inference.request import read_request
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.readers import components_reader
+from rubix_like.readers.components_reader import build_components
 from rubix_like.ssp.library_file import read_table, write_table
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
@@ -70,7 +73,7 @@ def configuration():
 def result(tmp_path_factory):
     """Of the cube without noise, its errors those of S/N 30; fewer points are chosen at first than would do."""
     place = tmp_path_factory.mktemp("foreign") / "small.fits"
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, optimised_programs():
         patch.setattr(components_reader, "SPACING", 2 * components_reader.SPACING)
         patch.setattr(components_reader, "FEWEST", 512)
         for name, value in SMALL.items():
@@ -169,6 +172,31 @@ def test_more_points_are_advised_where_they_matter():
     assert "set" not in QuadratureError(0.05, 0.01, {"a": 0.1}, numbers).note
     assert QuadratureError(0.35, 0.01, {"a": 0.1}, numbers).note.endswith("set galaxy.points: 32768")
     assert QuadratureError(0.05, 0.01, {"a": 0.1, "b": -2.1}, numbers).note.endswith("set galaxy.points: 65536")
+
+
+def test_far_too_few_points_are_in_the_first_line():
+    assert QuadratureError(0.9, 0.01, None, {"disc": 64}).trouble == ""
+    trouble = QuadratureError(25.0, 4.0, None, {"disc": 64, "halo": 128}).trouble
+    assert trouble == "the quadrature points are too few (64 of disc, 128 of halo: they err by 25 of the noise)"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("galaxy.disk.mass", r"the name of a component after 'galaxy\.' \(disc\), got 'disk'; did you mean 'disc'"),
+        ("galaxy.stellar_mass", r"after 'galaxy\.' \(disc\), got 'stellar_mass'"),
+        (
+            "galaxy.disc.empty",
+            "expected values to begin with as galaxy.disc.empty, got none: .* leave it out of fit.free",
+        ),
+        ("galaxy.disc.rotation.halo_radius", r"expected a number as galaxy\.disc\.rotation\.halo_radius"),
+    ],
+)
+def test_a_number_that_the_components_do_not_have(name, words):
+    (disc,) = build_components(ComponentsReader.model_validate(configuration()["galaxy"]), None).components
+    known = SimpleNamespace(rotation=disc.rotation, empty=np.zeros(0))
+    with pytest.raises(ConfigError, match=words):
+        leaf_of(name, {"galaxy.": SimpleNamespace(disc=known)})
 
 
 def test_a_key_means_the_same_in_every_kind_of_a_section():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from foreign_cube import TRUTH, write_foreign_cube
-from quick_compiler import kept_programs
+from quick_compiler import kept_programs, optimised_programs
 
 from rubix_like import FitResult, fit
 
@@ -58,7 +58,7 @@ def fits(tmp_path_factory):
     """Of the cube with noise, read back from its file, and of the one without, by the same programs: the second begins
     where the first ended, and is compared with twice as many draws."""
     folder = tmp_path_factory.mktemp("foreign")
-    with kept_programs(folder / "programs"):
+    with kept_programs(folder / "programs"), optimised_programs():
         few = configuration(N_STARS, discreteness={"times": 4})
         noisy = fit(few, write_foreign_cube(folder / "noisy.fits"), output=folder / "fit.h5")
         near = configuration(N_STARS, start={name: float(noisy.values[name]) for name in FREE})

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 from astropy.io import fits as files
 from foreign_sets import SCALE, SECOND_FWHM, SHIFT, jacobian, write_first, write_second
-from quick_compiler import kept_programs
+from quick_compiler import kept_programs, optimised_programs
 from test_components_fit import configuration
 
 from rubix_like import FitResult, fit
@@ -65,7 +65,7 @@ def fits(tmp_path_factory):
     """Of the cubes without noise; and, by the same programs, with noise and a second cube that is no longer that of a
     disc: half of it is brighter by a tenth."""
     folder = tmp_path_factory.mktemp("joint")
-    with kept_programs(folder / "programs"):
+    with kept_programs(folder / "programs"), optimised_programs():
         smooth = fit(settings(folder, None), output=folder / "fit.h5")
         wrong = settings(folder, 5)
         brighten(wrong["fit"]["data"]["second"]["cube"])

@@ -30,6 +30,10 @@ MOVES: float = 0.3
 """Standard deviations that the error may move a value by until more points are advised, as many times more."""
 
 
+SPOILS: float = 1.0
+"""Part of the noise of a voxel beyond which the first line of a result says so."""
+
+
 class QuadratureError(NamedTuple):
     """The largest error of a voxel that is fitted, and the rms, in standard deviations of the data; by how many of
     their standard deviations it moves the best values (None: not known); `numbers`: points of each component."""
@@ -47,12 +51,22 @@ class QuadratureError(NamedTuple):
         return None if excess <= 1 else 2 ** int(np.ceil(np.log2(excess))) * max(self.numbers.values())
 
     @property
+    def trouble(self) -> str:
+        """Why the values are not to be trusted; empty where the error is below the noise."""
+        if self.largest <= SPOILS:
+            return ""
+        return f"the quadrature points are too few ({self._points}: they err by {self.largest:.2g} of the noise)"
+
+    @property
+    def _points(self) -> str:
+        return ", ".join(f"{number} of {name}" for name, number in self.numbers.items())
+
+    @property
     def note(self) -> str:
         """The error, and the remedy where it matters."""
-        points = ", ".join(f"{number} of {name}" for name, number in self.numbers.items())
         text = (
-            f"the quadrature of the smooth components ({points}) errs by {self.largest:.2g} of the noise at most, "
-            f"{self.rms:.2g} rms, at the best fit"
+            f"the quadrature of the smooth components ({self._points}) errs by {self.largest:.2g} of the noise at "
+            f"most, {self.rms:.2g} rms, at the best fit"
         )
         worst = max((self.shift or {}).items(), key=lambda own: abs(own[1]), default=None)
         if worst is not None:

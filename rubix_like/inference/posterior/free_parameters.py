@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Annotated, Any
 
 import jax
@@ -281,6 +281,7 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
         raise ConfigError(f"fit.free.{name}: expected {needed}, got another galaxy")
     if name in trees:
         return trees[name]
+    _check_component(name, trees[prefix])
     try:
         leaf = leaf_at(trees[prefix], name.removeprefix(prefix))
     except AttributeError:
@@ -297,7 +298,24 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
         raise ConfigError(
             f"fit.free.{name}: expected a run whose section '{section}' has it, got null, or another kind; give it one"
         )
+    if not np.size(leaf):
+        raise ConfigError(
+            f"fit.free.{name}: expected values to begin with as {name}, got none: what is left out there is solved "
+            f"for; leave it out of fit.free"
+        )
     return leaf
+
+
+def _check_component(name: str, galaxy: Any) -> None:
+    """Raise ConfigError where a galaxy of components has none of the name that is meant."""
+    if not isinstance(galaxy, SimpleNamespace):
+        return
+    first, known = name.removeprefix(GALAXY).partition(".")[0], list(vars(galaxy))
+    if first not in known:
+        raise ConfigError(
+            f"fit.free.{name}: expected the name of a component after 'galaxy.' ({', '.join(known)}), got "
+            f"'{first}'{suggest(first, known)}"
+        )
 
 
 def _of_likelihood(name: str, errors: Any) -> Any:

@@ -138,8 +138,10 @@ class FitResult:
     def samples(self, n: int, seed: int = 0) -> Arrays:
         """`n` draws from the Gaussian approximation, by name: (n, ...) each; the same for the same seed.
 
-        Raises ValueError where there is none (`notes` say why).
+        Raises ValueError where there is none (`notes` say why), and for less than one draw.
         """
+        if n < 1:
+            raise ValueError(f"samples: expected at least one draw, got {n}")
         if self.laplace is None:
             raise ValueError(f"samples: expected a Gaussian approximation, got none: {'; '.join(self.notes)}")
         return self.free.split(self.laplace.sample(seed, n))
