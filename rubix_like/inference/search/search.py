@@ -77,7 +77,8 @@ def search_with(
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
     _check_fits(snapshot, idle, settings)
     yield snapshot
-    while not (snapshot := _going_on(snapshot, free, problem, placed)).finished:
+    looked_at = placed if starts is None else None
+    while not (snapshot := _going_on(snapshot, free, problem, looked_at)).finished:
         if not snapshot.running.all():
             snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
         state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
@@ -86,9 +87,10 @@ def search_with(
     check_any_left(snapshot, free)
 
 
-def _going_on(snapshot: SearchState, free: Free, problem: Problem | None, posterior: SquaredLoss) -> SearchState:
+def _going_on(snapshot: SearchState, free: Free, problem: Problem | None, posterior: SquaredLoss | None) -> SearchState:
     """A search that has ended, with another start: on the other side of the galaxy, or where the loss is lower between
-    other ages or metallicities of the SSP library; as it is where there is none."""
+    other ages or metallicities of the SSP library (without a posterior, that was seen to before); as it is where there
+    is none."""
     snapshot = with_other_side(snapshot, free, problem)
     if not snapshot.finished or problem is None or not isinstance(posterior, Posterior) or snapshot.failed.all():
         return snapshot
