@@ -13,8 +13,7 @@ from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.inference.checks.optima import AS_LIKELY
-from rubix_like.inference.checks.quadrature_error import measure_quadrature
-from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.checks.quadrature_error import QuadratureError
 from rubix_like.inference.request import Request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.search.search_state import SearchState
@@ -47,21 +46,17 @@ def chooses_points(request: Request) -> bool:
     )
 
 
-def finer_request(request: Request, problem: Problem, found: SearchState) -> Finer | None:
-    """What to search again; None where the points are given, or do for the data at the best fit."""
-    if not chooses_points(request):
-        return None
-    error = measure_quadrature(problem, found.latent[found.best])
-    if error is None or error.wanted is None:
+def finer_request(request: Request, error: QuadratureError, found: SearchState) -> Finer | None:
+    """What to search again, by the error at the best fit; None where the points do for the data."""
+    if error.wanted is None:
         return None
     number = max(error.numbers.values())
     wanted = min(error.wanted, _TIMES * number, MOST)
     if wanted <= number:
         return None
-    few = ", ".join(f"{number} of {name}" for name, number in error.numbers.items())
     note = (
-        f"{_AT_FIRST} ({few}) erred by {error.largest:.2g} of the noise at the best fit; it was fitted again from "
-        f"there with {_WITH}{wanted}"
+        f"{_AT_FIRST} ({error.points}) erred by {error.largest:.2g} of the noise at the best fit; it was fitted again "
+        f"from there with {_WITH}{wanted}"
     )
     return Finer(with_points(request, wanted), places_of(found), note)
 

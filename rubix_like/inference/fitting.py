@@ -31,7 +31,7 @@ from rubix_like.inference.checks.discreteness import (
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
 from rubix_like.inference.checks.quadrature_error import QuadratureError, measure_quadrature, notes_on_quadrature
-from rubix_like.inference.finer_points import Finer, finer_request
+from rubix_like.inference.finer_points import Finer, chooses_points, finer_request
 from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
 from rubix_like.inference.populations.histories import Populations, notes_on_masses
 from rubix_like.inference.populations.planned_mixtures import with_solved_weights
@@ -54,7 +54,7 @@ from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
-from rubix_like.runtime.progress import Progress, Report, silent
+from rubix_like.runtime.progress import Progress, Report
 from rubix_like.runtime.words import counted
 
 FIRST_STEP: str = "first step"
@@ -71,6 +71,21 @@ class Checkpoints(NamedTuple):
     first: Path | None = None
     second: Path | None = None
     finer: Path | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that there are."""
+        return tuple(own for own in self if own is not None)
+
+
+class Best(NamedTuple):
+    """The end of a search: the request and the problem that it was of, and the error of the quadrature there, where it
+    was measured."""
+
+    request: Request
+    problem: Problem
+    found: SearchState
+    error: QuadratureError | None = None
 
 
 @dataclass(frozen=True)
@@ -155,16 +170,15 @@ def _fit(
     problem = with_effects_checked(problem, progress)
     places = Checkpoints() if files is None else files.checkpoints
     if not resume:
-        forget_searches(places)
-    request, problem, found = find_best(request, problem, galaxy, places, progress)
+        forget_searches(places.files)
+    best = find_best(request, problem, galaxy, places, progress)
     with progress.step("uncertainties", "uncertainties of the best values") as report:
-        result = make_result(problem, found, request.config, report)
+        result = make_result(best, report)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.residual: result.residual}
             cubes |= cubes_of_sets(result.sets, {"model": files.model, "residual": files.residual})
-            kept = (files.checkpoint, files.second_checkpoint, files.finer_checkpoint)
-            write_in_order(result, files.result, cubes, kept)
+            write_in_order(result, files.result, cubes, files.checkpoints.files)
     return result
 
 
@@ -179,41 +193,42 @@ def pose_request(
     return posed(request, galaxy, progress, n_start, check)
 
 
-def forget_searches(places: Iterable[Path | None]) -> None:
+def forget_searches(places: Iterable[Path]) -> None:
     """Remove checkpoints of what is not to go on."""
     for place in places:
-        if place is not None:
-            place.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
 
 
 def find_best(
     request: Request, problem: Problem, galaxy: Given | None, places: Checkpoints, progress: Progress
-) -> tuple[Request, Problem, SearchState]:
+) -> Best:
     """The end of the search, of one with more quadrature points where the data ask for them, and with a model error of
-    one that takes account of it; the request and the problem of the last one. Searches that have checkpoints go on."""
+    one that takes account of it. Searches that have checkpoints go on."""
     if places.first is not None and not places.first.exists():
-        forget_searches(places)
+        forget_searches(places.files)
     found = _search(problem, places.first, progress)
-    finer = None if galaxy is not None else finer_request(request, problem, found)
+    chosen = galaxy is None and chooses_points(request)
+    error = measure_quadrature(problem, found.latent[found.best]) if chosen else None
+    best = Best(request, problem, found, error)
+    finer = None if error is None else finer_request(request, error, found)
     if finer is not None:
-        request, problem, found = _search_finer(finer, problem, found, places, progress)
-    if problem.settings.model_error is None and not has_free_strength(problem.posterior.forward):
-        return request, problem, found
-    problem = _with_notes_on(problem, found)
-    problem = add_model_error(problem, found.latent[found.best], progress)
-    return request, problem, _search(problem, places.second, progress)
+        best = _search_finer(finer, problem, found, places, progress)
+    last = best.problem
+    if last.settings.model_error is None and not has_free_strength(last.posterior.forward):
+        return best
+    problem = _with_notes_on(last, best.found)
+    problem = add_model_error(problem, best.found.latent[best.found.best], progress)
+    return Best(best.request, problem, _search(problem, places.second, progress))
 
 
-def _search_finer(
-    finer: Finer, coarse: Problem, found: SearchState, places: Checkpoints, progress: Progress
-) -> tuple[Request, Problem, SearchState]:
+def _search_finer(finer: Finer, coarse: Problem, found: SearchState, places: Checkpoints, progress: Progress) -> Best:
     """The search with more points, from where the first one ended."""
     settings = finer.request.settings.model_copy(update={"starts": len(finer.starts), "start": {}})
     request = dataclasses.replace(finer.request, settings=settings)
     problem = pose_request(request, None, progress, None)
     known = (own for own in _with_notes_on(coarse, found).notes if own not in problem.notes)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
-    return finer.request, problem, _search(problem, places.finer, progress, finer.starts)
+    return Best(finer.request, problem, _search(problem, places.finer, progress, finer.starts))
 
 
 def _with_notes_on(problem: Problem, found: SearchState) -> Problem:
@@ -304,11 +319,11 @@ def _seen_by(report: Report, most: int) -> Callable[[SearchState], None]:
     return see
 
 
-def make_result(problem: Problem, found: SearchState, config: RunConfig, report: Report = silent) -> FitResult:
+def make_result(end: Best, report: Report) -> FitResult:
     """Everything that is said of the best of the ends of a search."""
-    posterior, best = problem.posterior, found.latent[found.best]
-    free = posterior.free
-    error = measure_quadrature(problem, best)
+    problem, found = end.problem, end.found
+    free, best = problem.posterior.free, found.latent[found.best]
+    error = end.error or measure_quadrature(problem, best)
     own = describe_best(problem, best, _trouble(found, error))
     edges = edges_at(problem, best, own.laplace)
     grain = measure_discreteness(problem, own.laplace, report)
@@ -336,7 +351,7 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
         parameters=evaluated.parameters,
         galaxy=galaxy,
         populations=populations,
-        config=config.to_yaml(),
+        config=end.request.config.to_yaml(),
         versions=versions(),
         notes=(*_notes(problem, found, own, edges, grain, error), *notes_on_masses(populations)),
         sets=sets,

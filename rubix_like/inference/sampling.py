@@ -175,7 +175,7 @@ def _sample(
         problem = with_effects_checked(problem, progress)
     fingerprint = _fingerprint(problem, sampler, given)
     if files is not None and not resume:
-        forget_searches((*files.searches, files.checkpoint))
+        forget_searches((*files.searches.files, files.checkpoint))
     begun = None if files is None else load_checkpoint(files.checkpoint, fingerprint, sampler.read)
     if begun is None:
         request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
@@ -189,8 +189,7 @@ def _sample(
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.predictive: result.predictive}
             cubes |= cubes_of_sets(result.sets, {"model": files.model, "predictive": files.predictive})
-            kept = (files.first_search, files.second_search, files.finer_search, files.checkpoint)
-            write_in_order(result, files.result, cubes, kept)
+            write_in_order(result, files.result, cubes, (*files.searches.files, files.checkpoint))
     return result
 
 
@@ -317,7 +316,7 @@ def _best(
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
         places = Checkpoints() if files is None else files.searches
-        request, problem, found = find_best(request, problem, galaxy, places, progress)
+        request, problem, found, _ = find_best(request, problem, galaxy, places, progress)
         best, noted = found.latent[found.best], points_noted(problem.notes)
         notes = [] if noted is None else [noted[0]]
         return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
@@ -341,7 +340,7 @@ def _as_begun(
     if fitted is not None:
         return request, _at_fitted(problem, fitted, progress), begun.best, notes
     if files is not None and has_free_strength(problem.posterior.forward):
-        request, problem, _ = find_best(request, problem, galaxy, files.searches, progress)
+        request, problem, *_ = find_best(request, problem, galaxy, files.searches, progress)
         return request, problem, begun.best, notes
     noted = points_noted(notes)
     if noted is not None:

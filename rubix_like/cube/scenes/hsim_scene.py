@@ -7,38 +7,23 @@ https://github.com/HARMONI-ELT/HSIM; HSIM's own sky lines lie at vacuum waveleng
 """
 
 import numpy as np
-from numpy import ndarray
 
-from rubix_like.cube.cube_parts import Block, ShardedCube
-from rubix_like.cube.files.default import primary_cards
+from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.files.fits_images import Member, voxel_image
+from rubix_like.cube.scenes.brightness import brightness_of, run_cards
 from rubix_like.cube.wcs import Card, header_of
-from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 SURFACE_BRIGHTNESS_UNIT: str = "erg/s/cm2/AA/arcsec2"
-FLUX_SCALE: float = 1e-20
-"""Our flux unit in erg/s/cm2/Angstrom."""
 
 
 def hsim_members(cube: ShardedCube) -> list[Member]:
     """The one HDU of the file; voxels that are not finite are 0."""
-    scale = np.float32(FLUX_SCALE / cube.pixel_scale**2)
-
-    def brightness(block: Block) -> ndarray:
-        return np.nan_to_num(block.flux.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0) * scale
-
-    return [voxel_image(cube, np.float32, header_of(_cards(cube)), brightness)]
+    return [voxel_image(cube, np.float32, header_of(_cards(cube)), brightness_of(cube))]
 
 
 def _cards(cube: ShardedCube) -> tuple[Card, ...]:
-    run = tuple(card for card in primary_cards(cube) if card[0] not in ("RADESYS", "EQUINOX"))
-    return (
-        *run,
-        (LAYOUT_CARD, "hsim", "a scene for HSIM"),
-        ("BUNIT", SURFACE_BRIGHTNESS_UNIT, "surface brightness"),
-        *_sky_cards(cube),
-        *_spectral_cards(cube),
-    )
+    run = run_cards(cube, "hsim", "a scene for HSIM", SURFACE_BRIGHTNESS_UNIT)
+    return (*run, *_sky_cards(cube), *_spectral_cards(cube))
 
 
 def _sky_cards(cube: ShardedCube) -> tuple[Card, ...]:

@@ -12,39 +12,28 @@ import numpy as np
 from numpy import ndarray
 
 from rubix_like.cube.cube_parts import Block, ShardedCube
-from rubix_like.cube.files.default import primary_cards
 from rubix_like.cube.files.fits_images import Member, voxel_image
+from rubix_like.cube.scenes.brightness import brightness_of, run_cards
 from rubix_like.cube.wcs import Card, header_of
-from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 BRIGHTNESS_UNIT: str = "erg s-1 cm-2 Angstrom-1 arcsec-2"
-_FLUX_SCALE = 1e-20
-"""Our flux unit in erg/s/cm2/Angstrom."""
-
 _MICRON = 1e-4
 """Micrometres in an Angstrom."""
 
 
 def scopesim_members(cube: ShardedCube) -> list[Member]:
     """The one HDU of the file, columns to the East; voxels that are not finite are 0."""
-    scale = np.float32(_FLUX_SCALE / cube.pixel_scale**2)
+    brightness = brightness_of(cube)
 
-    def brightness(block: Block) -> ndarray:
-        finite = np.nan_to_num(block.flux.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-        return finite[:, ::-1] * scale
+    def eastwards(block: Block) -> ndarray:
+        return brightness(block)[:, ::-1]
 
-    return [voxel_image(cube, np.float32, header_of(_cards(cube)), brightness)]
+    return [voxel_image(cube, np.float32, header_of(_cards(cube)), eastwards)]
 
 
 def _cards(cube: ShardedCube) -> tuple[Card, ...]:
-    run = tuple(card for card in primary_cards(cube) if card[0] not in ("RADESYS", "EQUINOX"))
-    return (
-        *run,
-        (LAYOUT_CARD, "scopesim", "a scene for ScopeSim"),
-        ("BUNIT", BRIGHTNESS_UNIT, "surface brightness"),
-        *_sky_cards(cube),
-        *_spectral_cards(cube),
-    )
+    run = run_cards(cube, "scopesim", "a scene for ScopeSim", BRIGHTNESS_UNIT)
+    return (*run, *_sky_cards(cube), *_spectral_cards(cube))
 
 
 def _sky_cards(cube: ShardedCube) -> tuple[Card, ...]:

@@ -55,17 +55,18 @@ class QuadratureError(NamedTuple):
         """Why the values are not to be trusted; empty where the error is below the noise."""
         if self.largest <= SPOILS:
             return ""
-        return f"the quadrature points are too few ({self._points}: they err by {self.largest:.2g} of the noise)"
+        return f"the quadrature points are too few ({self.points}: they err by {self.largest:.2g} of the noise)"
 
     @property
-    def _points(self) -> str:
+    def points(self) -> str:
+        """The numbers in words."""
         return ", ".join(f"{number} of {name}" for name, number in self.numbers.items())
 
     @property
     def note(self) -> str:
         """The error, and the remedy where it matters."""
         text = (
-            f"the quadrature of the smooth components ({self._points}) errs by {self.largest:.2g} of the noise at "
+            f"the quadrature of the smooth components ({self.points}) errs by {self.largest:.2g} of the noise at "
             f"most, {self.rms:.2g} rms, at the best fit"
         )
         worst = max((self.shift or {}).items(), key=lambda own: abs(own[1]), default=None)
