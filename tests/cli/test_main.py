@@ -711,14 +711,23 @@ def test_overrides():
     assert read_overrides(["a.b=1", " c = x=y", "d=null"]) == {"a.b": "1", "c": " x=y", "d": "null"}
 
 
-def start(cache, *arguments, **options):
+def start(cache, *arguments, program=("-m", "rubix_like.cli"), **options):
     """The command as a process of its own, for what only a process shows."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(cache)}
     environment |= quick_environment()
     environment.pop("PYTHONUNBUFFERED", None)
-    program = [sys.executable, "-m", "rubix_like.cli", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-    return subprocess.Popen(program, env=environment, **pipes)
+    return subprocess.Popen([sys.executable, *program, *map(str, arguments)], env=environment, **pipes)
+
+
+# The command, whose cube is written but for its name when it stops to wait.
+WAITS_BEFORE_THE_NAME = """
+import os, sys, time
+from rubix_like.cli.main import main
+replace = os.replace
+os.replace = lambda old, new: time.sleep(300) if str(new).endswith("cube.fits.gz") else replace(old, new)
+sys.exit(main())
+"""
 
 
 @pytest.fixture
@@ -739,8 +748,8 @@ def interruptible():
 )
 def test_interruption_while_the_cube_is_written(cache, tmp_path, number, code, said):
     (tmp_path / "cube.fits.gz").write_text("older")
-    wide = ("--set", INSTRUMENT, "instrument.fov=12 arcsec", "instrument.wavelength.stop=5500", "galaxy.n_stars=100")
-    process = start(cache, "run", "quickstart", "--overwrite", "--output", tmp_path / "cube.fits.gz", *wide)
+    arguments = ("run", "quickstart", "--overwrite", "--output", tmp_path / "cube.fits.gz", *SMALL)
+    process = start(cache, *arguments, program=("-c", WAITS_BEFORE_THE_NAME))
     try:
         deadline = time.monotonic() + 300
         while len(files(tmp_path)) == 1 and time.monotonic() < deadline and process.poll() is None:
