@@ -25,7 +25,7 @@ from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.search.library_cells import notes_on_spreads, spreads, with_spreads
+from rubix_like.inference.search.library_cells import CellsSeen, notes_on_spreads, spreads, with_spreads
 from rubix_like.inference.search.sketch import places
 from rubix_like.inference.solved_populations import followed_by_weights
 
@@ -50,8 +50,11 @@ class BestFit(NamedTuple):
         return None if isinstance(self.approximation, str) else self.approximation
 
 
-def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: str = "") -> BestFit:
-    """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so."""
+def describe_best(
+    problem: Problem, latent: Float[ndarray, " latent"], trouble: str = "", cells: CellsSeen | None = None
+) -> BestFit:
+    """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so; `cells`: of the SSP library,
+    those that were seen in the search."""
     posterior, at = problem.posterior, np.asarray(latent)
     evaluated = evaluate(posterior, at)
     followed = followed_by_weights(posterior, at)
@@ -59,7 +62,7 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     residue = _residue(problem, at, evaluated, quality, followed)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
-    approximation, said = over_cells(posterior, approximation)
+    approximation, said = over_cells(posterior, approximation, cells)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
     place = _places(problem, evaluated)
@@ -70,12 +73,15 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     return BestFit(evaluated, quality, approximation, verdict, evidence, said)
 
 
-def over_cells(posterior: Posterior, found: Laplace | str) -> tuple[Laplace | str, tuple[str, ...]]:
+def over_cells(
+    posterior: Posterior, found: Laplace | str, cells: CellsSeen | None = None
+) -> tuple[Laplace | str, tuple[str, ...]]:
     """The approximation with the standard deviations of ages and metallicities over all cells of the SSP library, and
     notes on them."""
     if isinstance(found, str):
         return found, ()
-    wider = spreads(posterior, found.latent, found.sigma)
+    best = np.asarray(found.latent, np.float64)
+    wider = spreads((cells or CellsSeen()).near(posterior, best), best, found.sigma)
     if not wider:
         return found, ()
     notes = notes_on_spreads(posterior.free, wider)

@@ -30,7 +30,7 @@ SECONDS: float = 1.0
 _SHARE = 0.1
 """Largest share of the time that goes into checkpoints."""
 
-_FINGERPRINT, _NOTES, _DIGEST = "fingerprint", "notes", "digest"
+_FINGERPRINT, _NOTES, _POINTS, _DIGEST = "fingerprint", "notes", "points", "digest"
 
 _LAYOUT = 2
 """Layout of a search's checkpoint; 2: with a reserve of candidates."""
@@ -55,10 +55,13 @@ class Resumable(Protocol):
 Kept = TypeVar("Kept", bound=Resumable)
 
 
-def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint, notes: Sequence[str] = ()) -> None:
-    """Keep a search, or chains, whole or not at all; `notes`: what else will have to be said of the result."""
+def save(
+    path: Path, snapshot: Resumable, fingerprint: Fingerprint, notes: Sequence[str] = (), points: int | None = None
+) -> None:
+    """Keep a search, or chains, whole or not at all; `notes`: what else will have to be said of the result; `points`:
+    of the quadrature of each component, where a number is set."""
     with replacing(path) as temporary:
-        words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes)}
+        words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes), _POINTS: points}
         arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(own)) for name, own in words.items()}}
         np.savez(temporary, allow_pickle=False, **arrays, **{_DIGEST: np.array(_digest(arrays))})
 
@@ -101,6 +104,12 @@ def kept_notes(path: Path) -> tuple[str, ...]:
     """The notes beside what was kept."""
     with path.open("rb") as stream, np.load(stream) as file:
         return tuple(json.loads(str(file[_NOTES])))
+
+
+def kept_points(path: Path) -> int | None:
+    """The number of quadrature points of what was kept."""
+    with path.open("rb") as stream, np.load(stream) as file:
+        return json.loads(str(file[_POINTS]))
 
 
 def advance(snapshots: Iterable[Kept], keep: Callable[[Kept], None], see: Callable[[Kept], None]) -> Kept:

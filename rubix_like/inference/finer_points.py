@@ -27,8 +27,6 @@ _APART = 0.02
 
 _AT_FIRST = "the quadrature points chosen at first"
 
-_WITH = "galaxy.points: "
-
 
 class Finer(NamedTuple):
     """The request with more points, and the latents at which its search begins."""
@@ -56,17 +54,20 @@ def finer_request(request: Request, error: QuadratureError, found: SearchState) 
         return None
     note = (
         f"{_AT_FIRST} ({error.points}) erred by {error.largest:.2g} of the noise at the best fit; it was fitted again "
-        f"from there with {_WITH}{wanted}"
+        f"from there with galaxy.points: {wanted}"
     )
     return Finer(with_points(request, wanted), places_of(found), note)
 
 
-def points_noted(notes: Iterable[str]) -> tuple[str, int] | None:
-    """The note on more points among others, and their number."""
-    for note in notes:
-        if note.startswith(_AT_FIRST):
-            return note, int(note.rpartition(_WITH)[2])
-    return None
+def note_on_points(notes: Iterable[str]) -> tuple[str, ...]:
+    """The note on more points among others."""
+    return tuple(own for own in notes if own.startswith(_AT_FIRST))
+
+
+def points_of(request: Request) -> int | None:
+    """The number of points of every component, where the request has one."""
+    galaxy = request.config.galaxy
+    return galaxy.points if isinstance(galaxy, ComponentsReader) else None
 
 
 def with_points(request: Request, number: int) -> Request:

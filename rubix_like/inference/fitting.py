@@ -45,6 +45,7 @@ from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
 from rubix_like.inference.results.set_result import SetResult, cubes_of_sets, places_of_sets
+from rubix_like.inference.search.library_cells import CellsSeen
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
@@ -79,12 +80,13 @@ class Checkpoints(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The end of a search: the request and the problem that it was of, and the error of the quadrature there, where it
-    was measured."""
+    """The end of a search: the request and the problem that it was of, the cells of the SSP library that were seen, and
+    the error of the quadrature there, where it was measured."""
 
     request: Request
     problem: Problem
     found: SearchState
+    cells: CellsSeen
     error: QuadratureError | None = None
 
 
@@ -206,10 +208,10 @@ def find_best(
     one that takes account of it. Searches that have checkpoints go on."""
     if places.first is not None and not places.first.exists():
         forget_searches(places.files)
-    found = _search(problem, places.first, progress)
+    found, cells = _search(problem, places.first, progress)
     chosen = galaxy is None and chooses_points(request)
     error = measure_quadrature(problem, found.latent[found.best]) if chosen else None
-    best = Best(request, problem, found, error)
+    best = Best(request, problem, found, cells, error)
     finer = None if error is None else finer_request(request, error, found)
     if finer is not None:
         best = _search_finer(finer, problem, found, places, progress)
@@ -218,7 +220,7 @@ def find_best(
         return best
     problem = _with_notes_on(last, best.found)
     problem = add_model_error(problem, best.found.latent[best.found.best], progress)
-    return Best(best.request, problem, _search(problem, places.second, progress))
+    return Best(best.request, problem, *_search(problem, places.second, progress))
 
 
 def _search_finer(finer: Finer, coarse: Problem, found: SearchState, places: Checkpoints, progress: Progress) -> Best:
@@ -228,7 +230,7 @@ def _search_finer(finer: Finer, coarse: Problem, found: SearchState, places: Che
     problem = pose_request(request, None, progress, None)
     known = (own for own in _with_notes_on(coarse, found).notes if own not in problem.notes)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
-    return Best(finer.request, problem, _search(problem, places.finer, progress, finer.starts))
+    return Best(finer.request, problem, *_search(problem, places.finer, progress, finer.starts))
 
 
 def _with_notes_on(problem: Problem, found: SearchState) -> Problem:
@@ -269,8 +271,9 @@ def _search(
     place: Path | None,
     progress: Progress,
     starts: Float[ndarray, "start latent"] | None = None,
-) -> SearchState:
-    """The search's end; with a place for them it leaves checkpoints, and goes on from one that is there."""
+) -> tuple[SearchState, CellsSeen]:
+    """The search's end, and the cells of the SSP library that were seen; with a place for them it leaves checkpoints,
+    and goes on from one that is there."""
 
     def forget(snapshot: SearchState) -> None:
         """Keep nothing: there is no place for checkpoints."""
@@ -285,9 +288,10 @@ def _search(
 
     again = "" if begun is None else f", going on after {counted(int(begun.n_step.sum()), 'step')}"
     with progress.step("fit", f"fitting {counted(problem.posterior.free.n_latent, 'number')}{again}") as report:
-        steps = _timed(search(problem, begun, starts), progress)
+        cells = CellsSeen()
+        steps = _timed(search(problem, begun, starts, cells), progress)
         try:
-            return advance(steps, keep, _seen_by(report, problem.settings.optimiser.steps))
+            return advance(steps, keep, _seen_by(report, problem.settings.optimiser.steps)), cells
         except ValueError:  # nothing came of any start: another try needs other settings
             if place is not None:
                 place.unlink(missing_ok=True)
@@ -324,7 +328,7 @@ def make_result(end: Best, report: Report) -> FitResult:
     problem, found = end.problem, end.found
     free, best = problem.posterior.free, found.latent[found.best]
     error = end.error or measure_quadrature(problem, best)
-    own = describe_best(problem, best, _trouble(found, error))
+    own = describe_best(problem, best, _trouble(found, error), end.cells)
     edges = edges_at(problem, best, own.laplace)
     grain = measure_discreteness(problem, own.laplace, report)
     factor = inflation_of(problem, own)

@@ -24,6 +24,7 @@ from rubix_like.inference.checkpoint import (
     claimed,
     fingerprint_of,
     kept_notes,
+    kept_points,
     load_checkpoint,
     save,
     versions,
@@ -31,7 +32,7 @@ from rubix_like.inference.checkpoint import (
 from rubix_like.inference.checks.discreteness import Discreteness, measure_discreteness, notes_on_discreteness
 from rubix_like.inference.checks.laplace import from_information
 from rubix_like.inference.checks.notes_after import ELSEWHERE, notes_on_search, notes_on_silence
-from rubix_like.inference.finer_points import like_fitted, points_noted, with_points
+from rubix_like.inference.finer_points import chooses_points, like_fitted, note_on_points, points_of, with_points
 from rubix_like.inference.fit_cubes import evaluate, quality_of
 from rubix_like.inference.fitting import (
     Checkpoints,
@@ -65,8 +66,8 @@ from rubix_like.runtime.words import listed
 _SAME = 1e-4
 """Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""
 
-_LAYOUT = 2
-"""Layout of a sampler's checkpoint; 2: with the state of any kernel."""
+_LAYOUT = 3
+"""Layout of a sampler's checkpoint; 2: with the state of any kernel; 3: with the number of quadrature points."""
 
 Fitted = FitResult | str | Path
 """The result of a fit, or its file."""
@@ -181,7 +182,7 @@ def _sample(
         request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
     else:
         request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, files, progress)
-    keep = _keeping(fingerprint, files, notes)
+    keep = _keeping(fingerprint, files, notes, points_of(request))
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
     result = _with_origin(result, given)
@@ -283,12 +284,14 @@ def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult |
     }
 
 
-def _keeping(fingerprint: Mapping[str, str], files: SampleFiles | None, notes: Sequence[str]) -> Callable[[Any], None]:
+def _keeping(
+    fingerprint: Mapping[str, str], files: SampleFiles | None, notes: Sequence[str], points: int | None
+) -> Callable[[Any], None]:
     """What keeps the states of a sampler, where there are files."""
 
     def keep(state: Any) -> None:
         if files is not None:
-            save(files.checkpoint, state, fingerprint, notes)
+            save(files.checkpoint, state, fingerprint, notes, points)
 
     return keep
 
@@ -316,10 +319,9 @@ def _best(
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
         places = Checkpoints() if files is None else files.searches
-        request, problem, found, _ = find_best(request, problem, galaxy, places, progress)
-        best, noted = found.latent[found.best], points_noted(problem.notes)
-        notes = [] if noted is None else [noted[0]]
-        return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
+        request, problem, found, *_ = find_best(request, problem, galaxy, places, progress)
+        best, noted = found.latent[found.best], note_on_points(problem.notes)
+        return request, problem, best, [*noted, *notes_on_search(problem.posterior.free, found, best, None)]
     problem = _at_fitted(problem, fitted, progress)
     notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
     return request, problem, fitted.latent, notes
@@ -342,9 +344,9 @@ def _as_begun(
     if files is not None and has_free_strength(problem.posterior.forward):
         request, problem, *_ = find_best(request, problem, galaxy, files.searches, progress)
         return request, problem, begun.best, notes
-    noted = points_noted(notes)
-    if noted is not None:
-        request = with_points(request, noted[1])
+    points = None if files is None or not chooses_points(request) else kept_points(files.checkpoint)
+    if points is not None:
+        request = with_points(request, points)
         finer = pose_request(request, None, progress, None)
         problem = dataclasses.replace(finer, notes=tuple(dict.fromkeys((*finer.notes, *problem.notes))))
     return request, add_model_error(problem, begun.best, progress), begun.best, notes

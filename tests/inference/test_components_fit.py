@@ -17,7 +17,7 @@ from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import ComponentsReader, component_declarations
 from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.quadrature_error import QuadratureError
-from rubix_like.inference.finer_points import like_fitted, places_of, points_noted, with_points
+from rubix_like.inference.finer_points import like_fitted, places_of, points_of, with_points
 from rubix_like.inference.posterior.free_parameters import check_free, find_parameter, leaf_of
 from rubix_like.inference.request import read_request
 from rubix_like.inference.search.optimisers import Status
@@ -106,7 +106,7 @@ def test_what_begins_at_the_fit_has_its_points(result):
     """Those of a sampling are the fit's, unless the configuration says how many."""
     request = read_request(configuration(), result.model, None, None, {})
     assert request.config.galaxy.points is None
-    assert like_fitted(request, result).model.galaxy.points == points_noted(result.notes)[1] == 16384
+    assert points_of(like_fitted(request, result)) == 16384
     assert like_fitted(with_points(request, 4096), result).model.galaxy.points == 4096
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from rubix_like.inference.search.library_cells import Spread, neighbouring_cells, spread_over_cells, with_spreads
+from rubix_like.inference.search.library_cells import Spread, cells_near, spread_over, with_spreads
 
 NODES = np.linspace(-2.0, 2.0, 21)
 """Latents of the ages of a library."""
@@ -64,11 +64,12 @@ def test_the_spread_over_cells_is_that_of_a_grid(seed):
     begin = np.array([age[np.argmax(share)], 0.0])
     best = scipy.optimize.minimize(lambda at: float(LOSS(own, jnp.asarray(at))), begin, method="Nelder-Mead").x
     edges = np.concatenate([[-6.0], NODES, [6.0]])
-    found = spread_over_cells(own, best, 0, edges, 1.0)
+    cells = cells_near(own, best, {0: edges})[0]
+    found = spread_over(cells, 0, best[0], 1.0)
     assert found.factor == pytest.approx(np.sqrt(share @ (age - best[0]) ** 2), rel=0.15)
     expected = np.interp([0.025, 0.975], np.cumsum(share), age)
     np.testing.assert_allclose(found.ends, expected, atol=0.5 * found.factor)
-    assert len(neighbouring_cells(own, best, 0, edges)) > 3
+    assert len(cells) > 3
 
 
 def test_only_the_wider_value_and_what_follows_it_change():

@@ -81,7 +81,7 @@ def _walk(posterior: SquaredLoss, begin: Node, index: int, way: float) -> Iterat
         at = float(np.clip(node.at + way * step, -_FURTHEST, _FURTHEST))
         if at == node.at:
             return
-        node = node_at(posterior, node.latent, index, at)
+        node = node_at(posterior, node.followed_to(at), index, at)
         if not np.isfinite(node.log_density):
             return
         yield node

@@ -81,6 +81,14 @@ def normal_forms_at(posterior: SquaredLoss, latent: Group) -> NormalForm:
     return linear_of(posterior, latent, tangents(posterior.forward, posterior.free, latent)).form
 
 
+def losses_and_forms_at(posterior: SquaredLoss, latent: Group) -> tuple[Float[Array, " start"], NormalForm]:
+    """Both, of a model from one evaluation; not to be traced."""
+    if not isinstance(posterior, Posterior):
+        return losses(posterior, latent), normal_forms(posterior, latent)
+    linear = linear_of(posterior, latent, tangents(posterior.forward, posterior.free, latent))
+    return linear.loss, linear.form
+
+
 def scores(
     posterior: Posterior,
     latent: Group,

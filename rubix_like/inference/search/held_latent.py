@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.inference.posterior.linearise import losses_at, normal_forms_at
+from rubix_like.inference.posterior.linearise import losses_and_forms_at
 from rubix_like.inference.posterior.posterior import SquaredLoss
 from rubix_like.inference.posterior.start_groups import group_of
 
@@ -18,10 +18,22 @@ _SMALL_GAIN = 0.02
 
 _MOST_STEPS = 6
 
+_HALVES = 3
+"""Times a step that leads up is halved."""
+
+
+class Normal(NamedTuple):
+    """The loss at a place, J^T J and J^T r."""
+
+    latent: Float[ndarray, " latent"]
+    loss: float
+    matrix: Float[ndarray, "latent latent"]
+    gradient: Float[ndarray, " latent"]
+
 
 class Node(NamedTuple):
     """A node of the posterior along a latent: where, the other latents with it, the loss with its slope along the
-    latent and the standard deviation there, and ln det A of the others."""
+    latent and the standard deviation there, ln det A of the others, and how all latents follow this one."""
 
     at: float
     latent: Float[ndarray, " latent"]
@@ -29,71 +41,89 @@ class Node(NamedTuple):
     slope: float
     sigma: float
     log_determinant: float
+    response: Float[ndarray, " latent"]
 
     @property
     def log_density(self) -> float:
         """ln p(t)."""
         return -self.loss - 0.5 * self.log_determinant
 
+    def followed_to(self, at: float) -> Float[ndarray, " latent"]:
+        """About where the lowest loss is with the latent held elsewhere."""
+        step = self.response * (at - self.at)
+        return self.latent + step * min(1.0, LONGEST / max(float(np.max(np.abs(step))), LONGEST))
+
 
 class _Slopes(NamedTuple):
-    """At a place: the best step of the other latents, and by how much it would lower the loss; slope and second
-    derivative of the loss along the latent once that step is made; ln det A of the others."""
+    """At a place: the best step of all latents but the one that is held, and by how much it would lower the loss; slope
+    and second derivative of the loss along the latent once that step is made; ln det A of the others; d latent / d held
+    latent of the lowest loss."""
 
-    step: Float[ndarray, " other"]
+    step: Float[ndarray, " latent"]
     gain: float
     slope: float
     information: float
     log_determinant: float
+    response: Float[ndarray, " latent"]
 
 
-def node_at(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int, at: float) -> Node:
-    """The lowest loss with one latent held, by Gauss-Newton steps in the others, halved where they lead up."""
-    others = np.delete(np.arange(len(latent)), index)
-    own = np.array(latent, np.float64)
-    own[index] = at
-    loss, slopes = _loss(posterior, own), _slopes(posterior, own, index, others)
-    for _ in range(_MOST_STEPS):
-        if slopes.gain < _SMALL_GAIN:
-            break
-        step = slopes.step * min(1.0, LONGEST / float(np.max(np.abs(slopes.step))))
-        trial, lower = _lowered(posterior, own, others, step, loss)
-        if not lower < loss:
-            break
-        own, loss = trial, lower
-        slopes = _slopes(posterior, own, index, others)
-    sigma = 1 / np.sqrt(max(slopes.information, 1.0))
-    return Node(at, own, loss - slopes.gain, slopes.slope, sigma, slopes.log_determinant)
-
-
-def _slopes(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int, others: ndarray) -> _Slopes:
-    """The slopes, by the normal equations."""
-    form = normal_forms_at(posterior, group_of(posterior, latent))
+def normal_at(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> Normal:
+    """What there is to know of a place, from one evaluation."""
+    loss, form = losses_and_forms_at(posterior, group_of(posterior, latent))
     factor, projected = (np.asarray(own, np.float64)[0] for own in (form.factor, form.projected))
-    matrix, gradient = factor.T @ factor, factor.T @ projected
-    inner, cross = matrix[np.ix_(others, others)], matrix[others, index]
-    step = -np.linalg.solve(inner, gradient[others])
+    return Normal(np.array(latent, np.float64), float(np.asarray(loss)[0]), factor.T @ factor, factor.T @ projected)
+
+
+def node_at(
+    posterior: SquaredLoss,
+    latent: Float[ndarray, " latent"],
+    index: int,
+    at: float,
+    small: float = _SMALL_GAIN,
+    known: Normal | None = None,
+) -> Node:
+    """The lowest loss with one latent held, by Gauss-Newton steps in the others, halved where they lead up, until one
+    would gain less than `small`; `known`: of the latents, where it is."""
+    begin = np.array(latent, np.float64)
+    begin[index] = at
+    normal = known if known is not None and np.array_equal(known.latent, begin) else normal_at(posterior, begin)
+    slopes = _slopes(normal, index)
+    for _ in range(_MOST_STEPS):
+        if slopes.gain < small:
+            break
+        lower = _lowered(posterior, normal, slopes.step)
+        if lower is None:
+            break
+        normal, slopes = lower, _slopes(lower, index)
+    sigma = 1 / np.sqrt(max(slopes.information, 1.0))
+    loss = normal.loss - slopes.gain
+    return Node(at, normal.latent, loss, slopes.slope, sigma, slopes.log_determinant, slopes.response)
+
+
+def _slopes(normal: Normal, index: int) -> _Slopes:
+    """The slopes, by the normal equations."""
+    others = np.delete(np.arange(len(normal.gradient)), index)
+    inner, cross = normal.matrix[np.ix_(others, others)], normal.matrix[others, index]
+    gradient = normal.gradient[others]
+    both = -np.linalg.solve(inner, np.stack([gradient, cross], axis=1))
+    step, response = np.zeros(len(normal.gradient)), np.zeros(len(normal.gradient))
+    step[others], response[others] = both.T
+    response[index] = 1.0
     return _Slopes(
         step=step,
-        gain=-0.5 * float(step @ gradient[others]),
-        slope=float(gradient[index] + cross @ step),
-        information=float(matrix[index, index] - cross @ np.linalg.solve(inner, cross)),
+        gain=-0.5 * float(both[:, 0] @ gradient),
+        slope=float(normal.gradient[index] + cross @ both[:, 0]),
+        information=float(normal.matrix[index, index] + cross @ both[:, 1]),
         log_determinant=float(np.linalg.slogdet(inner)[1]),
+        response=response,
     )
 
 
-def _lowered(
-    posterior: SquaredLoss, latent: ndarray, others: ndarray, step: ndarray, loss: float
-) -> tuple[Float[ndarray, " latent"], float]:
-    """The first of a step and its halves that lowers the loss; without any, where it was."""
-    for half in range(4):
-        trial = np.array(latent)
-        trial[others] += step * 0.5**half
-        found = _loss(posterior, trial)
-        if found < loss:
-            return trial, found
-    return latent, loss
-
-
-def _loss(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> float:
-    return float(np.asarray(losses_at(posterior, group_of(posterior, latent)))[0])
+def _lowered(posterior: SquaredLoss, normal: Normal, step: Float[ndarray, " latent"]) -> Normal | None:
+    """Where the first of a step and its halves that lowers the loss leads to."""
+    step = step * min(1.0, LONGEST / float(np.max(np.abs(step))))
+    for half in range(_HALVES + 1):
+        trial = normal_at(posterior, normal.latent + step * 0.5**half)
+        if trial.loss < normal.loss:
+            return trial
+    return None

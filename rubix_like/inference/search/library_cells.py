@@ -19,7 +19,7 @@ from rubix_like.galaxy.components.populations import SingleStars
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
-from rubix_like.inference.search.held_latent import Node, node_at
+from rubix_like.inference.search.held_latent import Node, Normal, node_at, normal_at
 from rubix_like.runtime.words import listed
 
 _REACH = 5.0
@@ -27,6 +27,9 @@ _REACH = 5.0
 
 _DEEP = 5.0
 """Loss above the lowest of all cells from which on a cell ends the search on its side."""
+
+_SMALL_GAIN = 5.0
+"""Gain of the loss that is taken from the slopes, without a step there: they tell it to a thousandth."""
 
 _MOST_CELLS = 12
 """On each side."""
@@ -37,8 +40,12 @@ _LOWER = 0.5
 _FURTHEST = 6.0
 """|latent| beyond which there is nothing of a prior."""
 
-_WITHIN, _BEYOND = 0.1, 2.0
-"""Of a cell's width, from its ends; standard deviations beyond the end of the last cell where the next one is seen."""
+_WITHIN, _NEAR, _BEYOND = 0.1, 0.5, 2.0
+"""Of a cell's width, and standard deviations, from its ends; standard deviations beyond the end of the last cell where
+the next one is seen."""
+
+_LONGEST = 5.0
+"""Standard deviations to the lowest place of a cell, at the most."""
 
 _PLACES = 64
 """Of the posterior in each cell."""
@@ -117,18 +124,44 @@ def _edges(free: Free, known: Mapping[str, ndarray]) -> dict[int, Float[ndarray,
     return found
 
 
-def neighbouring_cells(
-    posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int, edges: Float[ndarray, " edge"]
+class CellsSeen:
+    """The cells near the best place of a posterior: what is found in a search serves its errors."""
+
+    def __init__(self) -> None:
+        self._best: Float[ndarray, " latent"] | None = None
+        self._cells: dict[int, list[Cell]] = {}
+
+    def near(self, posterior: Posterior, best: Float[ndarray, " latent"]) -> Mapping[int, list[Cell]]:
+        """By the places of ages and metallicities among the latents; always to be called with the same posterior."""
+        if self._best is None or not np.array_equal(self._best, best):
+            self._cells, self._best = cells_near(posterior, best, library_nodes(posterior)), np.array(best)
+        return self._cells
+
+
+def cells_near(
+    posterior: SquaredLoss, best: Float[ndarray, " latent"], nodes: Mapping[int, Float[ndarray, " edge"]]
+) -> dict[int, list[Cell]]:
+    """The cells near the best place along each value, in their order, its own among them; none where it is far from
+    the ends of its own. `nodes`: as of `library_nodes`."""
+    if not nodes:
+        return {}
+    normal = normal_at(posterior, best)
+    sigma = np.sqrt(np.diag(np.linalg.inv(normal.matrix)))
+    return {index: _neighbours(posterior, normal, index, edges, float(sigma[index])) for index, edges in nodes.items()}
+
+
+def _neighbours(
+    posterior: SquaredLoss, normal: Normal, index: int, edges: Float[ndarray, " edge"], sigma: float
 ) -> list[Cell]:
-    """The cells near the best place along one value, in their order, its own among them; none where it is far from the
-    ends of its own."""
-    own = int(np.clip(np.searchsorted(edges, best[index]) - 1, 0, len(edges) - 2))
+    """Of one value."""
+    best = float(normal.latent[index])
+    own = int(np.clip(np.searchsorted(edges, best) - 1, 0, len(edges) - 2))
     low, high = float(edges[own]), float(edges[own + 1])
-    margin = _WITHIN * (high - low)
-    first = node_at(posterior, best, index, float(np.clip(best[index], low + margin, high - margin)))
-    if min(best[index] - low, high - best[index]) > _REACH * first.sigma:
+    if min(best - low, high - best) > _REACH * sigma:
         return []
-    begin = Cell(low, high, first)
+    margin = min(_WITHIN * (high - low), _NEAR * sigma)
+    at = float(np.clip(best, low + margin, high - margin))
+    begin = Cell(low, high, node_at(posterior, normal.latent, index, at, _SMALL_GAIN, normal))
     sides = [list(_beyond(posterior, begin, index, edges, own, way)) for way in (-1, 1)]
     return [*reversed(sides[0]), begin, *sides[1]]
 
@@ -143,10 +176,13 @@ def _beyond(
             return
         low, high = float(edges[number]), float(edges[number + 1])
         into = min(0.5 * (high - low), _BEYOND * cell.node.sigma)
-        node = node_at(posterior, cell.node.latent, index, low + into if way > 0 else high - into)
+        at = low + into if way > 0 else high - into
+        node = node_at(posterior, cell.node.followed_to(at), index, at, _SMALL_GAIN)
         cell = Cell(low, high, node)
         if abs(cell.lowest - node.at) > node.sigma and cell.least < lowest + _DEEP:
-            cell = Cell(low, high, node_at(posterior, node.latent, index, cell.lowest))
+            reach = _LONGEST * node.sigma
+            at = float(np.clip(cell.lowest, node.at - reach, node.at + reach))
+            cell = Cell(low, high, node_at(posterior, node.followed_to(at), index, at, _SMALL_GAIN))
         if not np.isfinite(cell.least):
             return
         yield cell
@@ -156,47 +192,37 @@ def _beyond(
 
 
 def lower_elsewhere(
-    posterior: SquaredLoss,
-    best: Float[ndarray, " latent"],
-    loss: float,
-    nodes: Mapping[int, Float[ndarray, " edge"]],
+    cells: Mapping[int, list[Cell]], best: Float[ndarray, " latent"], loss: float
 ) -> Float[ndarray, " latent"] | None:
-    """Where a search is to go on: the lowest place of another cell of a value, if the loss is lower there; `nodes`: as
-    of `library_nodes`."""
+    """Where a search is to go on: the lowest place of another cell of a value, if the loss is lower there."""
     found = [
         (cell.least, index, cell)
-        for index, edges in nodes.items()
-        for cell in neighbouring_cells(posterior, best, index, edges)
+        for index, every in cells.items()
+        for cell in every
         if not cell.low <= best[index] <= cell.high
     ]
     if not found:
         return None
-    least, index, cell = min(found, key=lambda own: own[0])
-    if not least < loss - _LOWER:
-        return None
-    other = np.array(cell.node.latent)
-    other[index] = cell.lowest
-    return other
+    least, _, cell = min(found, key=lambda own: own[:2])
+    return cell.node.followed_to(cell.lowest) if least < loss - _LOWER else None
 
 
-def spreads(posterior: Posterior, best: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> list[Spread]:
+def spreads(
+    cells: Mapping[int, list[Cell]], best: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]
+) -> list[Spread]:
     """Of which ages and metallicities the posterior over all cells is wider than `sigma`, those at the best place."""
-    every = (
-        spread_over_cells(posterior, best, index, edges, float(sigma[index]))
-        for index, edges in library_nodes(posterior).items()
+    found = (
+        spread_over(every, index, float(best[index]), float(sigma[index]))
+        for index, every in cells.items()
+        if len(every) > 1
     )
-    return [own for own in every if own is not None and own.factor > _WIDER]
+    return [own for own in found if own.factor > _WIDER]
 
 
-def spread_over_cells(
-    posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int, edges: Float[ndarray, " edge"], sigma: float
-) -> Spread | None:
-    """Of one value; None where it is far from the ends of its cell."""
-    cells = neighbouring_cells(posterior, best, index, edges)
-    if len(cells) < 2:
-        return None
+def spread_over(cells: list[Cell], index: int, best: float, sigma: float) -> Spread:
+    """Of one value, over two cells at least."""
     at, weight = _density(cells)
-    factor = float(np.sqrt(weight @ (at - best[index]) ** 2)) / sigma
+    factor = float(np.sqrt(weight @ (at - best) ** 2)) / sigma
     below = np.cumsum(weight)
     low, high = (float(at[np.searchsorted(below, share)]) for share in (0.025, 0.975))
     return Spread(index, factor, (low, high))

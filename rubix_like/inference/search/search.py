@@ -18,7 +18,7 @@ from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import reviewed
-from rubix_like.inference.search.library_cells import library_nodes, lower_elsewhere
+from rubix_like.inference.search.library_cells import CellsSeen, lower_elsewhere
 from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
 from rubix_like.inference.search.other_side import with_other_side
 from rubix_like.inference.search.search_state import SearchState
@@ -32,10 +32,13 @@ _VALUES_SHOWN = 12
 
 
 def search(
-    problem: Problem, resume: SearchState | None = None, starts: Float[ndarray, "start latent"] | None = None
+    problem: Problem,
+    resume: SearchState | None = None,
+    starts: Float[ndarray, "start latent"] | None = None,
+    cells: CellsSeen | None = None,
 ) -> Iterator[SearchState]:
     """Yields a snapshot before the first step and after every step; in the last one all starts have ended. `starts`:
-    latents to begin at; None: they are chosen.
+    latents to begin at; None: they are chosen; `cells`: keeps the cells of the SSP library about the best place.
 
     As many starts are computed at once as the mesh of the problem's pipeline has devices along "sample"; where one
     ends, the next begins. A search resumed from any of its snapshots goes on as if it had not stopped. Raises
@@ -45,7 +48,9 @@ def search(
     n_residual = posterior.likelihood.flux.size
     optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual, _rounding(posterior))
     mesh = problem.pipeline.mesh
-    return search_with(optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts)
+    return search_with(
+        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells
+    )
 
 
 def _rounding(posterior: Posterior) -> float:
@@ -66,6 +71,7 @@ def search_with(
     start: Latent | None = None,
     problem: Problem | None = None,
     starts: Float[ndarray, "start latent"] | None = None,
+    cells: CellsSeen | None = None,
 ) -> Iterator[SearchState]:
     """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
     placed = on_mesh(posterior, mesh)
@@ -77,8 +83,8 @@ def search_with(
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
     _check_fits(snapshot, idle, settings)
     yield snapshot
-    looked_at = placed if starts is None else None
-    while not (snapshot := _going_on(snapshot, free, problem, looked_at)).finished:
+    looked_at, cells = placed if starts is None else None, cells or CellsSeen()
+    while not (snapshot := _going_on(snapshot, free, problem, looked_at, cells)).finished:
         if not snapshot.running.all():
             snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
         state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
@@ -87,7 +93,9 @@ def search_with(
     check_any_left(snapshot, free)
 
 
-def _going_on(snapshot: SearchState, free: Free, problem: Problem | None, posterior: SquaredLoss | None) -> SearchState:
+def _going_on(
+    snapshot: SearchState, free: Free, problem: Problem | None, posterior: SquaredLoss | None, cells: CellsSeen
+) -> SearchState:
     """A search that has ended, with another start: on the other side of the galaxy, or where the loss is lower between
     other ages or metallicities of the SSP library (without a posterior, that was seen to before); as it is where there
     is none."""
@@ -97,7 +105,7 @@ def _going_on(snapshot: SearchState, free: Free, problem: Problem | None, poster
     if len(snapshot.start) > 2 * problem.settings.starts + _MOST_ADDED:
         return snapshot
     best = np.asarray(snapshot.latent[snapshot.best], np.float64)
-    other = lower_elsewhere(posterior, best, float(snapshot.loss[snapshot.best]), library_nodes(posterior))
+    other = lower_elsewhere(cells.near(posterior, best), best, float(snapshot.loss[snapshot.best]))
     if other is None or bool(np.any(np.all(np.isclose(snapshot.start, other, rtol=0, atol=1e-6), axis=1))):
         return snapshot
     return snapshot.with_starts(other[None].astype(snapshot.start.dtype), snapshot.reserve)
