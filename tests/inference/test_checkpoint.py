@@ -8,7 +8,7 @@ import pytest
 from small_results import FINGERPRINT, snapshot
 
 from rubix_like import ConfigError
-from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load_checkpoint, save
+from rubix_like.inference.checkpoint import SECONDS, advance, claimed, kept_notes, kept_points, load_checkpoint, save
 from rubix_like.inference.samplers.chains import Chains
 from rubix_like.inference.search.search_state import SearchState
 
@@ -60,6 +60,14 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=re.escape(str(path)) + ": expected the checkpoint .*--restart"):
         load_checkpoint(path, FINGERPRINT, SearchState.from_arrays)
+
+
+@pytest.mark.parametrize("points", [None, 4096])
+def test_notes_and_the_number_of_points_are_kept(tmp_path, points):
+    path = tmp_path / "checkpoint.npz"
+    save(path, snapshot(7), FINGERPRINT, ("one", "two"), points)
+    assert kept_notes(path) == ("one", "two")
+    assert kept_points(path) == points
 
 
 def test_every_end_of_a_start_is_kept_and_little_else():

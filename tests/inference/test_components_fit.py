@@ -1,6 +1,7 @@
 """A fit of smooth components to the small smooth cube that numpy made: no bias; the quadrature's error is stated."""
 
 import dataclasses
+import io
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from rubix_like.config.parameters import declarations
 from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import ComponentsReader, component_declarations
 from rubix_like.errors import ConfigError
+from rubix_like.inference import fitting
 from rubix_like.inference.checks.quadrature_error import QuadratureError
 from rubix_like.inference.finer_points import like_fitted, places_of, points_of, with_points
 from rubix_like.inference.posterior.free_parameters import check_free, find_parameter, leaf_of
@@ -24,6 +26,7 @@ from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.readers import components_reader
 from rubix_like.readers.components_reader import build_components
+from rubix_like.runtime.progress import Progress
 from rubix_like.ssp.library_file import read_table, write_table
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
@@ -71,15 +74,30 @@ def configuration():
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    """Of the cube without noise, its errors those of S/N 30; fewer points are chosen at first than would do."""
+    """Of the cube without noise, its errors those of S/N 30; fewer points are chosen at first than would do. It was
+    stopped between the two searches, and went on."""
     place = tmp_path_factory.mktemp("foreign") / "small.fits"
+    output = place.with_name("fit.h5")
     with pytest.MonkeyPatch.context() as patch, optimised_programs():
         patch.setattr(components_reader, "SPACING", 2 * components_reader.SPACING)
         patch.setattr(components_reader, "FEWEST", 512)
         for name, value in SMALL.items():
             patch.setattr(foreign_cube, name, value)
         foreign_cube.write_foreign_cube(place, seed=None)
-        return fit(configuration(), place)
+        with patch.context() as stopped:
+            stopped.setattr(fitting, "finer_request", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                fit(configuration(), place, output=output)
+        (checkpoint,) = output.parent.glob(".fit.h5*checkpoint.npz")
+        said = io.StringIO()
+        found = fit(configuration(), place, output=output, progress=Progress(said))
+        assert "going on after" in said.getvalue()
+        assert not checkpoint.exists()
+        return found
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.slow(20)

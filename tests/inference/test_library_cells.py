@@ -1,13 +1,22 @@
-"""Values between the nodes of a library, where the model has kinks: against sums over a grid by numpy."""
+"""Values between the nodes of a library, where the model has kinks: against sums and best fits by numpy."""
+
+import dataclasses
 
 import equinox as eqx
+import foreign_cube
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from foreign_stars import read_library, star_spectra
 
+from rubix_like import ObservedCube, fit
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
+from rubix_like.inference.search import search
 from rubix_like.inference.search.library_cells import Spread, cells_near, spread_over, with_spreads
+from rubix_like.ssp.library_file import read_table, write_table
 
 NODES = np.linspace(-2.0, 2.0, 21)
 """Latents of the ages of a library."""
@@ -88,3 +97,88 @@ def test_only_the_wider_value_and_what_follows_it_change():
             covariance[np.ix_(others, others)]
             - np.outer(covariance[others, 1], covariance[1, others]) / covariance[1, 1],
         )
+
+
+FIRST, STEP, N_BIN, REDSHIFT, METALLICITY = 4001.0, 2.0, 120, 0.02, 0.02
+EDGES = FIRST + STEP * (np.arange(N_BIN + 1) - 0.5)
+TRUE_AGE, SIGNAL_TO_NOISE, JITTER, SEED = 9.4, 30.0, 0.02, 0
+
+
+def write_jittered(path):
+    """popstar with spectra that scatter from age to age."""
+    table = read_table(foreign_cube.POPSTAR)
+    spectra = np.asarray(table.spectra)
+    scatter = 1 + JITTER * np.random.default_rng(SEED).standard_normal(spectra.shape)
+    write_table(dataclasses.replace(table, spectra=(spectra * scatter).astype(spectra.dtype)), path)
+    return path
+
+
+def profile(library, ages, flux, sigma):
+    """-ln(posterior) along the age, the mass at its best, but for a constant; and the best log10 masses."""
+    at = np.full(len(ages), np.log10(METALLICITY))
+    seen = star_spectra(library, EDGES, REDSHIFT, 0 * at, 1e10 + 0 * at, ages, at)
+    scale = (seen @ flux) / (seen**2).sum(axis=1)
+    loss = 0.5 * ((flux - scale[:, None] * seen) ** 2).sum(axis=1) / sigma**2
+    return loss, 10 + np.log10(scale)
+
+
+def compact_cube(flux, sigma):
+    """Everything in the middle of 3 x 3 spaxels."""
+    cube = np.zeros((3, 3, N_BIN))
+    cube[1, 1] = flux
+    return ObservedCube(
+        flux=cube,
+        variance=np.full(cube.shape, sigma**2),
+        used=np.ones(cube.shape, bool),
+        bins=WavelengthBins(FIRST, STEP, N_BIN, "linear", "vacuum"),
+        footprint=Footprint.of((3, 3), 0.5),
+        source="numpy",
+    )
+
+
+@pytest.mark.slow(15)
+def test_a_fit_leaves_the_cell_that_it_is_caught_in(tmp_path, monkeypatch):
+    """The start lies in a valley of numpy's losses that is not the deepest."""
+    path = write_jittered(tmp_path / "jittered.h5")
+    library = read_library(path, *(EDGES[[0, -1]] / (1 + REDSHIFT)))
+    clean = star_spectra(library, EDGES, REDSHIFT, *np.array([[0.0], [1e10], [TRUE_AGE], [np.log10(METALLICITY)]]))[0]
+    sigma = float(np.median(clean)) / SIGNAL_TO_NOISE
+    flux = clean + sigma * np.random.default_rng(SEED).standard_normal(N_BIN)
+    ages = np.arange(9.0, 9.8, 0.001)
+    loss, mass = profile(library, ages, flux, sigma)
+    valleys = 1 + np.flatnonzero((loss[1:-1] < loss[:-2]) & (loss[1:-1] <= loss[2:]))
+    deepest, other = valleys[np.argsort(loss[valleys])][:2]
+    assert loss[other] - loss[deepest] > 1
+    config = {
+        "galaxy": {
+            "reader": "components",
+            "components": [
+                {
+                    "name": "core",
+                    "mass": "1e10 Msun",
+                    "light": {"profile": "point"},
+                    "dispersion": "1 km/s",
+                    "population": {"log_age": 9.4, "metallicity": METALLICITY},
+                }
+            ],
+        },
+        "ssp": {"library": str(path)},
+        "observation": {"redshift": REDSHIFT, "align": "none"},
+        "instrument": {"name": "manga", "fov": "1.5 arcsec", "aperture": None, "psf": None, "lsf": None},
+        "engine": {"deposit": "cic"},
+        "devices": {"data": 1},
+        "fit": {
+            "free": {
+                "galaxy.core.mass": {"log_normal": ["1e10 Msun", 1.0]},
+                "galaxy.core.population.log_age": {"uniform": [8.5, 10.1]},
+            },
+            "start": {"galaxy.core.population.log_age": float(ages[other]), "galaxy.core.mass": 10 ** mass[other]},
+            "starts": 1,
+        },
+    }
+    found = fit(config, compact_cube(flux, sigma))
+    assert found.values["galaxy.core.population.log_age"] == pytest.approx(ages[deepest], abs=0.003)
+    assert found.values["galaxy.core.mass"] == pytest.approx(10 ** mass[deepest], rel=0.01)
+    monkeypatch.setattr(search, "lower_elsewhere", lambda *_: None)
+    caught = fit(config, compact_cube(flux, sigma))
+    assert caught.values["galaxy.core.population.log_age"] == pytest.approx(ages[other], abs=0.003)
