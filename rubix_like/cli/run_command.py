@@ -15,6 +15,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
+from rubix_like.inference.request import check_fit_section
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
@@ -130,6 +131,7 @@ def check_cube(options: argparse.Namespace) -> None:
         raise ConfigError("--views: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
+        check_fit_section(config)
         team.in_first(lambda: check_output(config, config.output.path))
         for name, prepared in prepare_arms(config, _progress(team), team=team):
             if team.number == 0:

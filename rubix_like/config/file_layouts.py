@@ -119,7 +119,7 @@ def find_format(path: Path, layout: str) -> FileFormat:
     endings = f"{', '.join(others)} or {last}" if others else last
     raise ConfigError(
         f"output.path: expected a path that ends in {endings} (layout '{layout}'), got '{path.name}'; "
-        f"write e.g. '{path.stem or 'cube'}.fits'"
+        f"write e.g. '{Path(path.stem).stem or 'cube'}.fits'"
     )
 
 

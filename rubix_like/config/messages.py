@@ -45,6 +45,7 @@ _KINDS = {
     "dict_type": "a section ('key: value' pairs)",
     "invalid_key": "keys that are text",
 }
+_NOTHING = ("none", "no", "off", "false", "nothing")
 
 
 def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
@@ -123,7 +124,16 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
         came = f"got {context['actual_length']}" if "actual_length" in context else came
         return f"{key}: expected {text.format(context[name])}, {came}"
     expected = _KINDS.get(kind) or item["msg"].removeprefix("Input should be ")
-    return f"{key}: expected {expected}, {came}"
+    return f"{key}: expected {expected}, {came}{_null_instead(item['input'], model, location)}"
+
+
+def _null_instead(came: object, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
+    """What a word for nothing should have been, where nothing can stand."""
+    if str(came).lower() not in _NOTHING or not location:
+        return ""
+    section = _section_at(model, location[:-1])
+    own = None if section is None else _annotation(section, str(location[-1]))
+    return "; for none write null" if type(None) in get_args(own) else ""
 
 
 def _shown(value: object) -> str:

@@ -80,8 +80,8 @@ def over_cells(
     notes on them."""
     if isinstance(found, str):
         return found, ()
-    best = np.asarray(found.latent, np.float64)
-    wider = spreads((cells or CellsSeen()).near(posterior, best), best, found.sigma)
+    near = (cells or CellsSeen()).near(posterior, np.asarray(found.latent, np.float64))
+    wider = spreads(*near, found.sigma)
     if not wider:
         return found, ()
     notes = notes_on_spreads(posterior.free, wider)

@@ -214,7 +214,7 @@ def find_best(
     best = Best(request, problem, found, cells, error)
     finer = None if error is None else finer_request(request, error, found)
     if finer is not None:
-        best = _search_finer(finer, problem, found, places, progress)
+        best = _search_finer(finer, best, places, progress)
     last = best.problem
     if last.settings.model_error is None and not has_free_strength(last.posterior.forward):
         return best
@@ -223,14 +223,16 @@ def find_best(
     return Best(best.request, problem, *_search(problem, places.second, progress))
 
 
-def _search_finer(finer: Finer, coarse: Problem, found: SearchState, places: Checkpoints, progress: Progress) -> Best:
-    """The search with more points, from where the first one ended."""
+def _search_finer(finer: Finer, coarse: Best, places: Checkpoints, progress: Progress) -> Best:
+    """The search with more points, from where the first one ended, whose cells of the SSP library serve it."""
     settings = finer.request.settings.model_copy(update={"starts": len(finer.starts), "start": {}})
     request = dataclasses.replace(finer.request, settings=settings)
     problem = pose_request(request, None, progress, None)
-    known = (own for own in _with_notes_on(coarse, found).notes if own not in problem.notes)
+    known = (own for own in _with_notes_on(coarse.problem, coarse.found).notes if own not in problem.notes)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
-    return Best(finer.request, problem, *_search(problem, places.finer, progress, finer.starts))
+    found, _ = _search(problem, places.finer, progress, finer.starts)
+    coarse.cells.held = True
+    return Best(finer.request, problem, found, coarse.cells)
 
 
 def _with_notes_on(problem: Problem, found: SearchState) -> Problem:

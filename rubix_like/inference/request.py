@@ -177,6 +177,12 @@ def _declared(config: RunConfig, galaxy: Any) -> Mapping[str, Declaration]:
     return declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
 
 
+def check_fit_section(config: RunConfig) -> None:
+    """Raise ConfigError for what can be seen to be wrong with the free parameters of a configuration."""
+    if config.fit is not None and config.fit.free:
+        check_free(config.fit.free, _declared(config, None))
+
+
 def one_galaxy(galaxy: Any, model: AbstractGalaxyModel | None) -> Any:
     """The galaxy that is given, or the model in its place; ConfigError for both."""
     if galaxy is not None and model is not None:

@@ -630,6 +630,8 @@ def test_check_prints_and_writes_nothing(command, tmp_path):
 
 def test_check_refuses_the_output_that_run_would_refuse(command):
     assert_refused(command("check", "quickstart", *SMALL, "output.path=absent/cube.fits"), "absent does not exist")
+    unlikely = "fit={free: {dust.a_v: {uniform: [1, 0]}}}"
+    assert_refused(command("check", "quickstart", *SMALL, unlikely), "fit.free.dust.a_v: expected low < high")
 
 
 @pytest.mark.parametrize(

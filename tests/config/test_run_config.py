@@ -215,7 +215,10 @@ def test_numeric_text_is_a_number():
             {"output": {"path": "cube.h5", "layout": "manga"}},
             ["output.path: expected a path that ends in .fits or .fits.gz"],
         ),
-        ({"output": {"path": "cube.fits.gz", "layout": "hsim"}}, ["ends in .fits (layout 'hsim'), got 'cube.fits.gz'"]),
+        (
+            {"output": {"path": "cube.fits.gz", "layout": "hsim"}},
+            ["ends in .fits (layout 'hsim'), got 'cube.fits.gz'; write e.g. 'cube.fits'"],
+        ),
         ({"output.layout": "hsimm"}, ["output.layout: expected one of default, manga, hsim", "did you mean 'hsim'?"]),
         ({"output.layout": "manga"}, ["output.layout: 'manga' needs a variance", "noise: {signal_to_noise: 50}"]),
         ({"output.layout": "hsim"}, ["output.layout: 'hsim' expects wavelengths with medium vacuum, got air"]),
@@ -223,6 +226,7 @@ def test_numeric_text_is_a_number():
         ({"instrument.fov": [5, 0.1]}, ["instrument.fov: expected a field of at least one spaxel", "5.0 x 0.1"]),
         ({"instrument.fov": [1, 2, 3]}, ["instrument.fov: expected at most 2 values, got 3"]),
         ({"instrument.psf": "0.8 arcsec"}, ["instrument.psf: expected a section"]),
+        ({"instrument.psf": "none"}, ["instrument.psf: expected a section", "got 'none'; for none write null"]),
         ({"instrument.psf.kind": "moffatt"}, ["instrument.psf.kind: expected one of", "did you mean 'moffat'?"]),
         ({"instrument.psf.kind": "moffat"}, ["instrument.psf: a PSF of kind moffat needs beta, got none"]),
         (

@@ -182,7 +182,7 @@ def test_an_instrument_with_arms():
         ),
         (
             {"name": "manga_arms", "arms": {"red": {"wavelength": {"start": 5901}}}},
-            r"join: expected .* got one that is 2120\.\d+ bins from the first",
+            r"got arms\.red\.wavelength\.start 5901, which is 2120\.\d+ bins from .* arms\.blue; set it to 5900\.65",
         ),
     ],
 )

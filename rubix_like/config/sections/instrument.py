@@ -215,7 +215,7 @@ class InstrumentSettings(AbstractSettings):
             )
         first = next(iter(self.arms.values()))
         if self.join:
-            joined = joined_bins([arm.wavelength for arm in self.arms.values()])
+            joined = joined_bins({name: arm.wavelength for name, arm in self.arms.items()})
             if joined != self.wavelength:
                 raise ValueError("wavelength: expected that of the arms beside join: true, got another; change arms")
         elif (first.wavelength, first.lsf, first.detector) != (self.wavelength, self.lsf, self.detector):
@@ -313,7 +313,7 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     if not section.get("join"):
         return {**section, **next(iter(whole.values())), "arms": whole}
     try:
-        bins = [WavelengthSettings.model_validate(own["wavelength"]) for own in whole.values()]
+        bins = {name: WavelengthSettings.model_validate(own["wavelength"]) for name, own in whole.items()}
     except (ValidationError, KeyError):
         return {**section, "arms": whole}
     return {**section, "wavelength": joined_bins(bins).model_dump(), "arms": whole}

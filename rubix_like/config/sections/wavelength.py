@@ -224,22 +224,28 @@ def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) ->
     return {**preset, **override}
 
 
-def joined_bins(arms: Sequence[WavelengthSettings]) -> WavelengthSettings:
+def joined_bins(arms: Mapping[str, WavelengthSettings]) -> WavelengthSettings:
     """The bins of several arms together, which lie on one grid and leave no gap.
 
     Raises ValueError where they do not.
     """
-    first = min(arms, key=lambda own: own.start)
+    ordered = sorted(arms.items(), key=lambda own: own[1].start)
+    begin, first = ordered[0]
     end, place = first.start, "join: expected arms whose bins lie on one grid without a gap"
-    for own in sorted(arms, key=lambda own: own.start):
+    for name, own in ordered:
         if own.step is None or (own.sampling, own.medium, own.step) != (first.sampling, first.medium, first.step):
             raise ValueError(
                 f"{place}, even and with one medium and step, got {own.step} and {first.step} ({own.sampling} and "
                 f"{first.sampling}, {own.medium} and {first.medium}); set join: false"
             )
         shift = (math.log10(own.start / first.start) if own.sampling == "log" else own.start - first.start) / own.step
-        if abs(shift - round(shift)) > FIT_TOLERANCE:
-            raise ValueError(f"{place}, got one that is {shift:.4f} bins from the first; change its start")
+        whole = round(shift)
+        if abs(shift - whole) > FIT_TOLERANCE:
+            near = first.start * 10 ** (whole * own.step) if own.sampling == "log" else first.start + whole * own.step
+            raise ValueError(
+                f"{place}, got arms.{name}.wavelength.start {own.start:.10g}, which is {shift:.4f} bins from that of "
+                f"arms.{begin}; set it to {near:.10g}"
+            )
         width = float(own.widths(np.array([end]))[0])
         if own.start > end + (1 + FIT_TOLERANCE) * width:
             raise ValueError(f"{place}, got one that ends at {end:g} and one that begins at {own.start:g} Angstrom")

@@ -22,7 +22,7 @@ _HALVES = 3
 """Times a step that leads up is halved."""
 
 
-class Normal(NamedTuple):
+class NormalEquations(NamedTuple):
     """The loss at a place, J^T J and J^T r."""
 
     latent: Float[ndarray, " latent"]
@@ -67,11 +67,13 @@ class _Slopes(NamedTuple):
     response: Float[ndarray, " latent"]
 
 
-def normal_at(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> Normal:
+def normal_at(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> NormalEquations:
     """What there is to know of a place, from one evaluation."""
     loss, form = losses_and_forms_at(posterior, group_of(posterior, latent))
     factor, projected = (np.asarray(own, np.float64)[0] for own in (form.factor, form.projected))
-    return Normal(np.array(latent, np.float64), float(np.asarray(loss)[0]), factor.T @ factor, factor.T @ projected)
+    return NormalEquations(
+        np.array(latent, np.float64), float(np.asarray(loss)[0]), factor.T @ factor, factor.T @ projected
+    )
 
 
 def node_at(
@@ -80,7 +82,7 @@ def node_at(
     index: int,
     at: float,
     small: float = _SMALL_GAIN,
-    known: Normal | None = None,
+    known: NormalEquations | None = None,
 ) -> Node:
     """The lowest loss with one latent held, by Gauss-Newton steps in the others, halved where they lead up, until one
     would gain less than `small`; `known`: of the latents, where it is."""
@@ -100,7 +102,7 @@ def node_at(
     return Node(at, normal.latent, loss, slopes.slope, sigma, slopes.log_determinant, slopes.response)
 
 
-def _slopes(normal: Normal, index: int) -> _Slopes:
+def _slopes(normal: NormalEquations, index: int) -> _Slopes:
     """The slopes, by the normal equations."""
     others = np.delete(np.arange(len(normal.gradient)), index)
     inner, cross = normal.matrix[np.ix_(others, others)], normal.matrix[others, index]
@@ -119,7 +121,9 @@ def _slopes(normal: Normal, index: int) -> _Slopes:
     )
 
 
-def _lowered(posterior: SquaredLoss, normal: Normal, step: Float[ndarray, " latent"]) -> Normal | None:
+def _lowered(
+    posterior: SquaredLoss, normal: NormalEquations, step: Float[ndarray, " latent"]
+) -> NormalEquations | None:
     """Where the first of a step and its halves that lowers the loss leads to."""
     step = step * min(1.0, LONGEST / float(np.max(np.abs(step))))
     for half in range(_HALVES + 1):

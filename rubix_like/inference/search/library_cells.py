@@ -19,14 +19,17 @@ from rubix_like.galaxy.components.populations import SingleStars
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
-from rubix_like.inference.search.held_latent import Node, Normal, node_at, normal_at
+from rubix_like.inference.search.held_latent import Node, NormalEquations, node_at, normal_at
 from rubix_like.runtime.words import listed
 
-_REACH = 5.0
+_REACH = 4.0
 """Standard deviations within which an end of the best place's cell must lie for others to be looked at."""
 
 _DEEP = 5.0
 """Loss above the lowest of all cells from which on a cell ends the search on its side."""
+
+_CLOSE = 2.0
+"""The same from which on a cell is not looked at once more nearer to its lowest place."""
 
 _SMALL_GAIN = 5.0
 """Gain of the loss that is taken from the slopes, without a step there: they tell it to a thousandth."""
@@ -125,17 +128,26 @@ def _edges(free: Free, known: Mapping[str, ndarray]) -> dict[int, Float[ndarray,
 
 
 class CellsSeen:
-    """The cells near the best place of a posterior: what is found in a search serves its errors."""
+    """The cells near the best place of a posterior: what is found in a search serves its errors.
+
+    `held`: they also serve other places near it, as where a search ends that begins there with more quadrature points.
+    """
 
     def __init__(self) -> None:
+        self.held = False
         self._best: Float[ndarray, " latent"] | None = None
         self._cells: dict[int, list[Cell]] = {}
 
-    def near(self, posterior: Posterior, best: Float[ndarray, " latent"]) -> Mapping[int, list[Cell]]:
-        """By the places of ages and metallicities among the latents; always to be called with the same posterior."""
-        if self._best is None or not np.array_equal(self._best, best):
+    def near(
+        self, posterior: Posterior, best: Float[ndarray, " latent"]
+    ) -> tuple[Mapping[int, list[Cell]], Float[ndarray, " latent"]]:
+        """By the places of ages and metallicities among the latents, and the place that they were looked for about.
+
+        Unless they are held always to be called with the same posterior.
+        """
+        if self._best is None or not (self.held or np.array_equal(self._best, best)):
             self._cells, self._best = cells_near(posterior, best, library_nodes(posterior)), np.array(best)
-        return self._cells
+        return self._cells, self._best
 
 
 def cells_near(
@@ -151,7 +163,7 @@ def cells_near(
 
 
 def _neighbours(
-    posterior: SquaredLoss, normal: Normal, index: int, edges: Float[ndarray, " edge"], sigma: float
+    posterior: SquaredLoss, normal: NormalEquations, index: int, edges: Float[ndarray, " edge"], sigma: float
 ) -> list[Cell]:
     """Of one value."""
     best = float(normal.latent[index])
@@ -179,7 +191,7 @@ def _beyond(
         at = low + into if way > 0 else high - into
         node = node_at(posterior, cell.node.followed_to(at), index, at, _SMALL_GAIN)
         cell = Cell(low, high, node)
-        if abs(cell.lowest - node.at) > node.sigma and cell.least < lowest + _DEEP:
+        if abs(cell.lowest - node.at) > node.sigma and cell.least < lowest + _CLOSE:
             reach = _LONGEST * node.sigma
             at = float(np.clip(cell.lowest, node.at - reach, node.at + reach))
             cell = Cell(low, high, node_at(posterior, node.followed_to(at), index, at, _SMALL_GAIN))

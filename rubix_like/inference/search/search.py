@@ -105,7 +105,7 @@ def _going_on(
     if len(snapshot.start) > 2 * problem.settings.starts + _MOST_ADDED:
         return snapshot
     best = np.asarray(snapshot.latent[snapshot.best], np.float64)
-    other = lower_elsewhere(cells.near(posterior, best), best, float(snapshot.loss[snapshot.best]))
+    other = lower_elsewhere(*cells.near(posterior, best), float(snapshot.loss[snapshot.best]))
     if other is None or bool(np.any(np.all(np.isclose(snapshot.start, other, rtol=0, atol=1e-6), axis=1))):
         return snapshot
     return snapshot.with_starts(other[None].astype(snapshot.start.dtype), snapshot.reserve)
