@@ -50,8 +50,7 @@ class Node(NamedTuple):
 
     def followed_to(self, at: float) -> Float[ndarray, " latent"]:
         """About where the lowest loss is with the latent held elsewhere."""
-        step = self.response * (at - self.at)
-        return self.latent + step * min(1.0, LONGEST / max(float(np.max(np.abs(step))), LONGEST))
+        return self.latent + _capped(self.response * (at - self.at))
 
 
 class _Slopes(NamedTuple):
@@ -65,6 +64,11 @@ class _Slopes(NamedTuple):
     information: float
     log_determinant: float
     response: Float[ndarray, " latent"]
+
+
+def _capped(step: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
+    """No latent's step longer than `LONGEST`."""
+    return step * min(1.0, LONGEST / max(float(np.max(np.abs(step))), LONGEST))
 
 
 def normal_at(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> NormalEquations:
@@ -99,7 +103,8 @@ def node_at(
         normal, slopes = lower, _slopes(lower, index)
     sigma = 1 / np.sqrt(max(slopes.information, 1.0))
     loss = normal.loss - slopes.gain
-    return Node(at, normal.latent, loss, slopes.slope, sigma, slopes.log_determinant, slopes.response)
+    lowest = normal.latent + _capped(slopes.step)
+    return Node(at, lowest, loss, slopes.slope, sigma, slopes.log_determinant, slopes.response)
 
 
 def _slopes(normal: NormalEquations, index: int) -> _Slopes:
@@ -125,7 +130,7 @@ def _lowered(
     posterior: SquaredLoss, normal: NormalEquations, step: Float[ndarray, " latent"]
 ) -> NormalEquations | None:
     """Where the first of a step and its halves that lowers the loss leads to."""
-    step = step * min(1.0, LONGEST / float(np.max(np.abs(step))))
+    step = _capped(step)
     for half in range(_HALVES + 1):
         trial = normal_at(posterior, normal.latent + step * 0.5**half)
         if trial.loss < normal.loss:

@@ -25,14 +25,14 @@ from rubix_like.runtime.words import listed
 _REACH = 4.0
 """Standard deviations within which an end of the best place's cell must lie for others to be looked at."""
 
-_DEEP = 5.0
+_DEEP = 4.0
 """Loss above the lowest of all cells from which on a cell ends the search on its side."""
 
 _CLOSE = 2.0
 """The same from which on a cell is not looked at once more nearer to its lowest place."""
 
-_SMALL_GAIN = 5.0
-"""Gain of the loss that is taken from the slopes, without a step there: they tell it to a thousandth."""
+_SMALL_GAIN = 100.0
+"""Gain of the loss that is taken from the slopes, without a look at the place: they tell it to about a thousandth."""
 
 _MOST_CELLS = 12
 """On each side."""
