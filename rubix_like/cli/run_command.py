@@ -1,6 +1,7 @@
 """The commands `rubix-like run CONFIG` and `rubix-like check CONFIG`."""
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,6 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
-from rubix_like.inference.request import check_fit_section
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
@@ -131,7 +131,8 @@ def check_cube(options: argparse.Namespace) -> None:
         raise ConfigError("--views: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
-        check_fit_section(config)
+        if config.fit is not None:
+            importlib.import_module("rubix_like.inference.request").check_fit_section(config)
         team.in_first(lambda: check_output(config, config.output.path))
         for name, prepared in prepare_arms(config, _progress(team), team=team):
             if team.number == 0:

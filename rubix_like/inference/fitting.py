@@ -231,7 +231,7 @@ def _search_finer(finer: Finer, coarse: Best, places: Checkpoints, progress: Pro
     known = (own for own in _with_notes_on(coarse.problem, coarse.found).notes if own not in problem.notes)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
     found, _ = _search(problem, places.finer, progress, finer.starts)
-    coarse.cells.held = True
+    coarse.cells.hold(np.asarray(coarse.found.latent[coarse.found.best], np.float64))
     return Best(finer.request, problem, found, coarse.cells)
 
 

@@ -128,24 +128,26 @@ def _edges(free: Free, known: Mapping[str, ndarray]) -> dict[int, Float[ndarray,
 
 
 class CellsSeen:
-    """The cells near the best place of a posterior: what is found in a search serves its errors.
-
-    `held`: they also serve other places near it, as where a search ends that begins there with more quadrature points.
-    """
+    """The cells near the best place of a posterior: what is found in a search serves its errors."""
 
     def __init__(self) -> None:
-        self.held = False
         self._best: Float[ndarray, " latent"] | None = None
         self._cells: dict[int, list[Cell]] = {}
+        self._is_held = False
+
+    def hold(self, best: Float[ndarray, " latent"]) -> None:
+        """Cells about this place, if they were seen, also serve places near it from now on, as those to which a search
+        with more quadrature points leads."""
+        self._is_held = self._best is not None and np.array_equal(self._best, best)
 
     def near(
         self, posterior: Posterior, best: Float[ndarray, " latent"]
     ) -> tuple[Mapping[int, list[Cell]], Float[ndarray, " latent"]]:
-        """By the places of ages and metallicities among the latents, and the place that they were looked for about.
+        """By the places of ages and metallicities among the latents, and the place about which they were looked for.
 
         Unless they are held always to be called with the same posterior.
         """
-        if self._best is None or not (self.held or np.array_equal(self._best, best)):
+        if self._best is None or not (self._is_held or np.array_equal(self._best, best)):
             self._cells, self._best = cells_near(posterior, best, library_nodes(posterior)), np.array(best)
         return self._cells, self._best
 
