@@ -88,3 +88,45 @@ def test_weave_counts_what_its_calculator_counts(name):
 def test_llamas_has_its_calculators_throughput(name, wavelength, published):
     """Of spectrograph.py and telescope.py of rasimcoe/llamas-etc, together."""
     np.testing.assert_allclose(throughput(name, wavelength), published, rtol=0.03)
+
+
+BOSS = {
+    4000: ((0.15, 0.14), 0.7451, 0.17742),
+    6000: ((0.21, 0.24), 0.9074, 0.25036),
+    8000: ((0.25, 0.25), 0.9806, 0.28849),
+    10000: ((0.10, 0.10), 0.9599, 0.12057),
+}
+"""Angstrom: measured with each spectrograph, the atmosphere's transmission and the predicted system, in Sheet1 and BOSS
+Components of the workbook of Smee et al. 2013's throughputs; 0.8252 of a star's light enters a fibre there."""
+
+
+@pytest.mark.parametrize("name", ["manga", "manga_19", "manga_fibres"])
+def test_manga_counts_what_boss_counted_and_five_per_cent_more(name):
+    measured, air, _ = (np.array(column) for column in zip(*BOSS.values(), strict=True))
+    own = throughput(name, list(BOSS)) * air * 0.8252
+    np.testing.assert_allclose(own, 1.05 * measured.mean(axis=1), rtol=0.06)
+
+
+def test_mangas_cameras_have_the_predicted_curves_and_sum_to_the_system():
+    measured, air, predicted = (np.array(column) for column in zip(*BOSS.values(), strict=True))
+    factor = 1.05 * np.mean(measured.mean(axis=1) / predicted) / (air * 0.8252)
+    arms = InstrumentSettings.model_validate({"name": "manga_arms"}).arms
+    blue, red = (arms[name].detector for name in ("blue", "red"))
+    cameras = np.array([np.interp(list(BOSS), arm.wavelength, arm.throughput) for arm in (blue, red)])
+    np.testing.assert_allclose(cameras[[0, 1], [0, 2]], (factor * predicted)[[0, 2]], rtol=0.01)
+    np.testing.assert_allclose(cameras[:, 1].sum(), (factor * predicted)[1], rtol=0.01)
+    assert (blue.read_noise, red.read_noise) == (2.0, 2.875)
+
+
+def test_manga_reaches_its_surveys_signal_to_noise():
+    """4 to 8 per Angstrom and fibre at 23 AB mag/arcsec2 in r in 3 h (Bundy et al. 2015), by the CCD equation."""
+    own = InstrumentSettings.model_validate({"name": "manga_fibres"}).detector
+    sky, wavelength = load_sky("dark"), 6200.0
+    window = np.abs(sky.wavelength - wavelength) < 200
+    per_photon = np.pi * own.collecting_area * 3 * 3600 * throughput("manga_fibres", wavelength)
+    photons = 3631e-26 * 10 ** (-0.4 * 23) / (constants.h * wavelength)  # per second, m2, Angstrom and arcsec2
+    source = photons * per_photon * sky.transmission[window].mean()
+    background = sky.emission[window].mean() * 1e-4 * per_photon
+    pixels = own.pixels_per_voxel / (1e-4 * np.log(10) * wavelength)
+    read = pixels * (12 * own.read_noise**2 + 3 * own.dark_current)
+    assert 4 < source / np.sqrt(source + background + read) < 8
