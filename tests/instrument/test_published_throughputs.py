@@ -130,3 +130,51 @@ def test_manga_reaches_its_surveys_signal_to_noise():
     pixels = own.pixels_per_voxel / (1e-4 * np.log(10) * wavelength)
     read = pixels * (12 * own.read_noise**2 + 3 * own.dark_current)
     assert 4 < source / np.sqrt(source + background + read) < 8
+
+
+ETC_SLIT = {
+    "nirspec_g235m": {2.60: 0.604, 2.98: 0.457},
+    "nirspec_g395m": {3.17: 0.581, 3.47: 0.644, 4.07: 0.612, 4.67: 0.469},
+    "nirspec_g395h": {3.17: 0.611, 3.47: 0.706, 4.07: 0.645, 4.67: 0.469},
+}
+"""micron: efficiency of telescope, slit spectrograph and detector in JWST's calculator, as in gen_tso 1.5.3 (PyPI,
+data/throughputs/throughputs_nirspec_bots.pickle)."""
+
+
+@pytest.mark.parametrize("name", ETC_SLIT)
+def test_nirspecs_integral_field_unit_has_the_slits_efficiency_times_its_own_optics(name):
+    """Which let 0.75 through at 2.5 micron and 0.8 beyond 3 (NIRSpecthruput.txt of JSIM), before the launch."""
+    wavelength = np.array(list(ETC_SLIT[name]))
+    optics = np.interp(wavelength, [2.5, 3.0], [0.738, 0.800])
+    published = optics * np.array(list(ETC_SLIT[name].values()))
+    np.testing.assert_allclose(throughput(name, 1e4 * wavelength), published, rtol=0.07)
+
+
+ETC_LIMITS = {
+    "nirspec_prism": {1.39: (135, 190.0), 2.17: (162, 178.0), 2.95: (208, 136.5)},
+    "nirspec_g140m_f070lp": {0.96: (1922, 6.38), 1.21: (1400, 6.37)},
+    "nirspec_g140m_f100lp": {1.12: (1474, 6.38), 1.43: (1965, 6.36), 1.74: (3274, 6.35)},
+    "nirspec_g140h_f100lp": {1.12: (3773, 2.38), 1.43: (5346, 2.35), 1.74: (9392, 2.30)},
+    "nirspec_g235m": {1.91: (1866, 10.70), 2.42: (1743, 10.68), 2.92: (2806, 10.65)},
+    "nirspec_g235h": {1.90: (4763, 4.01), 2.38: (4611, 3.94), 2.87: (7846, 3.87)},
+    "nirspec_g395m": {3.27: (1407, 17.98)},
+    "nirspec_g395h": {3.27: (3613, 6.73)},
+}
+"""micron: nJy and Angstrom of a pixel, in 4.0/nirspec_ifu_sensitivity.npz of spacetelescope/pandeia-verification: what
+JWST's calculator finds at S/N 10 per pixel."""
+
+
+@pytest.mark.parametrize("name", ETC_LIMITS)
+def test_nirspec_has_the_signal_to_noise_of_jwsts_calculator_at_its_limits(name):
+    """The benchmark: two nods of four exposures of 17 groups of 72.944 s, each less the other, 1.2 times the least
+    zodiacal light, in a circle of 0.21 arcsec with about 0.85 of a star's light."""
+    own = InstrumentSettings.model_validate({"name": name}).detector
+    count, time, area = 8, 17 * 72.944, np.pi * 0.21**2
+    for micron, (limit, width) in ETC_LIMITS[name].items():
+        zodiac = np.interp(micron, [1, 1.5, 2, 2.5, 3, 3.5], [0.215, 0.225, 0.187, 0.158, 0.121, 0.121])  # MJy/sr
+        per_flux = own.collecting_area * throughput(name, 1e4 * micron) * count * time  # electrons per W/m2/Hz
+        per_flux *= width / (1e4 * micron) / constants.h
+        source = 0.85 * limit * 1e-35 * per_flux
+        background = zodiac * 1e-20 * area * (np.pi / 648000) ** 2 * per_flux
+        detector = area / 0.1**2 * count * (own.read_noise**2 + own.dark_current / 3600 * time)
+        assert source / np.sqrt(source + 2 * (background + detector)) == pytest.approx(10, rel=0.25)
