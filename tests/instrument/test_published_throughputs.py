@@ -178,3 +178,30 @@ def test_nirspec_has_the_signal_to_noise_of_jwsts_calculator_at_its_limits(name)
         background = zodiac * 1e-20 * area * (np.pi / 648000) ** 2 * per_flux
         detector = area / 0.1**2 * count * (own.read_noise**2 + own.dark_current / 3600 * time)
         assert source / np.sqrt(source + 2 * (background + detector)) == pytest.approx(10, rel=0.25)
+
+
+SAMI_BLUE = [0.0984, 0.1509, 0.1650, 0.1666, 0.1281]
+SAMI_RED = [0.2533, 0.2749, 0.2729, 0.2593]
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "wavelength", "published"),
+    [
+        ("sami_blue", (3650, 5800), [4000, 4500, 5000, 5400, 5600], SAMI_BLUE),
+        ("sami_red_fibres", (6240, 7460), [6400, 6700, 7000, 7300], SAMI_RED),
+    ],
+)
+def test_sami_has_the_throughput_of_its_standard_stars(name, ends, wavelength, published):
+    """In standards/throughput of SAMI-Galaxy-Survey/sami (mean_throughput_E2V2A.fits, E2V3A.fits), in 2048 bins between
+    the ends in its utils/sami580V_v1_7.idx and sami1000R_v1_7.idx: those of its spectra."""
+    settings = InstrumentSettings.model_validate({"name": name})
+    np.testing.assert_allclose(throughput(name, wavelength), published, rtol=0.01)
+    assert np.diff(ends)[0] / 2047 == pytest.approx(settings.wavelength.step, rel=0.01)
+    assert settings.detector.collecting_area == pytest.approx(0.847 * np.pi * (3.893 / 2) ** 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["sami_blue", "sami_red"])
+def test_samis_fibres_are_as_wide_across_the_spectrum_as_along_it(name):
+    settings = InstrumentSettings.model_validate({"name": name})
+    sigma = settings.lsf.fwhm[0] / settings.wavelength.step / np.sqrt(8 * np.log(2))
+    assert settings.detector.pixels_per_voxel == pytest.approx(2 * np.sqrt(np.pi) * sigma, rel=0.02)
