@@ -88,3 +88,120 @@ def test_weave_counts_what_its_calculator_counts(name):
 def test_llamas_has_its_calculators_throughput(name, wavelength, published):
     """Of spectrograph.py and telescope.py of rasimcoe/llamas-etc, together."""
     np.testing.assert_allclose(throughput(name, wavelength), published, rtol=0.03)
+
+
+BOSS = {
+    4000: ((0.15, 0.14), 0.7451, 0.17742),
+    6000: ((0.21, 0.24), 0.9074, 0.25036),
+    8000: ((0.25, 0.25), 0.9806, 0.28849),
+    10000: ((0.10, 0.10), 0.9599, 0.12057),
+}
+"""Angstrom: measured with each spectrograph, the atmosphere's transmission and the predicted system, in Sheet1 and BOSS
+Components of the workbook of Smee et al. 2013's throughputs; 0.8252 of a star's light enters a fibre there."""
+
+
+@pytest.mark.parametrize("name", ["manga", "manga_19", "manga_fibres"])
+def test_manga_counts_what_boss_counted_and_five_per_cent_more(name):
+    measured, air, _ = (np.array(column) for column in zip(*BOSS.values(), strict=True))
+    own = throughput(name, list(BOSS)) * air * 0.8252
+    np.testing.assert_allclose(own, 1.05 * measured.mean(axis=1), rtol=0.06)
+
+
+def test_mangas_cameras_have_the_predicted_curves_and_sum_to_the_system():
+    measured, air, predicted = (np.array(column) for column in zip(*BOSS.values(), strict=True))
+    factor = 1.05 * np.mean(measured.mean(axis=1) / predicted) / (air * 0.8252)
+    arms = InstrumentSettings.model_validate({"name": "manga_arms"}).arms
+    blue, red = (arms[name].detector for name in ("blue", "red"))
+    cameras = np.array([np.interp(list(BOSS), arm.wavelength, arm.throughput) for arm in (blue, red)])
+    np.testing.assert_allclose(cameras[[0, 1], [0, 2]], (factor * predicted)[[0, 2]], rtol=0.01)
+    np.testing.assert_allclose(cameras[:, 1].sum(), (factor * predicted)[1], rtol=0.01)
+    assert (blue.read_noise, red.read_noise) == (2.0, 2.875)
+
+
+def test_manga_reaches_its_surveys_signal_to_noise():
+    """4 to 8 per Angstrom and fibre at 23 AB mag/arcsec2 in r in 3 h (Bundy et al. 2015), by the CCD equation."""
+    own = InstrumentSettings.model_validate({"name": "manga_fibres"}).detector
+    sky, wavelength = load_sky("dark"), 6200.0
+    window = np.abs(sky.wavelength - wavelength) < 200
+    per_photon = np.pi * own.collecting_area * 3 * 3600 * throughput("manga_fibres", wavelength)
+    photons = 3631e-26 * 10 ** (-0.4 * 23) / (constants.h * wavelength)  # per second, m2, Angstrom and arcsec2
+    source = photons * per_photon * sky.transmission[window].mean()
+    background = sky.emission[window].mean() * 1e-4 * per_photon
+    pixels = own.pixels_per_voxel / (1e-4 * np.log(10) * wavelength)
+    read = pixels * (12 * own.read_noise**2 + 3 * own.dark_current)
+    assert 4 < source / np.sqrt(source + background + read) < 8
+
+
+ETC_SLIT = {
+    "nirspec_g235m": {2.60: 0.604, 2.98: 0.457},
+    "nirspec_g395m": {3.17: 0.581, 3.47: 0.644, 4.07: 0.612, 4.67: 0.469},
+    "nirspec_g395h": {3.17: 0.611, 3.47: 0.706, 4.07: 0.645, 4.67: 0.469},
+}
+"""micron: efficiency of telescope, slit spectrograph and detector in JWST's calculator, as in gen_tso 1.5.3 (PyPI,
+data/throughputs/throughputs_nirspec_bots.pickle)."""
+
+
+@pytest.mark.parametrize("name", ETC_SLIT)
+def test_nirspecs_integral_field_unit_has_the_slits_efficiency_times_its_own_optics(name):
+    """Which let 0.75 through at 2.5 micron and 0.8 beyond 3 (NIRSpecthruput.txt of JSIM), before the launch."""
+    wavelength = np.array(list(ETC_SLIT[name]))
+    optics = np.interp(wavelength, [2.5, 3.0], [0.738, 0.800])
+    published = optics * np.array(list(ETC_SLIT[name].values()))
+    np.testing.assert_allclose(throughput(name, 1e4 * wavelength), published, rtol=0.07)
+
+
+ETC_LIMITS = {
+    "nirspec_prism": {1.39: (135, 190.0), 2.17: (162, 178.0), 2.95: (208, 136.5)},
+    "nirspec_g140m_f070lp": {0.96: (1922, 6.38), 1.21: (1400, 6.37)},
+    "nirspec_g140m_f100lp": {1.12: (1474, 6.38), 1.43: (1965, 6.36), 1.74: (3274, 6.35)},
+    "nirspec_g140h_f100lp": {1.12: (3773, 2.38), 1.43: (5346, 2.35), 1.74: (9392, 2.30)},
+    "nirspec_g235m": {1.91: (1866, 10.70), 2.42: (1743, 10.68), 2.92: (2806, 10.65)},
+    "nirspec_g235h": {1.90: (4763, 4.01), 2.38: (4611, 3.94), 2.87: (7846, 3.87)},
+    "nirspec_g395m": {3.27: (1407, 17.98)},
+    "nirspec_g395h": {3.27: (3613, 6.73)},
+}
+"""micron: nJy and Angstrom of a pixel, in 4.0/nirspec_ifu_sensitivity.npz of spacetelescope/pandeia-verification: what
+JWST's calculator finds at S/N 10 per pixel."""
+
+
+@pytest.mark.parametrize("name", ETC_LIMITS)
+def test_nirspec_has_the_signal_to_noise_of_jwsts_calculator_at_its_limits(name):
+    """The benchmark: two nods of four exposures of 17 groups of 72.944 s, each less the other, 1.2 times the least
+    zodiacal light, in a circle of 0.21 arcsec with about 0.85 of a star's light."""
+    own = InstrumentSettings.model_validate({"name": name}).detector
+    count, time, area = 8, 17 * 72.944, np.pi * 0.21**2
+    for micron, (limit, width) in ETC_LIMITS[name].items():
+        zodiac = np.interp(micron, [1, 1.5, 2, 2.5, 3, 3.5], [0.215, 0.225, 0.187, 0.158, 0.121, 0.121])  # MJy/sr
+        per_flux = own.collecting_area * throughput(name, 1e4 * micron) * count * time  # electrons per W/m2/Hz
+        per_flux *= width / (1e4 * micron) / constants.h
+        source = 0.85 * limit * 1e-35 * per_flux
+        background = zodiac * 1e-20 * area * (np.pi / 648000) ** 2 * per_flux
+        detector = area / 0.1**2 * count * (own.read_noise**2 + own.dark_current / 3600 * time)
+        assert source / np.sqrt(source + 2 * (background + detector)) == pytest.approx(10, rel=0.25)
+
+
+SAMI_BLUE = [0.0984, 0.1509, 0.1650, 0.1666, 0.1281]
+SAMI_RED = [0.2533, 0.2749, 0.2729, 0.2593]
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "wavelength", "published"),
+    [
+        ("sami_blue", (3650, 5800), [4000, 4500, 5000, 5400, 5600], SAMI_BLUE),
+        ("sami_red_fibres", (6240, 7460), [6400, 6700, 7000, 7300], SAMI_RED),
+    ],
+)
+def test_sami_has_the_throughput_of_its_standard_stars(name, ends, wavelength, published):
+    """In standards/throughput of SAMI-Galaxy-Survey/sami (mean_throughput_E2V2A.fits, E2V3A.fits), in 2048 bins between
+    the ends in its utils/sami580V_v1_7.idx and sami1000R_v1_7.idx: those of its spectra."""
+    settings = InstrumentSettings.model_validate({"name": name})
+    np.testing.assert_allclose(throughput(name, wavelength), published, rtol=0.01)
+    assert np.diff(ends)[0] / 2047 == pytest.approx(settings.wavelength.step, rel=0.01)
+    assert settings.detector.collecting_area == pytest.approx(0.847 * np.pi * (3.893 / 2) ** 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["sami_blue", "sami_red"])
+def test_samis_fibres_are_as_wide_across_the_spectrum_as_along_it(name):
+    settings = InstrumentSettings.model_validate({"name": name})
+    sigma = settings.lsf.fwhm[0] / settings.wavelength.step / np.sqrt(8 * np.log(2))
+    assert settings.detector.pixels_per_voxel == pytest.approx(2 * np.sqrt(np.pi) * sigma, rel=0.02)
