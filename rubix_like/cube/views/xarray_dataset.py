@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def to_xarray(cube: Cube) -> "Dataset":
-    """A Dataset with `flux` and what else the cube has, each (y, x, wave) with `units` and `long_name`, and `wave_edges`.
+    """A Dataset with `flux` and what else the cube has, (y, x, wave), and `wave_edges`, with `units` and `long_name`.
 
     Coordinates: `wave` (Angstrom, in the cube's medium), `x` and `y` (arcsec East and North of the field's centre,
     along columns and rows), `ra` and `dec` (deg) of every spaxel. Attributes: the run's, its
