@@ -77,8 +77,8 @@ def _psf_notes(setup: Setup) -> list[str]:
         return []
     what = f"the planes of {settings.file or 'psf.field'}" if is_image else "the widths of psf.wavelength"
     return [
-        f"{what} reach from {first:.6g} to {last:.6g} Angstrom: in {percent(beyond)} of the bins, which lie beyond, the "
-        f"PSF is that of the nearest end; the bins reach from {wavelength[0]:.6g} to {wavelength[-1]:.6g}"
+        f"{what} reach from {first:.6g} to {last:.6g} Angstrom: in {percent(beyond)} of the bins, which lie beyond, "
+        f"the PSF is that of the nearest end; the bins reach from {wavelength[0]:.6g} to {wavelength[-1]:.6g}"
     ]
 
 

@@ -263,8 +263,8 @@ def _check_planes(settings: PSFSettings, table: Float[ndarray, " plane"] | None,
         return
     raise ConfigError(
         f"instrument.psf.file: expected planes at the detector's wavelengths, {range_[0]:.6g} to {range_[1]:.6g} "
-        f"Angstrom, got planes from {table[0]:.6g} to {table[-1]:.6g} Angstrom in {settings.file}; compute them for this "
-        f"range, change instrument.wavelength, or give psf.wavelength where the file has another unit"
+        f"Angstrom, got planes from {table[0]:.6g} to {table[-1]:.6g} Angstrom in {settings.file}; compute them for "
+        f"this range, change instrument.wavelength, or give psf.wavelength where the file has another unit"
     )
 
 
