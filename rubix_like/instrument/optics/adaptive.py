@@ -231,7 +231,7 @@ def lights_in_discs(
     """Light of a star within discs of `radius` at the distances (west, north) of each wavelength, all in arcsec.
 
     That of a circular PSF is found by the distance alone, for all wavelengths together; of another one as
-    `light_in_discs` does, which takes a hundred times as long.
+    `light_in_discs` does, one wavelength after the other.
     """
     if optics.ratio != 1.0:
         return np.stack(
