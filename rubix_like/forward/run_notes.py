@@ -22,6 +22,7 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
         *setup.notes,
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
         *_spread_notes(setup),
+        *_psf_notes(setup),
         *_unused_notes(setup),
         *_noise_notes(setup),
         *_line_notes(setup),
@@ -57,6 +58,27 @@ def _spread_notes(setup: Setup) -> list[str]:
         f"the file's LSF table holds the widest line spread; that of source '{name}' is narrower where templates of "
         f"another are coarser than the instrument (FWHM {own.min():.3g} to {own.max():.3g} Angstrom as painted)"
         for name, own in setup.narrower.items()
+    ]
+
+
+def _psf_notes(setup: Setup) -> list[str]:
+    """Says so where the detector sees wavelengths beyond those at which its PSF is given."""
+    psf, settings = setup.instrument.psf, setup.config.instrument.psf
+    if psf is None or settings is None or not setup.pipeline.blurs:
+        return []
+    is_image = psf.kind == "image"
+    table = psf.node_wavelength if is_image else psf.table_wavelength
+    if table is None:
+        return []
+    first, last = (float(end) for end in np.asarray(table)[[0, -1]])
+    wavelength = setup.instrument.bins.wavelength
+    beyond = np.mean((wavelength < first) | (wavelength > last))
+    if beyond == 0:
+        return []
+    what = f"the planes of {settings.file or 'psf.field'}" if is_image else "the widths of psf.wavelength"
+    return [
+        f"{what} reach from {first:.6g} to {last:.6g} Angstrom: in {percent(beyond)} of the bins, which lie beyond, "
+        f"the PSF is that of the nearest end; the bins reach from {wavelength[0]:.6g} to {wavelength[-1]:.6g}"
     ]
 
 

@@ -33,7 +33,7 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     config = load_config(config)
     if config.observation.pointings is not None:
         raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
-    config = _of_one_arm(config, observed)
+    config = of_one_arm(config, observed)
     _check_overlap(config, observed)
     instrument = config.instrument.model_dump() | {
         "pixel_scale": observed.pixel_scale,
@@ -77,7 +77,7 @@ def table_section(bins: WavelengthBins) -> dict[str, object]:
     return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
 
 
-def _of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
+def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
     """The run of the arm that sees most of the data's wavelengths; the joined one where they are those of several."""
     arms = config.instrument.arms
     if arms is None:

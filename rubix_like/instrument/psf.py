@@ -251,9 +251,21 @@ def _of_image(
         found = adaptive_images(settings.optics, pixel_scale, range_, settings.enclosed, cells, given)
         return found._replace(nodes=None) if range_[0] == range_[1] else found
     planes, scale, table = load_psf_image(settings)
+    _check_planes(settings, table, range_)
     least = 0 if like is None else like[0]
     image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, cells, least)
     return image, None if table is None else WavelengthNodes(table, degree=1), reach, lost
+
+
+def _check_planes(settings: PSFSettings, table: Float[ndarray, " plane"] | None, range_: tuple[float, float]) -> None:
+    """Raise ConfigError for images of other wavelengths than the detector's."""
+    if table is None or (table[0] <= range_[1] and table[-1] >= range_[0]):
+        return
+    raise ConfigError(
+        f"instrument.psf.file: expected planes at the detector's wavelengths, {range_[0]:.6g} to {range_[1]:.6g} "
+        f"Angstrom, got planes from {table[0]:.6g} to {table[-1]:.6g} Angstrom in {settings.file}; compute them for "
+        f"this range, change instrument.wavelength, or give psf.wavelength where the file has another unit"
+    )
 
 
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:

@@ -13,6 +13,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.files.maps_file import LINE_CARD, TRUE
 from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.views.imaging import mean_of_bins
 from rubix_like.errors import ConfigError
 from rubix_like.plots.scales import Kind, Scale, scale_of
 from rubix_like.plots.style import BAND_LABEL, LIGHT_LABEL, unit_label
@@ -73,14 +74,11 @@ def band_bins(cube: Cube, band: Band) -> Bool[ndarray, " wave"]:
 
 
 def band_image(cube: Cube, band: Band) -> SkyImage:
-    """Narrow band: plain mean of F_lambda over the good bins of the band / spaxel area; nothing is subtracted.
+    """Narrow band: mean of F_lambda over the good bins of the band / spaxel area; nothing is subtracted.
 
     A spaxel without a good bin in the band is NaN. Raises ConfigError as `band_bins`.
     """
-    inside = band_bins(cube, band)
-    flux = np.asarray(cube.flux)[..., inside].astype(np.float64)
-    good = np.asarray(cube.mask)[..., inside] == 0
-    values = _mean(flux, good) / cube.pixel_scale**2
+    values = mean_of_bins(cube, band_bins(cube, band)) / cube.pixel_scale**2
     return SkyImage(f"{band[0]:g} to {band[1]:g} Å", values, BAND_LABEL, "brightness")
 
 
@@ -110,12 +108,6 @@ def _median_signal_to_noise(cube: Cube) -> Float[ndarray, "y x"]:
     median = np.full(any_good.shape, np.nan)
     median[any_good] = np.nanmedian(ratio[any_good], axis=1)
     return median
-
-
-def _mean(values: Float[ndarray, "y x bin"], good: Bool[ndarray, "y x bin"]) -> Float[ndarray, "y x"]:
-    count = good.sum(axis=2)
-    total = np.sum(values, axis=2, where=good)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = True) -> tuple[SkyImage, ...]:

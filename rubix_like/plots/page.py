@@ -115,7 +115,7 @@ def page_values(
     side = blocks.space * cube.pixel_scale
     length, label = scale_bar(sky)
     edges, wavelength = cube.bins.edges, cube.bins.wavelength
-    counts = np.diff(np.append(starts, len(wavelength)))
+    ends, widths = np.append(edges[starts], edges[-1]), np.diff(edges)
     numbers = [layer and {"low": _packed(layer.low, "<f8"), "step": _packed(layer.step, "<f8")} for layer in layers]
     return {
         "title": cube_title(cube),
@@ -133,8 +133,8 @@ def page_values(
         "flux_unit": FLUX_LABEL,
         "band_unit": BAND_LABEL,
         "spaxel_colors": SPAXEL_COLORS,
-        "wavelength": _packed(np.add.reduceat(wavelength, starts) / counts, "<f8"),
-        "edges": _packed(np.append(edges[starts], edges[-1]), "<f8"),
+        "wavelength": _packed(np.add.reduceat(widths * wavelength, starts) / np.diff(ends), "<f8"),
+        "edges": _packed(ends, "<f8"),
         "images": [_image_labels(image) for image in images],
         "flux": numbers[0],
         "sigma": numbers[1],

@@ -136,19 +136,21 @@ def _block_rows(cube: Cube, blocks: Blocks, starts: Any) -> Iterator[BlockRow]:
     """The rows of blocks that begin at these rows of the cube."""
     _, n_x, n_wave = cube.shape
     columns, bins = np.arange(0, n_x, blocks.space), np.arange(0, n_wave, blocks.wave)
+    widths = np.diff(cube.wave_edges)
     for start in starts:
         rows = slice(start, start + blocks.space)
         flux = np.asarray(cube.flux[rows], dtype=np.float64)
         good = np.asarray(cube.mask[rows]) == 0
-        count = _sums(good.astype(np.float64), columns, bins)
-        mean = np.where(count > 0, _sums(np.where(good, flux, 0.0), columns, bins) / np.maximum(count, 1), np.nan)
+        width = _sums(good * widths, columns, bins)
+        least = np.where(width > 0, width, 1.0)
+        mean = np.where(width > 0, _sums(np.where(good, flux * widths, 0.0), columns, bins) / least, np.nan)
         if cube.variance is None:
             yield mean, None
             continue
         variance = np.asarray(cube.variance[rows], dtype=np.float64)
         known = np.where(np.isfinite(variance) & (variance >= 0), variance, np.nan)
-        total = _sums(np.where(good, known, 0.0), columns, bins)
-        yield mean, np.where(count > 0, np.sqrt(total) / np.maximum(count, 1), np.nan)
+        total = _sums(np.where(good, known * widths**2, 0.0), columns, bins)
+        yield mean, np.where(width > 0, np.sqrt(total) / least, np.nan)
 
 
 def _sums(slab: Float[ndarray, "row x wave"], columns: ndarray, bins: ndarray) -> Float[ndarray, "block bin"]:

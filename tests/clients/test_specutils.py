@@ -90,13 +90,16 @@ def test_lines_are_where_they_should_be(specutils, client, line_mocks, axis):
     np.testing.assert_allclose(np.array(fluxes) / fluxes[0], [1.0, 0.5, 1.5], rtol=2e-3)
 
 
-def test_a_cube_with_uneven_bins(specutils):
-    """Flux, variance and wavelengths; the sky is left out."""
-    edges = 6000 + np.cumsum([0.0, 30, 31, 33, 36])
-    bins = WavelengthBins.of_table(edges[:-1] + 14, edges, "air")
+@pytest.mark.parametrize("place", [0.5, 0.45], ids=["centres in the middle", "centres beside it"])
+def test_a_cube_with_uneven_bins(specutils, place):
+    """Flux, variance, wavelengths and edges; the sky is left out."""
+    edges = 6000 + np.cumsum([0.0, 30, 31, 50, 36])
+    bins = WavelengthBins.of_table(edges[:-1] + place * np.diff(edges), edges, "air")
     cube = make_cube(bins=bins)
     spectrum = cube.to_specutils()
     assert spectrum.spectral_axis_index == 0
     np.testing.assert_allclose(spectrum.spectral_axis.to_value(units.AA), bins.wavelength, rtol=1e-15)
+    if place == 0.5:
+        np.testing.assert_allclose(spectrum.bin_edges.to_value(units.AA), edges, rtol=1e-15)
     np.testing.assert_array_equal(spectrum.flux.value, np.asarray(cube.flux).transpose(2, 0, 1))
     assert spectrum.meta["sampling"] == "table"

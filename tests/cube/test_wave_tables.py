@@ -173,6 +173,7 @@ def test_views_of_a_cube(cube):
     dataset = cube.to_xarray()
     assert isinstance(dataset, xarray.Dataset)
     np.testing.assert_array_equal(dataset["wave"], CENTRES)
+    np.testing.assert_array_equal(dataset["wave_edges"], EDGES)
     assert dataset.attrs["sampling"] == "table"
 
 

@@ -12,7 +12,7 @@ from rubix_like import ConfigError, Pipeline, load_config, make_mesh
 from rubix_like.config import AdaptiveOptics
 from rubix_like.instrument.fibres.fixed_map import Displacements, shares_of_image
 from rubix_like.instrument.fibres.refraction import index_of_air
-from rubix_like.instrument.optics.adaptive import light_in_discs, optical_transfer
+from rubix_like.instrument.optics.adaptive import light_in_discs, lights_in_discs, optical_transfer
 from rubix_like.physics.air import to_vacuum
 
 FINE = 0.06
@@ -157,6 +157,22 @@ def test_the_light_of_adaptive_optics_in_discs():
     found = light_in_discs(AdaptiveOptics(**OPTICS), 6500.0, 0.1, west, north)[0]
     away, psf = np.hypot(west[0][None, :], north[0][:, None]), profile_of(6500.0)
     np.testing.assert_allclose(found, [[in_disc(psf, 0.1, own) for own in row] for row in away], atol=2e-6)
+
+
+@pytest.mark.slow
+def test_the_light_of_many_discs_and_wavelengths():
+    """A circular PSF by the distance alone: to 2e-6 of the star's light; others are those of one wavelength."""
+    wavelength, every = np.array([6500.0, 9000.0]), []
+    for far in (0.2, 1.5):
+        every.append((np.array([[0.0, far], [0.07, 0.1]]), np.array([[0.0], [-0.05]])))
+    found = lights_in_discs(AdaptiveOptics(**OPTICS), wavelength, 0.1, every)
+    for own, (west, north), light in zip(wavelength, every, found, strict=True):
+        psf, away = profile_of(own), np.hypot(west[:, None, :], north[:, :, None])
+        expected = np.reshape([in_disc(psf, 0.1, one) for one in away.ravel()], away.shape)
+        np.testing.assert_allclose(light, expected, atol=2e-6)
+    turned = AdaptiveOptics(**OPTICS, ratio=1.2, theta=30)
+    one = lights_in_discs(turned, wavelength[:1], 0.1, every[:1])[0]
+    np.testing.assert_array_equal(one, light_in_discs(turned, 6500.0, 0.1, *every[0]))
 
 
 @pytest.mark.long

@@ -141,6 +141,22 @@ def test_image_with_a_plane_per_wavelength(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "refused"),
+    [(4000, 4999, True), (4000, 5000, False), (6000, 7000, False), (9000, 9500, False), (9001, 9500, True)],
+)
+def test_planes_at_other_wavelengths_than_the_detectors_are_refused(tmp_path, first, last, refused):
+    path = tmp_path / "psf.fits"
+    fits.PrimaryHDU(np.ones((2, 5, 5))).writeto(path)
+    settings = PSFSettings(kind="image", file=path, file_scale=PIXEL, wavelength=(first, last))
+    if not refused:
+        PSF.build(settings, PIXEL, np.array([5000.0, 9000.0]))
+        return
+    words = f"detector's wavelengths, 5000 to 9000 Angstrom, got planes from {first} to {last} Angstrom in {path}; "
+    with pytest.raises(ConfigError, match=words):
+        PSF.build(settings, PIXEL, np.array([5000.0, 9000.0]))
+
+
 def write_stpsf(path, planes, only=None, **cards):
     """A file as stpsf's `calc_datacube` writes it (poppy/instrument.py, `calc_datacube` and `_calc_psf_format_output`;
     stpsf/stpsf_core.py): four extensions, the sides of their pixels, planes in metres of the vacuum."""

@@ -108,6 +108,7 @@ def test_every_bin_is_convolved_with_the_image_of_its_wavelength(name, method, i
     pipeline, found = cube_of(name, psfs[name], method, in_slabs, n_devices)
     stage, wavelength = pipeline.tables.cube[0], pipeline.frame.bins.wavelength
     assert stage.psf.reach == REACH
+    assert any("in 10 % of the bins, which lie beyond, the PSF is" in note for note in pipeline.notes)
     assert pipeline.frame.meta["psf_kind"] == "image"
     expected = convolved(painted(name, method), wavelength, *RANGES[name][:2])
     error = 1e-7

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from small import make_cube, noisy_cube
 
 from rubix_like.cli.main import main
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Meta
@@ -62,6 +63,19 @@ def test_band_image_is_the_plain_mean_over_good_bins():
     assert np.isnan(image.values[0, 0])
     assert np.isfinite(image.values).sum() == 29
     assert image.unit.endswith("Å⁻¹ arcsec⁻²")
+
+
+@pytest.mark.parametrize("band", [(4752.0, 4760.0), (4760.0, 4782.0)])
+def test_band_images_weight_uneven_bins_by_their_widths(band):
+    """`Cube.image` and the picture's band: numpy's mean with the bins' widths as weights."""
+    widths = np.tile([0.5, 1.5, 2.0, 1.0], 10)
+    edges = 4750 + np.append(0, np.cumsum(widths))
+    cube = replace(noisy_cube(), bins=WavelengthBins.of_table(0.5 * (edges[1:] + edges[:-1]), edges, "air"))
+    inside = (cube.wavelength >= band[0]) & (cube.wavelength <= band[1])
+    flux, good = np.asarray(cube.flux, np.float64)[1:, :, inside], np.asarray(cube.mask)[1:, :, inside] == 0
+    expected = np.average(flux, axis=2, weights=widths[inside] * good)
+    np.testing.assert_allclose(band_image(cube, band).values[1:] * 0.04, expected, rtol=1e-12)
+    np.testing.assert_allclose(cube.image(band).value[1:], expected, rtol=1e-12)
 
 
 def test_white_light_is_a_surface_brightness_without_the_outside():

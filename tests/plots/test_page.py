@@ -533,6 +533,26 @@ def test_a_slice_and_a_band_less_its_sides(page, cube):
     np.testing.assert_allclose(shown[good.any(axis=2)], expected[good.any(axis=2)], atol=2 * BAND_ERROR)
 
 
+def test_bands_of_uneven_bins(browser, tmp_path):
+    """The bin under the pointer; means by the bins' widths; less the line through both sides, which a slope is."""
+    widths = np.linspace(0.5, 4.0, 40)
+    edges = 4750 + np.append(0, np.cumsum(widths))
+    bins = WavelengthBins.of_table(0.5 * (edges[1:] + edges[:-1]), edges, "air")
+    flux = np.broadcast_to(3 * (bins.wavelength - 4740), (5, 6, 40)).copy()
+    flux[..., 20] += 50
+    own = Cube(flux, np.zeros((5, 6, 40), np.int32), bins, noisy_cube().footprint, meta=Meta({}))
+    page = Page(browser, write_page(own, tmp_path / "uneven.html"))
+    inside = edges[:-1] + 0.02 * widths
+    assert page.run(f"return {inside.tolist()}.map((own) => nearestBin(page.cube, own))") == list(range(40))
+    band = [float(bins.wavelength[18]) - 0.1, float(bins.wavelength[22]) + 0.1]
+    for subtracted in (False, True):
+        page.run(f"page.state.subtracted = {str(subtracted).lower()}; page.setBand({band})")
+        line = 50 * widths[20] / widths[18:23].sum()
+        mean = np.average(flux[0, 0, 18:23], weights=widths[18:23])
+        shown = page.run("return [...page.shownImage().values]")
+        np.testing.assert_allclose(shown, (line if subtracted else mean) / 0.04, atol=0.2)
+
+
 def test_pictures_are_saved(page, tmp_path):
     page.mouse("image", page.spaxel(2, 2), "click")
     for button, name in (("save-image", "image.png"), ("save-spectrum", "spectrum.png")):

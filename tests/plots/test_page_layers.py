@@ -1,5 +1,6 @@
 """The numbers of a page, unpacked in Python as a browser does, beside those of the cube."""
 
+import base64
 import zlib
 from dataclasses import replace
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 from small import noisy_cube
 
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.plots.page import page_values
 from rubix_like.plots.page_layers import MASKED, Blocks, block_layers, choose_blocks, page_layers
 
 
@@ -70,6 +73,23 @@ def test_blocks_are_means_over_good_voxels():
         values, variance = (np.asarray(a, np.float64)[place][good] for a in (cube.flux, cube.variance))
         np.testing.assert_allclose(decoded[y, x, k], values.mean(), atol=flux.step[y, x])
         np.testing.assert_allclose(errors[y, x, k], np.sqrt(variance.sum()) / good.sum(), atol=sigma.step[y, x])
+
+
+def test_blocks_of_uneven_bins_keep_the_light():
+    """Means over a block's wavelengths by numpy, and the middle of the block on the page."""
+    widths = np.linspace(1.0, 3.0, 40)
+    edges = 4750 + np.append(0, np.cumsum(widths))
+    cube = replace(noisy_cube(), bins=WavelengthBins.of_table(0.5 * (edges[1:] + edges[:-1]), edges, "air"))
+    blocks = Blocks(1, 10)
+    layers = block_layers(cube, blocks)
+    decoded, errors = (unpacked(layer, (5, 6, 4)) for layer in layers)
+    own = np.s_[3, 2, 10:20]
+    light, noise = (np.asarray(values, np.float64)[own] for values in (cube.flux, cube.variance))
+    np.testing.assert_allclose(decoded[3, 2, 1], np.average(light, weights=widths[10:20]), atol=layers[0].step[3, 2])
+    error = np.sqrt(noise @ widths[10:20] ** 2) / widths[10:20].sum()
+    np.testing.assert_allclose(errors[3, 2, 1], error, atol=layers[1].step[3, 2])
+    packed = zlib.decompress(base64.b64decode(page_values(cube, (), blocks, layers)["wavelength"]))
+    np.testing.assert_allclose(np.frombuffer(packed, "<f8"), 0.5 * (edges[:-1:10] + edges[10::10]), rtol=1e-12)
 
 
 def test_a_variance_that_is_no_number_leaves_the_flux():

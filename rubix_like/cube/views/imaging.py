@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from astropy import units
 from astropy.units import Quantity
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
@@ -48,11 +48,16 @@ def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
         return Quantity(np.where(sums.outside_aperture, np.nan, sums.light), CUBE_FLUX_UNIT)
     if isinstance(band, str):
         return found_at(_THROUGH_FILTER)(cube, band)
-    inside = bins_within(cube, band)
+    return Quantity(mean_of_bins(cube, bins_within(cube, band)), CUBE_FLUX_UNIT / units.AA)
+
+
+def mean_of_bins(cube: Cube, inside: Bool[ndarray, " wave"]) -> Float[ndarray, "y x"]:
+    """Mean flux density of every spaxel over some bins: the light of the good ones / their width; NaN without any."""
+    widths = np.diff(cube.wave_edges)[inside]
     good = np.asarray(cube.mask)[..., inside] == 0
-    total = np.sum(np.asarray(cube.flux)[..., inside], axis=2, where=good, dtype=np.float64)
-    count = good.sum(axis=2)
-    return Quantity(np.where(count > 0, total / np.maximum(count, 1), np.nan), CUBE_FLUX_UNIT / units.AA)
+    light = np.where(good, np.asarray(cube.flux, np.float64)[..., inside], 0.0) @ widths
+    width = good @ widths
+    return np.where(width > 0, light / np.where(width > 0, width, 1.0), np.nan)
 
 
 def bins_within(cube: Cube, band: Sequence[Any], name: str = "band") -> Bool[ndarray, " wave"]:

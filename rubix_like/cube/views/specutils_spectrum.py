@@ -46,9 +46,12 @@ def to_specutils(cube: Cube) -> "Spectrum":
 
 
 def _axis(cube: Cube) -> dict[str, Any]:
-    """The world coordinates; of bins by a table their wavelengths alone, for specutils has no WCS of these."""
+    """The world coordinates; of bins by a table their edges alone, for specutils has no WCS of these, or their centres
+    where these are not in the middle, in which specutils puts them."""
     if cube.sampling == "table":
-        return {"spectral_axis": cube.wavelength * units.AA, "spectral_axis_index": 0}
+        edges = cube.wave_edges
+        in_the_middle = np.allclose(cube.wavelength, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
+        return {"spectral_axis": (edges if in_the_middle else cube.wavelength) * units.AA, "spectral_axis_index": 0}
     return {"wcs": world_coordinates(cube.wcs_cards, cube.bins, preserve_units=True)}
 
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def to_xarray(cube: Cube) -> "Dataset":
-    """A Dataset with `flux` and what else the cube has, each (y, x, wave) with `units` and `long_name`.
+    """A Dataset with `flux` and what else the cube has, (y, x, wave), and `wave_edges`, with `units` and `long_name`.
 
     Coordinates: `wave` (Angstrom, in the cube's medium), `x` and `y` (arcsec East and North of the field's centre,
     along columns and rows), `ra` and `dec` (deg) of every spaxel. Attributes: the run's, its
     configuration as `attrs["config"]`. Raises ConfigError if xarray is not installed.
     """
     xarray = import_optional("xarray", "to_xarray")
-    found = {name: getattr(cube, name) for name in (*OF_VOXELS, "lsf_fwhm", "mean_v_los")}
+    found = {name: getattr(cube, name) for name in (*OF_VOXELS, "lsf_fwhm", "mean_v_los", "wave_edges")}
     arrays = {
         name: (ARRAYS[name][0], np.asarray(values), _words(*ARRAYS[name][1:]))
         for name, values in found.items()

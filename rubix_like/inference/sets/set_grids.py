@@ -16,7 +16,7 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
-from rubix_like.inference.data_grid import on_grid_of
+from rubix_like.inference.data_grid import of_one_arm, on_grid_of
 from rubix_like.inference.sets.effects import AbstractView, ApertureView, BandView
 from rubix_like.inference.sets.read_sets import DataSet
 from rubix_like.instrument.apertures import aperture_sides, inside_aperture
@@ -27,6 +27,9 @@ _CELLS = 15
 
 _FINE = 16
 """Places along each side of a cell at which it is asked whether they lie inside an aperture."""
+
+_ARMS = ("arms", "arm", "join")
+"""Keys of an instrument that say which of its arms there are."""
 
 _PARTS = ("wavelength", "psf", "detector")
 """Sections of an instrument that are merged key by key."""
@@ -100,17 +103,21 @@ def frame_of(frame: Header, data: DataSet, first_bins: ObservedCube) -> Header:
 
 
 def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunConfig:
-    """The configuration with the instrument and the pipeline of a set, its line spread `lsf_scale` times as wide."""
-    settings, overrides = data.settings, dict[str, Any]()
-    section = settings.instrument or {}
-    if "name" in section or "based_on" in section:
-        overrides["instrument"] = dict(section)
-    else:
-        overrides |= _dotted(section)
-    if settings.pipeline is not None:
-        overrides["pipeline"] = settings.pipeline
+    """The configuration with the instrument and the pipeline of a set, its line spread `lsf_scale` times as wide.
+
+    Of an instrument with arms it is the arm that saw the data, or the one that the set names; what the set says of
+    wavelengths, line spread and detector is that arm's.
+    """
+    settings = data.settings
+    section = dict(settings.instrument or {})
     try:
-        made = load_config(config, overrides=overrides) if overrides else config
+        made = config
+        if "name" in section or "based_on" in section:
+            made, section = load_config(made, overrides={"instrument": section}), {}
+        if data.band is None:
+            made = _of_the_arm(made, data.observed, {key: section.pop(key) for key in _ARMS if key in section})
+        overrides = _dotted(section) | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
+        made = load_config(made, overrides=overrides) if overrides else made
         if data.band is not None:
             bins = data.band.bins(settings.bins)
             ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
@@ -123,6 +130,13 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
         return made
     except ConfigError as error:
         raise ConfigError(f"fit.data.{data.name}: {error}") from error
+
+
+def _of_the_arm(config: RunConfig, observed: ObservedCube, arms: Mapping[str, Any]) -> RunConfig:
+    """The run of one arm, which `arms` names or which saw the data; as it is without arms."""
+    if arms:
+        config = load_config(config, overrides={f"instrument.{key}": own for key, own in arms.items()})
+    return of_one_arm(config, observed)
 
 
 def _dotted(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.fibres.disc_overlap import disc_overlap
 from rubix_like.instrument.field_psf import FieldPSF
-from rubix_like.instrument.optics.adaptive import effective_area, light_in_discs
+from rubix_like.instrument.optics.adaptive import effective_area, lights_in_discs
 from rubix_like.instrument.optics.psf_image import load_psf_image, sharpening
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
@@ -184,14 +184,13 @@ def _at_each(
     every = [Displacements.of(places, cells, own) for own in moved]
     optics, radius = settings.optics, places.radius
     if optics is not None:
-        made = zip(wavelength, every, strict=True)
         key = key_of(optics.model_dump(), wavelength, radius, *(part for away in every for part in away))
         return np.asarray(
             remembered(
                 "fibres",
                 key,
                 ("light",),
-                lambda: {"light": np.stack([light_in_discs(optics, float(own), radius, *away) for own, away in made])},
+                lambda: {"light": lights_in_discs(optics, wavelength, radius, every)},
             )["light"]
         )
     planes, scale, table = load_psf_image(settings)

@@ -1,6 +1,7 @@
 """The long-exposure PSF that adaptive optics leave: a diffraction-limited core in a halo (Fetick et al. 2019)."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,15 @@ farther away, which is folded in, is less than 1e-4 of the light."""
 
 _LEFT_OUT = 1e-6
 """Light in a disc that frequencies beyond those that are summed can change."""
+
+_PIECE, _PIECE_PHASE, _LEAST_PIECES = 32, 22.0, 40
+"""Gauss-Legendre nodes of a piece of the frequencies, half the phase (rad) that the kernel may turn by within it."""
+
+_PLACES = 12
+"""Places in a cycle of the highest frequency at which light in discs is worked out; cubic splines are between."""
+
+_BLOCK = 1 << 22
+"""Numbers of the kernel that are worked on at once."""
 
 _SMALL_PHASE = 1e-2
 
@@ -210,6 +220,52 @@ def effective_area(optics: AdaptiveOptics, wavelength: float) -> float:
     grid = _Grid.of(optics, 1e-3, wavelength, _ALIASED * 2e3)
     second = grid.even**2 if not grid.odd.size else grid.even**2 + grid.odd**2
     return 1e-6 / float(grid.weight @ second @ grid.weight)
+
+
+def lights_in_discs(
+    optics: AdaptiveOptics,
+    wavelength: Float[ndarray, " node"],
+    radius: float,
+    every: Sequence[tuple[Float[ndarray, "disc x"], Float[ndarray, "disc y"]]],
+) -> Float[ndarray, "node disc y x"]:
+    """Light of a star within discs of `radius` at the distances (west, north) of each wavelength, all in arcsec.
+
+    That of a circular PSF is found by the distance alone, for all wavelengths together; of another one as
+    `light_in_discs` does, one wavelength after the other.
+    """
+    if optics.ratio != 1.0:
+        return np.stack(
+            [light_in_discs(optics, float(own), radius, *away) for own, away in zip(wavelength, every, strict=True)]
+        )
+    away = [np.hypot(west[:, None, :], north[:, :, None]) for west, north in every]
+    scale = optics.diameter / (np.asarray(wavelength) * 1e-10) * _ARCSEC  # cycles per arcsec that the pupil passes
+    place, light = _by_place(
+        optics, wavelength, radius, max(own.max() * one for own, one in zip(away, scale, strict=True))
+    )
+    return np.stack([CubicSpline(place, own)(one * seen) for own, one, seen in zip(light.T, scale, away, strict=True)])
+
+
+def _by_place(
+    optics: AdaptiveOptics, wavelength: Float[ndarray, " node"], radius: float, farthest: float
+) -> tuple[Float[ndarray, " place"], Float[ndarray, "place node"]]:
+    """Places up to `farthest`, in arcsec times the pupil's cycles per arcsec, and the light in discs there.
+
+    2 pi int T(f) R J1(2 pi R f) / f J0(2 pi f r) f df is a sum over Gauss-Legendre nodes of the frequency in units of
+    the highest one, by which the kernel J0 is that of all wavelengths.
+    """
+    nodes, weights = leggauss(_PIECE)
+    n_piece = max(_LEAST_PIECES, int(np.ceil(np.pi * farthest / _PIECE_PHASE)))
+    share = ((np.arange(n_piece)[:, None] + (nodes + 1) / 2) / n_piece).reshape(-1)
+    weight = np.tile(weights / (2 * n_piece), n_piece)
+    columns = []
+    for own in np.asarray(wavelength):
+        highest = optics.diameter / (own * 1e-10) * _ARCSEC
+        transfer = optical_transfer(optics, float(own), np.zeros_like(share), optics.diameter * share)
+        columns.append(2 * np.pi * radius * highest * weight * transfer * j1(2 * np.pi * radius * highest * share))
+    place = np.arange(int(np.ceil(farthest * _PLACES)) + 4) / _PLACES
+    kernel, summands = 2 * np.pi * share, np.stack(columns, axis=1)
+    blocks = np.array_split(place, max(1, len(place) * len(share) // _BLOCK))
+    return place, np.concatenate([j0(own[:, None] * kernel) @ summands for own in blocks])
 
 
 def light_in_discs(

@@ -26,6 +26,7 @@ function color(name) {
 
 /** About `count` round numbers from low to high. */
 function ticks(low, high, count) {
+  if (!(high - low > 1e-9 * Math.max(Math.abs(low), Math.abs(high)))) return [low]; // equal but for rounding
   const rough = (high - low) / count;
   const decade = 10 ** Math.floor(Math.log10(rough));
   const step = decade * [1, 2, 5, 10].find((factor) => factor * decade >= rough * 0.999);

@@ -123,9 +123,9 @@ async function startPage() {
 
   function writeBand() {
     const [first, last] = state.band ? bandBins(cube, state.band) : [0, 0];
-    const rest = state.subtracted ? "less that of as many bins on both sides" : "nothing is subtracted";
+    const rest = state.subtracted ? "less the line through those of as many bins on both sides" : "nothing is subtracted";
     byId("band-text").textContent = state.band
-      ? `The image is the plain mean over ${last - first} bin${last - first > 1 ? "s" : ""} of the band; ${rest}.`
+      ? `The image is the mean over ${last - first} bin${last - first > 1 ? "s" : ""} of the band; ${rest}.`
       : "";
     for (const id of ["band-clear", "zoom-band"]) byId(id).disabled = !state.band;
     byId("zoom-all").disabled = state.view === whole;
@@ -240,7 +240,8 @@ async function startPage() {
   /** Show these wavelengths, as far as the cube has them; at least four bins. */
   function setView(view) {
     if (!view) return;
-    const least = (4 * (whole[1] - whole[0])) / cube.n_wave;
+    const middle = nearestBin(cube, (view[0] + view[1]) / 2);
+    const least = 4 * (cube.edges[middle + 1] - cube.edges[middle]);
     const span = Math.min(Math.max(view[1] - view[0], least), whole[1] - whole[0]);
     const low = Math.min(Math.max((view[0] + view[1] - span) / 2, whole[0]), whole[1] - span);
     change({ view: span < whole[1] - whole[0] ? [low, low + span] : whole });

@@ -113,33 +113,45 @@ function besideBand(cube, [first, last]) {
   return [[Math.max(first - width, 0), first], [last, Math.min(last + width, cube.n_wave)]];
 }
 
+/** The bin that a wavelength lies in, the first or last one beyond the ends. */
 function nearestBin(cube, wavelength) {
-  let best = 0;
-  cube.wavelength.forEach((value, index) => {
-    if (Math.abs(value - wavelength) < Math.abs(cube.wavelength[best] - wavelength)) best = index;
-  });
-  return best;
+  const next = cube.edges.findIndex((edge) => edge > wavelength);
+  return next < 0 ? cube.n_wave - 1 : Math.max(next - 1, 0);
 }
 
-/** The plain mean of the flux of a spaxel over its good bins in some ranges of bins; NaN where there is none. */
-function meanFlux(cube, spaxel, ranges) {
-  let [sum, count] = [0, 0];
-  for (const [first, last] of ranges) {
-    for (let index = spaxel * cube.n_wave + first; index < spaxel * cube.n_wave + last; index++) {
-      if (cube.flux.codes[index] === cube.masked) continue;
-      sum += cube.flux.codes[index];
-      count += 1;
-    }
+/**
+ * The mean of the flux of a spaxel over its good bins in [first, last), each by its width, and the wavelength of their
+ * middle; NaN where there is none.
+ */
+function meanFlux(cube, spaxel, [first, last]) {
+  let [light, moment, total] = [0, 0, 0];
+  for (let bin = first; bin < last; bin++) {
+    const code = cube.flux.codes[spaxel * cube.n_wave + bin];
+    if (code === cube.masked) continue;
+    const width = cube.edges[bin + 1] - cube.edges[bin];
+    light += width * code;
+    moment += width * cube.wavelength[bin];
+    total += width;
   }
-  return count ? cube.flux.low[spaxel] + (cube.flux.step[spaxel] * sum) / count : NaN;
+  if (!total) return { flux: NaN, wavelength: NaN };
+  return { flux: cube.flux.low[spaxel] + (cube.flux.step[spaxel] * light) / total, wavelength: moment / total };
 }
 
-/** The image of bins [first, last), per square arcsecond; less the mean of both sides where that is subtracted. */
+/** The flux at a wavelength on the line through the means of both sides, or the mean of the side that there is. */
+function continuum(cube, spaxel, beside, wavelength) {
+  const [left, right] = beside.map((range) => meanFlux(cube, spaxel, range));
+  if (Number.isNaN(left.flux)) return right.flux;
+  if (Number.isNaN(right.flux)) return left.flux;
+  const share = (wavelength - left.wavelength) / (right.wavelength - left.wavelength);
+  return left.flux + share * (right.flux - left.flux);
+}
+
+/** The image of bins [first, last), per square arcsecond; less the continuum by both sides where that is subtracted. */
 function binsImage(cube, bins, title, subtracted = false) {
   const beside = besideBand(cube, bins);
   const values = Float32Array.from({ length: cube.n_x * cube.n_y }, (_, spaxel) => {
-    const mean = meanFlux(cube, spaxel, [bins]) - (subtracted ? meanFlux(cube, spaxel, beside) : 0);
-    return mean / cube.pixel_scale ** 2;
+    const { flux, wavelength } = meanFlux(cube, spaxel, bins);
+    return (flux - (subtracted ? continuum(cube, spaxel, beside, wavelength) : 0)) / cube.pixel_scale ** 2;
   });
   return { title, unit: cube.band_unit, kind: "brightness", line: "", values, scale: brightnessScale(values) };
 }
