@@ -22,7 +22,7 @@ ARMS = {
     "red": {"wavelength": {"start": 6400, "stop": 6600, "step": 8}, "lsf": {"fwhm": 40}},
 }
 CONFIG = {
-    "galaxy": {"reader": "components", "components": [DISC]},
+    "galaxy": {"reader": "components", "points": 1500, "components": [DISC]},
     "observation": {"redshift": 0.02, "inclination": 50, "position_angle": 0},
     "instrument": {
         **{"name": "sami", "fov": "3 arcsec", "pixel_scale": "1 arcsec", "psf": None, "aperture": None},
@@ -61,7 +61,7 @@ OF_RED = {
 }
 
 
-@pytest.mark.slow(9)
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("case", OF_RED)
 def test_each_set_has_its_own_arm(folder, case):
     """Wavelengths as in the files, line spreads as said."""
@@ -82,7 +82,7 @@ def test_each_set_has_its_own_arm(folder, case):
     np.testing.assert_allclose(second.bins.wavelength, 6400 + 8 * np.arange(26))
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(15)
 def test_a_fit_of_both_arms_finds_the_truth(folder):
     """Every number within 4 sigma and to 5 %, and a chi^2 of one for each voxel of each arm."""
     both = fit(config_of(folder))
