@@ -18,7 +18,7 @@ from rubix_like.config.quantities import (
     one_or_many,
 )
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.skies import find_sky
+from rubix_like.config.skies import Skies
 
 Fraction = Annotated[Number, Field(gt=0, le=1)]
 
@@ -73,14 +73,9 @@ class ExposureSettings(AbstractSettings):
     """Time of one exposure."""
     count: Annotated[Integer, Field(ge=1)] = 1
     """How many exposures of that time are added up."""
-    sky: str = "dark"
-    """dark, bright, infrared, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv)."""
-
-    @field_validator("sky")
-    @classmethod
-    def _check_sky(cls, value: str) -> str:
-        find_sky(value)
-        return value
+    sky: Skies = ("dark",)
+    """dark, bright, infrared, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv); of a list, e.g.
+    [dark, infrared], the first one that covers a wavelength counts there."""
 
 
 class NoiseSettings(AbstractSettings):

@@ -194,7 +194,7 @@ def describe_noise(
     return {
         "exposure_time": exposure.time,
         "exposure_count": exposure.count,
-        "sky": exposure.sky,
+        "sky": ", ".join(exposure.sky),
         "noise_model": "Poisson (source, sky, dark) and Gaussian (read-out), per voxel"
         + ("" if sky_errors else "; sky subtracted without error"),
         **seed,
