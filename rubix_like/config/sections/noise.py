@@ -8,11 +8,12 @@ from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
+    Above,
     Angstrom,
     Arcsec,
     Integer,
+    InUnit,
     Number,
-    Second,
     SquareMetre,
     as_tuple,
     one_or_many,
@@ -69,8 +70,8 @@ def merged_detector(preset: Mapping[str, Any], override: Mapping[str, Any]) -> d
 class ExposureSettings(AbstractSettings):
     """Exposures of one field under one sky; the instrument's `detector` section says what becomes of the light."""
 
-    time: Annotated[Second, Field(gt=0), Parameter()]
-    """Time of one exposure."""
+    time: Annotated[float | tuple[float, ...], InUnit("s", many=True), Above(0.0), Parameter()]
+    """Time of one exposure; of fibres also a list with one for each of their dithers."""
     count: Annotated[Integer, Field(ge=1)] = 1
     """How many exposures of that time are added up."""
     sky: Skies = ("dark",)
