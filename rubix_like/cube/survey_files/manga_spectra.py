@@ -1,8 +1,9 @@
 """Row-stacked spectra laid out like a LOGRSS (or LINRSS) file of MaNGA's data reduction pipeline.
 
 PRIMARY (no data), FLUX, IVAR, MASK, LSFPOST, LSFPRE (fibre, wave), WAVE, SPECRES, SPECRESD, PRESPECRES, PRESPECRESD,
-OBSINFO (a row for each exposure), XPOS and YPOS (fibre, wave): where each fibre lies, in arcsec from the bundle's
-middle, XPOS to the West (Law et al. 2016, AJ 152, 83, appendix B). Spectra are those of exposure after exposure.
+OBSINFO (a row for each exposure), XPOS and YPOS (fibre, wave): what each fibre sees at each wavelength, corrected for
+refraction, in arcsec from the field's centre, XPOS to the West (Law et al. 2016, AJ 152, 83, appendix B). Spectra are
+those of exposure after exposure.
 """
 
 import math
@@ -45,7 +46,8 @@ def manga_spectra(cube: Cube | ShardedCube) -> list[fits.PrimaryHDU | fits.Image
     wavelength = cube.bins.wavelength
     axis = _axis_cards(cube.bins)
     mask = np.where(fibres.usable, 0, NO_DATA).astype(np.int32)
-    east, north = fibres.places.on_sky(float(cube.meta.get("field_angle") or 0.0))
+    angle = float(cube.meta.get("field_angle") or 0.0)
+    east, north = fibres.places.on_sky_at(angle, len(wavelength))
     primary = (*manga_primary(cube, str(MASK_BITS[1])), ("DRPMODE", "RSS", "row-stacked spectra"))
     observation = (("BUNIT", FIBRE_FLUX_UNIT, ""), MASK_BITS, *TELESCOPE_CARDS, *observation_cards(cube))
     return [
@@ -57,8 +59,8 @@ def manga_spectra(cube: Cube | ShardedCube) -> list[fits.PrimaryHDU | fits.Image
         fits.ImageHDU(wavelength, header_of((("BUNIT", "Angstrom", f"in {cube.bins.medium}"),)), name="WAVE"),
         *resolution_vectors(cube),
         _exposures(cube, fibres),
-        _image("XPOS", _everywhere(-east, len(wavelength)), (("BUNIT", "arcsec", "to the West"),)),
-        _image("YPOS", _everywhere(north, len(wavelength)), (("BUNIT", "arcsec", "to the North"),)),
+        _image("XPOS", -east, (("BUNIT", "arcsec", "to the West"),)),
+        _image("YPOS", north, (("BUNIT", "arcsec", "to the North"),)),
         config_table(cube, cube.source_counters),
     ]
 
@@ -124,10 +126,6 @@ def _exposures(cube: Cube | ShardedCube, fibres: FibreSpectra) -> fits.BinTableH
     return fits.BinTableHDU.from_columns(
         [fits.Column(name, kind, unit=unit, array=values) for name, kind, unit, values in columns], name="OBSINFO"
     )
-
-
-def _everywhere(values: Float[ndarray, " fibre"], n_wave: int) -> Float[ndarray, "fibre wave"]:
-    return np.broadcast_to(values[:, None], (len(values), n_wave))
 
 
 def _image(name: str, values: Float[ndarray, "fibre wave"], cards: tuple[Card, ...]) -> fits.ImageHDU:
