@@ -63,7 +63,7 @@ def summary_lines(
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
-        lines.extend(_counter_lines(cube.counters))
+        lines.extend(_counter_lines(cube.counters, emitters(cube.meta)))
     lines += dust_lines(cube) + nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
     lines.append(_noise_line(in_parts(cube), sums))
     if "systematics" in cube.meta:
@@ -156,7 +156,12 @@ def _mask_lines(sums: CubeSums) -> list[str]:
     return lines
 
 
-def _counter_lines(counters: Counters) -> list[str]:
+def emitters(meta: Mapping[str, Any]) -> str:
+    """What a run's stars are in words, singular: those of smooth components stand for no stars."""
+    return "quadrature point" if meta.get("galaxy_reader") == "components" else "star"
+
+
+def _counter_lines(counters: Counters, noun: str) -> list[str]:
     total, mass_total = int(counters.n_particles), float(counters.mass_total)
     lines = []
     for name, mass_name, words in _SENTENCES:
@@ -164,7 +169,7 @@ def _counter_lines(counters: Counters) -> list[str]:
         if not count:
             continue
         share = _share(getattr(counters, mass_name), mass_total)
-        lines.append(f"{count} of {total} stars ({share} of the mass) are {words}")
+        lines.append(f"{count} of {total} {noun}s ({share} of the mass) are {words}")
     return lines
 
 

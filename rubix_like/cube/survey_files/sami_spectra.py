@@ -1,7 +1,8 @@
 """Row-stacked spectra laid out like the reduced frames of SAMI: one file for each exposure.
 
 PRIMARY (fibre, wave), VARIANCE, and the table FIBRES_IFU with a row for each spectrum: SPEC_ID, TYPE ('P', a fibre of a
-bundle), PROBENUM, FIBNUM, FIBPOS_X and FIBPOS_Y (micron on the plate, East and North) and FIB_MRA, FIB_MDEC (deg).
+bundle), PROBENUM, FIBNUM, FIBPOS_X and FIBPOS_Y (micron on the plate, East and North) and FIB_MRA, FIB_MDEC (deg):
+where the fibre lies, which is where it sees light of the wavelength at which fibres are pointed.
 Names as AAO's 2dfdr writes them (Sharp et al. 2015, MNRAS 446, 1551).
 """
 
