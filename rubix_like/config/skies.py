@@ -1,7 +1,11 @@
 """The skies that `noise.exposure.sky` can name: embedded ones, and tables by their path."""
 
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from rubix_like.config.quantities import as_tuple
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.runtime.resources import resource, resource_names
 
@@ -26,3 +30,29 @@ def find_sky(name: str) -> Path | None:
         f"expected one of {', '.join(known)}, {NO_SKY}, or a path ending in {', '.join(SKY_SUFFIXES)}, got '{name}'"
         f"{suggest(name, (*known, NO_SKY))}"
     )
+
+
+def _texts(value: object) -> object:
+    listed = as_tuple((None,) if value is None else value)
+    if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
+        raise ValueError(f"expected text, or a list of texts, got {'null' if value is None else repr(value)}")
+    return listed
+
+
+def _check_skies(names: tuple[str, ...]) -> tuple[str, ...]:
+    found = [find_sky(name) for name in names]
+    if None in found and len(found) > 1:
+        raise ValueError(f"expected '{NO_SKY}' alone, or a list of skies without it, got {list(names)}")
+    return names
+
+
+_LIST = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+
+Skies = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_texts),
+    AfterValidator(_check_skies),
+    Field(min_length=1),
+    WithJsonSchema({"anyOf": [{"type": "string"}, _LIST]}),
+]
+"""One sky, by its name or path, or a list of them; the first that covers a wavelength counts there."""

@@ -268,7 +268,8 @@ def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
         return "No noise: the file holds no variance (set noise.signal_to_noise or noise.exposure to add both)"
     if "exposure_time" in cube.meta:
         count, time, sky = (cube.meta[key] for key in ("exposure_count", "exposure_time", "sky"))
-        return f"Noise: {count} x {time:g} s under the sky '{sky}' ({cube.meta['noise_model']})"
+        times = cube.meta.get("exposure_times") or f"{time:g}"
+        return f"Noise: {count} x {times} s under the sky '{sky}' ({cube.meta['noise_model']})"
     target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
     words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
     if not sums.is_noisy:

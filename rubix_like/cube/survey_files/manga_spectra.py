@@ -111,7 +111,7 @@ def _exposures(cube: Cube | ShardedCube, fibres: FibreSpectra) -> fits.BinTableH
     places = fibres.places
     first = np.unique(places.exposure, return_index=True)[1]
     east, north = (side[first] for side in places.on_sky(float(cube.meta.get("field_angle") or 0.0)))
-    seeing, time = cube.meta.get("psf_fwhm"), cube.meta.get("exposure_time")
+    seeing, times = cube.meta.get("psf_fwhm"), cube.meta.exposure_times(len(first))
     number = places.exposure[first]
     columns = (
         ("MJD", "J", None, np.zeros(len(first), dtype=np.int32)),
@@ -119,7 +119,7 @@ def _exposures(cube: Cube | ShardedCube, fibres: FibreSpectra) -> fits.BinTableH
         ("SET", "J", None, (number - 1) // _SET + 1),
         ("MGDRA", "D", "arcsec", east - east.mean()),
         ("MGDDEC", "D", "arcsec", north - north.mean()),
-        ("EXPTIME", "D", "s", np.full(len(first), np.nan if time is None else float(time))),
+        ("EXPTIME", "D", "s", np.full(len(first), np.nan) if times is None else np.array(times)),
         ("SEEING", "D", "arcsec", places.seeing[first] * (np.nan if seeing is None else float(seeing))),
         ("TRANSPAR", "D", None, places.transparency[first]),
     )

@@ -50,12 +50,12 @@ def _cards(cube: Cube | ShardedCube, number: int) -> tuple[Card, ...]:
     assert fibres is not None
     first = int(np.flatnonzero(fibres.places.exposure == number)[0])
     known = {keyword: value for keyword, value, _ in cube.wcs_cards}
-    time = cube.meta.get("exposure_time")
+    times = cube.meta.exposure_times(fibres.places.n_exposure)
     return (
         (LAYOUT_CARD, "sami", "like a reduced frame of SAMI; a mock observation"),
         ("BUNIT", SAMI_FLUX_UNIT, ""),
         ("EXPOSURE", number, "number of this exposure"),
-        *((("EXPOSED", time, "[s] time of the exposure"),) if time is not None else ()),
+        *((("EXPOSED", times[number - 1], "[s] time of the exposure"),) if times is not None else ()),
         ("MEANRA", known["CRVAL1"], "[deg] right ascension of the field's centre"),
         ("MEANDEC", known["CRVAL2"], "[deg] declination of the field's centre"),
         ("FIBDIAM", 2 * fibres.places.radius, "[arcsec] diameter of a core"),
