@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from rubix_like.config.quantities import as_tuple
 from rubix_like.errors import ConfigError, suggest
@@ -33,14 +33,15 @@ def find_sky(name: str) -> Path | None:
 
 
 def _texts(value: object) -> object:
-    listed = as_tuple((None,) if value is None else value)
-    if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
+    if isinstance(value, list | tuple) and value and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    if not isinstance(value, str):
         raise ValueError(f"expected text, or a list of texts, got {'null' if value is None else repr(value)}")
-    return listed
+    return value
 
 
-def _check_skies(names: tuple[str, ...]) -> tuple[str, ...]:
-    found = [find_sky(name) for name in names]
+def _check_skies(names: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    found = [find_sky(name) for name in as_tuple(names)]
     if None in found and len(found) > 1:
         raise ValueError(f"expected '{NO_SKY}' alone, or a list of skies without it, got {list(names)}")
     return names
@@ -49,10 +50,9 @@ def _check_skies(names: tuple[str, ...]) -> tuple[str, ...]:
 _LIST = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
 Skies = Annotated[
-    tuple[str, ...],
+    str | tuple[str, ...],
     BeforeValidator(_texts),
     AfterValidator(_check_skies),
-    Field(min_length=1),
     WithJsonSchema({"anyOf": [{"type": "string"}, _LIST]}),
 ]
 """One sky, by its name or path, or a list of them; the first that covers a wavelength counts there."""

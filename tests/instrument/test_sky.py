@@ -209,7 +209,7 @@ def test_a_list_of_tables_fills_gaps_and_lacks_no_transmission(tmp_path):
     [
         (["dark", "none"], "expected 'none' alone"),
         (["dark", "infrarde"], "did you mean 'infrared'"),
-        ([], "at least 1 item"),
+        ([], "expected text, or a list of texts, got"),
         (["dark", 3], "expected text, or a list of texts, got \\['dark', 3\\]"),
     ],
 )

@@ -74,7 +74,7 @@ class ExposureSettings(AbstractSettings):
     """Time of one exposure; of fibres also a list with one for each of their dithers."""
     count: Annotated[Integer, Field(ge=1)] = 1
     """How many exposures of that time are added up."""
-    sky: Skies = ("dark",)
+    sky: Skies = "dark"
     """dark, bright, infrared, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv); of a list, e.g.
     [dark, infrared], the first one that covers a wavelength counts there."""
 

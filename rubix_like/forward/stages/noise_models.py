@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import NoiseSettings
+from rubix_like.config.quantities import as_tuple
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
@@ -200,7 +201,7 @@ def describe_noise(
         "exposure_time": float(times.mean()),
         **each,
         "exposure_count": exposure.count,
-        "sky": ", ".join(exposure.sky),
+        "sky": ", ".join(as_tuple(exposure.sky)),
         "noise_model": "Poisson (source, sky, dark) and Gaussian (read-out), per voxel"
         + ("" if sky_errors else "; sky subtracted without error"),
         **seed,

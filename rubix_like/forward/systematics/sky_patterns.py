@@ -38,12 +38,12 @@ class SkyPatterns(NamedTuple):
     continuum: Float[ndarray, " wave"]
 
 
-def sky_for(setup: Setup, names: tuple[str, ...] | None, section: str) -> Sky:
+def sky_for(setup: Setup, names: str | tuple[str, ...] | None, section: str) -> Sky:
     """The sky of a section: the named ones, else that of `noise.exposure`, else dark. Raises ConfigError where there is
     none, or where it does not cover the detector."""
     noise = setup.config.noise
     exposure = None if noise is None else noise.exposure
-    chosen = names or (("dark",) if exposure is None else exposure.sky)
+    chosen = names or ("dark" if exposure is None else exposure.sky)
     sky = load_sky(chosen)
     if sky is None:
         raise ConfigError(f"systematics.{section}.sky: expected a sky with an atmosphere, got '{NO_SKY}'; name one")
