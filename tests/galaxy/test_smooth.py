@@ -2,7 +2,9 @@
 
 import itertools
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, interpolate, special
@@ -59,6 +61,59 @@ def test_light_within_radii_is_the_integral_of_the_profile(profile):
     for turns in (1, 2, 3, 4):  # as much light on every side
         angle = np.arctan2(stars.position[:, 1], stars.position[:, 0])
         assert abs(moment(stars, np.exp(1j * turns * angle).real)) < 1e-3
+
+
+SHAPES = {
+    "steeper": ("sersic", {"index": 1.0}, {"index": 4.0}),
+    "flatter": ("sersic", {"index": 6.0}, {"index": 1.0}),
+    "wider": ("ring", {"width": 0.3}, {"width": 1.8}),
+    "narrower": ("ring", {"width": 1.5}, {"width": 0.1}),
+    "farther": ("truncated", {"truncation_radius": 2.0}, {"truncation_radius": 9.0}),
+}
+"""Profile, the parameter that points were made for, and its value."""
+
+
+def surface_of(profile, r, **other):
+    if profile == "sersic":
+        n = other["index"]
+        return np.exp(-special.gammaincinv(2 * n, 0.5) * (r / 2.0) ** (1 / n))
+    if profile == "ring":
+        return np.exp(-0.5 * ((r - 3.0) / other["width"]) ** 2)
+    slope = (0.8 / 5) * (1 / 3.0 - 1 / 0.8)
+    return np.exp(-r / 3.0 + slope * np.logaddexp(0, (5 / 0.8) * (r - other["truncation_radius"])))
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_points_follow_the_shape_of_a_profile(case):
+    """Points made for one shape, the light of another one: means of exp(-R / 2 kpc) and its slope along the parameter
+    are those of scipy's integrals."""
+    profile, made_for, other = SHAPES[case]
+    ((name, value),) = other.items()
+    reader = ComponentsReader(components=[component(light=LIGHT[profile][0] | made_for)], points=16384)
+    galaxy = reader.build(None)
+    points = galaxy.points([16384])
+
+    def mean(value):
+        moved = eqx.tree_at(lambda own: getattr(own.components[0].light, name), galaxy, value)
+        stars = moved.emitters(points).stars
+        radius = jnp.hypot(stars.position[:, 0], stars.position[:, 1])
+        return jnp.sum(stars.initial_mass * jnp.exp(-radius / 2)) / 2e10
+
+    def integral(value, scale):
+        limit = 80 if profile == "sersic" else 30
+        at = {"limit": 2000, "points": [0.5, 3, 9]}
+        return integrate.quad(
+            lambda r: r * surface_of(profile, r, **{name: value}) * np.exp(-r / scale), 0, limit, **at
+        )[0]
+
+    def expected(value):
+        return integral(value, 2) / integral(value, np.inf)
+
+    found, slope = jax.jit(jax.value_and_grad(mean))(jnp.asarray(value))
+    step = 1e-3 * value
+    difference = (expected(value + step) - expected(value - step)) / (2 * step)
+    np.testing.assert_allclose(found, expected(value), rtol=1e-3)
+    np.testing.assert_allclose(slope, difference, rtol=5e-3, atol=1e-4)
 
 
 def test_a_point_is_at_one_place():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from astropy import units
 from astropy.cosmology import Planck18
+from scipy.special import gammaincinv
 from small import muse_hdus, write_fits
 
 import rubix_like as rl
@@ -19,6 +20,8 @@ LENGTH, DISPERSION, FLUX = 0.5, 40.0, 1e5
 """kpc, km/s, 1e-20 erg/s/cm2."""
 
 SHARE = LENGTH / KPC
+SERSIC_B = gammaincinv(4, 0.5)
+"""Of the index 2."""
 
 
 def growth(radius):
@@ -86,6 +89,15 @@ CASES = {
             "rotation.halo_density": ({"log_normal": ["4e8 Msun/kpc3", 0.5]}, 4e8),
         },
     ),
+    "sersic": (
+        {"light": lambda r, phi: np.exp(r / SHARE - SERSIC_B * np.sqrt(r * KPC / 0.6))},
+        {"light": {"profile": "sersic", "effective_radius": "0.5 kpc", "index": 0.7}},
+        {
+            "light.index": ({"uniform": [0.5, 6]}, 2.0),
+            "light.effective_radius": ({"log_normal": ["0.5 kpc", 0.3]}, 0.6),
+            "lines.flux": ({"log_normal": ["1e-15 erg/s/cm2", 0.3]}, FLUX / 0.997),  # within 10 effective radii
+        },
+    ),
 }  # fmt: skip
 """Name -> what numpy's disc has instead, sections of the component, and free parameters with their prior and truth."""
 
@@ -120,6 +132,7 @@ def data_of(path, changes, noise=1 / 30):
         pytest.param("warp", marks=pytest.mark.long),
         pytest.param("asymmetry", marks=pytest.mark.long),
         pytest.param("mass_model", marks=pytest.mark.slow(8)),
+        pytest.param("sersic", marks=pytest.mark.slow(10)),
     ],
 )
 def test_the_truth_comes_back(case, tmp_path):

@@ -126,7 +126,11 @@ class PointOfLight(AbstractLight):
         return jnp.exp(-place)
 
 
+OF_ONE_SHAPE: tuple[type[AbstractLight], ...] = (Exponential, Gaussian, PointOfLight)
+"""Profiles whose density over R / `scale` depends on no parameter: radii of their points are the same for all."""
+
+
 def sersic_b(index: Scalar) -> Scalar:
-    """b(n) with gamma(2 n, b) = Gamma(2 n) / 2, to 1e-6 for n >= 0.5."""
+    """b(n) with gamma(2 n, b) = Gamma(2 n) / 2, to 4e-4 of it at n = 0.5, 3e-5 at 1, 2e-6 from 2 on."""
     n = index
     return 2 * n - 1 / 3 + 4 / (405 * n) + 46 / (25515 * n**2) + 131 / (1148175 * n**3) - 2194697 / (30690717750 * n**4)

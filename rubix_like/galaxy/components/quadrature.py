@@ -9,7 +9,8 @@ with an error that falls faster than 1 / N for smooth integrands, where a produc
 the product of the numbers along all axes. `VECTOR` was found component by component: of 400 candidates that with the
 least worst-case error P_2 (Sloan & Joe 1994, Lattice Methods for Multiple Integration) at N = 2^12 to 2^18 together.
 Where a density f lies on an axis, the points have the density q, about f^0.6, and the weight 1 / q: what is bright gets
-many points, and what is faint gets some.
+many points, and what is faint gets some. Radii of a profile whose shape depends on parameters follow it inside jit
+(`radii_of`), so that there are points where its light is, whatever shape the points were made for.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
@@ -39,6 +41,12 @@ LARGEST_RADIUS: float = 40.0
 
 _GRID = 8192
 
+_DARK = 1e-30
+"""Surface density below which there is no light, of profiles that are about 1 at their scale."""
+
+_FEWEST = 1e-12
+"""Least density of points, of the largest: where there are next to none, weights stay finite."""
+
 
 class Axis(eqx.Module):
     """Places along one axis in units of its scale, and weights such that sum(weight f(place)) / N is its integral."""
@@ -52,7 +60,8 @@ class Points(eqx.Module):
 
     | field | place in units of | weight for |
     |---|---|---|
-    | radius | the light's scale | d(place) |
+    | radius | the light's scale, of the profile that the points were made for | d(place) |
+    | turn | a number in (0, 1) that the radius follows from | |
     | azimuth | radians | the same for all |
     | speed | the dispersion along the line of sight | a normal distribution, which is in it |
     | height | the scale height | d(place) |
@@ -61,6 +70,7 @@ class Points(eqx.Module):
     """
 
     radius: Axis
+    turn: Float[Array | ndarray, " point"]
     azimuth: Float[Array | ndarray, " point"]
     speed: Axis
     height: Axis
@@ -95,6 +105,7 @@ def make_points(densities: Densities, n_point: int, part: int = 0, n_part: int =
     radius, azimuth, speed, height, age, metallicity = lattice(n_point, part, n_part).T
     made = Points(
         radius=_radial(densities.surface, radius),
+        turn=radius,
         azimuth=2 * np.pi * azimuth,
         speed=normal(speed),
         height=spread_along(np.linspace(-densities.highest, densities.highest, _GRID), densities.vertical, height),
@@ -116,11 +127,38 @@ def normal(uniform: Float[ndarray, " point"]) -> Axis:
 
 def _radial(surface: Callable[[ndarray], ndarray], uniform: Float[ndarray, " point"]) -> Axis:
     """Radii of a surface density, up to where all but `LEFT_OUT` of its mass is."""
-    grid = np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_RADIUS, _GRID)])
+    grid = _radial_grid()
     density = surface(grid)
     mass = _cumulative(grid, grid * density)
     end = int(np.searchsorted(mass, (1 - LEFT_OUT) * mass[-1])) + 1
     return spread_along(grid[: end + 1], lambda place: place ** (1 / FLATTER) * surface(place), uniform)
+
+
+def _radial_grid() -> Float[ndarray, " place"]:
+    return np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_RADIUS, _GRID)])
+
+
+def radii_of(surface: Callable[[Array], Array], turn: Float[Array, " point"]) -> Axis:
+    """Radii of a surface density whose parameters may be traced: where its mass is, up to where all but `LEFT_OUT` is.
+
+    Places are inverted from the integral of q = R surface^0.6, linear between the nodes of a grid; weights are 1 / q,
+    so that both are smooth in the parameters and their derivatives are those of the sum.
+    """
+    grid = jnp.asarray(_radial_grid(), turn.dtype)
+
+    def spread(place: Array) -> Array:
+        return place * jnp.maximum(surface(place), _DARK) ** FLATTER
+
+    mass, share = (_integral(grid, own) for own in (grid * surface(grid), spread(grid)))
+    end = jnp.interp((1 - LEFT_OUT) * mass[-1], mass, grid)
+    within = jnp.interp(end, grid, share)
+    place = jnp.interp(turn * within, share, grid)
+    density = spread(place)
+    return Axis(place, within / jnp.maximum(density, _FEWEST * jnp.max(density)))
+
+
+def _integral(grid: Float[Array, " place"], values: Float[Array, " place"]) -> Float[Array, " place"]:
+    return jnp.concatenate([jnp.zeros_like(grid[:1]), jnp.cumsum(0.5 * jnp.diff(grid) * (values[1:] + values[:-1]))])
 
 
 def spread_along(

@@ -14,10 +14,10 @@ from numpy import ndarray
 from rubix_like.galaxy.components.deformations import Asymmetry, Warp
 from rubix_like.galaxy.components.dispersions import AbstractDispersion
 from rubix_like.galaxy.components.heights import AbstractHeight
-from rubix_like.galaxy.components.light import AbstractLight
+from rubix_like.galaxy.components.light import OF_ONE_SHAPE, AbstractLight
 from rubix_like.galaxy.components.line_light import LineLight, LineRow
 from rubix_like.galaxy.components.populations import AbstractPopulation, Born
-from rubix_like.galaxy.components.quadrature import Axis, Densities, Points, make_points
+from rubix_like.galaxy.components.quadrature import Axis, Densities, Points, make_points, radii_of
 from rubix_like.galaxy.components.rotation import AbstractRotation
 from rubix_like.galaxy.particles import Galaxy, Stars
 
@@ -62,14 +62,16 @@ class SmoothComponent(eqx.Module):
         `line_light` is that of the component's own lines, None without any.
         """
         points = jax.tree.map(jnp.asarray, points)
-        radius, z = _scaled(points.radius, self.light.scale), _scaled(points.height, self.height.scale)
+        is_fixed = isinstance(self.light, OF_ONE_SHAPE)
+        disc = points.radius if is_fixed else radii_of(self.light.surface, points.turn)
+        radius, z = _scaled(disc, self.light.scale), _scaled(points.height, self.height.scale)
         born = self._born(points, radius)
-        share = self.light.surface(points.radius.place) * points.radius.place * points.radius.weight
+        share = self.light.surface(disc.place) * disc.place * disc.weight
         column = self._column(jnp.mean(share))
         share = share * points.speed.weight * self.height.density(points.height.place) * points.height.weight
-        growth = points.radius.place / (1 + points.radius.place)
+        growth = disc.place / (1 + disc.place)
         share = share * born.weight * self._brightness(points.azimuth, growth)
-        sigma, drift = self._pressure(points.radius.place, column)
+        sigma, drift = self._pressure(disc.place, column)
         level = jnp.zeros_like(radius)
         cosine, sine = jnp.cos(points.azimuth), jnp.sin(points.azimuth)
         speed = level if self.rotation is None else self.rotation.speed(radius, drift)
