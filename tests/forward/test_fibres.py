@@ -208,7 +208,10 @@ def test_a_run_writes_the_cube_and_the_spectra_that_it_is_made_of(tmp_path, name
                 np.testing.assert_allclose(flux[:, good], np.asarray(cube.flux)[good].T * 1e-4, rtol=1e-5)
                 collected = np.nansum(flux * weight, axis=(1, 2)) * 0.8**2 / 0.4**2
                 np.testing.assert_allclose(collected, np.asarray(cube.fibres.flux).sum(axis=0) * 1e-4, rtol=1e-3)
-    with pytest.raises(ValueError, match="expected a cube that holds the spectra of its fibres"):
+    wavelength = cube.wavelength[0] if layout == "sami" else 4702.5  # of a plane of the file
+    read, made = (own.covariance(wavelength).matrix for own in (rl.Cube.read(tmp_path / "cube.fits"), cube))
+    np.testing.assert_allclose(read.toarray(), made.toarray(), rtol=1e-4, atol=1e-5 * made.diagonal().max())
+    with pytest.raises(ValueError, match="got one of fibres that was read from a file without its correlations; of"):
         rl.Cube.read(cube.write(tmp_path / "again.fits")).covariance(4700)
 
 
