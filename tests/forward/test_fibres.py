@@ -126,11 +126,22 @@ def test_noise_is_that_of_each_exposure_and_goes_through_the_map():
     assert part.shape[:2] == (9, 9)
 
 
-@pytest.mark.slow
-def test_cubes_of_fibres_are_the_same_on_one_and_eight_devices():
-    config, galaxy = run(noise={"signal_to_noise": 30}), few_stars(64, 0.4)
+SHARDED = {"data": 4, "wave": 2, "output": "sharded"}
+DRIZZLE = {"cube": {"method": "drizzle", "drop": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "psf", "devices"),
+    [
+        pytest.param({}, SEEING, ({"data": 8}, SHARDED), marks=pytest.mark.slow(10)),
+        pytest.param(DRIZZLE, SEEING, (SHARDED,), marks=pytest.mark.slow(4)),
+        pytest.param({}, {"kind": "gaussian", "fwhm": 1.5}, (SHARDED,), marks=pytest.mark.slow(4)),
+    ],
+)
+def test_cubes_of_fibres_are_the_same_on_one_and_eight_devices(recipe, psf, devices):
+    config, galaxy = run(fibres=FIBRES | recipe, psf=psf, noise={"signal_to_noise": 30}), few_stars(64, 0.4)
     one = Pipeline.from_config(config, mesh=make_mesh(1))(galaxy)
-    for changes in ({"data": 8}, {"data": 4, "wave": 2, "output": "sharded"}):
+    for changes in devices:
         pipeline = Pipeline.from_config(load_config(config.model_dump(), {"devices": changes}))
         arguments = pipeline.arguments(galaxy)
         cube = put_together(pipeline.result(pipeline.compiled(*arguments)(*arguments)))
@@ -138,6 +149,8 @@ def test_cubes_of_fibres_are_the_same_on_one_and_eight_devices():
             for own, expected in ((cube, one), (cube.fibres, one.fibres)):
                 found, value = np.asarray(getattr(own, name)), np.asarray(getattr(expected, name))
                 np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-12 * np.abs(value).max())
+        found, expected = (own.covariance(5030).matrix.toarray() for own in (cube, one))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12 * expected.max())
 
 
 @pytest.mark.slow
