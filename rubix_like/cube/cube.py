@@ -73,7 +73,7 @@ class Cube(AbstractCube, eqx.Module):
     | counters | Counters or None | of the stars |
     | source_counters | SourceCounters by name | of the sources beside the stars |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
-    | fibres | FibreSpectra or None | the spectra of fibres that it was made of, if any; kept in a file of their own |
+    | fibres | FibreSpectra or None | spectra that it was made of, if any; kept in HDF5, or in a file of their own |
     | noise_sources | MosaicNoise or None | of a mosaic: the noise of its pointings, for `covariance` |
     | correlations | SpaxelCorrelations or None | of a cube of fibres that was read: those that its file keeps |
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |

@@ -12,6 +12,8 @@ from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, che
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.correlation_planes import correlation_bytes
+from rubix_like.cube.fibres.cube_weights import CubeWeights
+from rubix_like.cube.fibres.stored_fibres import fibres_bytes
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_grid import Field, grid_around
@@ -217,6 +219,9 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     fibres = None if is_mosaic else config.instrument.fibres
     if fibres is not None:
         own += _correlation_bytes(fibres, footprint, WavelengthBins.build(config.instrument.wavelength), layout)
+    if fibres is not None and chosen.keeps_fibres:
+        bytes_per_bin = (8 if wide else 4) * (1 + noise + config.keeps_truth) + 4 * (config.systematics is not None)
+        own += fibres_bytes(_weights(fibres.model_dump_json(), footprint), n_wave, bytes_per_bin)
     truth, truth_bytes = None, 0
     if config.keeps_truth and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
@@ -242,12 +247,18 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     )
 
 
-@functools.lru_cache(maxsize=8)
 def _correlation_bytes(fibres: FibreSettings, footprint: Footprint, bins: WavelengthBins, layout: str) -> int:
     """Bytes of the correlations of spaxels that a layout keeps of cubes of fibres."""
     if layout not in ("manga", "sami"):
         return 0
-    return correlation_bytes(cube_weights(fibres.cube, fibre_places(fibres), footprint), layout, bins)
+    return correlation_bytes(_weights(fibres.model_dump_json(), footprint), layout, bins)
+
+
+@functools.lru_cache(maxsize=8)
+def _weights(settings: str, footprint: Footprint) -> CubeWeights:
+    """The map from fibres to spaxels by the section `fibres` as JSON: a check asks for it several times."""
+    fibres = FibreSettings.model_validate_json(settings)
+    return cube_weights(fibres.cube, fibre_places(fibres), footprint)
 
 
 def _n_contribution(config: RunConfig) -> int:

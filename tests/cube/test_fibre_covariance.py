@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import equinox as eqx
+import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -297,6 +299,7 @@ def test_draws_of_correlations_that_no_noise_has_are_refused(tmp_path):
     np.testing.assert_allclose(cut.covariance(5300).variance, covariance.variance, rtol=1e-6)
 
 
+@pytest.mark.slow(5)
 def test_other_cubes_have_independent_noise_where_that_is_known(tmp_path):
     config = {
         "galaxy": {"reader": "synthetic", "n_stars": 100},
@@ -324,3 +327,21 @@ def test_other_cubes_have_independent_noise_where_that_is_known(tmp_path):
         dataclasses.replace(cube, meta=Meta()).covariance(5005)
     with pytest.raises(ValueError, match=r"expected correlations of spaxels .*GCORREL.* got none"):
         rl.read_observed(tmp_path / "cube.h5").covariance(5005)
+
+
+def test_hdf5_keeps_the_fibres_and_so_the_covariance(tmp_path):
+    cube = cube_of_fibres("manga-19", "9.5 arcsec")
+    bits = np.zeros(np.shape(cube.fibres.flux), np.int32)
+    bits[3, 2] = 32
+    cube = dataclasses.replace(cube, fibres=dataclasses.replace(cube.fibres, bits=bits, layout="none"))
+    path = cube.write(tmp_path / "cube.h5")
+    again = Cube.read(path)
+    assert eqx.tree_equal(again.fibres, cube.fibres, typematch=False)
+    residual = np.asarray(again.fibres.weights.images(jnp.asarray(cube.fibres.flux - 7.0)))[:, :, 1]
+    found, expected = (own.covariance(5000).chi2(residual) for own in (again, cube))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_array_equal(again.fibres.good, bits == 0)
+    with h5py.File(path, "a") as file:
+        del file["fibres/weights"].attrs["n_fibre"]
+    with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
+        Cube.read(path)

@@ -100,6 +100,10 @@ def test_expected_sizes_are_those_of_the_files_of_fibres(folder, name, bundle, l
     (line,) = (own for own in check_lines(prepare(load_config(changed), Progress())) if own.startswith("spectra"))
     assert all(path.name in line for path in file.spectra)
     assert len(file.spectra) == n_file
+    run({**changed, "output": {"path": "cube.h5", "maps": False}}, quiet=True)
+    (file,) = output_files(load_config(changed | {"output": {}}), Path("cube.h5"))
+    size = Path("cube.h5").stat().st_size
+    assert size <= file.n_bytes < 1.1 * size + HEADER_BYTES
 
 
 @pytest.mark.usefixtures("optimised")

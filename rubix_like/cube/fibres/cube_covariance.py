@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rubix_like.cube.meta import Meta
 
 _FROM_FILES = (
-    "of cubes of fibres, files in the layouts 'manga' and 'sami' keep correlations at some wavelengths "
-    "(Cube.write(path, layout='manga')); otherwise take the cube that the run, or make_mosaic, returned"
+    "of cubes of fibres HDF5 keeps the spectra (a name in .h5), and the layouts 'manga' and 'sami' correlations at "
+    "some wavelengths (Cube.write(path, layout='manga')); otherwise take the cube that the run or make_mosaic returned"
 )
 
 
