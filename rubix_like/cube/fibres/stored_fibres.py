@@ -41,7 +41,7 @@ def _store(group: Any, name: str, value: Any) -> None:
     group.create_dataset(name, data=values, chunks=values.shape, fletcher32=True)
 
 
-def read_fibres(group: Any) -> FibreSpectra:
+def load_fibres(group: Any) -> FibreSpectra:
     """Those of a group that `write_fibres` filled; raises ValueError for arrays that do not go together."""
     arrays = {name: group[name][()] for name in (*_SPECTRA, "mask") if name in group}
     made: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
-from rubix_like.cube.fibres.stored_fibres import read_fibres, write_fibres
+from rubix_like.cube.fibres.stored_fibres import load_fibres, write_fibres
 from rubix_like.cube.files.default import run_rows
 from rubix_like.cube.files.fits_reading import read_run_rows
 from rubix_like.cube.footprint import Footprint
@@ -85,7 +85,7 @@ def read_hdf5(path: Path) -> Cube:
             if file.attrs.get("format") != CUBE:
                 raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {CUBE!r}")
             cube = read_group(file)
-            return dataclasses.replace(cube, fibres=read_fibres(file[FIBRES])) if FIBRES in file else cube
+            return dataclasses.replace(cube, fibres=load_fibres(file[FIBRES])) if FIBRES in file else cube
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected an HDF5 file written by "
