@@ -42,6 +42,14 @@ def pytest_configure(config: pytest.Config) -> None:
         compile_quickly()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules without such tests are not imported for `--only-slow`."""
+    if config.getoption("--only-slow") and collection_path.match("test_*.py"):
+        text = collection_path.read_text(encoding="utf-8")
+        return None if "mark.slow" in text or "mark.install" in text else True
+    return None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
         return

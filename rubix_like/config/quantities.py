@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from astropy import units
 from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 WITH_UNITS: str = "with_units"
 """Key of the serialisation context that makes quantities come out as text with their unit."""
@@ -25,13 +25,15 @@ _NUMBER_AND_UNIT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s
 
 @dataclass(frozen=True)
 class InUnit:
-    """Marks a float setting as a quantity in `unit`: `Annotated[float, InUnit("arcsec")]`."""
+    """Marks a float setting as a quantity in `unit`: `Annotated[float, InUnit("arcsec")]`; with `many`, one that may
+    also be a list of quantities."""
 
     unit: str
+    many: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(
-            lambda value: parse_quantity(value, self.unit),
+            self._parse,
             handler(source),
             serialization=core_schema.plain_serializer_function_ser_schema(self._serialize, info_arg=True),
         )
@@ -39,10 +41,35 @@ class InUnit:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         text = {"type": "string", "description": f"number and unit, e.g. '1 {self.unit}'"}
         number = {"type": "number", "description": f"in {self.unit}"}
-        return {"anyOf": [number, text]}
+        listed = {"type": "array", "items": {"anyOf": [number, text]}, "minItems": 1}
+        return {"anyOf": [number, text, *([listed] if self.many else [])]}
 
-    def _serialize(self, value: float, info: Any) -> float | str:
+    def _parse(self, value: object) -> float | list[float]:
+        if self.many and isinstance(value, list | tuple):
+            return [parse_quantity(own, self.unit) for own in value]
+        return parse_quantity(value, self.unit)
+
+    def _serialize(self, value: float | tuple[float, ...], info: Any) -> Any:
+        if isinstance(value, tuple):
+            return [self._serialize(own, info) for own in value]
         return f"{value!r} {self.unit}" if (info.context or {}).get(WITH_UNITS) else value
+
+
+@dataclass(frozen=True)
+class Above:
+    """Limit of a setting that is one number or a list of one or more: each is above `gt`."""
+
+    gt: float
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
+        if value == ():
+            raise PydanticKnownError("too_short", {"field_type": "List", "min_length": 1, "actual_length": 0})
+        if min(as_tuple(value)) <= self.gt:
+            raise PydanticKnownError("greater_than", {"gt": self.gt})
+        return value
 
 
 def parse_quantity(value: object, unit: str) -> float:
@@ -104,7 +131,7 @@ def _as_quantity(value: object) -> units.Quantity:
         return float(match[1]) * units.Unit(match[2])
 
 
-def as_tuple(value: object) -> object:
+def as_tuple(value: Any) -> Any:
     """A value that may also be given alone as the list that a setting holds; lists and null pass."""
     return value if isinstance(value, list | tuple) or value is None else (value,)
 

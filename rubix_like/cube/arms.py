@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import SAME_BINS, WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 
 Values = Float[ndarray, "... _"]
@@ -124,7 +125,15 @@ def _joined_fibres(
     joined, shares = _joined(arms, stretches)
     mask = np.concatenate([_joined_bits([masks[number][at] for number, at in own.arms]) for own in stretches])
     flagged = None if all(own.bits is None for own in fibres) else joined.mask & ~mask
-    return dataclasses.replace(fibres[0], **joined.fields(), mask=mask, bits=flagged), shares
+    added = {"mask": mask, "bits": flagged, "places": _joined_places(fibres, stretches)}
+    return dataclasses.replace(fibres[0], **joined.fields(), **added), shares
+
+
+def _joined_places(fibres: Sequence[FibreSpectra], stretches: Sequence[_Stretch]) -> FibrePlaces:
+    """Those of the first arm, with the displacement of the light in the bins of all."""
+    moved = [fibres[number].places.part(at).moved for number, at in (own.arms[0] for own in stretches)]
+    known = [own for own in moved if own is not None]
+    return dataclasses.replace(fibres[0].places, moved=np.concatenate(known, axis=1)) if known else fibres[0].places
 
 
 def _joined(

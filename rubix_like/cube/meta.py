@@ -64,6 +64,13 @@ class Meta(Mapping[str, MetaValue]):
         """What the run noted, as its header keeps it (`note_1` ...)."""
         return tuple(str(value) for key, value in self.items() if key.startswith("note_"))
 
+    def exposure_times(self, number: int) -> list[float] | None:
+        """s of each of so many exposures of fibres; None without a physical exposure."""
+        each, one = self.get("exposure_times"), self.get("exposure_time")
+        if isinstance(each, str):
+            return [float(time) for time in each.split(", ")]
+        return [float(one)] * number if isinstance(one, int | float) else None
+
     def __repr__(self) -> str:
         shown = (
             f"{key!r}: {_first_line(value) if isinstance(value, str) else repr(value)}" for key, value in self.items()
@@ -178,6 +185,7 @@ NOISE_KEYS: tuple[str, ...] = (
     "signal_to_noise",
     "signal_to_noise_definition",
     "exposure_time",
+    "exposure_times",
     "exposure_count",
     "sky",
     "noise_model",

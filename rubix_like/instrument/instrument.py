@@ -62,7 +62,7 @@ class Instrument(AbstractGridded, eqx.Module):
             bins=bins,
             lsf=settings.lsf,
             name=settings.name,
-            fibres=None if settings.fibres is None else fibre_places(settings.fibres),
+            fibres=None if settings.fibres is None else fibre_places(settings.fibres, bins),
             psf_field=psf_field,
         )
 

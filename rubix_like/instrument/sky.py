@@ -1,5 +1,7 @@
 """The night sky: its emission and the transmission of the atmosphere, as tables over wavelength."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 _EMBEDDED_FWHM = {"dark": 3.1, "bright": 3.1, "infrared": 1.25 * FWHM_PER_SIGMA / 12**0.5}
 """Angstrom (data/README.md): of a Gaussian, or of one as wide as a box of 1.25 Angstrom."""
 
+_REMEDIES = ("dark", "infrared")
+"""Embedded skies that are proposed where others end."""
+
 _EMISSION_UNIT = "photon / (s m2 um arcsec2)"
 _COLUMNS: dict[str, dict[str, str]] = {
     "wavelength": {"wavelength": "Angstrom", "lam": "nm"},
@@ -41,30 +46,45 @@ class Sky:
     | wavelength | (sky,) | vacuum Angstrom |
     | emission | (sky,) | photons/s/m2/um/arcsec2 at the ground |
     | transmission | (sky,) | of the atmosphere, for light from outside it |
+    | fwhm | (sky,) | Angstrom: width of lines in the package's own tables; 0 in others, which may be any sharp |
     """
 
     name: str
     wavelength: Float[ndarray, " sky"]
     emission: Float[ndarray, " sky"]
     transmission: Float[ndarray, " sky"]
+    fwhm: Float[ndarray, " sky"]
 
-    @property
-    def fwhm(self) -> float:
-        """Angstrom: width of lines in the package's own tables; 0 for others, which may be as sharp as the sky."""
-        return _EMBEDDED_FWHM.get(self.name, 0.0)
+    def covers(self, edges: Float[ndarray, " edge"]) -> bool:
+        """Whether the table reaches over all of these wavelengths (vacuum Angstrom)."""
+        return bool(self.wavelength[0] <= edges[0] and edges[-1] <= self.wavelength[-1])
+
+    def check_covers(self, edges: Float[ndarray, " edge"], setting: str) -> None:
+        """Raise ConfigError, naming `setting`, where the table does not reach the detector's edges."""
+        if self.covers(edges):
+            return
+        first, last = self.wavelength[[0, -1]]
+        raise ConfigError(
+            f"{setting}: expected a sky that covers the detector's {edges[0]:.1f}-{edges[-1]:.1f} Angstrom (vacuum), "
+            f"got '{self.name}' with {first:.1f}-{last:.1f}; {self._longer(edges)}change instrument.wavelength or "
+            f"give the path of another table"
+        )
+
+    def _longer(self, edges: Float[ndarray, " edge"]) -> str:
+        """The list with an embedded sky that would cover the edges, as the first part of a remedy; empty without."""
+        for name in _REMEDIES:
+            other = _table_of(name)
+            with suppress(ConfigError):  # with a gap between them
+                if other is not None and joined_sky([self, other]).covers(edges):
+                    return f"take sky: [{self.name}, {name}], "
+        return ""
 
     def on_bins(self, edges: Float[ndarray, " edge"]) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
         """Mean emission and mean transmission between neighbouring `edges` (vacuum Angstrom).
 
         Raises ConfigError where the table does not reach the edges.
         """
-        first, last = self.wavelength[[0, -1]]
-        if edges[0] < first or edges[-1] > last:
-            raise ConfigError(
-                f"noise.exposure.sky: expected a sky that covers the detector's {edges[0]:.1f}-{edges[-1]:.1f} "
-                f"Angstrom (vacuum), got '{self.name}' with {first:.1f}-{last:.1f}; change instrument.wavelength or "
-                f"give the path of another table"
-            )
+        self.check_covers(edges, "noise.exposure.sky")
         return bin_means(self.wavelength, self.emission, edges), bin_means(self.wavelength, self.transmission, edges)
 
 
@@ -78,20 +98,52 @@ def bin_means(
     return np.diff(integral[np.searchsorted(grid, edges)]) / np.diff(edges)
 
 
-def load_sky(name: str) -> Sky | None:
-    """The sky by its name or path (`find_sky`); None for 'none'.
+def load_sky(names: str | Sequence[str]) -> Sky | None:
+    """The sky by its name or path (`find_sky`), or the joint of several (`joined_sky`); None for 'none'.
 
     A table has columns `wavelength` (vacuum), `emission` and, if the atmosphere absorbs, `transmission`; or `lam`,
     `flux` and `trans` as ESO's SkyCalc writes them. Units are those of its columns, or Angstrom (`lam`: nm) and
-    photons/s/m2/um/arcsec2. Raises ConfigError for a table that is none.
+    photons/s/m2/um/arcsec2. Raises ConfigError for a table that is none, and for several with a gap between them.
     """
+    skies = [_table_of(name) for name in ((names,) if isinstance(names, str) else names)]
+    found = [sky for sky in skies if sky is not None]
+    return joined_sky(found) if found else None
+
+
+def joined_sky(skies: Sequence[Sky]) -> Sky:
+    """One sky of several: at each wavelength the first that covers it, so that it jumps where one of them ends.
+
+    A table without `transmission` has 1 in its own part. Raises ConfigError where there is a gap between them.
+    """
+    ends = np.array([sky.wavelength[[0, -1]] for sky in skies])
+    beyond = np.nextafter(ends, [-np.inf, np.inf]).ravel()
+    nodes = np.unique(np.concatenate([*(sky.wavelength for sky in skies), beyond]))
+    nodes = nodes[(nodes >= ends.min()) & (nodes <= ends.max())]
+    covers = [(nodes >= first) & (nodes <= last) for first, last in ends]
+    gap = nodes[~np.any(covers, axis=0)]
+    names = ", ".join(sky.name for sky in skies)
+    if len(gap):
+        raise ConfigError(
+            f"noise.exposure.sky: expected skies that overlap or touch, got '{names}' with none of them from "
+            f"{gap[0]:.1f} Angstrom (vacuum); give another one for what lies between"
+        )
+    values = [
+        np.select(covers, [np.interp(nodes, sky.wavelength, getattr(sky, column)) for sky in skies])
+        for column in ("emission", "transmission", "fwhm")
+    ]
+    return Sky(names, nodes, *values)
+
+
+def _table_of(name: str) -> Sky | None:
     path = find_sky(name)
     if path is None:
         return None
     try:
         (check_ecsv if path.suffix == ".ecsv" else check_fits)(path)
         table = found_at("astropy.table:Table").read(path, format="ascii.ecsv" if path.suffix == ".ecsv" else "fits")
-        return _checked(Sky(name, *_columns(table)))
+        wavelength, emission, transmission = _columns(table)
+        fwhm = np.full_like(wavelength, _EMBEDDED_FWHM.get(name, 0.0))
+        return _checked(Sky(name, wavelength, emission, transmission, fwhm))
     except UNREADABLE as error:
         raise ConfigError(
             f"noise.exposure.sky: expected a table of the sky in {path}, but {reason_of(error)}"

@@ -20,6 +20,7 @@ from rubix_like.forward.streaming import SlabPrograms, compile_programs, sum_sla
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, HeldGalaxy, Source
+from rubix_like.runs.run_summary import emitters
 from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
@@ -81,7 +82,8 @@ class WholeObserver(AbstractObserver):
         """One computation per pointing, by all processes."""
         where, observed = f"{counted(pipeline.mesh.size, 'device')}{of_processes(pipeline.mesh)}", self.first
         for which, view in views_of(pipeline):
-            with progress.step("run", f"painting {counted(self.n_stars, 'star')} on {where}{which}"):
+            painted = counted(self.n_stars, emitters(pipeline.frame.meta))
+            with progress.step("run", f"painting {painted} on {where}{which}"):
                 observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
                 cube = view.result(jax.block_until_ready(observed))
             observed = None
@@ -124,7 +126,8 @@ class ArmObserver(AbstractObserver):
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """The only cube: of the first arm after the painting of all, of the others from what was painted then."""
-        painting = f"painting {counted(self.n_stars, 'star')} for all arms on {counted(pipeline.mesh.size, 'device')}"
+        painted = counted(self.n_stars, emitters(pipeline.frame.meta))
+        painting = f"painting {painted} for all arms on {counted(pipeline.mesh.size, 'device')}"
         finishing = f"finishing the cube of {pipeline.frame.meta['instrument']}"
         with progress.step("run", finishing if self.number else painting):
             cube = pipeline.result(self.observe()[self.number])

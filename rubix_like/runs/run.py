@@ -32,7 +32,7 @@ from rubix_like.runs.default_maps import missing_maps_lines, why_no_maps, with_d
 from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
 from rubix_like.runs.run_files import OutputFile, arm_path, check_output, check_replaced, cube_bytes, output_files
-from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines
+from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, given_files
@@ -370,7 +370,7 @@ def check_lines(prepared: Prepared) -> list[str]:
     meta, bins = frame.meta, frame.bins
     painted = frame.footprint.painted(plan.margin, plan.cells)
     lines = [
-        f"galaxy      {info.name}: {counted(info.n_stars, 'star')}, {counted(info.n_gas, 'gas particle')} "
+        f"galaxy      {info.name}: {counted(info.n_stars, emitters(meta))}, {counted(info.n_gas, 'gas particle')} "
         f"({info.reader})",
         *([f"ssp         {meta['ssp_library']}"] if "ssp_library" in meta else []),
         f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "

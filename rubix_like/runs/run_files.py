@@ -221,6 +221,7 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
         own += _correlation_bytes(fibres, footprint, WavelengthBins.build(config.instrument.wavelength), layout)
     if fibres is not None and chosen.keeps_fibres:
         bytes_per_bin = (8 if wide else 4) * (1 + noise + config.keeps_truth) + 4 * (config.systematics is not None)
+        own += 16 * n_wave * len(fibres.dithers) * (fibres.refraction is not None)
         own += fibres_bytes(_weights(fibres.model_dump_json(), footprint), n_wave, bytes_per_bin)
     truth, truth_bytes = None, 0
     if config.keeps_truth and not chosen.keeps_all:

@@ -63,7 +63,7 @@ def summary_lines(
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
-        lines.extend(_counter_lines(cube.counters))
+        lines.extend(_counter_lines(cube.counters, emitters(cube.meta)))
     lines += dust_lines(cube) + nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
     lines.append(_noise_line(in_parts(cube), sums))
     if "systematics" in cube.meta:
@@ -156,7 +156,12 @@ def _mask_lines(sums: CubeSums) -> list[str]:
     return lines
 
 
-def _counter_lines(counters: Counters) -> list[str]:
+def emitters(meta: Mapping[str, Any]) -> str:
+    """What a run's stars are in words, singular: those of smooth components stand for no stars."""
+    return "quadrature point" if meta.get("galaxy_reader") == "components" else "star"
+
+
+def _counter_lines(counters: Counters, noun: str) -> list[str]:
     total, mass_total = int(counters.n_particles), float(counters.mass_total)
     lines = []
     for name, mass_name, words in _SENTENCES:
@@ -164,7 +169,7 @@ def _counter_lines(counters: Counters) -> list[str]:
         if not count:
             continue
         share = _share(getattr(counters, mass_name), mass_total)
-        lines.append(f"{count} of {total} stars ({share} of the mass) are {words}")
+        lines.append(f"{count} of {total} {noun}s ({share} of the mass) are {words}")
     return lines
 
 
@@ -263,7 +268,8 @@ def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
         return "No noise: the file holds no variance (set noise.signal_to_noise or noise.exposure to add both)"
     if "exposure_time" in cube.meta:
         count, time, sky = (cube.meta[key] for key in ("exposure_count", "exposure_time", "sky"))
-        return f"Noise: {count} x {time:g} s under the sky '{sky}' ({cube.meta['noise_model']})"
+        times = cube.meta.get("exposure_times") or f"{time:g}"
+        return f"Noise: {count} x {times} s under the sky '{sky}' ({cube.meta['noise_model']})"
     target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
     words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
     if not sums.is_noisy:

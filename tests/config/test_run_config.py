@@ -181,6 +181,8 @@ def test_numeric_text_is_a_number():
         ({"noise": {"exposure": {"count": 2}}}, ["noise.exposure.time: expected a quantity in s (> 0), got none"]),
         ({"noise": {"exposure": {"time": "0 s"}}}, ["noise.exposure.time: expected a number > 0, got '0 s'"]),
         ({"noise": {"exposure": {"time": "2 km"}}}, ["noise.exposure.time: expected a quantity in s"]),
+        ({"noise": {"exposure": {"time": ["2 s", 0]}}}, ["noise.exposure.time: expected a number > 0, got ['2 s', 0]"]),
+        ({"noise": {"exposure": {"time": []}}}, ["noise.exposure.time: expected", "got 0"]),
         ({"noise": {"exposure": {"time": 60, "count": 0}}}, ["noise.exposure.count: expected a number >= 1, got 0"]),
         ({"noise": {"exposure": {"time": 60, "count": 1.5}}}, ["noise.exposure.count: expected a whole number"]),
         ({"noise": {"exposure": {"time": 60, "sky": "drak"}}}, ["noise.exposure.sky", "did you mean 'dark'?"]),

@@ -86,7 +86,9 @@ def test_spectra_of_fibres_are_joined_before_the_cube_is_made():
         fibres = fibre_spectra(cube)
         rng = np.random.default_rng(seed + 10)
         flux = rng.uniform(1, 2, fibres.flux.shape)
-        fibres = dataclasses.replace(fibres, flux=flux, variance=rng.uniform(0.1, 3, flux.shape))
+        moved = np.broadcast_to(1e-3 * (cube.wavelength - 5000)[:, None], (1, cube.shape[2], 2))  # by refraction
+        places = dataclasses.replace(fibres.places, moved=moved)
+        fibres = dataclasses.replace(fibres, flux=flux, variance=rng.uniform(0.1, 3, flux.shape), places=places)
         matrix = fibres.weights.matrix().toarray()
         shape = cube.flux.shape
         images = {"flux": (matrix @ flux).reshape(shape), "variance": (matrix**2 @ fibres.variance).reshape(shape)}
@@ -96,6 +98,7 @@ def test_spectra_of_fibres_are_joined_before_the_cube_is_made():
     weight = other[:, :3] / (one[:, 6:] + other[:, :3])
     mixed = weight * arms[0].fibres.flux[:, 6:] + (1 - weight) * arms[1].fibres.flux[:, :3]
     np.testing.assert_allclose(cube.fibres.flux[:, 6:9], mixed, rtol=1e-14)
+    np.testing.assert_allclose(cube.fibres.places.moved[0, :, 1], 1e-3 * (GRID.wavelength - 5000), atol=1e-9)
     matrix = cube.fibres.weights.matrix().toarray()
     np.testing.assert_allclose(np.asarray(cube.flux).reshape(15, -1), matrix @ cube.fibres.flux, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(cube.variance).reshape(15, -1), matrix**2 @ cube.fibres.variance, rtol=1e-12)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from astropy.table import Table
 from fibre_sums import light_in_disc, spaxels_by_shepard
 from small import few_stars
 
@@ -124,6 +125,66 @@ def test_noise_is_that_of_each_exposure_and_goes_through_the_map():
     seen = part.fibres.weights.matrix() @ np.asarray(part.fibres.flux)
     np.testing.assert_allclose(seen.reshape(part.shape), part.flux, rtol=1e-10)
     assert part.shape[:2] == (9, 9)
+
+
+DETECTOR = {"collecting_area": 2, "throughput": 0.25, "read_noise": 4, "dark_current": 72, "pixels_per_voxel": 3}
+
+
+def timed(tmp_path, times, count=2, **changes):
+    """A run of exposures under a flat sky of 100 photons/s/m2/um/arcsec2 that lets half of the light through."""
+    path = str(tmp_path / "sky.fits")
+    Table({"wavelength": [4e3, 9e3], "emission": [100.0, 100.0], "transmission": [0.5, 0.5]}).write(
+        path, overwrite=True
+    )
+    exposure = {"time": times, "count": count, "sky": path}
+    own = {"instrument.wavelength.medium": "vacuum", "instrument.detector": DETECTOR}
+    return run(**own, noise={"exposure": exposure, "keep_truth": True}, **changes)
+
+
+def electrons_of(cube, times, count=2):
+    """By the formulas: electrons per unit of flux, of sky and dark current, and of the read-out squared, of every
+    spectrum."""
+    time = count * np.asarray(times, float)[cube.fibres.places.exposure - 1][:, None]
+    photons = 1e-20 * 12 * cube.wavelength / (6.62607015e-27 * 2.99792458e18) * 2e4
+    gain = photons * time * 0.25 * 0.5
+    background = 100 * 12e-4 * np.pi * 2 * time * 0.25 + 72 / 3600 * time * 3
+    return gain, background, count * 3 * 16
+
+
+def test_each_exposure_has_a_time_of_its_own(tmp_path):
+    """Variances of the spectra by numpy's CCD equation, the cube's by Shepard's weights squared, chi^2 of 1; equal
+    times are one time; spectra that were exposed longer are saturated first."""
+    times, galaxy = (900, 1800, 300), three_stars(1.0)[1]
+    config = timed(tmp_path, ["15 min", "30 min", "5 min"])
+    cube = Pipeline.from_config(config)(galaxy)
+    fibres, places = cube.fibres, cube.fibres.places
+    gain, background, read = electrons_of(cube, times)
+    clear = places.transparency[:, None]
+    expected = (np.asarray(fibres.truth) * clear * gain + background + read) / gain**2 / clear**2
+    np.testing.assert_allclose(fibres.variance, expected, rtol=1e-6)
+    square = (np.asarray(fibres.flux) - np.asarray(fibres.truth)) ** 2 / expected
+    assert np.mean(square) == pytest.approx(1, abs=5 * np.sqrt(2 / square.size))
+    for row, column in ((6, 6), (4, 9)):
+        r = np.hypot(places.x - cube.footprint.centres()[0][column], places.y - cube.footprint.centres()[1][row])
+        weight = np.where(r < 1.6, np.exp(-0.5 * (r / 0.7) ** 2), 0)
+        share = weight / weight.sum() * 0.25 / np.pi
+        np.testing.assert_allclose(cube.variance[row, column], share**2 @ expected, rtol=1e-6)
+    assert (cube.meta["exposure_time"], cube.meta["exposure_times"]) == (1000, "900, 1800, 300")
+    assert cube.meta.exposure_times(3) == [900, 1800, 300]
+    one, same = (Pipeline.from_config(timed(tmp_path, own))(galaxy) for own in (900, [900, 900, 900]))
+    np.testing.assert_allclose(one.flux, same.flux, rtol=1e-12)
+    most = float(np.median((np.asarray(fibres.truth) * clear * gain + background) / 6))
+    full = Pipeline.from_config(timed(tmp_path, times, systematics={"saturation": {"level": most}}))(galaxy).fibres
+    held = np.asarray(fibres.flux) * clear * gain + background >= 6 * most
+    assert 0.2 < held.mean() < 0.8
+    np.testing.assert_array_equal(np.asarray(full.bits) > 0, held)
+
+
+def test_times_that_are_not_one_for_each_dither_are_refused_in_words(tmp_path):
+    with pytest.raises(ConfigError, match="one for each of the 3 exposures of the fibres "):
+        Pipeline.from_config(timed(tmp_path, [60, 60]))
+    with pytest.raises(ConfigError, match="time: expected one time for an instrument without fibres, got 3; give one"):
+        Pipeline.from_config(timed(tmp_path, [60, 60, 60], fibres=None))
 
 
 SHARDED = {"data": 4, "wave": 2, "output": "sharded"}

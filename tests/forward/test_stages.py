@@ -246,7 +246,12 @@ OWN_LIGHT = (*(name for name in PAINT_STAGES.names() if name not in SHARING), OF
 SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT]
 
 SOURCES = [
-    pytest.param(name, method, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT for method in METHODS.names()
+    pytest.param(
+        *(name, method),
+        marks=pytest.mark.long if (name, method) == ("nebulae", "direct") else SLOW_SOURCES.get(name, ()),
+    )
+    for name in OWN_LIGHT
+    for method in METHODS.names()
 ]
 
 

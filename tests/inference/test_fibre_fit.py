@@ -122,6 +122,30 @@ def test_fibres_that_do_not_go_with_the_instrument_are_refused(observed, changes
         log_posterior(CONFIG, {"manga": {"fibres": cube, **changes}}, galaxy=galaxy)
 
 
+@pytest.mark.slow(15)
+def test_spectra_seen_through_refraction_need_a_model_with_it(tmp_path):
+    """Places of a file are compared at all wavelengths that are fitted; at 4700 Angstrom light lands more than half an
+    arcsec from that at 7000."""
+    refraction = {"zenith_distance": 55, "zenith_angle": [10, 14, 18], "wavelength": 7000}
+    wide = {"start": 4700, "stop": 9300, "step": 1150}
+    seen = {"instrument.wavelength": wide, "instrument.fibres": {**FIBRES, "refraction": refraction}}
+    config, galaxy = load_config(CONFIG, seen), few_stars(40, 0.3)
+    cube = Pipeline.from_config(config)(galaxy)
+    path = tmp_path / "rss.fits"
+    write_spectra(cube, (path,), "manga")
+    part = cube.cut((6000, 9000))
+    np.testing.assert_array_equal(part.fibres.places.moved, cube.fibres.places.moved[:, 2:4])
+    own, again = (log_posterior(config, {"manga": {"fibres": given}}, galaxy=galaxy) for given in (cube, str(path)))
+    x = own.to_unconstrained({"dust.a_v": 0.3})
+    assert again.log_likelihood(x) == pytest.approx(own.log_likelihood(x), rel=1e-3)
+    without = {"fibres": str(path), "instrument": {"wavelength": wide, "fibres": FIBRES}}
+    with pytest.raises(
+        ConfigError, match=r"some 0\.[5-9]\d* arcsec off at 4700 Angstrom, where refraction moves light"
+    ):
+        log_posterior(CONFIG, {"manga": without}, galaxy=galaxy)
+    log_posterior(CONFIG, {"manga": {**without, "windows": [[7000, 7100]]}}, galaxy=galaxy)
+
+
 @pytest.mark.long
 def test_errors_of_fits_are_right_on_the_fibres_and_too_small_without_covariance():
     """Laplace errors of 60 mocks, a Gauss-Newton step from the truth: pulls of fits to the fibres spread by 1, those to

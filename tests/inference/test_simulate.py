@@ -448,7 +448,7 @@ def dusty_settings(**sections):
 
 
 @pytest.mark.slow(3)
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_vmap_over_galaxies_with_dust(devices):
     config = load_config(dusty_settings())
     galaxy = load_galaxy(config)

@@ -4,11 +4,13 @@ import erfa
 import numpy as np
 import pytest
 from astropy import units
-from fibre_sums import light_in_disc
+from astropy.io import fits
+from fibre_sums import light_in_disc, spaxels_by_shepard
 from observing import configuration, galaxy_of
 from small import muse
 
 from rubix_like import ConfigError, Pipeline, make_mesh
+from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.instrument.fibres.refraction import index_of_air
 from rubix_like.physics.air import refractive_index, to_vacuum
 
@@ -99,6 +101,56 @@ def test_fibres_collect_what_lands_on_them():
     no_angle = config(REFRACTION | {"zenith_distance": 0.0})
     straight = Pipeline.from_config(no_angle, star, mesh=make_mesh(1))(star)
     np.testing.assert_allclose(np.asarray(straight.fibres.flux) / total, without / total, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def stacked(tmp_path_factory):
+    """XPOS, YPOS, FLUX and WAVE of a star in the middle of a field that is turned by 30 deg, and the cube."""
+    refraction = REFRACTION | {"zenith_distance": [55, 56, 57], "zenith_angle": [30, 34, 38]}
+    fibres = {"bundle": "manga-19", "refraction": refraction}
+    psf = {"kind": "gaussian", "fwhm": 1.5, "enclosed": 0.999}
+    seen = muse(4750, 9350, 1150, fov=12.6, psf=psf, fibres=fibres)
+    run = configuration(instrument=seen, observation={"field_angle": 30})
+    star = galaxy_of([(0.0, 0.0, 0.0)])
+    cube = Pipeline.from_config(run, star, mesh=make_mesh(1))(star)
+    path = tmp_path_factory.mktemp("refraction") / "rss.fits"
+    write_spectra(cube, (path,), "manga")
+    with fits.open(path) as hdus:
+        return {name: np.array(hdus[name].data, float) for name in ("XPOS", "YPOS", "FLUX", "WAVE")}, cube
+
+
+def test_places_of_spectra_follow_refraction_as_that_of_erfa(stacked):
+    """Bluer light is lifted more towards the zenith, so that a fibre sees a place further from it; XPOS is to the
+    West. On the sky the zenith lies at its angle in the field and that of the field together."""
+    found, cube = stacked
+    saturated = 10 ** ((0.7859 + 0.03477 * 11.0) / (1 + 0.00412 * 11.0))
+    constants = np.array([erfa.refco(743.0, 11.0, 5.0 / saturated, own * 1e-4) for own in to_vacuum(found["WAVE"])])
+    exposure = cube.fibres.places.exposure - 1
+    tangent = np.tan(np.deg2rad([55, 56, 57]))[exposure][:, None]
+    angle = np.deg2rad(np.array([30, 34, 38]) + 30)[exposure][:, None]
+    lifted = (constants[:, 0] * tangent + constants[:, 1] * tangent**3) * 206264.806
+    more = lifted - lifted[:, [2]]
+    assert more[:, 0].min() > 0.3
+    for name, expected in (("XPOS", more * np.sin(angle)), ("YPOS", -more * np.cos(angle))):
+        moved = found[name] - found[name][:, [2]]
+        np.testing.assert_allclose(moved, expected, rtol=0.02, atol=1e-5)
+
+
+def test_a_cube_at_the_places_of_its_spectra_is_corrected(stacked):
+    """MaNGA's recipe by numpy at XPOS and YPOS of each wavelength: the star stays where it is, which it does not at
+    places of one wavelength."""
+    found, _ = stacked
+    grid = 0.5 * (np.arange(25) - 12)
+
+    def centroids(place):
+        for k, flux in enumerate(found["FLUX"].T):
+            east, north = (sign * found[name][:, place(k)] for sign, name in ((-1, "XPOS"), (1, "YPOS")))
+            image = np.nan_to_num(spaxels_by_shepard(flux, east, north, np.pi, (grid, grid), 0.5, 0.7, 1.6))
+            yield [np.sum(image * own) / image.sum() for own in np.meshgrid(grid, grid)]
+
+    np.testing.assert_allclose(np.array([*centroids(lambda k: k)]), 0, atol=0.03)
+    fixed = np.array([*centroids(lambda _: 2)])
+    assert np.linalg.norm(fixed[0] - fixed[-1]) > 0.3
 
 
 WRONG = {

@@ -10,6 +10,8 @@ from astropy import units
 from astropy.io import fits
 from astropy.table import Table
 
+import rubix_like as rl
+from rubix_like.config import ExposureSettings
 from rubix_like.config.skies import find_sky
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.sky import bin_means, load_sky
@@ -158,3 +160,82 @@ def test_names_and_paths():
 def test_a_detector_beyond_the_sky_is_refused():
     with pytest.raises(ConfigError, match=r"covers the detector's 9000.0-12000.0 Angstrom .*got 'dark' with 3142.5"):
         load_sky("dark").on_bins(np.array([9000.0, 12000.0]))
+
+
+def test_the_error_names_the_list_that_would_cover_the_detector(tmp_path):
+    with pytest.raises(ConfigError, match=r"take sky: \[dark, infrared\], change instrument\.wavelength or give"):
+        load_sky("dark").on_bins(np.array([9000.0, 12000.0]))
+    with pytest.raises(ConfigError, match=r"got 'bright' .*; change instrument\.wavelength or give"):
+        load_sky("bright").on_bins(np.array([9000.0, 26000.0]))
+    path = write(tmp_path / "sky.ecsv", wavelength=[1000.0, 2000.0], emission=[1.0, 1.0])
+    with pytest.raises(ConfigError, match=r"2000\.0; change instrument\.wavelength"):  # a gap before every other one
+        load_sky(path).on_bins(np.array([1500.0, 4000.0]))
+
+
+@pytest.mark.parametrize("names", [("dark", "infrared"), ("infrared", "dark"), ("bright", "infrared", "dark")])
+def test_a_list_of_skies_is_numpys_piecewise_join(names):
+    """At random wavelengths, and its means over bins against sums over a fine grid, over the ends of the parts."""
+    sky, parts = load_sky(names), [load_sky(name) for name in names]
+    x = np.sort(np.random.default_rng(3).uniform(3200, 12000, 50000))
+    covers = [(x >= part.wavelength[0]) & (x <= part.wavelength[-1]) for part in parts]
+    for column in ("emission", "transmission", "fwhm"):
+        known = [np.interp(x, part.wavelength, getattr(part, column)) for part in parts]
+        np.testing.assert_allclose(np.interp(x, sky.wavelength, getattr(sky, column)), np.select(covers, known), 1e-9)
+    assert sky.name == ", ".join(names)
+    edges = np.array([7990.0, 8003.0, 9970.0, 9990.0, 10012.0])
+    fine = np.arange(edges[0], edges[-1], 1e-3) + 5e-4
+    covers = [(fine >= part.wavelength[0]) & (fine <= part.wavelength[-1]) for part in parts]
+    values = np.select(covers, [np.interp(fine, part.wavelength, part.emission) for part in parts])
+    inside = np.digitize(fine, edges) - 1
+    means = [values[inside == number].mean() for number in range(len(edges) - 1)]
+    np.testing.assert_allclose(sky.on_bins(edges)[0], means, rtol=1e-5)
+
+
+def test_a_list_of_tables_fills_gaps_and_lacks_no_transmission(tmp_path):
+    """The third table counts between the first two, which has no transmission: it is 1 there, and 0.5 in theirs."""
+    half = {"emission": [2.0, 2.0], "transmission": [0.5, 0.5]}
+    one = write(tmp_path / "one.ecsv", wavelength=[4000.0, 5000.0], **half)
+    two = write(tmp_path / "two.ecsv", wavelength=[6000.0, 7000.0], **half)
+    three = write(tmp_path / "three.ecsv", wavelength=[4500.0, 6500.0], emission=[5.0, 5.0])
+    emission, transmission = load_sky([one, two, three]).on_bins(np.arange(4000.0, 7001.0, 500.0))
+    np.testing.assert_allclose(emission, [2, 2, 5, 5, 2, 2], rtol=1e-12)
+    np.testing.assert_allclose(transmission, [0.5, 0.5, 1, 1, 0.5, 0.5], rtol=1e-12)
+    with pytest.raises(ConfigError, match=r"expected skies that overlap or touch, .* from 5000\.0 Angstrom"):
+        load_sky([one, two])
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["dark", "none"], "expected 'none' alone"),
+        (["dark", "infrarde"], "did you mean 'infrared'"),
+        ([], "expected text, or a list of texts, got"),
+        (["dark", 3], "expected text, or a list of texts, got \\['dark', 3\\]"),
+    ],
+)
+def test_lists_of_skies_that_are_refused(names, words):
+    with pytest.raises(ValueError, match=words):
+        ExposureSettings(time=60, sky=names)
+
+
+@pytest.mark.slow(8)
+def test_manga_is_exposed_over_its_whole_range_and_the_noise_is_that_of_its_variance(tmp_path):
+    """chi^2 of the fibres' noise is 1, also beyond the dark sky; both names are in the header."""
+    config = rl.load_config(
+        "quickstart",
+        {
+            "galaxy.n_stars": 200,
+            "instrument": {"name": "manga_arms_fibres", "fov": "5 arcsec", "fibres": "manga-19"},
+            "noise": {
+                "exposure": {"time": "15 min", "count": 3, "sky": ["dark", "infrared"]},
+                "keep_truth": True,
+            },
+        },
+    )
+    cube = rl.run(config, output=tmp_path / "cube.fits")
+    assert cube.wavelength[-1] > 10350
+    assert fits.getheader(tmp_path / "cube.fits", 0)["SKYSPEC"] == "dark, infrared"
+    spectra = cube.fibres
+    square = (spectra.flux - spectra.truth) ** 2 / spectra.variance
+    assert np.mean(square) == pytest.approx(1, abs=0.01)
+    assert np.mean(square[:, cube.wavelength > 9999]) == pytest.approx(1, abs=0.06)

@@ -93,7 +93,7 @@ def test_outliers_are_seen_as_by_the_sum_of_all_spectra(way):
     ("way", "n_devices"),
     [
         pytest.param("few", 8, marks=pytest.mark.slow(5)),
-        pytest.param("chromatic", 8, marks=pytest.mark.slow(6)),
+        pytest.param("chromatic", 8, marks=pytest.mark.long),
         pytest.param("shared", 8, marks=pytest.mark.long),
         pytest.param("in every spaxel", 8, marks=pytest.mark.long),
     ],

@@ -107,17 +107,24 @@ def test_summary_names_the_exposure(tmp_path):
     assert "Noise: 4 x 900 s under the sky 'dark' (Poisson and read-out)" in text
 
 
-def test_summary_names_what_was_left_out(tmp_path):
+@pytest.mark.parametrize(("reader", "noun"), [("arepo", "stars"), ("components", "quadrature points")])
+def test_summary_names_what_was_left_out(tmp_path, reader, noun):
     cube = make_cube(
         mask=jnp.zeros((3, 5, 4), jnp.int32).at[..., 0].set(1).at[0].add(2),
         variance=jnp.ones((3, 5, 4)),
         counters=Counters(100, 3, 0, 7, 1e9, 0.0, 2.5e9, 1e10, 2, 1),
-        meta=Meta({"signal_to_noise": 50.0, "signal_to_noise_definition": "median of the brightest spaxel"}),
+        meta=Meta(
+            {
+                "signal_to_noise": 50.0,
+                "signal_to_noise_definition": "median of the brightest spaxel",
+                "galaxy_reader": reader,
+            }
+        ),
     )
     lines = summary_lines(cube, tmp_path / "a cube.fits", {})
     text = "\n".join(lines)
-    assert "3 of 100 stars (10 % of the mass) are outside the field" in text
-    assert "7 of 100 stars (25 % of the mass) are poorer or richer" in text
+    assert f"3 of 100 {noun} (10 % of the mass) are outside the field" in text
+    assert f"7 of 100 {noun} (25 % of the mass) are poorer or richer" in text
     assert "younger" not in text
     assert "1 of 4 bins lie outside the SSP library: masked (DQ 1)" in text
     assert "5 of 15 spaxels lie outside the aperture: masked (DQ 2)" in text

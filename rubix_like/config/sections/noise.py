@@ -8,17 +8,18 @@ from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
+    Above,
     Angstrom,
     Arcsec,
     Integer,
+    InUnit,
     Number,
-    Second,
     SquareMetre,
     as_tuple,
     one_or_many,
 )
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.skies import find_sky
+from rubix_like.config.skies import Skies
 
 Fraction = Annotated[Number, Field(gt=0, le=1)]
 
@@ -69,18 +70,13 @@ def merged_detector(preset: Mapping[str, Any], override: Mapping[str, Any]) -> d
 class ExposureSettings(AbstractSettings):
     """Exposures of one field under one sky; the instrument's `detector` section says what becomes of the light."""
 
-    time: Annotated[Second, Field(gt=0), Parameter()]
-    """Time of one exposure."""
+    time: Annotated[float | tuple[float, ...], InUnit("s", many=True), Above(0.0), Parameter()]
+    """Time of one exposure; of fibres also a list with one for each of their dithers."""
     count: Annotated[Integer, Field(ge=1)] = 1
     """How many exposures of that time are added up."""
-    sky: str = "dark"
-    """dark, bright, infrared, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv)."""
-
-    @field_validator("sky")
-    @classmethod
-    def _check_sky(cls, value: str) -> str:
-        find_sky(value)
-        return value
+    sky: Skies = "dark"
+    """dark, bright, infrared, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv); of a list, e.g.
+    [dark, infrared], the first one that covers a wavelength counts there."""
 
 
 class NoiseSettings(AbstractSettings):

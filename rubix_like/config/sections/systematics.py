@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, StrictBool, WithJsonSchema, model_v
 
 from rubix_like.config.quantities import Angstrom, Integer, InUnit, Kms, Number, parse_number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.skies import find_sky
+from rubix_like.config.skies import Skies
 
 SYSTEMATICS_BEFORE_NOISE: tuple[str, ...] = ("lsf_variation", "wavelength_solution")
 """Sections, each with a stage of its name, that change the light before it is detected, in their order."""
@@ -45,12 +45,6 @@ Correlation = Annotated[Angstrom, Field(gt=0)]
 Span = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
 
 
-def _check_sky_name(value: str | None) -> str | None:
-    if value is not None:
-        find_sky(value)
-    return value
-
-
 def _need_one(section: AbstractSettings, names: tuple[str, ...]) -> None:
     """Raise ValueError where all of these are 0 or null: the section would do nothing."""
     if not any(getattr(section, name) for name in names):
@@ -68,13 +62,13 @@ class SkySubtractionSettings(AbstractSettings):
     """Its emission lines, relative: the sky less a running median of 200 Angstrom."""
     continuum: Rms = 0.0
     """Its continuum, relative: that median."""
-    sky: str | None = None
-    """dark, bright, infrared, or the path of a table; null: that of `noise.exposure`, else dark."""
+    sky: Skies | None = None
+    """dark, bright, infrared, the path of a table, or a list of these, as `noise.exposure.sky`; null: that one, else
+    dark."""
 
     @model_validator(mode="after")
     def _check(self) -> "SkySubtractionSettings":
         _need_one(self, ("shift", "lsf", "lines", "continuum"))
-        _check_sky_name(self.sky)
         return self
 
 
@@ -112,13 +106,12 @@ class TelluricSettings(AbstractSettings):
     """Part of the optical depth that is left on average; 1: nothing is corrected."""
     residual: Annotated[Part, Field(ge=0, le=1)] = 0.0
     """Rms of the part that is left, in one exposure."""
-    sky: str | None = None
+    sky: Skies | None = None
     """As `sky_residual.sky`; the table needs a transmission."""
 
     @model_validator(mode="after")
     def _check(self) -> "TelluricSettings":
         _need_one(self, ("left", "residual"))
-        _check_sky_name(self.sky)
         return self
 
 

@@ -79,7 +79,7 @@ class FibreSpectra(eqx.Module):
         own = {name: getattr(self, name) for name in ("flux", "variance", "truth", "bits")}
         cut: dict[str, Any] = {name: value[:, bins] for name, value in own.items() if value is not None}
         cut["contributions"] = {name: value[:, bins] for name, value in self.contributions.items()}
-        return dataclasses.replace(self, **cut, mask=self.mask[bins])
+        return dataclasses.replace(self, **cut, mask=self.mask[bins], places=self.places.part(bins))
 
     def within(self, rows: slice, columns: slice) -> "FibreSpectra":
         """The same spectra with the map to some of the spaxels."""

@@ -31,7 +31,7 @@ def write_fibres(fibres: FibreSpectra, group: Any) -> None:
             value = getattr(own, field.name)
             if isinstance(value, int | float | str):
                 inside.attrs[field.name] = value
-            else:
+            elif value is not None:
                 _store(inside, field.name, value)
 
 

@@ -23,8 +23,10 @@ from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
-TELESCOPE: str = "SDSS 2.5-M"
-INSTRUMENT: str = "MaNGA"
+TELESCOPE_CARDS: tuple[Card, ...] = (
+    ("TELESCOP", "SDSS 2.5-M", "as in files of MaNGA"),
+    ("INSTRUME", "MaNGA", "as in files of MaNGA"),
+)
 FLUX_UNIT: str = "1E-17 erg/s/cm^2/Ang/spaxel"
 FLUX_PER_OURS: float = 1e-3
 """1e-20 erg/s/cm2/Angstrom in units of 1e-17."""
@@ -40,8 +42,12 @@ _OBSERVATION: tuple[Card, ...] = (
     ("MANGAID", "0-0", "a mock: no galaxy of the survey"),
     ("SRVYMODE", "MaNGA dither", "as in files of MaNGA"),
     ("VERSDRP3", "v3_1_1", "version of the pipeline whose layout this is"),
+    ("DRP3QUAL", 0, "quality bits"),
+    ("MNGTARG1", 0, "a mock: no target of the survey"),
+    ("MNGTARG2", 0, "a mock: no target of the survey"),
+    ("MNGTARG3", 0, "a mock: no target of the survey"),
 )
-"""marvin reads these in PRIMARY and FLUX; 3.1.1 is the version of DR17 (Law et al. 2021)."""
+"""marvin reads these in FLUX; 3.1.1 is the version of DR17 (Law et al. 2021)."""
 
 _SDSS: tuple[Card, ...] = (("HDUCLASS", "SDSS", "SDSS format class"),)
 _SCIENCE: Card = ("SCIDATA", "FLUX", "science extension name")
@@ -53,7 +59,7 @@ def manga_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of the file, in order. The cube has a variance; inverse variances are 0 where it is masked."""
     return [
         fits.PrimaryHDU(header=header_of(manga_primary(cube))),
-        _image(cube, "FLUX", _flux, (*_flux_cards(), *_places(cube))),
+        _image(cube, "FLUX", _flux, (*_flux_cards(), *observation_cards(cube))),
         _image(cube, "IVAR", _inverse_variance, _ivar_cards()),
         _image(cube, "MASK", lambda block: pixel_mask(block.mask), _mask_cards(), np.int32),
         *_line_spread(cube),
@@ -90,24 +96,23 @@ def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[
     return np.sqrt(variance + bins), np.sqrt(variance)
 
 
-def manga_primary(cube: Cube | ShardedCube) -> tuple[Card, ...]:
-    """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM..."""
+def manga_primary(cube: Cube | ShardedCube, mask_bits: str = "MANGA_DRP3PIXMASK") -> tuple[Card, ...]:
+    """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM...
+    `mask_bits` is the name of the bits of MASK."""
     run = primary_cards(cube)
     known = {keyword: value for keyword, value, _ in run}
     names = (
         (LAYOUT_CARD, "manga", "like a MaNGA LOGCUBE; a mock observation"),
         ("SIMTELES", known.get("TELESCOP", ""), "telescope that was simulated"),
         ("SIMINSTR", known.get("INSTRUME", ""), "instrument that was simulated"),
-        ("TELESCOP", TELESCOPE, "as in files of MaNGA"),
-        ("INSTRUME", INSTRUMENT, "as in files of MaNGA"),
-        ("MASKNAME", "MANGA_DRP3PIXMASK", "bits of MASK"),
-        ("DRP3QUAL", 0, "quality bits"),
+        *TELESCOPE_CARDS,
+        ("MASKNAME", mask_bits, "bits of MASK"),
     )
     of_fibres = () if cube.fibres is None else (("EBVGAL", 0.0, "no dust of the Milky Way"),)
-    return (*run, *names, *of_fibres, *_places(cube))
+    return (*run, *names, *of_fibres, *observation_cards(cube))
 
 
-def _places(cube: Cube | ShardedCube) -> tuple[Card, ...]:
+def observation_cards(cube: Cube | ShardedCube) -> tuple[Card, ...]:
     """The field's centre as that of the bundle and of the object, and what programs know an observation by."""
     known = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fields = (
@@ -120,8 +125,7 @@ def _places(cube: Cube | ShardedCube) -> tuple[Card, ...]:
 
 def _flux_cards() -> tuple[Card, ...]:
     kind = (("HDUCLAS1", "CUBE", ""), ("HDUCLAS2", "DATA", ""), _ERROR, _QUALITY)
-    names = (("TELESCOP", TELESCOPE, "as in files of MaNGA"), ("INSTRUME", INSTRUMENT, "as in files of MaNGA"))
-    return (("BUNIT", FLUX_UNIT, "specific intensity (per spaxel)"), *names, *_SDSS, *kind)
+    return (("BUNIT", FLUX_UNIT, "specific intensity (per spaxel)"), *TELESCOPE_CARDS, *_SDSS, *kind)
 
 
 def _ivar_cards() -> tuple[Card, ...]:

@@ -26,12 +26,12 @@ class ObservedFibres:
     | field | shape | |
     |---|---|---|
     | spectra | (fibre, 1, wave) | flux per fibre and its variance, as a column of spaxels |
-    | east, north | (fibre,) | arcsec on the sky from the middle of the field |
+    | east, north | (fibre, wave) | arcsec on the sky from the middle of the field: where a fibre sees each bin |
     """
 
     spectra: ObservedCube
-    east: Float[ndarray, " fibre"]
-    north: Float[ndarray, " fibre"]
+    east: Float[ndarray, "fibre wave"]
+    north: Float[ndarray, "fibre wave"]
 
 
 def fibres_from(cube: Cube, source: str) -> ObservedFibres:
@@ -47,14 +47,14 @@ def fibres_from(cube: Cube, source: str) -> ObservedFibres:
     variance = None if fibres.variance is None else np.array(fibres.variance, dtype=np.float64)
     flux = np.array(fibres.flux, dtype=np.float64)
     spectra = _spectra(flux, variance, ~fibres.usable, cube.bins, source, field_angle=angle, **place)
-    return ObservedFibres(spectra, *fibres.places.on_sky(angle))
+    return ObservedFibres(spectra, *fibres.places.on_sky_at(angle, flux.shape[1]))
 
 
 def read_fibres(path: Path) -> ObservedFibres:
     """A file of row-stacked spectra in MaNGA's layout (LOGRSS, LINRSS): FLUX, IVAR, MASK, WAVE, XPOS, YPOS.
 
-    Places are those in the middle of the wavelengths; spectra with any bit of the mask are not used. Raises
-    FileNotFoundError or ValueError for what cannot be read.
+    Places are those of each wavelength; spectra with any bit of the mask are not used. Raises FileNotFoundError or
+    ValueError for what cannot be read.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a file of row-stacked spectra, found none")
@@ -84,8 +84,7 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
     )
     bins = table_bins(wavelength, medium, path)
     spectra = _spectra(flux / FLUX_PER_OURS, variance, mask != 0, bins, str(path), **place)
-    middle = len(wavelength) // 2
-    return ObservedFibres(spectra, -x[:, middle], y[:, middle])
+    return ObservedFibres(spectra, -x, y)
 
 
 _RA, _DEC = ("IFURA", "OBJRA"), ("IFUDEC", "OBJDEC")

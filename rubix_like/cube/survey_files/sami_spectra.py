@@ -1,7 +1,8 @@
 """Row-stacked spectra laid out like the reduced frames of SAMI: one file for each exposure.
 
 PRIMARY (fibre, wave), VARIANCE, and the table FIBRES_IFU with a row for each spectrum: SPEC_ID, TYPE ('P', a fibre of a
-bundle), PROBENUM, FIBNUM, FIBPOS_X and FIBPOS_Y (micron on the plate, East and North) and FIB_MRA, FIB_MDEC (deg).
+bundle), PROBENUM, FIBNUM, FIBPOS_X and FIBPOS_Y (micron on the plate, East and North) and FIB_MRA, FIB_MDEC (deg):
+where the fibre lies, which is where it sees light of the wavelength at which fibres are pointed.
 Names as AAO's 2dfdr writes them (Sharp et al. 2015, MNRAS 446, 1551).
 """
 
@@ -49,12 +50,12 @@ def _cards(cube: Cube | ShardedCube, number: int) -> tuple[Card, ...]:
     assert fibres is not None
     first = int(np.flatnonzero(fibres.places.exposure == number)[0])
     known = {keyword: value for keyword, value, _ in cube.wcs_cards}
-    time = cube.meta.get("exposure_time")
+    times = cube.meta.exposure_times(fibres.places.n_exposure)
     return (
         (LAYOUT_CARD, "sami", "like a reduced frame of SAMI; a mock observation"),
         ("BUNIT", SAMI_FLUX_UNIT, ""),
         ("EXPOSURE", number, "number of this exposure"),
-        *((("EXPOSED", time, "[s] time of the exposure"),) if time is not None else ()),
+        *((("EXPOSED", times[number - 1], "[s] time of the exposure"),) if times is not None else ()),
         ("MEANRA", known["CRVAL1"], "[deg] right ascension of the field's centre"),
         ("MEANDEC", known["CRVAL2"], "[deg] declination of the field's centre"),
         ("FIBDIAM", 2 * fibres.places.radius, "[arcsec] diameter of a core"),

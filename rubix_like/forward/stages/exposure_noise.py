@@ -4,12 +4,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import DetectorSettings, ExposureSettings, InstrumentSettings
 from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import PaintedCube
@@ -30,6 +31,7 @@ class ExposureNoise(AbstractNoise):
     | background | (wave,) | electrons of sky and dark current in a voxel |
     | read_variance | scalar | electrons squared in a voxel: count x pixels_per_voxel x read_noise^2 |
     | time | scalar | s of one exposure, for which gain and background hold; both grow with `noise.exposure.time` |
+    | exposure | (element,) | number from 0 of each fibre's exposure, where each has a time of its own; else None |
 
     gain = dlambda lambda / (h c) x area x time x throughput x transmission of the atmosphere. The variance is the true
     one, of the expected electrons, not of the realised ones.
@@ -39,11 +41,18 @@ class ExposureNoise(AbstractNoise):
     background: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     read_variance: Float[Array | ndarray, ""]
     time: Float[Array | ndarray, ""]
+    exposure: Int[Array | ndarray, " element"] | None = None
 
     @classmethod
-    def build(cls, exposure: ExposureSettings, instrument: InstrumentSettings, bins: WavelengthBins) -> "ExposureNoise":
-        """Noise in the detector's bins; raises ConfigError without `instrument.detector`, or where the sky does not
-        cover them."""
+    def build(
+        cls,
+        exposure: ExposureSettings,
+        instrument: InstrumentSettings,
+        bins: WavelengthBins,
+        fibres: FibrePlaces | None = None,
+    ) -> "ExposureNoise":
+        """Noise in the detector's bins; raises ConfigError without `instrument.detector`, where the sky does not cover
+        them, or where a list of times has not one for each exposure of the fibres."""
         detector = instrument.detector
         if detector is None:
             raise ConfigError(
@@ -54,7 +63,8 @@ class ExposureNoise(AbstractNoise):
         vacuum_edges = bins.to_vacuum(bins.edges)
         sky = load_sky(exposure.sky)
         emission, transmission = _seen(sky, vacuum_edges)
-        time = exposure.time * exposure.count
+        one = float(np.mean(exposure.time))
+        time = one * exposure.count
         photons_to_electrons = detector.collecting_area * time * _throughput(detector, bins.edges)
         light = PHOTONS_AT_1_ANGSTROM * bins.to_vacuum(bins.wavelength) * np.diff(bins.edges)
         sky_photons = emission * np.diff(vacuum_edges) / ANGSTROM_PER_MICRON * instrument.element_area
@@ -63,23 +73,47 @@ class ExposureNoise(AbstractNoise):
             gain=light * transmission * photons_to_electrons,
             background=sky_photons * photons_to_electrons + dark,
             read_variance=np.asarray(exposure.count * detector.pixels_per_voxel * detector.read_noise**2),
-            time=np.asarray(exposure.time),
+            time=np.asarray(one),
+            exposure=_exposure_numbers(exposure, fibres),
         )
+
+    def longer(self, parameters: Parameters) -> Float[Array, "..."]:
+        """By what gain and background are multiplied: one number, or one for each fibre."""
+        ratio = parameters.noise.exposure.time / self.time
+        return ratio if self.exposure is None else ratio[jnp.asarray(self.exposure)]
 
     def draw(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray) -> tuple[Spectra, Spectra]:
         """Noise of every voxel; light below 0, which only rounding makes, counts as none."""
 
-        longer = parameters.noise.exposure.time / self.time
-        gain, background = (longer * jnp.asarray(own)[None, :] for own in (self.gain, self.background))
+        longer = jnp.broadcast_to(self.longer(parameters), (cube.footprint.n_y,))
 
-        def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
+        def draw_row(row: Row, row_key: PRNGKeyArray, times: Float[Array, ""]) -> tuple[Row, Row]:
+            gain, background = (times * jnp.asarray(own)[None, :] for own in (self.gain, self.background))
             expected = jnp.maximum(row, jnp.zeros_like(row)) * gain + background
             photon_key, read_key = jax.random.split(row_key)
             read = jnp.sqrt(jnp.asarray(self.read_variance)) * normal_row(read_key, row, cube.split)
             error = poisson_quantile(normal_row(photon_key, row, cube.split), expected) - expected + read
             return error / gain, (expected + self.read_variance) / gain**2
 
-        return by_rows(draw_row, cube, key)
+        return by_rows(draw_row, cube, key, longer)
+
+
+def _exposure_numbers(exposure: ExposureSettings, fibres: FibrePlaces | None) -> Int[ndarray, " element"] | None:
+    """The number from 0 of every fibre's exposure for a list of times; None for one time."""
+    if not isinstance(exposure.time, tuple):
+        return None
+    number = len(exposure.time)
+    if fibres is None:
+        raise ConfigError(
+            f"noise.exposure.time: expected one time for an instrument without fibres, got {number}; give one, with "
+            f"count for several exposures"
+        )
+    if number != fibres.n_exposure:
+        raise ConfigError(
+            f"noise.exposure.time: expected one time, or one for each of the {fibres.n_exposure} exposures of the "
+            f"fibres (instrument.fibres.dithers), got {number}"
+        )
+    return (fibres.exposure - 1).astype(np.int32)
 
 
 def _seen(sky: Sky | None, vacuum_edges: ndarray) -> tuple[ndarray, ndarray]:

@@ -36,7 +36,8 @@ class Noise(AbstractCubeStage):
         keep_truth = setup.config.keeps_truth
         if settings.exposure is None:
             return cls(model=TargetNoise.build(setup, settings), keep_truth=keep_truth)
-        model = ExposureNoise.build(settings.exposure, setup.config.instrument, setup.instrument.bins)
+        instrument = setup.instrument
+        model = ExposureNoise.build(settings.exposure, setup.config.instrument, instrument.bins, instrument.fibres)
         return cls(model=model, keep_truth=keep_truth)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:

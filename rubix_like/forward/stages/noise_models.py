@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import NoiseSettings
+from rubix_like.config.quantities import as_tuple
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
@@ -99,12 +100,15 @@ class TargetNoise(AbstractNoise):
 
 
 def by_rows(
-    draw: Callable[[Row, PRNGKeyArray], tuple[Row, Row]], cube: PaintedCube, key: PRNGKeyArray
+    draw: Callable[..., tuple[Row, Row]], cube: PaintedCube, key: PRNGKeyArray, *others: Float[Array, " y"]
 ) -> tuple[Spectra, Spectra]:
-    """Noise and variance row after row of spaxels, each with its own key: no more memory than the two results."""
+    """Noise and variance row after row of spaxels, each with its own key: no more memory than the two results.
+
+    `draw` gets the flux of a row, its key, and its value in each of `others`.
+    """
     footprint = cube.footprint
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(footprint.n_y))
-    noise, variance = lax.map(lambda one: draw(*one), (footprint.images(cube.flux), keys))
+    noise, variance = lax.map(lambda one: draw(*one), (footprint.images(cube.flux), keys, *others))
     return footprint.elements(noise), footprint.elements(variance)
 
 
@@ -191,10 +195,13 @@ def describe_noise(
     if exposure is None:
         definition = signal_to_noise_definition(settings, element)
         return {"signal_to_noise": settings.signal_to_noise, "signal_to_noise_definition": definition, **seed}
+    times = np.atleast_1d(exposure.time)
+    each = {"exposure_times": ", ".join(f"{time:.10g}" for time in times)} if isinstance(exposure.time, tuple) else {}
     return {
-        "exposure_time": exposure.time,
+        "exposure_time": float(times.mean()),
+        **each,
         "exposure_count": exposure.count,
-        "sky": exposure.sky,
+        "sky": ", ".join(as_tuple(exposure.sky)),
         "noise_model": "Poisson (source, sky, dark) and Gaussian (read-out), per voxel"
         + ("" if sky_errors else "; sky subtracted without error"),
         **seed,

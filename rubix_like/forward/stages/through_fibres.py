@@ -163,8 +163,9 @@ def _refracted(setup: Setup, psf: PSF, places: FibrePlaces) -> tuple[PSF, Float[
     is_profile = settings.psf.is_profile
     width = settings.psf.narrowest if is_profile else image_width(settings.psf, bins.wavelength[[0, -1]])
     narrowest = width * float(places.seeing.min())
-    nodes = displaced_nodes(refraction, bins, places, narrowest, psf.nodes)
-    return dataclasses.replace(psf, nodes=nodes), displacements(refraction, bins, nodes.wavelength, places)
+    nodes = displaced_nodes(refraction, bins, narrowest, psf.nodes)
+    moved = displacements(refraction, bins, nodes.wavelength)[places.exposure - 1]
+    return dataclasses.replace(psf, nodes=nodes), np.swapaxes(moved, 0, 1)
 
 
 def _through(matrix: Float[Array, "fibre cell"], images: Float[Array, "y x k"]) -> Float[Array, "fibre 1 k"]:

@@ -57,14 +57,14 @@ class Saturation(AbstractSystematic):
                 "systematics.saturation: expected noise.exposure, which says how many electrons there are, got none; "
                 "give it, or set the section to null"
             )
-        model = ExposureNoise.build(noise.exposure, instrument, setup.instrument.bins)
+        model = ExposureNoise.build(noise.exposure, instrument, setup.instrument.bins, setup.instrument.fibres)
         assert instrument.detector is not None
         level = settings.level * noise.exposure.count * instrument.detector.pixels_per_voxel
         return cls(noise=model, level=np.asarray(level), record=ErrorRecord.of(setup))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the most light that its pixels hold."""
-        longer = parameters.noise.exposure.time / self.noise.time
+        longer = self.noise.longer(parameters).reshape(-1, 1)
         gain, background = (longer * jnp.asarray(own)[None, :] for own in (self.noise.gain, self.noise.background))
         most = (self.level - background) / gain
         full = cube.flux >= most

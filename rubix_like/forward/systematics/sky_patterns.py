@@ -7,6 +7,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.ndimage import median_filter
 
+from rubix_like.config.skies import NO_SKY
 from rubix_like.constants import ANGSTROM_PER_MICRON, FWHM_PER_SIGMA, PHOTONS_AT_1_ANGSTROM
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
@@ -37,22 +38,17 @@ class SkyPatterns(NamedTuple):
     continuum: Float[ndarray, " wave"]
 
 
-def sky_for(setup: Setup, name: str | None, section: str) -> Sky:
-    """The sky of a section: the named one, else that of `noise.exposure`, else dark. Raises ConfigError where there is
+def sky_for(setup: Setup, names: str | tuple[str, ...] | None, section: str) -> Sky:
+    """The sky of a section: the named ones, else that of `noise.exposure`, else dark. Raises ConfigError where there is
     none, or where it does not cover the detector."""
     noise = setup.config.noise
     exposure = None if noise is None else noise.exposure
-    chosen = name or ("dark" if exposure is None else exposure.sky)
+    chosen = names or ("dark" if exposure is None else exposure.sky)
     sky = load_sky(chosen)
     if sky is None:
-        raise ConfigError(f"systematics.{section}.sky: expected a sky with an atmosphere, got '{chosen}'; name one")
+        raise ConfigError(f"systematics.{section}.sky: expected a sky with an atmosphere, got '{NO_SKY}'; name one")
     edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges)
-    first, last = sky.wavelength[[0, -1]]
-    if edges[0] < first or edges[-1] > last:
-        raise ConfigError(
-            f"systematics.{section}.sky: expected a sky that covers the detector's {edges[0]:.1f}-{edges[-1]:.1f} "
-            f"Angstrom (vacuum), got '{sky.name}' with {first:.1f}-{last:.1f}; give the path of another table"
-        )
+    sky.check_covers(edges, f"systematics.{section}.sky")
     return sky
 
 
@@ -69,7 +65,7 @@ def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
     grid = np.arange(max(sky.wavelength[0], edges[0] - _BEYOND), min(sky.wavelength[-1], edges[-1] + _BEYOND), step)
     flux = np.interp(grid, sky.wavelength, _flux_density(sky, setup))
     fwhm = np.zeros_like(grid) if setup.instrument.lsf is None else instrument_fwhm(setup.instrument.lsf, grid)
-    own = sky.fwhm
+    own = np.interp(grid, sky.wavelength, sky.fwhm)
     seen = _spread(flux, np.sqrt(np.maximum(fwhm**2 - own**2, 0)) / FWHM_PER_SIGMA / step)
     sigma = np.maximum(fwhm, own) / FWHM_PER_SIGMA
     wider = _spread(seen, np.maximum(_PROBE * sigma / step, 1e-3)) - seen
@@ -77,7 +73,7 @@ def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
     at_edges = np.interp(edges, grid, seen)
     return SkyPatterns(
         shift=at_edges[:-1] - at_edges[1:],
-        lsf=bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or own else 0),
+        lsf=bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or own.any() else 0),
         lines=bin_means(grid, seen - continuum, edges),
         continuum=bin_means(grid, continuum, edges),
     )

@@ -81,7 +81,10 @@ _WIDEST = 3.0
 """Latent up to which the line spread is planned for."""
 
 _SAME_PLACE = 0.05
-"""arcsec by which fibres of data and instrument may differ."""
+"""arcsec by which fibres of data and instrument may differ in the middle of the wavelengths."""
+
+_SEEN_ALIKE = 0.1
+"""Of a fibre's diameter by which they may differ at other wavelengths."""
 
 _ENDS = 3.0
 """Standard deviations of the broadening within which bins at the ends are left out."""
@@ -160,30 +163,40 @@ def _planned(
             pipeline, _, of_ages = planned(own.config, own.settings, galaxy, of_errors, report, made)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
-        _check_fibres(own.data, pipeline)
+        _check_fibres(own, pipeline)
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
     return pipelines, notes
 
 
-def _check_fibres(data: DataSet, pipeline: Pipeline) -> None:
-    """Raise ConfigError unless the instrument of spectra of fibres has the same ones at the same places."""
-    if data.places is None:
+def _check_fibres(own: _Prepared, pipeline: Pipeline) -> None:
+    """Raise ConfigError unless the instrument of spectra of fibres has the same ones at the same places, at every
+    wavelength that is fitted."""
+    places = own.data.places
+    if places is None:
         return
-    frame, field = pipeline.frame, f"fit.data.{data.name}"
+    frame, field = pipeline.frame, f"fit.data.{own.name}"
     if frame.fibres is None:
         raise ConfigError(f"{field}: expected an instrument with fibres, got one without; give instrument.fibres")
-    own = np.stack(frame.fibres.places.on_sky(float(frame.meta.get("field_angle") or 0.0)), axis=1)
-    if own.shape != data.places.shape:
+    bundle, angle = frame.fibres.places, float(frame.meta.get("field_angle") or 0.0)
+    if len(bundle) != len(places):
         raise ConfigError(
-            f"{field}: expected spectra of the {len(own)} fibres of all exposures of the instrument "
-            f"({frame.fibres.places.bundle}), got {len(data.places)}; change its bundle, dead or dithers"
+            f"{field}: expected spectra of the {len(bundle)} fibres of all exposures of the instrument "
+            f"({bundle.bundle}), got {len(places)}; change its bundle, dead or dithers"
         )
-    off = float(np.max(np.hypot(*(own - data.places).T)))
-    if off > _SAME_PLACE:
+    off = np.hypot(*np.moveaxis(np.stack(bundle.on_sky_at(angle, places.shape[1]), axis=2) - places, 2, 0)).max(axis=0)
+    middle = float(off[len(off) // 2])
+    if middle > _SAME_PLACE:
         raise ConfigError(
-            f"{field}: expected fibres at the places of the instrument's bundle ({frame.fibres.places.bundle}), got "
-            f"some up to {off:.3g} arcsec off; give their places (arrangement: positions) and the dithers"
+            f"{field}: expected fibres at the places of the instrument's bundle ({bundle.bundle}), got some up to "
+            f"{middle:.3g} arcsec off; give their places (arrangement: positions), the dithers and the refraction"
+        )
+    worst = int(np.argmax(np.where(own.selection, off, 0.0)))
+    if own.selection[worst] and off[worst] > 2 * bundle.radius * _SEEN_ALIKE:
+        raise ConfigError(
+            f"{field}: expected fibres at the instrument's places at all wavelengths, got some {off[worst]:.2g} arcsec "
+            f"off at {frame.bins.wavelength[worst]:.0f} Angstrom, where refraction moves light of data or model alone; "
+            f"give instrument.fibres.refraction as it was, or windows with fewer wavelengths"
         )
 
 
@@ -205,7 +218,7 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
     for own in data:
         alone = _alone(settings, own, moves=any(one.settings.nuisance.shift is not None for one in data))
         observed, selection = select_bins(without_bad_voxels(own.observed, alone), alone)
-        cut.append((dataclasses.replace(own, observed=observed), alone, selection))
+        cut.append((own.cut(observed), alone, selection))
     found = []
     for own, alone, selection in cut:
         scale = _lsf_range(own)
@@ -398,7 +411,8 @@ def _fitted_sets(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tu
     for own, pipeline in zip(sets, pipelines, strict=True):
         frame = frame_of(pipeline.frame, own.data, own.grid.cube)
         data = own.data
-        found.append(FittedSet(own.name, data.kind, own.observed, pipeline, frame, own.settings, begin, data.places))
+        places = data.middle_places
+        found.append(FittedSet(own.name, data.kind, own.observed, pipeline, frame, own.settings, begin, places))
         begin = found[-1].place.stop
     return tuple(found)
 

@@ -1,7 +1,7 @@
 """Data sets as they are asked for, read: from their files, or as they were given in Python."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,26 @@ _WITH = {"image": "filter", "spectrum": "aperture"}
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """A set of data before its model is planned: `band` of an image; `places` (East, North) of fibres in arcsec."""
+    """A set of data before its model is planned: `band` of an image; `places` (East, North) in arcsec where fibres see
+    each bin."""
 
     name: str
     settings: DataSetSettings
     observed: ObservedCube
     band: ImageBand | None = None
-    places: Float[ndarray, "fibre 2"] | None = None
+    places: Float[ndarray, "fibre wave 2"] | None = None
+
+    def cut(self, observed: ObservedCube) -> "DataSet":
+        """The same with some of its bins, those of `observed`."""
+        if self.places is None:
+            return replace(self, observed=observed)
+        start = int(np.argmin(np.abs(self.observed.wavelength - observed.wavelength[0])))
+        return replace(self, observed=observed, places=self.places[:, start : start + len(observed.wavelength)])
+
+    @property
+    def middle_places(self) -> Float[ndarray, "fibre 2"] | None:
+        """Of fibres the places in the middle of the wavelengths."""
+        return None if self.places is None else self.places[:, self.places.shape[1] // 2]
 
     @property
     def kind(self) -> str:
@@ -90,7 +103,7 @@ def _fibres(name: str, settings: DataSetSettings, given: Any) -> DataSet:
     if isinstance(given, ObservedCube):
         raise ConfigError(f"fit.data.{name}.fibres: expected a Cube that holds its fibres, got an ObservedCube")
     found: ObservedFibres = fibres_from(given, name) if path is None else read_fibres(path)
-    return DataSet(name, settings, found.spectra, places=np.stack([found.east, found.north], axis=1))
+    return DataSet(name, settings, found.spectra, places=np.stack([found.east, found.north], axis=2))
 
 
 def _from_file(path: Path, kind: str, band: ImageBand | None, stated: Mapping[str, Any]) -> ObservedCube:

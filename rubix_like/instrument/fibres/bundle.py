@@ -5,13 +5,16 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.fibre_settings import FibreSettings
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.instrument.fibres.refraction import displacements
 
 Places = Float[ndarray, "fibre 2"]
 
 
-def fibre_places(settings: FibreSettings) -> FibrePlaces:
-    """The fibres that work, exposure after exposure, in the order of their numbers."""
+def fibre_places(settings: FibreSettings, bins: WavelengthBins | None = None) -> FibrePlaces:
+    """The fibres that work, exposure after exposure, in the order of their numbers; with `bins` also how far refraction
+    moves their light."""
     places = _turned(bundle_places(settings), settings.angle)
     number = np.setdiff1d(np.arange(1, len(places) + 1), np.asarray(settings.dead, dtype=np.int64))
     offsets = np.asarray(settings.dithers)
@@ -28,7 +31,14 @@ def fibre_places(settings: FibreSettings) -> FibrePlaces:
         transparency=np.repeat(np.asarray(settings.transparency or ones), n_fibre),
         radius=settings.diameter / 2,
         bundle=settings.bundle,
+        moved=_moved(settings, bins),
     )
+
+
+def _moved(settings: FibreSettings, bins: WavelengthBins | None) -> Float[ndarray, "exposure wave 2"] | None:
+    if settings.refraction is None or bins is None:
+        return None
+    return displacements(settings.refraction.of_exposures(len(settings.dithers)), bins, bins.wavelength)
 
 
 def bundle_places(settings: FibreSettings) -> Places:

@@ -6,7 +6,6 @@ from numpy import ndarray
 
 from rubix_like.config.fibre_settings import RefractionSettings
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.instrument.psf_nodes import WavelengthNodes
 
 _ARCSEC_PER_RADIAN = 180 * 3600 / np.pi
@@ -35,31 +34,29 @@ def index_of_air(
 
 
 def displacements(
-    settings: RefractionSettings, bins: WavelengthBins, wavelength: Float[ndarray, " wave"], places: FibrePlaces
-) -> Float[ndarray, "wave fibre 2"]:
+    settings: RefractionSettings, bins: WavelengthBins, wavelength: Float[ndarray, " wave"]
+) -> Float[ndarray, "exposure wave 2"]:
     """(x, y) in arcsec by which light of these wavelengths (Angstrom of the bins' medium) lands beside that of
-    `settings.wavelength`, for the fibres of every exposure: (n - n_0) tan z towards the zenith."""
+    `settings.wavelength`, in every exposure: (n - n_0) tan z towards the zenith."""
     medium = settings.pressure, settings.temperature, settings.vapour
     every = bins.to_vacuum(np.append(wavelength, settings.wavelength))
     index = index_of_air(every, *medium)
-    exposure = places.exposure - 1
-    zenith, angle = (np.deg2rad(np.asarray(own))[exposure] for own in (settings.zenith_distance, settings.zenith_angle))
-    size = (index[:-1] - index[-1])[:, None] * np.tan(zenith) * _ARCSEC_PER_RADIAN
+    zenith, angle = (np.deg2rad(np.asarray(own))[:, None] for own in (settings.zenith_distance, settings.zenith_angle))
+    size = (index[:-1] - index[-1]) * np.tan(zenith) * _ARCSEC_PER_RADIAN
     return np.stack([size * np.sin(angle), size * np.cos(angle)], axis=-1)
 
 
 def displaced_nodes(
     settings: RefractionSettings,
     bins: WavelengthBins,
-    places: FibrePlaces,
     narrowest: float,
     given: WavelengthNodes | None,
 ) -> WavelengthNodes:
     """Pieces of the bins' range between which light moves by no more than `narrowest` (arcsec), in any exposure; they
     end where those of the PSF itself do."""
     range_ = np.linspace(bins.wavelength[0], bins.wavelength[-1], 4001)
-    moved = np.linalg.norm(displacements(settings, bins, range_, places), axis=-1)
-    steps = np.abs(np.diff(moved, axis=0)).max(axis=1)
+    moved = np.linalg.norm(displacements(settings, bins, range_), axis=-1)
+    steps = np.abs(np.diff(moved, axis=1)).max(axis=0)
     along = np.append(0.0, np.cumsum(steps))
     n_piece = max(1, int(np.ceil(along[-1] / narrowest)))
     ends = np.interp(np.linspace(0.0, along[-1], n_piece + 1), along, range_)
