@@ -34,7 +34,7 @@ class FileFormat:
     bytes each. `masks`: those of the mask, `mask_bytes` each. `keeps_all`: the file also holds the noiseless flux, and
     values of 8 bytes for a cube in float64. `compressions`: what `output.compression` may be beside `none`; then
     `write` is called with a `Packing` as the fourth argument. `package`: an optional package that it needs.
-    `needs_fibres`: whether it holds the covariance of a cube of fibres.
+    `needs_fibres`: whether it holds the covariance of a cube of fibres; `keeps_fibres`: whether it holds their spectra.
     """
 
     write: Callable[..., None]
@@ -50,6 +50,7 @@ class FileFormat:
     compressions: tuple[str, ...] = ()
     package: str | None = None
     needs_fibres: bool = False
+    keeps_fibres: bool = False
 
 
 @dataclass(frozen=True)

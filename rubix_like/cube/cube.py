@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]
     from xarray import Dataset
 
-    from rubix_like.cube.fibres.covariance import SpaxelCovariance
+    from rubix_like.cube.fibres.covariance import AbstractCovariance
+    from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.mosaic_noise import MosaicNoise
     from rubix_like.cube.views.extraction import ExtractedSpectrum
@@ -41,7 +42,7 @@ _OUTPUTS: dict[str, str] = {
     "cut": "rubix_like.cube.views.cutting:cut_cube",
     "words": "rubix_like.cube.views.cube_summary:cube_words",
     "html": "rubix_like.cube.views.cube_summary:cube_html",
-    "covariance": "rubix_like.cube.fibres.covariance:cube_covariance",
+    "covariance": "rubix_like.cube.fibres.cube_covariance:cube_covariance",
     "plot": "rubix_like.plots.figure:make_figure",
 }
 """What turns cubes into something else, which this module cannot import: it takes cubes itself."""
@@ -72,8 +73,9 @@ class Cube(AbstractCube, eqx.Module):
     | counters | Counters or None | of the stars |
     | source_counters | SourceCounters by name | of the sources beside the stars |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
-    | fibres | FibreSpectra or None | the spectra of fibres that it was made of, if any; kept in a file of their own |
+    | fibres | FibreSpectra or None | spectra that it was made of, if any; kept in HDF5, or in a file of their own |
     | noise_sources | MosaicNoise or None | of a mosaic: the noise of its pointings, for `covariance` |
+    | correlations | SpaxelCorrelations or None | of a cube of fibres that was read: those that its file keeps |
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
@@ -96,6 +98,7 @@ class Cube(AbstractCube, eqx.Module):
     fibres: FibreSpectra | None = None
     contributions: Mapping[str, Voxels] = eqx.field(default_factory=dict)
     noise_sources: "MosaicNoise | None" = None
+    correlations: "SpaxelCorrelations | None" = None
 
     def __check_init__(self) -> None:
         shape = np.shape(self.flux)
@@ -153,7 +156,7 @@ class Cube(AbstractCube, eqx.Module):
 
     @classmethod
     def read(cls, path: str | Path) -> "Cube":
-        """Read a cube written by `write` in the layout "default"; raises as `load_cube`."""
+        """Read a cube written by `write` in the layout "default", "manga" or "sami"; raises as `load_cube`."""
         return found_at(_OUTPUTS["read"])(path)
 
     def to_specutils(self) -> "Spectrum":
@@ -196,12 +199,16 @@ class Cube(AbstractCube, eqx.Module):
         """
         return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
 
-    def covariance(self, wavelength: Any) -> "SpaxelCovariance":
-        """The covariance of the spaxels of a cube of fibres, or of a mosaic, in the bin at a `wavelength` (Angstrom, or
-        with units).
+    def covariance(self, wavelength: Any) -> "AbstractCovariance":
+        """The covariance of the spaxels' noise in the bin at a `wavelength` (Angstrom, or with units).
 
-        Raises ValueError for any other cube (files keep neither spectra of fibres nor pointings), for one without
-        noise, or a wavelength outside.
+        Of a cube of fibres, or a mosaic, it is that of the map that made it. Of a cube of fibres that was read from the
+        layout "manga" or "sami" it is that of the file's correlations, linear between their wavelengths, with the
+        cube's variances: `matrix`, `correlation`, `draw` and errors of binned spectra, without chi^2. Of any other run
+        with a noise section spaxels have independent noise: a diagonal of variances, without systematic errors.
+
+        Raises ValueError for a cube without noise, a wavelength outside, and a cube of which it is not known (a mosaic,
+        or a cube of fibres, read from other files; one that no run made).
         """
         return found_at(_OUTPUTS["covariance"])(self, wavelength)
 

@@ -23,6 +23,7 @@ from rubix_like.cube.meta import NOISE_KEYS, SYSTEMATICS_KEYS, Counters, Meta, S
 from rubix_like.cube.wcs import Card, cube_cards
 
 if TYPE_CHECKING:
+    from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.mosaic_noise import MosaicNoise
 
@@ -129,6 +130,7 @@ class ShardedCube(AbstractCube):
     voxel_flags: int = 0
     contributions: tuple[str, ...] = ()
     noise_sources: "MosaicNoise | None" = None
+    correlations: "SpaxelCorrelations | None" = None
 
     def __post_init__(self) -> None:
         expected = self.footprint.shape
@@ -244,6 +246,7 @@ _DESCRIBED = (
     "meta",
     "fibres",
     "noise_sources",
+    "correlations",
 )
 """Fields that a cube and a cube in parts share."""
 
@@ -348,5 +351,6 @@ def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
         meta=meta,
         fibres=None,
         noise_sources=None,
+        correlations=None,
         voxel_flags=0,
     )

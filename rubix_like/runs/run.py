@@ -417,6 +417,10 @@ def _file_lines(prepared: Prepared) -> list[str]:
     total = format_bytes(sum(file.n_bytes for file in files))
     lines.append(f"file        {total}" if len(files) == 1 else f"files       {len(files)}, {total} in all")
     truth = sum(file.truth_bytes for file in files)
+    spectra = [path.name for file in files for path in file.spectra]
+    if spectra:
+        size = format_bytes(sum(file.spectra_bytes for file in files))
+        lines.append(f"spectra     of the fibres, {size}: {', '.join(spectra)}")
     return [*lines, *([f"truth       {format_bytes(truth)}, in a second file"] if truth else [])]
 
 

@@ -1,18 +1,26 @@
 """The files of a run: those that it reads, and names and sizes of those that it writes, known before it computes."""
 
+import functools
 import glob
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rubix_like.config import RunConfig
+from rubix_like.config.fibre_settings import FibreSettings
 from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
 from rubix_like.config.loading import arms_of
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.correlation_planes import correlation_bytes
+from rubix_like.cube.fibres.cube_weights import CubeWeights
+from rubix_like.cube.fibres.stored_fibres import fibres_bytes
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_grid import Field, grid_around
 from rubix_like.cube.survey_files.spectra_files import spectra_bytes, spectra_paths
 from rubix_like.errors import ConfigError
+from rubix_like.instrument.fibres.bundle import fibre_places
+from rubix_like.instrument.fibres.cube_recipes import cube_weights
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
@@ -208,6 +216,13 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     layout, chosen = config.output.layout, find_format(path, config.output.layout)
     noise, wide = config.noise is not None, config.engine.precision == "float64"
     own = file_size(chosen, shape, noise=noise, truth=config.keeps_truth, float64=wide)
+    fibres = None if is_mosaic else config.instrument.fibres
+    if fibres is not None:
+        own += _correlation_bytes(fibres, footprint, WavelengthBins.build(config.instrument.wavelength), layout)
+    if fibres is not None and chosen.keeps_fibres:
+        bytes_per_bin = (8 if wide else 4) * (1 + noise + config.keeps_truth) + 4 * (config.systematics is not None)
+        own += 16 * n_wave * len(fibres.dithers) * (fibres.refraction is not None)
+        own += fibres_bytes(_weights(fibres.model_dump_json(), footprint), n_wave, bytes_per_bin)
     truth, truth_bytes = None, 0
     if config.keeps_truth and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
@@ -217,7 +232,6 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     for file in (path, truth):
         if file is not None:
             check_packing(chosen if file is path else find_format(file, "default"), file, packing)
-    fibres = None if is_mosaic else config.instrument.fibres
     spectra = spectra_paths(path, fibres)
     return OutputFile(
         path,
@@ -230,8 +244,22 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
         truth_bytes,
         is_mosaic,
         spectra=spectra,
-        spectra_bytes=spectra_bytes(fibres, n_wave) if fibres is not None and spectra else 0,
+        spectra_bytes=0 if fibres is None else spectra_bytes(fibres, n_wave),
     )
+
+
+def _correlation_bytes(fibres: FibreSettings, footprint: Footprint, bins: WavelengthBins, layout: str) -> int:
+    """Bytes of the correlations of spaxels that a layout keeps of cubes of fibres."""
+    if layout not in ("manga", "sami"):
+        return 0
+    return correlation_bytes(_weights(fibres.model_dump_json(), footprint), layout, bins)
+
+
+@functools.lru_cache(maxsize=8)
+def _weights(settings: str, footprint: Footprint) -> CubeWeights:
+    """The map from fibres to spaxels by the section `fibres` as JSON: a check asks for it several times."""
+    fibres = FibreSettings.model_validate_json(settings)
+    return cube_weights(fibres.cube, fibre_places(fibres), footprint)
 
 
 def _n_contribution(config: RunConfig) -> int:

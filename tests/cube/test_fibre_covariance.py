@@ -1,17 +1,25 @@
 """Covariance of cubes of fibres: the published figures of MaNGA, and statistics of noise that numpy draws."""
 
+import dataclasses
+
+import equinox as eqx
+import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy.io import fits
 from fibre_sums import light_in_disc, spaxels_by_shepard
 from scipy.optimize import least_squares
 
+import rubix_like as rl
 from rubix_like.config import InstrumentSettings
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.correlation_planes import correlation_tables, local_covariance
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.meta import OUTSIDE_APERTURE, Meta
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 
@@ -197,3 +205,145 @@ def test_correlations_are_kept_as_mangas_and_samis_files_have_them(small):
         own, other = row * n_x + column, there[0] * n_x + there[1]
         ratio = expected[own, other] / expected[own, own] * weight[other] / weight[own] if inside else 0.0
         np.testing.assert_allclose(local[up + 2, right + 2, row, column], ratio)
+
+
+def cube_of_fibres(bundle, fov, **changes):
+    """A cube of nine bins of fibres whose variances change with wavelength, by up to a factor 2, each by its own."""
+    places, footprint, weights = seen_by(bundle, fov, dead=[4], **changes)
+    random = np.random.default_rng(7)
+    change = random.uniform(0.5, 2.0, (len(places), 1)) ** np.linspace(0, 1, 9)
+    fibres = FibreSpectra(
+        flux=random.uniform(5, 10, change.shape),
+        variance=random.uniform(0.5, 2.0, (len(places), 1)) * change,
+        truth=None,
+        places=places,
+        weights=weights,
+        mask=np.zeros(9, dtype=np.int32),
+    )
+    near = np.asarray(weights.coverage) > 0
+    return Cube(
+        flux=weights.images(jnp.asarray(fibres.flux)),
+        mask=np.broadcast_to(np.where(near, 0, OUTSIDE_APERTURE).astype(np.int32)[:, :, None], (*near.shape, 9)),
+        bins=WavelengthBins(4700.0, 300.0, 9, "linear", "vacuum"),
+        footprint=footprint,
+        variance=weights.variances(jnp.asarray(fibres.variance)),
+        meta=Meta({"ra": 10.0, "dec": 20.0, "instrument": "a mock"}),
+        fibres=fibres,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layout", "planes", "drizzled"),
+    [
+        ("manga", (4702.5, 6200.0), False),  # of MaNGA's bands g and r, in a range up to 7250 Angstrom
+        ("sami", (4700.0, 5300.0, 5900.0, 6500.0, 7100.0), True),
+    ],
+)
+def test_the_covariance_of_a_cube_that_was_read_is_that_of_its_file(tmp_path, layout, planes, drizzled):
+    """At the planes' wavelengths to 32 bits, between to 2 % of sigma_i sigma_j, two bins beyond the last to 10 %, where
+    variances of fibres change by up to a factor 2 over the range, each by its own."""
+    recipe = {"cube": {"method": "drizzle", "drop": 0.5}} if drizzled else {}
+    cube = cube_of_fibres("manga-19", "9.5 arcsec", **recipe)
+    path = cube.write(tmp_path / "cube.fits", layout)
+    again, observed = Cube.read(path), rl.read_observed(path)
+    for own in (again, observed):
+        for wavelength, tolerance in ((planes[0], 2e-6), (planes[1], 2e-6), (5600.0, 0.02), (6800.0, 0.1)):
+            expected = cube.covariance(wavelength).matrix.toarray()
+            found = own.covariance(f"{wavelength} Angstrom").matrix.toarray()
+            sigma = np.sqrt(expected.diagonal())
+            np.testing.assert_allclose(found.diagonal(), expected.diagonal(), rtol=2e-6)
+            off = np.abs(found - expected)[sigma > 0][:, sigma > 0] / np.outer(sigma[sigma > 0], sigma[sigma > 0])
+            assert off.max() < tolerance, wavelength
+    covariance = again.covariance(planes[1])
+    box = np.zeros(covariance.shape, dtype=bool)
+    box[7:12, 6:11] = True
+    by_hand = np.sqrt(cube.covariance(planes[1]).matrix.toarray()[np.ix_(box.ravel(), box.ravel())].sum())
+    np.testing.assert_allclose(covariance.binned_sigma(box), by_hand, rtol=1e-6)
+    sums = covariance.draw(seed=3, number=4000)[:, box].sum(axis=1)
+    np.testing.assert_allclose(sums.std(), by_hand, rtol=0.05)
+    for refused in (lambda: covariance.rank, covariance.inverse, lambda: covariance.chi2(np.zeros(box.shape))):
+        with pytest.raises(ValueError, match="got the correlations that a file keeps of some bins"):
+            refused()
+    part = again.cut(size="4 arcsec").covariance(planes[1])
+    rows = np.arange(box.size).reshape(box.shape)[5:14, 5:14].ravel()
+    np.testing.assert_allclose(part.matrix.toarray(), covariance.matrix.toarray()[np.ix_(rows, rows)], rtol=1e-12)
+    with pytest.raises(ValueError, match=r"expected a wavelength from 4550\.00 to 7250\.00 Angstrom"):
+        again.covariance(9000)
+
+
+def test_correlations_of_files_of_other_programs_are_turned_with_the_cube(tmp_path):
+    """The same cube with columns from West to East: numbers of columns in GCORREL count from the other side."""
+    cube = cube_of_fibres("manga-19", "9.5 arcsec")
+    with fits.open(cube.write(tmp_path / "cube.fits", "manga")) as hdus:
+        n_x = cube.n_x
+        for name in ("FLUX", "IVAR", "MASK"):
+            hdus[name].data = hdus[name].data[:, :, ::-1].copy()
+            for card in ("CD1_1", "CD2_1", "CDELT1"):
+                hdus[name].header[card] *= -1
+        for name in ("GCORREL", "RCORREL"):
+            for column in ("INDXI_C1", "INDXJ_C1"):
+                hdus[name].data[column] = n_x - 1 - hdus[name].data[column]
+        del hdus[0].header["ORIGIN"]
+        hdus.writeto(tmp_path / "turned.fits")
+    observed = rl.read_observed(tmp_path / "turned.fits")
+    np.testing.assert_allclose(observed.flux, cube.flux, rtol=1e-6)
+    found, expected = (own.covariance(4702.5).matrix.toarray() for own in (observed, cube))
+    np.testing.assert_allclose(found, expected, atol=2e-6 * expected.max())
+
+
+def test_draws_of_correlations_that_no_noise_has_are_refused(tmp_path):
+    """SAMI's layout leaves out pairs more than two spaxels apart, which MaNGA's recipe correlates."""
+    path = cube_of_fibres("manga-19", "9.5 arcsec").write(tmp_path / "cube.fits", "sami")
+    covariance = Cube.read(path).covariance(5300)
+    with pytest.raises(ValueError, match="leaves out pairs that are correlated; write the cube in layout 'manga'"):
+        covariance.draw(seed=1)
+    cut = rl.read_observed(path)
+    np.testing.assert_allclose(cut.covariance(5300).variance, covariance.variance, rtol=1e-6)
+
+
+@pytest.mark.slow(5)
+def test_other_cubes_have_independent_noise_where_that_is_known(tmp_path):
+    config = {
+        "galaxy": {"reader": "synthetic", "n_stars": 100},
+        "observation": {"redshift": 0.05, "align": "none"},
+        "instrument": {"name": "muse", "fov": "2 arcsec", "wavelength": {"start": 5000, "stop": 5010}, "psf": None},
+        "noise": {"signal_to_noise": 9},
+        "output": {"path": str(tmp_path / "cube.h5"), "maps": False},
+    }
+    cube = rl.run(config, quiet=True)
+    for own in (cube, Cube.read(tmp_path / "cube.h5"), Cube.read(cube.write(tmp_path / "cube.fits"))):
+        covariance, variance = own.covariance(5005), np.asarray(cube.variance)[:, :, 4].astype(float)
+        good = np.asarray(cube.mask)[:, :, 4] == 0
+        np.testing.assert_allclose(covariance.variance, np.where(good, variance, 0))
+        np.testing.assert_allclose(covariance.binned_sigma(good), np.sqrt(variance[good].sum()), rtol=1e-6)
+        assert covariance.rank == good.sum()
+        np.testing.assert_allclose(covariance.chi2(np.sqrt(variance)), good.sum(), rtol=1e-5)
+        np.testing.assert_allclose((covariance.inverse() @ covariance.matrix).diagonal(), good.ravel())
+        np.testing.assert_allclose(
+            covariance.draw(1, 2000).std(axis=0)[good].mean(), np.sqrt(variance[0, 0]), rtol=0.02
+        )
+    mosaic = Cube.read(rl.make_mosaic([cube, cube]).write(tmp_path / "mosaic.fits"))
+    with pytest.raises(ValueError, match="got a mosaic that was read from its file"):
+        mosaic.covariance(5005)
+    with pytest.raises(ValueError, match="got one that does not say which run drew its noise"):
+        dataclasses.replace(cube, meta=Meta()).covariance(5005)
+    with pytest.raises(ValueError, match=r"expected correlations of spaxels .*GCORREL.* got none"):
+        rl.read_observed(tmp_path / "cube.h5").covariance(5005)
+
+
+def test_hdf5_keeps_the_fibres_and_so_the_covariance(tmp_path):
+    cube = cube_of_fibres("manga-19", "9.5 arcsec")
+    bits = np.zeros(np.shape(cube.fibres.flux), np.int32)
+    bits[3, 2] = 32
+    cube = dataclasses.replace(cube, fibres=dataclasses.replace(cube.fibres, bits=bits, layout="none"))
+    path = cube.write(tmp_path / "cube.h5")
+    again = Cube.read(path)
+    assert eqx.tree_equal(again.fibres, cube.fibres, typematch=False)
+    residual = np.asarray(again.fibres.weights.images(jnp.asarray(cube.fibres.flux - 7.0)))[:, :, 1]
+    found, expected = (own.covariance(5000).chi2(residual) for own in (again, cube))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_array_equal(again.fibres.good, bits == 0)
+    with h5py.File(path, "a") as file:
+        del file["fibres/weights"].attrs["n_fibre"]
+    with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
+        Cube.read(path)

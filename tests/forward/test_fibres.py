@@ -187,11 +187,22 @@ def test_times_that_are_not_one_for_each_dither_are_refused_in_words(tmp_path):
         Pipeline.from_config(timed(tmp_path, [60, 60, 60], fibres=None))
 
 
-@pytest.mark.slow
-def test_cubes_of_fibres_are_the_same_on_one_and_eight_devices():
-    config, galaxy = run(noise={"signal_to_noise": 30}), few_stars(64, 0.4)
+SHARDED = {"data": 4, "wave": 2, "output": "sharded"}
+DRIZZLE = {"cube": {"method": "drizzle", "drop": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "psf", "devices"),
+    [
+        pytest.param({}, SEEING, ({"data": 8}, SHARDED), marks=pytest.mark.slow(10)),
+        pytest.param(DRIZZLE, SEEING, (SHARDED,), marks=pytest.mark.slow(4)),
+        pytest.param({}, {"kind": "gaussian", "fwhm": 1.5}, (SHARDED,), marks=pytest.mark.slow(4)),
+    ],
+)
+def test_cubes_of_fibres_are_the_same_on_one_and_eight_devices(recipe, psf, devices):
+    config, galaxy = run(fibres=FIBRES | recipe, psf=psf, noise={"signal_to_noise": 30}), few_stars(64, 0.4)
     one = Pipeline.from_config(config, mesh=make_mesh(1))(galaxy)
-    for changes in ({"data": 8}, {"data": 4, "wave": 2, "output": "sharded"}):
+    for changes in devices:
         pipeline = Pipeline.from_config(load_config(config.model_dump(), {"devices": changes}))
         arguments = pipeline.arguments(galaxy)
         cube = put_together(pipeline.result(pipeline.compiled(*arguments)(*arguments)))
@@ -199,6 +210,8 @@ def test_cubes_of_fibres_are_the_same_on_one_and_eight_devices():
             for own, expected in ((cube, one), (cube.fibres, one.fibres)):
                 found, value = np.asarray(getattr(own, name)), np.asarray(getattr(expected, name))
                 np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-12 * np.abs(value).max())
+        found, expected = (own.covariance(5030).matrix.toarray() for own in (cube, one))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12 * expected.max())
 
 
 @pytest.mark.slow
@@ -269,7 +282,10 @@ def test_a_run_writes_the_cube_and_the_spectra_that_it_is_made_of(tmp_path, name
                 np.testing.assert_allclose(flux[:, good], np.asarray(cube.flux)[good].T * 1e-4, rtol=1e-5)
                 collected = np.nansum(flux * weight, axis=(1, 2)) * 0.8**2 / 0.4**2
                 np.testing.assert_allclose(collected, np.asarray(cube.fibres.flux).sum(axis=0) * 1e-4, rtol=1e-3)
-    with pytest.raises(ValueError, match="expected a cube that holds the spectra of its fibres"):
+    wavelength = cube.wavelength[0] if layout == "sami" else 4702.5  # of a plane of the file
+    read, made = (own.covariance(wavelength).matrix for own in (rl.Cube.read(tmp_path / "cube.fits"), cube))
+    np.testing.assert_allclose(read.toarray(), made.toarray(), rtol=1e-4, atol=1e-5 * made.diagonal().max())
+    with pytest.raises(ValueError, match="got one of fibres that was read from a file without its correlations; of"):
         rl.Cube.read(cube.write(tmp_path / "again.fits")).covariance(4700)
 
 

@@ -9,6 +9,7 @@ from astropy.cosmology import Planck18
 from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like.config.file_layouts import HEADER_BYTES
 from rubix_like.runs.run import check_lines, compute, prepare
 from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.progress import Progress
@@ -75,6 +76,34 @@ def test_expected_size_is_that_of_the_file(folder, noise):
     size = Path("cube.fits").stat().st_size
     (file,) = output_files(load_config(changed), Path("cube.fits"))
     assert size <= file.n_bytes < 1.15 * (size + file.n_voxel)  # with a mask of a byte per voxel, which it has not
+
+
+@pytest.mark.parametrize(
+    ("name", "bundle", "layout", "n_file"),
+    [
+        pytest.param("manga_fibres", "manga-19", "manga", 1, marks=pytest.mark.slow(6)),
+        pytest.param("sami_blue_fibres", "sami-61", "sami", 7, marks=pytest.mark.slow(6)),
+    ],
+)
+def test_expected_sizes_are_those_of_the_files_of_fibres(folder, name, bundle, layout, n_file):
+    """Cube with its covariance, of MaNGA's layout in the band g, and row-stacked spectra; `check` lists these."""
+    instrument = {"name": name, "fibres": {"bundle": bundle}, "wavelength": {"start": 4600, "stop": 4750}}
+    chosen = {"noise": {"signal_to_noise": 20}, "engine": {"deposit": "nearest"}}
+    output = {"path": "cube.fits", "layout": layout, "maps": False}
+    changed = settings(instrument=instrument, output=output, **chosen)
+    run(changed)
+    (file,) = output_files(load_config(changed), Path("cube.fits"))
+    size, spectra = (sum(path.stat().st_size for path in folder.glob(own)) for own in ("cube.fits", "cube_rss*.fits"))
+    assert size <= file.n_bytes < 1.05 * size + HEADER_BYTES
+    assert spectra <= file.spectra_bytes < 1.05 * spectra + n_file * HEADER_BYTES
+    assert names(folder) == sorted(["cube.fits", *(path.name for path in file.spectra)])
+    (line,) = (own for own in check_lines(prepare(load_config(changed), Progress())) if own.startswith("spectra"))
+    assert all(path.name in line for path in file.spectra)
+    assert len(file.spectra) == n_file
+    run({**changed, "output": {"path": "cube.h5", "maps": False}}, quiet=True)
+    (file,) = output_files(load_config(changed | {"output": {}}), Path("cube.h5"))
+    size = Path("cube.h5").stat().st_size
+    assert size <= file.n_bytes < 1.1 * size + HEADER_BYTES
 
 
 @pytest.mark.usefixtures("optimised")

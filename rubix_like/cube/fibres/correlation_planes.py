@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
+from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.runtime.places import found_at
 
@@ -23,6 +24,9 @@ LOCAL_PLANES: int = 5
 
 _SMALLEST = 1e-6
 
+_PAIR_BYTES = 4 * 4 + 8
+"""Of a row of MaNGA's tables: four whole numbers and the correlation."""
+
 
 def correlation_tables(fibres: FibreSpectra, bins: WavelengthBins) -> list[fits.BinTableHDU]:
     """MaNGA's sparse correlation matrices: a row for each pair of spaxels (I, J), J not before I, that are correlated.
@@ -30,8 +34,24 @@ def correlation_tables(fibres: FibreSpectra, bins: WavelengthBins) -> list[fits.
     INDXI_C1, INDXI_C2 and INDXJ_C1, INDXJ_C2 are column and row of the two spaxels, RHOIJ is their correlation (Law et
     al. 2016, AJ 152, 83, section 9.3). One table for each band within the cube's wavelengths, at its effective one.
     """
-    inside = {name: wave for name, wave in BANDS.items() if bins.edges[0] <= wave <= bins.edges[-1]}
-    return [_correlation_table(name, wave, fibres, bins) for name, wave in inside.items()]
+    return [_correlation_table(name, wave, fibres, bins) for name, wave in _bands_within(bins).items()]
+
+
+def correlation_bytes(weights: CubeWeights, layout: str, bins: WavelengthBins) -> int:
+    """Bytes, at most, of the correlations of a cube with these weights in the layout manga or sami; 0 in others."""
+    n_spaxel = weights.shape[0] * weights.shape[1]
+    if layout == "sami":
+        return min(LOCAL_PLANES, bins.n_wave) * (2 * REACH + 1) ** 2 * n_spaxel * 4
+    if layout != "manga":
+        return 0
+    matrix = weights.matrix()
+    both = (matrix @ matrix.T).nnz
+    alone = int(np.count_nonzero(np.diff(matrix.indptr)))
+    return (both + alone) // 2 * _PAIR_BYTES * len(_bands_within(bins))
+
+
+def _bands_within(bins: WavelengthBins) -> dict[str, float]:
+    return {name: wave for name, wave in BANDS.items() if bins.edges[0] <= wave <= bins.edges[-1]}
 
 
 def _correlation_table(name: str, wavelength: float, fibres: FibreSpectra, bins: WavelengthBins) -> fits.BinTableHDU:

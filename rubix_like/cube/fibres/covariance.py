@@ -7,33 +7,97 @@ of freedom as the rank.
 """
 
 import functools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.fibres.cube_weights import without_flagged
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-
-if TYPE_CHECKING:
-    from rubix_like.cube.cube import Cube
 
 SMALLEST: float = 1e-5
 """Singular values of W V^(1/2) below this fraction of the largest count as 0; of surveys' cubes all are above 0.005."""
 
-_LARGEST = 6000
+MOST_DECOMPOSED: int = 6000
 """Rows or columns of the matrix that is decomposed: 300 MB."""
 
 _CONSISTENT = 1e-2
 """Part of a residual's norm that may lie outside the map's row space, by rounding in 32 bits."""
 
 
+class AbstractCovariance(ABC):
+    """Covariance of the spaxels in one bin, in (1e-20 erg/s/cm2/Angstrom)^2; spaxels are numbered row after row."""
+
+    shape: tuple[int, int]
+    """Rows and columns of spaxels."""
+
+    @abstractmethod
+    def whole(self) -> Any:
+        """`matrix`, worked out anew."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Rank of the matrix: the degrees of freedom of chi^2, less the parameters that were fitted."""
+
+    @abstractmethod
+    def chi2(self, residual: Float[ndarray, "y x"]) -> float:
+        """r^T C^+ r of an image of data minus model, with the pseudo-inverse of the matrix."""
+
+    @abstractmethod
+    def inverse(self) -> Any:
+        """The inverse of the matrix, where it has one."""
+
+    @abstractmethod
+    def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
+        """Images of noise with this covariance, from numpy's default generator."""
+
+    @functools.cached_property
+    def matrix(self) -> Any:
+        """The covariance as a scipy CSR array (spaxel, spaxel); rows of spaxels without noise are empty."""
+        return self.whole()
+
+    @property
+    def variance(self) -> Float[ndarray, "y x"]:
+        """The diagonal as an image."""
+        return np.asarray(self.matrix.diagonal()).reshape(self.shape)
+
+    @functools.cached_property
+    def correlation(self) -> Any:
+        """The correlation coefficients as a scipy CSR array (spaxel, spaxel); 1 on the diagonal of good spaxels."""
+        sigma = np.sqrt(self.matrix.diagonal())
+        inverse = np.where(sigma > 0, 1.0 / np.where(sigma > 0, sigma, 1.0), 0.0)
+        return self.matrix.multiply(inverse[:, None]).multiply(inverse[None, :]).tocsr()
+
+    def binned_sigma(self, spaxels: Bool[ndarray, "y x"]) -> float:
+        """Standard deviation of the sum over some spaxels."""
+        chosen = self._chosen(spaxels)
+        return float(np.sqrt(chosen @ (self.matrix @ chosen)))
+
+    def calibration(self, spaxels: Bool[ndarray, "y x"]) -> float:
+        """`binned_sigma` over the one without covariance, by which errors of binned spectra are multiplied.
+
+        For MaNGA it is about 1 + 1.62 log10 N of N adjacent spaxels (Law et al. 2016, AJ 152, 83, section 9.3).
+        """
+        chosen = self._chosen(spaxels)
+        return self.binned_sigma(spaxels) / float(np.sqrt(self.matrix.diagonal() @ chosen))
+
+    def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
+        chosen, good = np.asarray(spaxels, dtype=bool), self.matrix.diagonal() > 0
+        if chosen.shape != self.shape or not (chosen.ravel() & good).any():
+            raise ValueError(
+                f"covariance: expected a mask of shape {self.shape} that is true in a spaxel with noise, got shape "
+                f"{chosen.shape}, {int(chosen.sum())} true"
+            )
+        return (chosen.ravel() & good).astype(np.float64)
+
+
 @dataclass(frozen=True, eq=False)
-class SpaxelCovariance:
-    """Covariance of the spaxels in one bin, in (1e-20 erg/s/cm2/Angstrom)^2; spaxels are numbered row after row.
+class SpaxelCovariance(AbstractCovariance):
+    """That of spaxels which a linear map makes of independent spectra: of a cube of fibres, or a mosaic.
 
     | field | shape | |
     |---|---|---|
@@ -58,23 +122,10 @@ class SpaxelCovariance:
         weights = without_flagged(fibres.weights.matrix(), fibres.good[:, bin_])
         return cls(weights, variance, fibres.weights.shape)
 
-    @functools.cached_property
-    def matrix(self) -> Any:
-        """The covariance as a scipy CSR array (spaxel, spaxel); rows of spaxels without a fibre are empty."""
+    def whole(self) -> Any:
+        """W V W^T as a scipy CSR array (spaxel, spaxel); rows of spaxels without a fibre are empty."""
         scaled = self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).tocsr()
         return (scaled @ scaled.T).tocsr()
-
-    @property
-    def variance(self) -> Float[ndarray, "y x"]:
-        """Its diagonal as an image."""
-        return np.asarray(self.matrix.diagonal()).reshape(self.shape)
-
-    @functools.cached_property
-    def correlation(self) -> Any:
-        """The correlation coefficients as a scipy CSR array (spaxel, spaxel); 1 on the diagonal of good spaxels."""
-        sigma = np.sqrt(self.matrix.diagonal())
-        inverse = np.where(sigma > 0, 1.0 / np.where(sigma > 0, sigma, 1.0), 0.0)
-        return self.matrix.multiply(inverse[:, None]).multiply(inverse[None, :]).tocsr()
 
     @property
     def rank(self) -> int:
@@ -118,28 +169,6 @@ class SpaxelCovariance:
         drawn = self.weights @ (normal * np.sqrt(self.fibre_variance)).T
         return np.asarray(drawn).T.reshape(number, *self.shape)
 
-    def binned_sigma(self, spaxels: Bool[ndarray, "y x"]) -> float:
-        """Standard deviation of the sum over some spaxels."""
-        chosen = self._chosen(spaxels)
-        return float(np.sqrt(np.sum((self.weights.T @ chosen) ** 2 * self.fibre_variance)))
-
-    def calibration(self, spaxels: Bool[ndarray, "y x"]) -> float:
-        """`binned_sigma` over the one without covariance, by which errors of binned spectra are multiplied.
-
-        For MaNGA it is about 1 + 1.62 log10 N of N adjacent spaxels (Law et al. 2016, AJ 152, 83, section 9.3).
-        """
-        chosen = self._chosen(spaxels)
-        return self.binned_sigma(spaxels) / float(np.sqrt(self.matrix.diagonal() @ chosen))
-
-    def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
-        chosen = np.asarray(spaxels, dtype=bool)
-        if chosen.shape != self.shape or not (chosen.ravel() & self._good).any():
-            raise ValueError(
-                f"covariance: expected a mask of shape {self.shape} that is true in a spaxel near a fibre, got shape "
-                f"{chosen.shape}, {int(chosen.sum())} true"
-            )
-        return (chosen.ravel() & self._good).astype(np.float64)
-
     @functools.cached_property
     def _good(self) -> Bool[ndarray, " spaxel"]:
         """Spaxels near a fibre."""
@@ -151,10 +180,10 @@ class SpaxelCovariance:
         of which there are fewer."""
         scaled = self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).tocsr()
         n_row, n_column = int(self._good.sum()), int((np.diff(scaled.tocsc().indptr) > 0).sum())
-        if min(n_row, n_column) > _LARGEST:
+        if min(n_row, n_column) > MOST_DECOMPOSED:
             raise ValueError(
-                f"covariance: expected at most {_LARGEST} spaxels, or spectra that they are made of, to decompose "
-                f"their covariance, got {n_row} and {n_column}; take a part of the cube (Cube.cut)"
+                f"covariance: expected at most {MOST_DECOMPOSED} spaxels, or spectra that they are made of, to "
+                f"decompose their covariance, got {n_row} and {n_column}; take a part of the cube (Cube.cut)"
             )
         if n_column <= n_row:
             squares, right = np.linalg.eigh((scaled.T @ scaled).toarray())
@@ -166,27 +195,3 @@ class SpaxelCovariance:
         singular = np.sqrt(np.maximum(squares, 0.0))
         kept = singular > SMALLEST * singular.max(initial=0.0)
         return right[:, kept], singular[kept]
-
-
-def cube_covariance(cube: "Cube", wavelength: Any) -> SpaxelCovariance:
-    """The covariance in the bin at a wavelength; raises as `Cube.covariance`."""
-    if cube.fibres is None and cube.noise_sources is None:
-        raise ValueError(
-            "Cube.covariance: expected a cube that holds the spectra of its fibres, or a mosaic with noise, got "
-            "neither; observe with instrument.fibres or make_mosaic, and ask before it is read from its file again"
-        )
-    try:
-        place = parse_quantity(wavelength, "Angstrom")
-    except ValueError as error:
-        raise ValueError(f"covariance: {error}") from error
-    edges = cube.wave_edges
-    if not edges[0] <= place <= edges[-1]:
-        raise ValueError(
-            f"covariance: expected a wavelength from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}), got "
-            f"{place:g}"
-        )
-    bin_ = min(int(np.searchsorted(edges, place, side="right")) - 1, cube.bins.n_wave - 1)
-    if cube.noise_sources is not None:
-        return SpaxelCovariance(*cube.noise_sources.linear_map(bin_))
-    assert cube.fibres is not None
-    return SpaxelCovariance.of(cube.fibres, bin_)

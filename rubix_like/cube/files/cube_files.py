@@ -60,11 +60,11 @@ def write_cube(
 
 
 def load_cube(path: str | Path) -> Cube:
-    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5, Zarr or Parquet.
+    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5, Zarr or Parquet, 'manga' or 'sami'.
 
     FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. `maps` are
     those of a file of the same run beside it (cube_maps.fits), where there is one. Raises FileNotFoundError, or
-    ValueError if the file is not a complete cube of this package in that layout.
+    ValueError if the file is not a complete cube of this package in such a layout.
     """
     path = Path(path).expanduser()
     return _with_maps(_read(path), maps_path(path, None))

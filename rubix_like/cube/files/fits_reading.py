@@ -1,4 +1,4 @@
-"""Cubes from FITS files in the default layout."""
+"""Cubes from FITS files in the default layout, and in those of surveys."""
 
 import warnings
 from collections.abc import Iterable, Iterator
@@ -21,10 +21,14 @@ from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, join_
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, MAPS_CARD, ORIGIN
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
 _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 """BUNIT of the images that have one."""
+
+_OF_SURVEYS: dict[str, str] = dict.fromkeys(("manga", "sami"), "rubix_like.cube.survey_files.survey_cubes:survey_cube")
+"""Layout of a survey -> what reads the cube in an opened file of ours."""
 
 _SAMPLINGS: dict[str, Sampling] = {"-LOG": "log", "-TAB": "table"}
 """End of CTYPE3 of bins that are not linear."""
@@ -33,14 +37,17 @@ _SAMPLINGS: dict[str, Sampling] = {"-LOG": "log", "-TAB": "table"}
 def read_fits(path: Path) -> Cube:
     """The cube of a file in the default layout: float32 flux, variance and int32 mask; `mean_v_los` is None.
 
-    Without DQ no voxel is flagged.
+    Without DQ no voxel is flagged. Of the layouts 'manga' and 'sami' it is as `survey_cube` says.
 
     Raises ValueError if the file is not a complete cube of this package in that layout.
     """
-    expected = "a file written by Cube.write in the layout 'default'; open other cubes with astropy.io.fits"
+    expected = (
+        "a file written by Cube.write in the layout 'default', 'manga' or 'sami'; open others with astropy.io.fits"
+    )
     with opened_whole(path, "cube", expected) as hdus:
         _check_ours(hdus)
-        return checked_values(_cube_from(hdus))
+        survey = _OF_SURVEYS.get(hdus[0].header.get(LAYOUT_CARD))
+        return checked_values(_cube_from(hdus) if survey is None else found_at(survey)(hdus))
 
 
 @contextmanager
@@ -74,7 +81,7 @@ def _check_ours(hdus: Any) -> None:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
     if MAPS_CARD in header:
         raise ValueError("it holds maps")
-    if LAYOUT_CARD in header:
+    if header.get(LAYOUT_CARD, "manga") not in _OF_SURVEYS:
         raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
 
 

@@ -1,10 +1,11 @@
 """Cubes as HDF5 files that describe themselves: every array with its unit, axes and meaning as attributes.
 
 Arrays at the top (names and shapes as in `Cube`, dtypes kept), the run in the group `meta` (one scalar per key, the
-YAML under `meta/config`), counters in the groups `counters` (stars) and `source_counters`; medium, sampling and the
-spaxels' side are attributes.
+YAML under `meta/config`), counters in the groups `counters` (stars) and `source_counters`, spectra of
+fibres, if the cube was made of any, in `fibres`; medium, sampling and the spaxels' side are attributes.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -18,6 +19,7 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
+from rubix_like.cube.fibres.stored_fibres import load_fibres, write_fibres
 from rubix_like.cube.files.default import run_rows
 from rubix_like.cube.files.fits_reading import read_run_rows
 from rubix_like.cube.footprint import Footprint
@@ -49,6 +51,9 @@ ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
 OF_VOXELS: tuple[str, ...] = ("flux", "mask", "variance", "truth")
 """Arrays that are written block by block."""
 
+FIBRES: str = "fibres"
+"""Group of the spectra of fibres that the cube was made of."""
+
 _CHUNK_VALUES = 1 << 18
 """Numbers in a chunk of an array, unless a spectrum has more."""
 
@@ -63,6 +68,8 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     try:
         with h5py.File(path, "w", rdcc_nbytes=0) as file:  # chunks wait in no cache, so that a full disk is an error
             write_group(cube, file, packing)
+            if cube.fibres is not None:
+                write_fibres(cube.fibres, file.create_group(FIBRES))
     except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
         raise OSError(f"HDF5: {error}") from error
 
@@ -77,7 +84,8 @@ def read_hdf5(path: Path) -> Cube:
         with opened_hdf5(path) as file:
             if file.attrs.get("format") != CUBE:
                 raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {CUBE!r}")
-            return read_group(file)
+            cube = read_group(file)
+            return dataclasses.replace(cube, fibres=load_fibres(file[FIBRES])) if FIBRES in file else cube
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected an HDF5 file written by "

@@ -56,6 +56,7 @@ DEFAULT = FileLayout(
             images=1,
             noise_images=1,
             keeps_all=True,
+            keeps_fibres=True,
             samplings=_ALL_SAMPLINGS,
             compressions=("gzip",),
         ),

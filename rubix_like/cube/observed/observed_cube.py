@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -9,6 +10,8 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.fibres.cube_covariance import bin_at
+from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations, StoredCovariance
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import (
     COSMIC_RAY,
@@ -51,6 +54,7 @@ class ObservedCube(AbstractCube):
     | ra, dec | | deg, of the field's centre; None where the file does not say |
     | name, source | | the object; where it was read |
     | notes | | sentences on what was left out or taken to be so |
+    | correlations | SpaxelCorrelations or None | of spaxels, where a file of MaNGA or SAMI keeps them |
 
     Row y = 0 is South and column x = 0 is East where `field_angle` is 0. What is not `used` may be NaN.
     """
@@ -66,12 +70,28 @@ class ObservedCube(AbstractCube):
     name: str = ""
     source: str = ""
     notes: tuple[str, ...] = ()
+    correlations: SpaxelCorrelations | None = None
 
     def __post_init__(self) -> None:
         for field in ("flux", "used", "variance"):
             came = np.shape(getattr(self, field))
             if getattr(self, field) is not None and came != self.shape:
                 raise ValueError(f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {came}")
+
+    def covariance(self, wavelength: Any) -> StoredCovariance:
+        """The covariance of the spaxels that can be used, in the bin at a `wavelength` (Angstrom, or with units): the
+        file's correlations, linear between their wavelengths, with the variances of the bin.
+
+        Raises ValueError for a cube without correlations or variances, or a wavelength outside.
+        """
+        if self.correlations is None or self.variance is None:
+            raise ValueError(
+                f"{self.source}: expected correlations of spaxels (extensions GCORREL, RCORREL, ICORREL, ZCORREL of "
+                f"MaNGA, COVAR of SAMI) and variances, got none; of independent spaxels `variance` is all"
+            )
+        bin_ = bin_at(self.bins, wavelength)
+        variance = np.where(self.used[:, :, bin_], self.variance[:, :, bin_], 0.0)
+        return self.correlations.covariance(variance, float(self.wavelength[bin_]))
 
     def crop(self, low: float | int, high: float | int) -> "ObservedCube":
         """The bins whose centres lie from `low` to `high` (Angstrom, in the cube's own medium).
@@ -148,6 +168,7 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
         name=str(cube.meta.get("object") or ""),
         source=source,
         notes=notes if variance is not None else (*notes, NO_VARIANCE),
+        correlations=cube.correlations,
     )
 
 

@@ -13,6 +13,8 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.fibres.reading_correlations import read_correlations
+from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.axes import Axes, find_axes
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
@@ -29,6 +31,7 @@ from rubix_like.cube.observed.sky_axes import SkyGrid, read_sky
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
+from rubix_like.runtime.words import reason_of
 
 _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": -2, "inverse sigma": -1}
 """Power of the flux that the numbers of an error have."""
@@ -107,6 +110,7 @@ def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_
     variance, error_notes = _variance(path, parts, grid, flux_unit, factor)
     masked, mask_notes = _masked(path, parts, grid)
     used, counts = choose_voxels(flux, variance, masked)
+    correlations, correlation_notes = _correlations(hdus, parts, grid)
     notes = (
         *notes_on_sums(path, hdus),
         *grid.spectral.notes,
@@ -114,6 +118,7 @@ def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_
         *unit_notes,
         *error_notes,
         *mask_notes,
+        *correlation_notes,
         *counts,
     )
     check_any_used(used, str(path), notes)
@@ -129,6 +134,7 @@ def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_
         name=_object_name(hdus, parts.flux, path),
         source=str(path),
         notes=notes,
+        correlations=correlations,
     )
 
 
@@ -256,6 +262,22 @@ def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarra
     n_other = int(np.count_nonzero((values != 0) & ~bad))
     note = f"{name}: {n_other} voxels with other bits than {bits:#x} are used ({parts.survey.source})"
     return {f"bits {bits:#x} of {name}": bad}, (note,) if n_other else ()
+
+
+def _correlations(hdus: Any, parts: Parts, grid: Grid) -> tuple[SpaxelCorrelations | None, tuple[str, ...]]:
+    """Correlations of the spaxels as files of MaNGA and SAMI have them, and a sentence where they cannot be read."""
+    if grid.axes.wave != 3:
+        return None, ()
+    shape = int(parts.flux.header["NAXIS2"]), int(parts.flux.header["NAXIS1"])
+    wavelength = grid.bins.wavelength[:: -1 if grid.spectral.descending else 1]
+    try:
+        found = read_correlations(hdus, wavelength, shape)
+    except (KeyError, TypeError, ValueError) as error:
+        return None, (f"its correlations of spaxels are not read: {reason_of(error)}",)
+    if found is None:
+        return None, ()
+    number = grid.ordered(np.arange(shape[0] * shape[1]).reshape(1, *shape))[:, :, 0]
+    return found.renumbered(number.ravel(), number.shape), ()
 
 
 def _object_name(hdus: Any, flux: Any, path: Path) -> str:

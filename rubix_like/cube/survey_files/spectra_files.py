@@ -6,6 +6,7 @@ from typing import Any
 from astropy.io import fits
 
 from rubix_like.config.fibre_settings import FibreSettings
+from rubix_like.config.file_layouts import BYTES_PER_BIN, HEADER_BYTES
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.files.fits_images import encoded
@@ -15,8 +16,8 @@ from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import replacing
 
-_IMAGES = 7
-"""Images (fibre, wave) of the largest layout, which is MaNGA's."""
+_IMAGES: dict[str, int] = {"manga": 7, "sami": 2}
+"""Images (fibre, wave) of a layout, 4 bytes each."""
 
 
 def spectra_paths(cube_path: str | Path, settings: FibreSettings | None) -> tuple[Path, ...]:
@@ -31,9 +32,13 @@ def spectra_paths(cube_path: str | Path, settings: FibreSettings | None) -> tupl
 
 
 def spectra_bytes(settings: FibreSettings, n_wave: int) -> int:
-    """Bytes of these files together, at most."""
-    n_spectra = (settings.n_fibre - len(set(settings.dead))) * len(settings.dithers)
-    return 4 * _IMAGES * n_spectra * n_wave + 300_000 * len(settings.dithers)
+    """Bytes of these files together, at most; 0 where there are none."""
+    if settings.spectra == "none":
+        return 0
+    n_exposure = len(settings.dithers)
+    n_spectra = (settings.n_fibre - len(set(settings.dead))) * n_exposure
+    n_file = 1 if settings.spectra == "manga" else n_exposure
+    return 4 * _IMAGES[settings.spectra] * n_spectra * n_wave + n_file * (HEADER_BYTES + BYTES_PER_BIN * n_wave)
 
 
 def write_spectra(cube: Cube | ShardedCube, paths: tuple[Path, ...], layout: str) -> tuple[Path, ...]:

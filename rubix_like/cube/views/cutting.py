@@ -76,8 +76,9 @@ def _cut_spaxels(cube: Cube, rows: slice, columns: slice) -> Cube:
     maps = None if cube.maps is None else _cut_maps(cube.maps, rows, columns, footprint, meta)
     fibres = None if cube.fibres is None else cube.fibres.within(rows, columns)
     noise = None if cube.noise_sources is None else cube.noise_sources.within(rows, columns)
+    correlations = None if cube.correlations is None else cube.correlations.within(rows, columns)
     of_box = {"footprint": footprint, "meta": meta, "maps": maps, "fibres": fibres, "noise_sources": noise}
-    return dataclasses.replace(cube, **cut, **of_box)
+    return dataclasses.replace(cube, **cut, **of_box, correlations=correlations)
 
 
 def _cut_maps(maps: Maps, rows: slice, columns: slice, footprint: Footprint, meta: Any) -> Maps:

@@ -1,0 +1,68 @@
+"""Spectra, places and weights of fibres in an HDF5 file, beside the cube that was made of them."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from rubix_like.cube.fibres.cube_weights import CubeWeights
+from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+
+_SPECTRA = ("flux", "variance", "truth", "bits")
+
+_PARTS: dict[str, type[FibrePlaces] | type[CubeWeights]] = {"places": FibrePlaces, "weights": CubeWeights}
+
+_PER_FIBRE = 200
+"""Bytes, more than all that is kept of a fibre in an exposure beside its spectrum."""
+
+
+def write_fibres(fibres: FibreSpectra, group: Any) -> None:
+    """Write them into an empty group of an open file; `contributions` are left out."""
+    group.attrs["layout"] = fibres.layout
+    group.attrs["description"] = "spectra that the cube was made of, flux of a spaxel = sum of weights times flux"
+    for name in (*_SPECTRA, "mask"):
+        if getattr(fibres, name) is not None:
+            _store(group, name, getattr(fibres, name))
+    for part in _PARTS:
+        own = getattr(fibres, part)
+        inside = group.create_group(part)
+        for field in dataclasses.fields(own):
+            value = getattr(own, field.name)
+            if isinstance(value, int | float | str):
+                inside.attrs[field.name] = value
+            elif value is not None:
+                _store(inside, field.name, value)
+
+
+def _store(group: Any, name: str, value: Any) -> None:
+    """An array in one chunk, of which it is known on reading whether it is damaged (fletcher32)."""
+    values = np.asarray(value)
+    group.create_dataset(name, data=values, chunks=values.shape, fletcher32=True)
+
+
+def load_fibres(group: Any) -> FibreSpectra:
+    """Those of a group that `write_fibres` filled; raises ValueError for arrays that do not go together."""
+    arrays = {name: group[name][()] for name in (*_SPECTRA, "mask") if name in group}
+    made: dict[str, Any] = {}
+    for part, kind in _PARTS.items():
+        inside = group[part]
+        values = {name: own[()] for name, own in inside.items()}
+        made[part] = kind(**values, **{name: _plain(own) for name, own in inside.attrs.items()})
+    shape, weights = arrays["flux"].shape, made["weights"]
+    spectra = [arrays[name].shape for name in _SPECTRA if name in arrays]
+    if set(spectra) != {shape} or weights.n_fibre != shape[0] or len(made["places"]) != shape[0]:
+        raise ValueError(f"fibres: expected spectra, places and weights of {shape[0]} fibres, got others")
+    return FibreSpectra(
+        **{name: arrays.get(name) for name in (*_SPECTRA, "mask")}, **made, layout=str(group.attrs["layout"])
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def fibres_bytes(weights: CubeWeights, n_wave: int, bytes_per_bin: int) -> int:
+    """Bytes of such a group, at most, with so many bytes for a bin of one spectrum."""
+    arrays = sum(np.asarray(own).nbytes for own in (weights.near, weights.weights, weights.coverage))
+    return arrays + weights.n_fibre * (n_wave * bytes_per_bin + _PER_FIBRE)
