@@ -138,7 +138,7 @@ def _radial_grid() -> Float[ndarray, " place"]:
     return np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_RADIUS, _GRID)])
 
 
-def radii_of(surface: Callable[[Array], Array], turn: Float[Array, " point"]) -> Axis:
+def radii_of(surface: Callable[[Array], Array | ndarray], turn: Float[Array | ndarray, " point"]) -> Axis:
     """Radii of a surface density whose parameters may be traced: where its mass is, up to where all but `LEFT_OUT` is.
 
     Places are inverted from the integral of q = R surface^0.6, linear between the nodes of a grid; weights are 1 / q,
@@ -147,7 +147,7 @@ def radii_of(surface: Callable[[Array], Array], turn: Float[Array, " point"]) ->
     grid = jnp.asarray(_radial_grid(), turn.dtype)
 
     def spread(place: Array) -> Array:
-        return place * jnp.maximum(surface(place), _DARK) ** FLATTER
+        return place * jnp.maximum(jnp.asarray(surface(place)), _DARK) ** FLATTER
 
     mass, share = (_integral(grid, own) for own in (grid * surface(grid), spread(grid)))
     end = jnp.interp((1 - LEFT_OUT) * mass[-1], mass, grid)
