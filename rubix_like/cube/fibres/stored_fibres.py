@@ -25,14 +25,16 @@ def write_fibres(fibres: FibreSpectra, group: Any) -> None:
         if getattr(fibres, name) is not None:
             _store(group, name, getattr(fibres, name))
     for part in _PARTS:
-        own = getattr(fibres, part)
-        inside = group.create_group(part)
-        for field in dataclasses.fields(own):
-            value = getattr(own, field.name)
-            if isinstance(value, int | float | str):
-                inside.attrs[field.name] = value
-            elif value is not None:
-                _store(inside, field.name, value)
+        _store_part(group.create_group(part), getattr(fibres, part))
+
+
+def _store_part(group: Any, part: FibrePlaces | CubeWeights) -> None:
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if isinstance(value, int | float | str):
+            group.attrs[field.name] = value
+        elif value is not None:
+            _store(group, field.name, value)
 
 
 def _store(group: Any, name: str, value: Any) -> None:
