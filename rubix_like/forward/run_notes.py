@@ -23,6 +23,7 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
         *_spread_notes(setup),
         *_psf_notes(setup),
+        *_component_notes(setup),
         *_unused_notes(setup),
         *_noise_notes(setup),
         *_line_notes(setup),
@@ -82,6 +83,26 @@ def _psf_notes(setup: Setup) -> list[str]:
     ]
 
 
+def _component_notes(setup: Setup) -> list[str]:
+    """Says so where smooth components are not aligned, or painted wider than they are."""
+    config, deposit = setup.config, setup.painting.deposit
+    if not isinstance(config.galaxy, ComponentsReader):
+        return []
+    notes = []
+    if config.observation.align not in (None, "none"):
+        notes.append(
+            f"observation.align: {config.observation.align} has no effect on smooth components, which lie face-on as "
+            f"they are and are turned by their angles"
+        )
+    if deposit != "nearest" and (setup.instrument.psf is None or not setup.pipeline.blurs):
+        notes.append(
+            f"without a PSF images are as wide as engine.deposit: {deposit} makes them, which shares each quadrature "
+            f"point among the spaxels around it (a point source keeps about half of its light in one); give "
+            f"instrument.psf, of which that is taken off, or engine.deposit: nearest, which has no gradients of places"
+        )
+    return notes
+
+
 def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
@@ -98,11 +119,6 @@ def _unused_notes(setup: Setup) -> list[str]:
     ]
     if isinstance(config.dust, ParticleDustSettings) and not pipeline.has_field(DUST_COLUMN):
         notes.append(f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect")
-    if isinstance(config.galaxy, ComponentsReader) and config.observation.align not in (None, "none"):
-        notes.append(
-            f"observation.align: {config.observation.align} has no effect on smooth components, which lie face-on as "
-            f"they are and are turned by their angles"
-        )
     wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
         notes.append(

@@ -140,6 +140,18 @@ def test_components_need_no_alignment_and_are_shared_among_spaxels():
     assert load_config(yaml.safe_load(config.to_yaml())).to_yaml() == config.to_yaml()
 
 
+@pytest.mark.parametrize(
+    ("psf", "deposit", "told"), [(None, "tsc", 1), (None, "nearest", 0), ({"fwhm": 0.9}, "tsc", 0)]
+)
+def test_images_without_a_psf_are_said_to_be_as_wide_as_the_deposit(psf, deposit, told):
+    settings = configuration(DISC)
+    settings["instrument"]["psf"] = psf
+    config = load_config(settings, overrides={"engine.deposit": deposit, "galaxy.points": 512})
+    galaxy, info = load(config)
+    notes = Pipeline.from_config(config, galaxy=galaxy, info=info).frame.meta.notes
+    assert sum(note.startswith("without a PSF images are as wide as engine.deposit: tsc") for note in notes) == told
+
+
 def test_more_points_where_the_instrument_is_sharper():
     sharp = configuration(DISC) | {}
     sharp["instrument"] = sharp["instrument"] | {"psf": {"kind": "gaussian", "fwhm": 0.3}, "pixel_scale": 0.1}
