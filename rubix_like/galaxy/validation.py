@@ -137,7 +137,10 @@ _LEAST_STARS = 10
 
 
 class VelocitySums(NamedTuple):
-    """Additive sums over stars: mass m (at birth), m v and m |v|^2 in Msun and km/s."""
+    """Additive sums over stars: mass m (at birth), m v and m |v|^2 in Msun and km/s.
+
+    Random velocities along the line of sight (`Stars.random_velocity`) count along all three axes, with mean 0.
+    """
 
     n_stars: int = 0
     mass: float = 0.0
@@ -148,8 +151,10 @@ class VelocitySums(NamedTuple):
     def of(stars: Stars) -> "VelocitySums":
         """The sums over these stars, in float64."""
         mass, velocity = (np.asarray(values, dtype=np.float64) for values in (stars.initial_mass, stars.velocity))
+        random = np.zeros_like(mass) if stars.random_velocity is None else np.asarray(stars.random_velocity, np.float64)
         x, y, z = (mass @ velocity).tolist()
-        return VelocitySums(len(mass), float(mass.sum()), (x, y, z), float(mass @ (velocity**2).sum(axis=1)))
+        squares = (velocity**2).sum(axis=1) + 3 * random**2
+        return VelocitySums(len(mass), float(mass.sum()), (x, y, z), float(mass @ squares))
 
     def joined(self, other: "VelocitySums") -> "VelocitySums":
         """The sums over the stars of both."""

@@ -95,6 +95,8 @@ def test_the_dispersion_is_that_of_the_formula():
         ({"speed": 50 * 7e-5}, ["velocity dispersion is 0.003", "km/s"]),
         ({"speed": 1.3}, []),
         ({"count": 5, "speed": 0.0}, []),
+        ({"speed": 0.0}, ["velocity dispersion is 0 km/s"]),
+        ({"speed": 0.0, "random_velocity": 50 * np.random.default_rng(2).normal(size=40)}, []),
     ],
 )
 def test_what_no_galaxy_has_is_noted(changes, words):

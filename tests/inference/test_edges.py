@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from rubix_like.inference.checks.edges import EDGE, Edges, at_edge, edges_of, notes_on_edges, sign_of
+from rubix_like.inference.checks.edges import EDGE, Edges, advice_at_edge, at_edge, edges_of, notes_on_edges, sign_of
 from rubix_like.inference.checks.laplace import from_information, information
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.linearise import normal_equations
-from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.posterior.priors import Isotropic, LogNormal, LogUniform, Normal, Uniform
 
 HEIGHT = Free((FreeParameter(Uniform(0.01, 1.0), "height"), FreeParameter(Normal(0.0, 1.0), "other")))
 GRID = np.linspace(-7, 7, 2801)
@@ -120,3 +120,26 @@ def test_a_posterior_against_an_end_has_a_limit():
     assert sign_of(*half, (0.0, 10.0)) == "<"
     assert sign_of(*[5 - own for own in half[::-1]], (-10.0, 5.0)) == ">"
     assert sign_of(0.2, 0.3, 0.4, (0.0, 10.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "prior", "widened"),
+    [
+        ("observation.inclination", "deg", Isotropic(0.0, 90.0), (False, False)),
+        ("observation.inclination", "deg", Isotropic(20.0, 180.0), (True, False)),
+        ("observation.inclination", "deg", Uniform(0.0, 80.0), (False, True)),
+        ("observation.position_angle", "deg", Uniform(0.0, 90.0), (True, True)),
+        ("observation.position_angle", "deg", Uniform(0.0, 360.0), (False, False)),
+        ("dust.a_v", "mag", Uniform(0.0, 2.0), (False, True)),
+        ("dust.a_v", "mag", LogUniform(0.1, 2.0), (True, True)),
+        ("galaxy.disc.mass", "Msun", LogNormal(1e10, 0.3), (True, True)),
+        ("stars.metallicity", "", Uniform(0.0, 1.0), (False, False)),
+        ("galaxy.one_of_ones_own", "", Uniform(0.0, 1.0), (True, True)),
+    ],
+)
+def test_only_what_can_be_wider_is_to_be_widened(name, unit, prior, widened):
+    shape = (2,) if name.startswith("stars.") else ()
+    own, no, yes = FreeParameter(prior, name, shape, unit), np.zeros(shape, bool), np.ones(shape, bool)
+    found = [advice_at_edge(own, *sides) for sides in ((yes, no), (no, yes), (yes, yes))]
+    assert [advice.startswith("; widen it") for advice in found] == [*widened, any(widened)]
+    assert {advice for advice in found if not advice.startswith("; widen it")} <= {", the end of what is possible"}

@@ -353,6 +353,18 @@ BAD = {"chi^2": 0.0, "runs along x": 1e-5}
             "the model does not describe the data (chi^2/dof 16.84, p 1e-05 by chi^2); uncertainties of 3 of 3 values "
             "are too small",
         ),
+        *(
+            (
+                (1e-5, BAD, 0.5, 16.84, False, [0.0, 0.0, 0.0], where),
+                f"the model does not describe the data (chi^2/dof 16.84, p 1e-05 by chi^2){words}; uncertainties of 3 "
+                f"of 3 values are too small",
+            )
+            for where, words in [
+                ("beyond 2 arcsec from the centre", ", most of all beyond 2 arcsec from the centre"),
+                ("all over the field", ", all over the field"),
+                ("all over the field, at 5010 Angstrom", ", all over the field, most of all at 5010 Angstrom"),
+            ]
+        ),
         (
             (0.0, {"runs along x": 0.0}, 0.5, 1.01, True, [0.2, 0.0, 4.0]),
             "the model does not describe the data (chi^2/dof 1.01, p < 1e-99 by runs along x); uncertainties of 1 of 3 "
@@ -375,7 +387,7 @@ BAD = {"chi^2": 0.0, "runs along x": 1e-5}
 )
 def test_the_sentence(own, expected):
     moved = np.array(own[5]) if len(own) > 5 else np.zeros(3)
-    verdict = Verdict(*own[:5], moved)
+    verdict = Verdict(*own[:5], moved, where=own[6] if len(own) > 6 else "")
     assert verdict.sentence == f"Verdict: {expected}"
     assert verdict.matters == ("too small" in expected)
     unfinished = dataclasses.replace(verdict, trouble="the search has not converged (it ran out)")

@@ -16,9 +16,10 @@ from numpy import ndarray
 from rubix_like.inference.checks.along import NODES, Row, follow, normalised
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.free_parameters import declarations_of, settings_of
 from rubix_like.inference.posterior.posterior import SquaredLoss
-from rubix_like.inference.posterior.priors import is_limited
+from rubix_like.inference.posterior.priors import Isotropic, is_limited
 
 EDGE: float = 2.0
 """|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
@@ -37,6 +38,21 @@ MOST_LATENTS: int = 100
 
 _KNOWN = 0.02
 """Standard deviation of a latent below which its normal approximation is right at an edge, too."""
+
+_BEYOND = 1e-6
+"""Step beyond an end of a prior, relative to the end, or to the prior's width where the end is 0."""
+
+_OF_AXES = (0.0, 90.0, 180.0)
+"""Inclinations (deg) beyond which the same ones come again, seen from the other side."""
+
+_SAME_ANGLE = 1e-3
+"""deg."""
+
+_TURN = 360.0
+"""deg."""
+
+_Which = Bool[ndarray | np.bool_, "..."]
+"""Whether each value of a parameter is at an edge of its prior."""
 
 
 class Reach(NamedTuple):
@@ -158,6 +174,30 @@ def _limited(free: Free) -> Bool[ndarray, " latent"]:
 def ends_of(free: Free, index: int) -> tuple[float, float]:
     """The values between which a prior lies."""
     return _value(free, index, -np.inf), _value(free, index, np.inf)
+
+
+def advice_at_edge(own: FreeParameter, below: _Which, above: _Which) -> str:
+    """How a sentence on values at the lower, or the upper, edge of their prior ends: with the advice to widen it,
+    unless nothing is possible beyond that end."""
+    if np.any(below & ~_is_last(own, -1)) or np.any(above & ~_is_last(own, 1)):
+        return "; widen it if it need not be there"
+    return ", the end of what is possible"
+
+
+def _is_last(own: FreeParameter, sign: int) -> _Which:
+    """Whether beyond the lower (-1) or upper (1) end of a prior its parameter cannot be, or comes again."""
+    if not is_limited(own.prior):
+        return np.zeros(own.shape, bool)
+    low, high = (np.asarray(own.prior.value(np.full(own.shape, at)), np.float64) for at in (-np.inf, np.inf))
+    end = high if sign > 0 else low
+    last = np.full(own.shape, own.unit == "deg") & (high - low >= _TURN)
+    if own.name == "observation.inclination" or isinstance(own.prior, Isotropic):
+        last = last | np.any(np.abs(end[..., None] - np.array(_OF_AXES)) < _SAME_ANGLE, axis=-1)
+    declared = declarations_of([own.name]).get(own.name)
+    if declared is None or not np.isfinite(end).all():
+        return last
+    beyond = np.asarray(end + sign * _BEYOND * np.where(end == 0, high - low, np.abs(end)))
+    return last | any(declared.fault(value.tolist()) is not None for value in settings_of(own.name, beyond))
 
 
 def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:

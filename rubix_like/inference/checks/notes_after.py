@@ -10,7 +10,7 @@ from numpy import ndarray
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.forward.sources.stars import STAR_SOURCE
-from rubix_like.inference.checks.edges import edges_from
+from rubix_like.inference.checks.edges import advice_at_edge, edges_from
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.optima import other_optima
 from rubix_like.inference.posterior.free import Free, shown
@@ -85,14 +85,14 @@ def trouble_of(starts: SearchState) -> str:
 def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
     """Of values at the edge of their priors, and of what the data do not say."""
     notes = []
-    for own, far in zip(
-        free.parameters,
-        free.split(np.abs(free.own_normals(np.asarray(best))) >= edges_from(free)).values(),
-        strict=True,
-    ):
+    normals, furthest = np.asarray(free.own_normals(np.asarray(best))), edges_from(free)
+    below, above = (free.split(sign * normals >= furthest) for sign in (-1, 1))
+    for own in free.parameters:
+        far = below[own.name] | above[own.name]
         if far.any():
             names = listed(np.array(own.labels, dtype=object)[far.ravel()])
-            notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
+            advice = advice_at_edge(own, below[own.name], above[own.name])
+            notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}){advice}")
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]
     known = np.where(laplace.without_effect(), 0.0, laplace.own_sigma)

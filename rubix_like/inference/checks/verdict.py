@@ -19,7 +19,7 @@ from rubix_like.inference.checks.residual_tests import (
     together,
     too_small,
 )
-from rubix_like.inference.checks.whereabouts import DataPlaces, whereabouts
+from rubix_like.inference.checks.whereabouts import DataPlaces, most_of_all, whereabouts
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.runtime.words import listed
@@ -141,8 +141,7 @@ class Verdict:
         if not self.misfit:
             return f"the model describes the data: no misfit found ({numbers})"
         worst = min(self.tests, key=lambda name: (self.tests[name], not name.startswith("chi^2 of"), name != "chi^2"))
-        where = f", most of all {self.where}" if self.where else ""
-        numbers = f"({numbers} by {worst}){where}"
+        numbers = f"({numbers} by {worst}){most_of_all(self.where)}"
         if not self.matters:
             return (
                 f"the model describes the data but for a small misfit {numbers}; it does not matter: no value moves "

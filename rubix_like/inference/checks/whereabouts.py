@@ -25,6 +25,8 @@ from rubix_like.inference.checks.misfit import AXES, SHAPES, Left
 FAR_BEYOND: float = 5.0
 """Standard deviations from which on a part is told: the largest of thousands of parts reach 4 by chance."""
 
+_ALL_OVER = "all over the field"
+
 _COMPASS = ("North", "North-East", "East", "South-East", "South", "South-West", "West", "North-West")
 
 _RADII = 1.4
@@ -86,6 +88,14 @@ def whereabouts(left: Left, tests: Mapping[str, float], field: DataPlaces) -> st
     return ""
 
 
+def most_of_all(where: str) -> str:
+    """The end of a sentence on a misfit: ", most of all beyond 2 arcsec from the centre"; empty without a place."""
+    if not where.startswith(_ALL_OVER):
+        return f", most of all {where}" if where else ""
+    rest = where.removeprefix(_ALL_OVER).removeprefix(", ")
+    return f", {_ALL_OVER}{most_of_all(rest)}"
+
+
 def _found(own: _Contributions, field: DataPlaces) -> str:
     """The words of the worst part of the sky and of the spectrum."""
     region = _Part(np.ones(field.place.shape[:2]), 0.0, "")
@@ -100,7 +110,7 @@ def _found(own: _Contributions, field: DataPlaces) -> str:
         return ""
     words = [part.words for part in (region, window) if part.words]
     if own.of_spaxels is not None and not region.words and region.inside.size > 1:
-        words.insert(0, "all over the field")
+        words.insert(0, _ALL_OVER)
     return ", ".join(words)
 
 

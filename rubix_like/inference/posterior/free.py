@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Shaped
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.prior_kinds import MIXTURE, Mixture, checked_parts, find_kind, section_of
-from rubix_like.inference.posterior.priors import CENTRES, PURE, AbstractPrior, Isotropic
+from rubix_like.inference.posterior.priors import CENTRES, PURE, AbstractPrior, Isotropic, as_float
 
 Latent = Float[Array | np.ndarray, " latent"]
 Values = Mapping[str, Float[Array | np.ndarray | np.floating, "..."]]
@@ -233,6 +233,7 @@ def read_prior(name: str, prior: AbstractPrior | Mapping[str, Any], unit: str, o
     galaxy has.
     """
     chosen = prior if isinstance(prior, AbstractPrior) else _parse_prior(name, prior, unit, own)
+    chosen = jax.tree.map(lambda leaf: as_float(leaf) if isinstance(leaf, float | int) else leaf, chosen)
     fault = chosen.fault()
     if fault is not None:
         raise ConfigError(f"fit.free.{name}: {fault}")

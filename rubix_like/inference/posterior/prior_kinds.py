@@ -50,7 +50,7 @@ class Mixture(AbstractPrior):
 
     def value(self, latent: Values) -> Values:
         """The value below which the mixture has the probability Phi(latent)."""
-        found = _mixed_value(self, jnp.asarray(latent, jax.dtypes.canonicalize_dtype(float)))
+        found = _compiled_value(self, jnp.asarray(latent, jax.dtypes.canonicalize_dtype(float)))
         return found if isinstance(latent, jax.Array) else np.asarray(found)
 
     def latent(self, value: Values) -> Values:
@@ -75,6 +75,7 @@ class Mixture(AbstractPrior):
         return "expected parts of a mixture that overlap, got a gap between them; widen them, or fit each alone"
 
 
+@jax.jit
 def _tails(mixture: Mixture, value: Array) -> tuple[Array, Array]:
     """Probabilities below and above a value, each without loss near 0."""
     total = sum(mixture.weights)
@@ -109,6 +110,10 @@ def _mixed_value(mixture: Mixture, latent: Array) -> Array:
 
     low, high = lax.fori_loop(0, _HALVINGS, halve, (own.min(axis=0), own.max(axis=0)))
     return 0.5 * (low + high)
+
+
+_compiled_value = jax.jit(_mixed_value)
+"""Compiled once per kinds of the parts and shape of the latents; all numbers are arguments."""
 
 
 @_mixed_value.defjvp
@@ -180,19 +185,7 @@ class AbstractQuantile(AbstractPrior):
     def latent(self, value: Values) -> Values:
         """By halving the interval of latents up to 8.2, its derivative one over the slope of `value`; NaN beyond the
         quantiles of 0 and 1."""
-        target = jnp.asarray(value, jax.dtypes.canonicalize_dtype(float))
-        low, high = (jnp.asarray(self.quantile(jnp.asarray(end, target.dtype))) for end in (0.0, 1.0))
-
-        def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-            middle = 0.5 * (ends[0] + ends[1])
-            short = self.quantile(ndtr(middle)) < target
-            return jnp.where(short, middle, ends[0]), jnp.where(short, ends[1], middle)
-
-        first = (jnp.full_like(target, -_FURTHEST), jnp.full_like(target, _FURTHEST))
-        end = lax.stop_gradient(lax.fori_loop(0, _HALVINGS, halve, first)[0])
-        slope = jax.jvp(self.value, (end,), (jnp.ones_like(end),))[1]
-        end = end + (target - lax.stop_gradient(target)) / slope  # the end, with its derivative
-        found = jnp.where((target >= low) & (target <= high), end, jnp.nan)
+        found = _quantile_latent(self, jnp.asarray(value, jax.dtypes.canonicalize_dtype(float)))
         return found if isinstance(value, jax.Array) else np.asarray(found)
 
     def fault(self) -> str | None:
@@ -204,6 +197,22 @@ class AbstractQuantile(AbstractPrior):
 
     def _shape(self) -> tuple[int, ...]:
         return np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
+
+
+@eqx.filter_jit
+def _quantile_latent(prior: AbstractQuantile, target: Array) -> Array:
+    low, high = (jnp.asarray(prior.quantile(jnp.asarray(end, target.dtype))) for end in (0.0, 1.0))
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = 0.5 * (ends[0] + ends[1])
+        short = prior.quantile(ndtr(middle)) < target
+        return jnp.where(short, middle, ends[0]), jnp.where(short, ends[1], middle)
+
+    first = (jnp.full_like(target, -_FURTHEST), jnp.full_like(target, _FURTHEST))
+    end = lax.stop_gradient(lax.fori_loop(0, _HALVINGS, halve, first)[0])
+    slope = jax.jvp(prior.value, (end,), (jnp.ones_like(end),))[1]
+    end = end + (target - lax.stop_gradient(target)) / slope  # the end, with its derivative
+    return jnp.where((target >= low) & (target <= high), end, jnp.nan)
 
 
 def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...]]:

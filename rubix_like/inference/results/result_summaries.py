@@ -7,6 +7,7 @@ import numpy as np
 from rubix_like.inference.checks.edges import Reach
 from rubix_like.inference.checks.notes_after import ELSEWHERE
 from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.checks.whereabouts import most_of_all
 from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
@@ -154,7 +155,7 @@ def set_lines(verdict: Verdict) -> list[str]:
         + (f" ({own.excess:+.3g} sigma)" if np.isfinite(own.excess) else "")
         + f", p {own.p:.2g}"
         + (f" by {own.worst}: the model does not describe it" if own.misfit else "")
-        + (f", most of all {own.where}" if own.where else "")
+        + most_of_all(own.where)
         for name, own in verdict.sets.items()
     ]
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.inference.checks.edges import edges_from
+from rubix_like.inference.checks.edges import advice_at_edge, edges_from
 from rubix_like.inference.checks.notes_after import notes_on_spread
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.posterior.linearise import MOST_DENSE
@@ -173,13 +173,16 @@ def _on_energies(found: Convergence, section: str) -> Iterator[str]:
 def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Iterator[str]:
     """Notes on values at the edge of their priors, that are not determined, or only together."""
     flat = np.asarray(free.own_normals(latent)).reshape(-1, latent.shape[2])
-    outside = np.mean(np.abs(flat) > edges_from(free), axis=0)
-    for own, share in zip(free.parameters, free.split(outside).values(), strict=True):
+    below, above = (free.split(np.mean(sign * flat > edges_from(free), axis=0)) for sign in (-1, 1))
+    for own in free.parameters:
+        low, high = below[own.name], above[own.name]
+        share = low + high
         if np.any(share > AT_THE_EDGE):
+            advice = advice_at_edge(own, *((share > AT_THE_EDGE) & (side > 0.5 * AT_THE_EDGE) for side in (low, high)))
             names = listed(np.array(own.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
             yield (
                 f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
-                f"({shown(own.prior)}); widen it if it need not be there"
+                f"({shown(own.prior)}){advice}"
             )
     sigma = flat.std(axis=0)
     correlation = None
