@@ -138,7 +138,7 @@ def test_gradient_is_that_of_one_device(method, layout):
     assert_same_gradient(gradient_of(method, layout), gradient_of(method, None), GRADIENT_TOLERANCE["float64"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("stop", [UNEVEN, pytest.param(EVEN, marks=pytest.mark.long)], ids=["31 bins", "32 bins"])
 @pytest.mark.parametrize("method", ["direct", pytest.param("basis", marks=pytest.mark.long)])
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -151,6 +151,7 @@ def electrons_of(cube, times, count=2):
     return gain, background, count * 3 * 16
 
 
+@pytest.mark.slow(5)
 def test_each_exposure_has_a_time_of_its_own(tmp_path):
     """Variances of the spectra by numpy's CCD equation, the cube's by Shepard's weights squared, chi^2 of 1; equal
     times are one time; spectra that were exposed longer are saturated first."""

@@ -285,7 +285,7 @@ def same(found, cube):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_eight_devices_give_the_same_maps_with_one_sum(cube, tmp_path):
     eight = Pipeline.from_config(config_of(tmp_path), galaxy(), mesh=make_mesh(8))
     compiled = eight.lower(galaxy()).compile()

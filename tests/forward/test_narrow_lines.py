@@ -335,7 +335,7 @@ def test_gradients_are_differences(pipelines):
 
 
 @pytest.mark.parametrize(
-    "radius", [pytest.param(0.0, marks=pytest.mark.long), pytest.param(RADIUS, marks=pytest.mark.slow(6))]
+    "radius", [pytest.param(0.0, marks=pytest.mark.long), pytest.param(RADIUS, marks=pytest.mark.long)]
 )
 def test_devices_and_slabs_give_the_same(pipelines, radius):
     """One sum for the shares, one for the light."""

@@ -51,7 +51,7 @@ ROWS = [("direct", "float32", False)] + [
     for method, precision, sharded, mark in (
         ("direct", "float64", False, pytest.mark.long),
         ("basis", "float32", False, pytest.mark.long),
-        ("basis", "float64", False, pytest.mark.slow),
+        ("basis", "float64", False, pytest.mark.long),
         ("direct", "float32", True, pytest.mark.long),
         ("basis", "float64", True, pytest.mark.long),
     )

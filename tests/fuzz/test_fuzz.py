@@ -14,7 +14,7 @@ RUN = Path(__file__).resolve().parent / "run.py"
 @pytest.mark.parametrize(
     ("count", "commands"),
     [
-        pytest.param(2, ["--commands", "1"], marks=pytest.mark.slow(20)),
+        pytest.param(1, ["--commands", "1"], marks=pytest.mark.slow(15)),
         pytest.param(200, ["--commands", "5", "--new"], marks=pytest.mark.long),
     ],
     ids=("few", "many"),
