@@ -219,12 +219,15 @@ def test_lists_of_skies_that_are_refused(names, words):
 
 
 @pytest.mark.slow(8)
+@pytest.mark.usefixtures("optimised")
 def test_manga_is_exposed_over_its_whole_range_and_the_noise_is_that_of_its_variance(tmp_path):
     """chi^2 of the fibres' noise is 1, also beyond the dark sky; both names are in the header."""
     config = rl.load_config(
         "quickstart",
         {
             "galaxy.n_stars": 200,
+            "engine.deposit": "nearest",
+            "devices.data": 1,
             "instrument": {"name": "manga_arms_fibres", "fov": "5 arcsec", "fibres": "manga-19"},
             "noise": {
                 "exposure": {"time": "15 min", "count": 3, "sky": ["dark", "infrared"]},
