@@ -8,7 +8,7 @@ from scipy.special import logsumexp, ndtri
 from two_numbers import check_agrees, drawn, function
 
 
-@pytest.mark.slow(20)
+@pytest.mark.long
 def test_its_draws_are_those_of_nuts(client):
     nautilus = client("nautilus")
     likelihood = jax.jit(jax.vmap(function().log_likelihood))

@@ -565,7 +565,14 @@ def test_leaked_photons_shine_a_mean_free_path_on():
 
 
 @pytest.mark.slow(10)
-@pytest.mark.parametrize("name", ["fraction", "log_u", "velocity_dispersion"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("fraction", marks=pytest.mark.long),
+        "log_u",
+        pytest.param("velocity_dispersion", marks=pytest.mark.long),
+    ],
+)
 def test_gradients_of_diffuse_gas_are_differences(name):
     def total(value):
         flux = leaking(with_diffuse(**{name: value})).flux

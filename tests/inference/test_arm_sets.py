@@ -82,7 +82,7 @@ def test_each_set_has_its_own_arm(folder, case):
     np.testing.assert_allclose(second.bins.wavelength, 6400 + 8 * np.arange(26))
 
 
-@pytest.mark.slow(15)
+@pytest.mark.long
 def test_a_fit_of_both_arms_finds_the_truth(folder):
     """Every number within 4 sigma and to 5 %, and a chi^2 of one for each voxel of each arm."""
     both = fit(config_of(folder))

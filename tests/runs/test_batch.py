@@ -347,7 +347,7 @@ def test_one_compilation_for_galaxies_of_about_the_same_size(folder, caplog):
     assert [row["stars"] for row in summary()] == ["97", "97", "98", "98", "99", "99", "100", "100"]
 
 
-@pytest.mark.slow(10)
+@pytest.mark.long
 def test_dust_of_galaxies_with_and_without_gas(folder, caplog):
     """Gas of one size class shares a program, galaxies without gas have one of their own; each is like a single run."""
     for number, n_gas in enumerate((60, 0, 58, 0)):
