@@ -65,11 +65,13 @@ class Meta(Mapping[str, MetaValue]):
         return tuple(str(value) for key, value in self.items() if key.startswith("note_"))
 
     def exposure_times(self, number: int) -> list[float] | None:
-        """s of each of so many exposures of fibres; None without a physical exposure."""
-        each, one = self.get("exposure_times"), self.get("exposure_time")
+        """s at each of so many dithers of fibres, all its exposures (`noise.exposure.count`) together; None without a
+        physical exposure."""
+        each, one, count = (self.get(f"exposure_{key}") for key in ("times", "time", "count"))
+        together = float(count) if isinstance(count, int | float) else 1.0
         if isinstance(each, str):
-            return [float(time) for time in each.split(", ")]
-        return [float(one)] * number if isinstance(one, int | float) else None
+            return [float(time) * together for time in each.split(", ")]
+        return [float(one) * together] * number if isinstance(one, int | float) else None
 
     def __repr__(self) -> str:
         shown = (

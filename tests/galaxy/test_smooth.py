@@ -116,6 +116,19 @@ def test_points_follow_the_shape_of_a_profile(case):
     np.testing.assert_allclose(slope, difference, rtol=5e-3, atol=1e-4)
 
 
+def test_sersic_in_32_bits_is_that_in_64():
+    """As a run in single precision has it."""
+    galaxy = ComponentsReader(components=[component(light=SERSIC)], points=4096).build(None)
+    radius = []
+    for x64 in (True, False):
+        with jax.enable_x64(x64):
+            own = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), galaxy)
+            position = np.asarray(own.emitters(own.points([4096])).stars.position)
+        radius.append(np.hypot(position[:, 0], position[:, 1]))
+    assert radius[1].dtype == np.float32
+    np.testing.assert_allclose(radius[1], radius[0], rtol=2e-3)
+
+
 def test_a_point_is_at_one_place():
     stars = stars_of(component(light={"profile": "point"}, dispersion=80), points=4096)
     np.testing.assert_array_equal(stars.position, 0)

@@ -276,12 +276,21 @@ def test_gradients_are_those_of_differences():
 
 
 HALO = {"curve": "mass_model", "halo_density": "1e7 Msun / kpc3", "halo_radius": "2 kpc", "disc_mass": "1e8 Msun"}
+TRUNCATED = {
+    "profile": "truncated",
+    "scale_length": "1 kpc",
+    "truncation_radius": "2 kpc",
+    "outer_scale_length": "0.3 kpc",
+}
 SEEN = {"metallicity": 0.02, "metallicity_gradient": -0.05}
 
 
 @pytest.mark.parametrize(
     "sections",
     [
+        *({"light": {"profile": "sersic", "effective_radius": "1 kpc", "index": index}} for index in (0.6, 5)),
+        {"light": {"profile": "ring", "radius": "1 kpc", "width": "0.05 kpc"}},
+        {"light": TRUNCATED},
         {"rotation": {"curve": "tanh", "velocity": "200 km/s", "turnover_radius": "0.1 kpc"}},
         {"rotation": {"curve": "multi_parameter", "velocity": 200, "turnover_radius": 0.5, "beta": 0.1, "gamma": 50}},
         {"rotation": {"curve": "spline", "radii": [1, 3, 8], "speeds": [100, 180, 200]}},

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from rubix_like.config import load_config
+from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
+from rubix_like.inference.posterior.problem import for_model
 from rubix_like.physics.air import to_air
 from rubix_like.runs.run import run
 
@@ -118,6 +120,16 @@ def test_a_pipeline_on_the_grid_of_a_real_cube(real_data):
     own = WavelengthBins.build(settings.wavelength)
     np.testing.assert_allclose(own.wavelength, data.wavelength, rtol=0, atol=1e-6 * 1.25)
     assert settings.n_spaxel_xy == (13, 13)
+
+
+def test_a_model_without_noise_has_a_layout_that_needs_none():
+    """Of a run that is written as MaNGA, which needs a variance."""
+    config = load_config(
+        on_grid_of(base_config(), data_on(MANGA)),
+        overrides={"noise.signal_to_noise": 30, "output": {"path": "x.fits", "layout": "manga"}},
+    )
+    settings = FitSettings(free={"observation.velocity_offset": {"normal": [0, 100]}})
+    assert for_model(config, settings, noise=None).output.layout == "default"
 
 
 @pytest.mark.slow

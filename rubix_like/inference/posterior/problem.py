@@ -396,6 +396,8 @@ def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunCon
             "observation.pointings: expected null for a fit or simulations, got a list; take one pointing"
         )
     overrides = {"products": None, "devices.wave": 1, "devices.output": "replicated", **others}
+    if "noise" in others:
+        overrides["output.layout"] = "default"  # others may need a variance
     if any(name.startswith(GALAXY) for name in settings.free) and not isinstance(config.galaxy, ComponentsReader):
         if config.observation.align not in (None, "none"):
             raise ConfigError(
