@@ -1,6 +1,5 @@
 """The files of a run: those that it reads, and names and sizes of those that it writes, known before it computes."""
 
-import functools
 import glob
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, che
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.correlation_planes import correlation_bytes
-from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.stored_fibres import fibres_bytes
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.footprint import AbstractGridded, Footprint
@@ -217,12 +215,8 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     noise, wide = config.noise is not None, config.engine.precision == "float64"
     own = file_size(chosen, shape, noise=noise, truth=config.keeps_truth, float64=wide)
     fibres = None if is_mosaic else config.instrument.fibres
-    if fibres is not None:
-        own += _correlation_bytes(fibres, footprint, WavelengthBins.build(config.instrument.wavelength), layout)
-    if fibres is not None and chosen.keeps_fibres:
-        bytes_per_bin = (8 if wide else 4) * (1 + noise + config.keeps_truth) + 4 * (config.systematics is not None)
-        own += 16 * n_wave * len(fibres.dithers) * (fibres.refraction is not None)
-        own += fibres_bytes(_weights(fibres.model_dump_json(), footprint), n_wave, bytes_per_bin)
+    if fibres is not None and (layout != "default" or chosen.keeps_fibres):
+        own += _bytes_of_fibres(config, fibres, footprint, keeps_fibres=chosen.keeps_fibres)
     truth, truth_bytes = None, 0
     if config.keeps_truth and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
@@ -248,18 +242,17 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     )
 
 
-def _correlation_bytes(fibres: FibreSettings, footprint: Footprint, bins: WavelengthBins, layout: str) -> int:
-    """Bytes of the correlations of spaxels that a layout keeps of cubes of fibres."""
-    if layout not in ("manga", "sami"):
-        return 0
-    return correlation_bytes(_weights(fibres.model_dump_json(), footprint), layout, bins)
-
-
-@functools.lru_cache(maxsize=8)
-def _weights(settings: str, footprint: Footprint) -> CubeWeights:
-    """The map from fibres to spaxels by the section `fibres` as JSON: a check asks for it several times."""
-    fibres = FibreSettings.model_validate_json(settings)
-    return cube_weights(fibres.cube, fibre_places(fibres), footprint)
+def _bytes_of_fibres(config: RunConfig, fibres: FibreSettings, footprint: Footprint, *, keeps_fibres: bool) -> int:
+    """Bytes, at most, of what a file keeps of the fibres that its cube is made of: correlations, or their spectra."""
+    weights, bins = cube_weights(fibres.cube, fibre_places(fibres), footprint), config.instrument.wavelength
+    total = correlation_bytes(weights, config.output.layout, WavelengthBins.build(bins))
+    if keeps_fibres:
+        number = 8 if config.engine.precision == "float64" else 4
+        bytes_per_bin = number * (1 + (config.noise is not None) + config.keeps_truth)
+        bytes_per_bin += 4 * (config.systematics is not None)
+        total += 16 * bins.n_wave * len(fibres.dithers) * (fibres.refraction is not None)
+        total += fibres_bytes(weights, bins.n_wave, bytes_per_bin)
+    return total
 
 
 def _n_contribution(config: RunConfig) -> int:

@@ -81,7 +81,7 @@ def _check_ours(hdus: Any) -> None:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
     if MAPS_CARD in header:
         raise ValueError("it holds maps")
-    if header.get(LAYOUT_CARD, "manga") not in _OF_SURVEYS:
+    if LAYOUT_CARD in header and header[LAYOUT_CARD] not in _OF_SURVEYS:
         raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
 
 

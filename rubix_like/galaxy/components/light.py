@@ -132,6 +132,6 @@ OF_ONE_SHAPE: tuple[type[AbstractLight], ...] = (Exponential, Gaussian, PointOfL
 
 def sersic_b(index: Scalar) -> Scalar:
     """b(n) with gamma(2 n, b) = Gamma(2 n) / 2, to 4e-4 of it at n = 0.5, 3e-5 at 1, 2e-6 from 2 on."""
-    n = index  # no whole number beyond 32 bits, which JAX refuses beside numbers of 32 bits
-    last = 131.0 / 1148175.0 / n**3 - 2194697.0 / 30690717750.0 / n**4
-    return 2 * n - 1 / 3 + 4 / (405 * n) + 46 / (25515 * n**2) + last
+    n = index
+    last = 2194697 / (30690717750.0 * n**4)  # a float: JAX refuses whole numbers beyond 32 bits beside such ones
+    return 2 * n - 1 / 3 + 4 / (405 * n) + 46 / (25515 * n**2) + 131 / (1148175 * n**3) - last
