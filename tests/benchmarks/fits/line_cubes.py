@@ -49,6 +49,9 @@ N_CLOUD, MOST_CLOUDS = 2_000_000, 512_000_000
 BOUNDS = {"inclination": 0.03, "position_angle": 0.03, "velocity": 0.05}
 """Largest median bias over seeds for S/N 10 and more, R_half / FWHM >= 1.5 and i >= 60 (of PA relative to 180 deg)."""
 
+LEVELS = {0.6827: 1.0, 0.95: 1.96}
+"""Probability of an interval -> half its width in sigma."""
+
 GAS = "galaxy.gas."
 OWN = {
     "inclination": "observation.inclination",
@@ -293,7 +296,7 @@ def report(given):
         cells = [f"{np.median(error):+7.2f} +-{np.std(error):5.2f} %" for error in errors.values()]
         pulls = np.array([[one[name] for name in names] for one in pull])
         known = np.isfinite(pulls)
-        inside = [np.abs(pulls[known]) < width for width in (1.0, 1.96)]
+        inside = [np.abs(pulls[known]) < width for width in LEVELS.values()]
         seconds = np.median([one["seconds"] for one in own])
         label = "KinMS" if maker == 1 else "GalPaK"
         print(
@@ -321,16 +324,16 @@ def bound_check(fitter, label, own, relative):
 
 
 def coverage_check(fitter, label, pulls):
-    """Print parameters whose 68 % intervals hold the truth too seldom, or too often, for chance (99.7 %, corrected for
-    their number)."""
+    """Print parameters whose 68 or 95 % intervals hold the truth too seldom, or too often, for chance (99.7 %,
+    corrected for their number)."""
     tail = (1 - 0.9973) / 2 / len(OWN)
-    for name, column in zip(OWN, pulls.T, strict=True):
+    for (name, column), (level, width) in itertools.product(zip(OWN, pulls.T, strict=True), LEVELS.items()):
         own = column[np.isfinite(column)]
-        inside = int((np.abs(own) < 1).sum())
-        low, high = binom.ppf([tail, 1 - tail], len(own), 0.6827)
+        inside = int((np.abs(own) < width).sum())
+        low, high = binom.ppf([tail, 1 - tail], len(own), level)
         if len(own) and not low <= inside <= high:
             where = f"{fitter}, cubes of {label}"
-            print(f"    {where}: {name} is within 1 sigma in {inside} of {len(own)}, expected {low:.0f}-{high:.0f}")
+            print(f"    {where}: {name} is within {width:g} sigma in {inside} of {len(own)}, expected {low:.0f}-{high:.0f}")
 
 
 def main():
