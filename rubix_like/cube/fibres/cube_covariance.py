@@ -120,7 +120,7 @@ def _check_known(cube: "Cube") -> None:
 def _why_unknown(meta: "Meta") -> str | None:
     """Why the noise of a cube without fibres and pointings may be correlated, in words; None where it is not."""
     if meta.get("n_pointings") is not None:
-        return "a mosaic that was read from its file"
+        return "a mosaic that was read from its file, or of cubes that were read with correlations"
     config = meta.get("config")
     read = yaml.safe_load(config) if isinstance(config, str) else None
     if not isinstance(read, dict) or meta.get("noise_seed") is None or meta.get("fit_image") is not None:
