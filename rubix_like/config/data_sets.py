@@ -95,6 +95,10 @@ class CovarianceSettings(AbstractSettings):
         return as_lists(value)
 
 
+Covariance = Literal["auto", "data"] | CovarianceSettings | None
+"""Where correlations come from."""
+
+
 class SkyResidualSettings(AbstractSettings):
     """Light that the subtraction of the sky has left, the same in every spaxel: a sum of templates."""
 
@@ -190,8 +194,8 @@ class DataSetSettings(AbstractSettings):
     """Wavelengths that are left out, e.g. sky lines."""
     sigma: Annotated[Number, Field(gt=0)] | None = None
     """Standard deviation (1e-20 erg/s/cm2/Angstrom) of every value of data that have none; null: the data's."""
-    covariance: CovarianceSettings | None = None
-    """Correlations between the voxels of this set; null: they are independent."""
+    covariance: Covariance = "auto"
+    """Correlations between the voxels of this set, as `likelihood.covariance`."""
     instrument: dict[str, Any] | None = None
     """The instrument: a whole section if it has a `name`, else keys that differ from the run's; null: the run's."""
     pipeline: str | None = None
@@ -218,7 +222,7 @@ class DataSetSettings(AbstractSettings):
     def files(self) -> Iterator[Path]:
         """All files that are read for this set."""
         filter_file = None if self.filter is None or not Path(self.filter).suffix else Path(self.filter)
-        matrix = None if self.covariance is None else self.covariance.matrix
+        matrix = self.covariance.matrix if isinstance(self.covariance, CovarianceSettings) else None
         sky = None if self.nuisance.sky is None else self.nuisance.sky.templates
         found = (self.file, filter_file, matrix if isinstance(matrix, Path) else None, sky)
         yield from (own for own in found if own is not None and own != Path(FLAT))

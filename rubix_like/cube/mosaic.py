@@ -40,7 +40,8 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     (drizzling with pixfrac 1 and scale 1, Fruchter & Hook 2002, PASP 114, 144) and w_k, at each wavelength, the inverse
     of the median variance of the pointing, or 1 without a noise model: the same for all of its spaxels, so that each
     pointing's light is conserved. Var_j = sum w^2 a^2 Var / (sum w a)^2, of pointings made of fibres by the fibres'
-    variances; the covariance between neighbours is that of the same map (`Cube.covariance`).
+    variances; the covariance between neighbours is that of the same map (`Cube.covariance`). Of cubes that were read
+    with correlations of their spaxels, variances are those of independent ones: too small; `covariance` is refused.
 
     Flagged voxels are used only where there is no good one, and the flags stand only there; spaxels that are covered to
     less than half are flagged as outside the aperture. `mean_v_los` is averaged with the white light as weight, `truth`
@@ -107,8 +108,9 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
 
 
 def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:
-    """What the covariance is made of; None without noise."""
-    if cubes[0].variance is None:
+    """What the covariance is made of; None without noise, and of cubes that were read with correlations, by which it is
+    not known between pointings' spaxels."""
+    if cubes[0].variance is None or any(own.correlations is not None for own in cubes):
         return None
     reference = grid.reference
     parts = (

@@ -130,7 +130,7 @@ def on_grid(
         meta = meta.replace(**{name: None for name in widths if name in meta})
     mask = frame.mask()
     if of_data:
-        left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
+        left_out = np.asarray(problem.posterior.likelihood.inverse_sigma_of_data) == 0
         mask = np.where(left_out, mask | NOT_FITTED, mask)
     voxels: dict[str, Any] = {"flux": flux, "mask": mask.astype(np.int32), "variance": variance}
     axes: dict[str, Any] = {"footprint": frame.footprint}

@@ -21,7 +21,7 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.likelihoods.correlation import Correlation
+from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.posing import posed
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.free import Free, Latent, read_values
@@ -137,7 +137,7 @@ class LogPosterior:
         mixtures = getattr(self._posterior.forward, "mixtures", None)
         made = {
             "several sets of data": bool(self.problem.sets),
-            "fit.likelihood.covariance": isinstance(likelihood.errors, Correlation),
+            "fit.likelihood.covariance": isinstance(likelihood.errors, AbstractCorrelation),
             "free-form populations": mixtures is not None,
         }
         wrong = [name for name, there in made.items() if there]

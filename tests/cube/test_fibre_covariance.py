@@ -271,6 +271,42 @@ def test_the_covariance_of_a_cube_that_was_read_is_that_of_its_file(tmp_path, la
         again.covariance(9000)
 
 
+@pytest.mark.parametrize("name", ["again.fits", "again.h5"])
+def test_correlations_that_were_read_are_written_again(tmp_path, name):
+    """Those of MaNGA's tables by astropy, and the same matrix and draws of either file."""
+    read = Cube.read(cube_of_fibres("manga-19", "9.5 arcsec").write(tmp_path / "cube.fits", "manga"))
+    path = read.write(tmp_path / name, *(["manga"] if name.endswith("fits") else []))
+    again = Cube.read(path)
+    for wavelength in (4702.5, 5400.0):
+        found, expected = (own.covariance(wavelength).matrix.toarray() for own in (again, read))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
+    if name.endswith("fits"):
+        with fits.open(path) as new, fits.open(tmp_path / "cube.fits") as old:
+            sums = [np.sum(own["GCORREL"].data["RHOIJ"] ** 2 * (_apart(own["GCORREL"].data))) for own in (new, old)]
+            np.testing.assert_allclose(*sums, rtol=1e-6)
+
+
+def _apart(table):
+    """Whether the two spaxels of a row differ."""
+    return (table["INDXI_C1"] != table["INDXJ_C1"]) | (table["INDXI_C2"] != table["INDXJ_C2"])
+
+
+def test_the_covariance_of_a_mosaic_of_cubes_that_were_read_is_refused(tmp_path):
+    read = Cube.read(cube_of_fibres("manga-19", "9.5 arcsec").write(tmp_path / "cube.fits", "manga"))
+    with pytest.raises(ValueError, match="or of cubes that were read with correlations"):
+        rl.make_mosaic([read, read]).covariance(5000)
+
+
+def test_damaged_correlations_are_refused(tmp_path):
+    read = Cube.read(cube_of_fibres("manga-19", "9.5 arcsec").write(tmp_path / "cube.fits", "manga"))
+    path = read.write(tmp_path / "again.h5")
+    with h5py.File(path, "a") as file:
+        del file["correlations/second"]
+        file["correlations/second"] = file["correlations/first"][()] + 10**6
+    with pytest.raises(ValueError, match="correlations: expected pairs of"):
+        Cube.read(path)
+
+
 def test_correlations_of_files_of_other_programs_are_turned_with_the_cube(tmp_path):
     """The same cube with columns from West to East: numbers of columns in GCORREL count from the other side."""
     cube = cube_of_fibres("manga-19", "9.5 arcsec")

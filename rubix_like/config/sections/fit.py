@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.data_sets import (
-    CovarianceSettings,
+    Covariance,
     FitData,
     PolynomialSettings,
     Window,
@@ -235,14 +235,16 @@ class LikelihoodSettings(AbstractSettings):
     """Of student_t: 1 has the heaviest tails, 30 is nearly normal; null: 4."""
     parameters: dict[str, Number] = Field(default_factory=dict)
     """Numbers of a kind of one's own, by their names; free as `likelihood.NAME`."""
-    covariance: CovarianceSettings | None = None
-    """Correlations between voxels, of kind gaussian; null: they are independent."""
+    covariance: Covariance = "auto"
+    """Correlations between voxels, of kind gaussian. data: between spaxels, as the data give them, which must; auto:
+    the same if the data give some and the other settings allow it, with a note if not; null: voxels are independent; a
+    section: a matrix of one's own."""
 
     @model_validator(mode="after")
     def _check_together(self) -> "LikelihoodSettings":
         if self.degrees_of_freedom is not None and self.kind != "student_t":
             raise ValueError(f"degrees_of_freedom: expected null for kind '{self.kind}', got a number; leave it out")
-        if self.covariance is not None and self.kind != "gaussian":
+        if not self.independent and self.kind != "gaussian":
             raise ValueError(f"covariance: expected kind gaussian, got '{self.kind}'; leave one of them out")
         if self.parameters and self.kind in {"gaussian", "student_t"}:
             raise ValueError(f"parameters: expected none for kind '{self.kind}', got {', '.join(self.parameters)}")
@@ -250,8 +252,13 @@ class LikelihoodSettings(AbstractSettings):
 
     @property
     def plain(self) -> bool:
-        """Whether errors are normal and independent."""
-        return self.kind == "gaussian" and self.covariance is None
+        """Whether errors are normal, and independent if need be."""
+        return self.kind == "gaussian" and self.independent
+
+    @property
+    def independent(self) -> bool:
+        """Whether no correlations are asked for."""
+        return self.covariance is None or self.covariance == "auto"
 
 
 class FitSettings(AbstractSettings):
@@ -359,7 +366,7 @@ class FitSettings(AbstractSettings):
         if not isinstance(self.data, Mapping):
             return
         given = [name for name in _OF_ONE_CUBE if getattr(self, name)]
-        if self.likelihood.covariance is not None:
+        if not self.likelihood.independent:
             given.append("likelihood.covariance")
         if given:
             first, name = given[0], next(iter(self.data))

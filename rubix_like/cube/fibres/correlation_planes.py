@@ -11,6 +11,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 from rubix_like.runtime.places import found_at
 
 BANDS: Mapping[str, float] = {"GCORREL": 4702.5, "RCORREL": 6176.6, "ICORREL": 7496.1, "ZCORREL": 8946.7}
@@ -28,12 +29,17 @@ _PAIR_BYTES = 4 * 4 + 8
 """Of a row of MaNGA's tables: four whole numbers and the correlation."""
 
 
-def correlation_tables(fibres: FibreSpectra, bins: WavelengthBins) -> list[fits.BinTableHDU]:
+def correlation_tables(
+    fibres: FibreSpectra | SpaxelCorrelations | None, bins: WavelengthBins
+) -> list[fits.BinTableHDU]:
     """MaNGA's sparse correlation matrices: a row for each pair of spaxels (I, J), J not before I, that are correlated.
 
     INDXI_C1, INDXI_C2 and INDXJ_C1, INDXJ_C2 are column and row of the two spaxels, RHOIJ is their correlation (Law et
     al. 2016, AJ 152, 83, section 9.3). One table for each band within the cube's wavelengths, at its effective one.
+    `fibres`: what a cube is made of, or the correlations with which it was read; None: no tables.
     """
+    if fibres is None:
+        return []
     return [_correlation_table(name, wave, fibres, bins) for name, wave in _bands_within(bins).items()]
 
 
@@ -54,11 +60,16 @@ def _bands_within(bins: WavelengthBins) -> dict[str, float]:
     return {name: wave for name, wave in BANDS.items() if bins.edges[0] <= wave <= bins.edges[-1]}
 
 
-def _correlation_table(name: str, wavelength: float, fibres: FibreSpectra, bins: WavelengthBins) -> fits.BinTableHDU:
+def _correlation_table(
+    name: str, wavelength: float, fibres: FibreSpectra | SpaxelCorrelations, bins: WavelengthBins
+) -> fits.BinTableHDU:
     number = min(int(np.searchsorted(bins.edges, wavelength, side="right")) - 1, bins.n_wave - 1)
-    covariance = SpaxelCovariance.of(fibres, number)
-    n_y, n_x = covariance.shape
-    pairs = covariance.correlation.tocoo()
+    if isinstance(fibres, SpaxelCorrelations):
+        (n_y, n_x), matrix = fibres.shape, fibres.at(float(bins.wavelength[number]))
+    else:
+        covariance = SpaxelCovariance.of(fibres, number)
+        (n_y, n_x), matrix = covariance.shape, covariance.correlation
+    pairs = matrix.tocoo()
     rows, columns = np.divmod(np.stack([pairs.row, pairs.col]), n_x)
     order = columns * n_y + rows
     kept = (order[1] >= order[0]) & (np.abs(pairs.data) > _SMALLEST)

@@ -11,7 +11,9 @@ from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.fibres.correlation_planes import LOCAL_PLANES
 from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance
+from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -72,6 +74,19 @@ def cube_covariance(cube: "Cube", wavelength: Any) -> AbstractCovariance:
     return cube.correlations.covariance(variance, float(cube.wavelength[bin_]))
 
 
+def known_correlations(cube: "Cube") -> SpaxelCorrelations | None:
+    """The correlations that a cube holds, or those of its fibres or pointings at some bins with data; None for none."""
+    if cube.correlations is not None or cube.variance is None or (cube.fibres is None and cube.noise_sources is None):
+        return cube.correlations
+    seen = np.flatnonzero((np.asarray(cube.mask) == 0).any(axis=(0, 1)))
+    if not len(seen):
+        return None
+    places = seen[np.unique(np.linspace(0, len(seen) - 1, min(LOCAL_PLANES, len(seen))).astype(int))]
+    wavelength = cube.bins.wavelength[places]
+    planes = [cube_covariance(cube, float(own)).correlation for own in wavelength]
+    return SpaxelCorrelations.of_planes(planes, wavelength, (cube.n_y, cube.n_x))
+
+
 def bin_at(bins: WavelengthBins, wavelength: Any) -> int:
     """Number of the bin at a wavelength, with units or in Angstrom; raises ValueError outside."""
     try:
@@ -105,7 +120,7 @@ def _check_known(cube: "Cube") -> None:
 def _why_unknown(meta: "Meta") -> str | None:
     """Why the noise of a cube without fibres and pointings may be correlated, in words; None where it is not."""
     if meta.get("n_pointings") is not None:
-        return "a mosaic that was read from its file"
+        return "a mosaic that was read from its file, or of cubes that were read with correlations"
     config = meta.get("config")
     read = yaml.safe_load(config) if isinstance(config, str) else None
     if not isinstance(read, dict) or meta.get("noise_seed") is None or meta.get("fit_image") is not None:

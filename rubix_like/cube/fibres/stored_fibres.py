@@ -8,8 +8,11 @@ import numpy as np
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 
 _SPECTRA = ("flux", "variance", "truth", "bits")
+
+_PAIRS = ("first", "second", "values", "wavelength")
 
 _PARTS: dict[str, type[FibrePlaces] | type[CubeWeights]] = {"places": FibrePlaces, "weights": CubeWeights}
 
@@ -58,6 +61,24 @@ def load_fibres(group: Any) -> FibreSpectra:
     return FibreSpectra(
         **{name: arrays.get(name) for name in (*_SPECTRA, "mask")}, **made, layout=str(group.attrs["layout"])
     )
+
+
+def write_correlations(correlations: SpaxelCorrelations, group: Any) -> None:
+    """Write them into an empty group of an open file."""
+    group.attrs["description"] = "correlations of the pairs of spaxels (first, second), numbered row after row"
+    for name in _PAIRS:
+        _store(group, name, getattr(correlations, name))
+
+
+def load_correlations(group: Any, shape: tuple[int, int]) -> SpaxelCorrelations:
+    """Those of a group that `write_correlations` filled, of a cube with so many rows and columns; raises ValueError for
+    arrays that do not go together."""
+    arrays = {name: group[name][()] for name in _PAIRS}
+    (n_pair,), n_plane = arrays["first"].shape, len(arrays["wavelength"])
+    pairs = np.stack([arrays["first"], arrays["second"]])
+    if arrays["values"].shape != (n_plane, n_pair) or not ((pairs >= 0) & (pairs < shape[0] * shape[1])).all():
+        raise ValueError(f"correlations: expected pairs of {shape[0] * shape[1]} spaxels, got others")
+    return SpaxelCorrelations(**arrays, shape=shape)
 
 
 def _plain(value: Any) -> Any:

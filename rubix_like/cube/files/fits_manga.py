@@ -3,7 +3,8 @@
 PRIMARY (no data), FLUX, IVAR, MASK, LSFPOST and LSFPRE (sigma in Angstrom after and before the bins' own width), WAVE,
 SPECRES and PRESPECRES (wavelength / FWHM of the two) with their scatters SPECRESD and PRESPECRESD, which are 0 here.
 Names, units and order: Law et al. 2016, AJ 152, 83; LSFPOST, LSFPRE: Law et al. 2021, AJ 161, 52. The pipeline's
-images (GIMG ...) and OBSINFO are not made; correlation matrices (GCORREL ...) are, of cubes of fibres.
+images (GIMG ...) and OBSINFO are not made; correlation matrices (GCORREL ...) are, of cubes of fibres
+and those that were read with some.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def manga_members(cube: ShardedCube) -> list[Member]:
         _image(cube, "IVAR", _inverse_variance, _ivar_cards()),
         _image(cube, "MASK", lambda block: pixel_mask(block.mask), _mask_cards(), np.int32),
         *_line_spread(cube),
-        *([] if cube.fibres is None else correlation_tables(cube.fibres, cube.bins)),
+        *correlation_tables(cube.fibres or cube.correlations, cube.bins),
         config_table(cube, cube.source_counters),
     ]
 

@@ -2,7 +2,8 @@
 
 Arrays at the top (names and shapes as in `Cube`, dtypes kept), the run in the group `meta` (one scalar per key, the
 YAML under `meta/config`), counters in the groups `counters` (stars) and `source_counters`, spectra of
-fibres, if the cube was made of any, in `fibres`; medium, sampling and the spaxels' side are attributes.
+fibres, if the cube was made of any, in `fibres`, correlations of spaxels with which it was read in `correlations`;
+medium, sampling and the spaxels' side are attributes.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
-from rubix_like.cube.fibres.stored_fibres import load_fibres, write_fibres
+from rubix_like.cube.fibres.stored_fibres import load_correlations, load_fibres, write_correlations, write_fibres
 from rubix_like.cube.files.default import run_rows
 from rubix_like.cube.files.fits_reading import read_run_rows
 from rubix_like.cube.footprint import Footprint
@@ -54,6 +55,9 @@ OF_VOXELS: tuple[str, ...] = ("flux", "mask", "variance", "truth")
 FIBRES: str = "fibres"
 """Group of the spectra of fibres that the cube was made of."""
 
+CORRELATIONS: str = "correlations"
+"""Group of the correlations of spaxels, of a cube that was read with some."""
+
 _CHUNK_VALUES = 1 << 18
 """Numbers in a chunk of an array, unless a spectrum has more."""
 
@@ -70,6 +74,8 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
             write_group(cube, file, packing)
             if cube.fibres is not None:
                 write_fibres(cube.fibres, file.create_group(FIBRES))
+            if cube.correlations is not None:
+                write_correlations(cube.correlations, file.create_group(CORRELATIONS))
     except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
         raise OSError(f"HDF5: {error}") from error
 
@@ -85,7 +91,11 @@ def read_hdf5(path: Path) -> Cube:
             if file.attrs.get("format") != CUBE:
                 raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {CUBE!r}")
             cube = read_group(file)
-            return dataclasses.replace(cube, fibres=load_fibres(file[FIBRES])) if FIBRES in file else cube
+            return dataclasses.replace(
+                cube,
+                fibres=load_fibres(file[FIBRES]) if FIBRES in file else None,
+                correlations=load_correlations(file[CORRELATIONS], cube.shape[:2]) if CORRELATIONS in file else None,
+            )
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected an HDF5 file written by "

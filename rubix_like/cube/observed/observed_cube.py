@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.cube_covariance import bin_at
+from rubix_like.cube.fibres.cube_covariance import bin_at, known_correlations
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations, StoredCovariance
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import (
@@ -54,7 +54,7 @@ class ObservedCube(AbstractCube):
     | ra, dec | | deg, of the field's centre; None where the file does not say |
     | name, source | | the object; where it was read |
     | notes | | sentences on what was left out or taken to be so |
-    | correlations | SpaxelCorrelations or None | of spaxels, where a file of MaNGA or SAMI keeps them |
+    | correlations | SpaxelCorrelations or None | of spaxels, as a file keeps them, or by a cube's fibres |
 
     Row y = 0 is South and column x = 0 is East where `field_angle` is 0. What is not `used` may be NaN.
     """
@@ -168,7 +168,7 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
         name=str(cube.meta.get("object") or ""),
         source=source,
         notes=notes if variance is not None else (*notes, NO_VARIANCE),
-        correlations=cube.correlations,
+        correlations=known_correlations(cube),
     )
 
 

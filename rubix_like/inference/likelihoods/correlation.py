@@ -11,14 +11,14 @@ from numpy import ndarray
 
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.errors import ConfigError
-from rubix_like.inference.likelihoods.voxel_errors import AbstractErrors, Voxels
+from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, Voxels
 from rubix_like.runtime.words import format_bytes
 
 _LARGEST = 2e9
 """Bytes of factors that are kept."""
 
 
-class Correlation(AbstractErrors):
+class Correlation(AbstractCorrelation):
     """Normal errors with the covariance D^1/2 R D^1/2, D the data's variances, R blocks of correlations.
 
     A block is the voxels of one wavelength (`between` spaxels), of one spaxel (wavelengths), or all voxels. `inverse`:
@@ -39,14 +39,6 @@ class Correlation(AbstractErrors):
         else:
             found = jnp.einsum("bij,bj->bi", self.inverse[self.pattern], rows)
         return found.T.reshape(residual.shape) if self.between == "spaxels" else found.reshape(residual.shape)
-
-    def excess(self) -> Any:
-        """None."""
-        return 0.0
-
-    def log_constant(self) -> Any:
-        """-ln det(R) / 2."""
-        return -0.5 * self.log_determinant
 
 
 def _blocks(cube: Any, between: str) -> Any:
@@ -78,7 +70,12 @@ def make_correlation(settings: CovarianceSettings, used: Bool[ndarray, "y x wave
         log_root[number] = np.sum(np.log(np.diag(lower)))
     pattern = pattern.reshape(-1).astype(np.int32)
     total = 2 * np.sum(log_root[pattern])
-    return Correlation(jnp.asarray(inverse), jnp.asarray(pattern), jnp.asarray(total), settings.between)
+    return Correlation(
+        inverse=jnp.asarray(inverse),
+        pattern=jnp.asarray(pattern),
+        log_determinant=jnp.asarray(total),
+        between=settings.between,
+    )
 
 
 def _read_matrix(settings: CovarianceSettings, size: int) -> Float[ndarray, "own own"]:

@@ -2,15 +2,19 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.plug_ins import LIKELIHOODS
 from rubix_like.config.sections.fit import FitSettings, LikelihoodSettings
+from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.likelihoods.correlation import Correlation, make_correlation
+from rubix_like.inference.likelihoods.data_covariance import make_data_covariance
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     AbstractErrors,
@@ -21,6 +25,13 @@ from rubix_like.inference.likelihoods.voxel_errors import (
 GAUSSIAN: str = "gaussian"
 
 _USUAL_DEGREES = 4.0
+
+_WHICH = (
+    "files of MaNGA and SAMI, those of the layouts 'manga' and 'sami' and HDF5 files of cubes of fibres have some; "
+    "take auto, or give a matrix"
+)
+
+_IN_VAIN = "the data give the covariance of spaxels, which this fit does not use: errors are too small"
 
 
 def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
@@ -48,10 +59,56 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
     return errors
 
 
-def with_correlation(errors: AbstractErrors | None, settings: FitSettings, likelihood: Any) -> AbstractErrors | None:
-    """The same, or the correlations of the voxels that a likelihood takes."""
-    covariance = settings.likelihood.covariance
-    return errors if covariance is None else make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
+def with_correlation(
+    likelihood: Any, observed: ObservedCube, settings: FitSettings, *, solved: bool = False
+) -> tuple[Any, tuple[str, ...]]:
+    """The likelihood of one cube with the correlated errors that `fit.likelihood` asks for, and notes on its errors.
+
+    `solved`: whether populations are solved for. Raises ConfigError for correlations that are not there, or cannot be
+    used.
+    """
+    covariance, place = settings.likelihood.covariance, "fit.likelihood.covariance"
+    if isinstance(covariance, CovarianceSettings):
+        errors = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
+        return dataclasses.replace(likelihood, errors=errors), notes_on_errors(errors)
+    others = {
+        f"fit.likelihood.kind: {settings.likelihood.kind}": likelihood.errors is not None,
+        "fit.polynomial": settings.polynomial is not None,
+        "fit.model_error": settings.model_error is not None,
+        "a free-form population": solved,
+    }
+    against = next((name for name, given in others.items() if given), None)
+    found, notes = with_covariance_of_data(likelihood, observed, covariance, place, against)
+    return found, (*notes_on_errors(likelihood.errors), *notes)
+
+
+def with_covariance_of_data(
+    likelihood: Any, observed: ObservedCube, covariance: Literal["auto", "data"] | None, place: str, against: str | None
+) -> tuple[Any, tuple[str, ...]]:
+    """The likelihood of a cube with the correlations that the data give, and a note on them.
+
+    `place`: name of the setting; `against`: what they do not go with, None for nothing. Raises ConfigError where `data`
+    are asked for that are not there, or cannot be used.
+    """
+    if observed.correlations is None:
+        if covariance == "data":
+            raise ConfigError(f"{place}: expected data that give correlations of their spaxels, got none; {_WHICH}")
+        return likelihood, ()
+    if covariance is None:
+        return likelihood, (f"{_IN_VAIN}; set {place}: auto",)
+    if against is not None:
+        return likelihood, (f"{_IN_VAIN}; it does not go with {against}",)
+    used = np.asarray(likelihood.inverse_sigma) > 0
+    try:
+        found = make_data_covariance(observed.correlations, observed.wavelength, used)
+    except ConfigError as error:
+        if covariance == "data":
+            raise ConfigError(f"{place}: {error}") from error
+        return likelihood, (f"{_IN_VAIN}: {error}",)
+    sigma = np.asarray(likelihood.inverse_sigma)
+    kept, dependent = (jax.device_put(np.where(own, sigma, 0)) for own in (found.chosen, found.dependent))
+    changed = {"errors": found.errors, "inverse_sigma": kept, "dependent": dependent}
+    return dataclasses.replace(likelihood, **changed), (found.note,)
 
 
 def notes_on_errors(errors: AbstractErrors | None) -> tuple[str, ...]:

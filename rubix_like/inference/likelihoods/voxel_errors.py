@@ -112,6 +112,20 @@ class StudentT(AbstractErrorDistribution):
         return constant - 0.5 * (own + 1) * jnp.log1p(residual * residual / own)
 
 
+class AbstractCorrelation(AbstractErrors):
+    """Normal errors with correlations R, whose residuals are whitened: those of voxels that are left out are 0."""
+
+    log_determinant: eqx.AbstractVar[Float[Array, ""]]
+
+    def excess(self) -> Any:
+        """None."""
+        return 0.0
+
+    def log_constant(self) -> Any:
+        """-ln det(R) / 2."""
+        return -0.5 * self.log_determinant
+
+
 class Weighted(AbstractErrors):
     """Residuals times a root of their information: normal ones that say as much of a model as those of a distribution
     do (Fisher's information of its location)."""

@@ -79,6 +79,7 @@ class Likelihood(eqx.Module):
 
     `flux` and `inverse_sigma` (0 where a voxel is left out): (y, x, wave), in 1e-20 erg/s/cm2/Angstrom and its inverse;
     `smallest_scale`: lower limit of the noise scale (1 where it is not free). `errors`: None: independent, normal.
+    `dependent`: 1 / sigma of voxels that are left out as their noise follows from that of others, else 0; None: none.
     """
 
     flux: Float[Array, "y x wave"]
@@ -87,6 +88,12 @@ class Likelihood(eqx.Module):
     model_error: ModelError | None = None
     smallest_scale: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
     errors: AbstractErrors | None = None
+    dependent: Float[Array, "y x wave"] | None = None
+
+    @property
+    def inverse_sigma_of_data(self) -> Float[Array, "y x wave"]:
+        """1 / sigma of all voxels that the fit could use, also those whose noise follows from that of others."""
+        return self.inverse_sigma if self.dependent is None else self.inverse_sigma + self.dependent
 
     def residuals(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Residuals:
         """Of the model's flux; the polynomial's coefficients are those that fit best, which is exact for their

@@ -37,7 +37,7 @@ from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.fitted_set import FittedSet
-from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors, with_correlation
+from rubix_like.inference.likelihoods.kinds import make_errors, with_correlation
 from rubix_like.inference.populations.planned_mixtures import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
@@ -163,10 +163,9 @@ def pose(
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = _with_mixtures(forward_of(pipeline, source), pipeline, settings, likelihood)
-    errors = with_correlation(of_errors[LIKELIHOOD], settings, likelihood)
-    likelihood = dataclasses.replace(likelihood, errors=errors)
-    of_data = (*observed.notes, *notes_on_errors(errors))
-    notes = (*of_data, *notes, *draw_notes(source), *library_notes_of(free, pipeline))
+    likelihood = dataclasses.replace(likelihood, errors=of_errors[LIKELIHOOD])
+    likelihood, of_data = with_correlation(likelihood, observed, settings, solved=forward.mixtures is not None)
+    notes = (*observed.notes, *of_data, *notes, *draw_notes(source), *library_notes_of(free, pipeline))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)

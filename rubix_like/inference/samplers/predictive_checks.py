@@ -20,8 +20,11 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.misfit import AXES
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.likelihoods.correlation import Correlation
-from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, quadrature_nodes
+from rubix_like.inference.likelihoods.voxel_errors import (
+    AbstractCorrelation,
+    AbstractErrorDistribution,
+    quadrature_nodes,
+)
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, factor_of
 from rubix_like.inference.posterior.posterior import Posterior
@@ -182,7 +185,7 @@ def has_points(likelihood: Likelihood, n_set: int = 0) -> tuple[bool, ...]:
 def can_replicate(likelihood: Likelihood) -> bool:
     """Whether data can be drawn from the errors: not from residuals of one's own without a distribution."""
     errors = likelihood.errors
-    return errors is None or isinstance(errors, AbstractErrorDistribution | Correlation | JointErrors)
+    return errors is None or isinstance(errors, AbstractErrorDistribution | AbstractCorrelation | JointErrors)
 
 
 def predictive_p(

@@ -27,7 +27,7 @@ def sketched(problem: Problem) -> Sketch:
     """What the cube of a fit shows."""
     frame, observation = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation
     likelihood = problem.posterior.likelihood
-    rows = (likelihood.flux, likelihood.inverse_sigma)
+    rows = (likelihood.flux, likelihood.inverse_sigma_of_data)
     flux, inverse_sigma = (np.asarray(problem.shown(own), np.float64) for own in rows)
     turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
     return sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)

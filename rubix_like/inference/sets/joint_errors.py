@@ -6,14 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from rubix_like.inference.likelihoods.correlation import Correlation
-from rubix_like.inference.likelihoods.voxel_errors import AbstractErrors, Voxels
+from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, AbstractErrors, Voxels
 
 
 class JointErrors(AbstractErrors):
     """The correlations of each set (None: independent errors), whose voxels lie in one row (1, 1, voxel)."""
 
-    sets: tuple[Correlation | None, ...]
+    sets: tuple[AbstractCorrelation | None, ...]
     shapes: tuple[tuple[int, int, int], ...] = eqx.field(static=True)
 
     def residuals(self, residual: Voxels, data: Voxels, model: Voxels, inverse_sigma: Voxels) -> Voxels:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
-from rubix_like.config.data_sets import DataSetSettings
+from rubix_like.config.data_sets import CovarianceSettings, DataSetSettings
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
@@ -22,8 +22,9 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.inference.fitted_set import FittedSet, row_of
-from rubix_like.inference.likelihoods.correlation import Correlation, make_correlation
-from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors
+from rubix_like.inference.likelihoods.correlation import make_correlation
+from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors, with_covariance_of_data
+from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.populations.planned_mixtures import stars_of
 from rubix_like.inference.posterior.fit_model import AbstractParticleSource, ComponentsSource
 from rubix_like.inference.posterior.free import LIKELIHOOD, Free, read_prior
@@ -140,9 +141,9 @@ def pose_sets(
     free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
     pipelines = [for_samples(_with_line_widths(own, free), n_sample) for own in pipelines]
     fitted = _fitted_sets(sets, pipelines)
-    likelihood = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
+    likelihood, of_data = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
     forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
-    shared = (*notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
+    shared = (*of_data, *notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
     notes = _notes(sets, fitted, first, (*shared, *library_notes_of(free, pipelines[first])))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipelines[first].mesh)
@@ -334,36 +335,46 @@ def _likelihood(own: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:
     return make_likelihood(own.observed, selection, fitted.seen, own.settings, free)
 
 
-def _joint_likelihood(sets: Sequence[_Prepared], fitted: Sequence[FittedSet], free: Free, errors: Any) -> Likelihood:
-    """All voxels in one row, with the correlations of each set."""
-    likelihoods = [_likelihood(own, one, free) for own, one in zip(sets, fitted, strict=True)]
-    correlations = [
-        None if own.data.settings.covariance is None else _correlation(own, np.asarray(likelihood.inverse_sigma) > 0)
-        for own, likelihood in zip(sets, likelihoods, strict=True)
-    ]
-    if any(correlations):
+def _joint_likelihood(
+    sets: Sequence[_Prepared], fitted: Sequence[FittedSet], free: Free, errors: Any
+) -> tuple[Likelihood, tuple[str, ...]]:
+    """All voxels in one row, with the correlations of each set, and notes on these."""
+    found = [_correlated(own, _likelihood(own, one, free), errors) for own, one in zip(sets, fitted, strict=True)]
+    likelihoods = [own for own, _ in found]
+    correlations = tuple(own.errors if isinstance(own.errors, AbstractCorrelation) else None for own in likelihoods)
+    if any(own is not None for own in correlations):
         if errors is not None:
             raise ConfigError(
                 "fit.likelihood: expected kind gaussian beside the covariance of a data set, got another; leave one out"
             )
-        errors = JointErrors(tuple(correlations), tuple(own.observed.shape for own in sets))
-    flux, inverse_sigma = (
-        row_of([np.asarray(getattr(own, name)) for own in likelihoods]) for name in ("flux", "inverse_sigma")
+        errors = JointErrors(correlations, tuple(own.observed.shape for own in sets))
+    flux, inverse_sigma, all_data = (
+        row_of([np.asarray(getattr(own, name)) for own in likelihoods])
+        for name in ("flux", "inverse_sigma", "inverse_sigma_of_data")
     )
+    dependent = None if np.array_equal(all_data, inverse_sigma) else jax.device_put(all_data - inverse_sigma)
     return Likelihood(
         flux=jax.device_put(flux),
         inverse_sigma=jax.device_put(inverse_sigma),
         smallest_scale=likelihoods[0].smallest_scale,
         errors=errors,
-    )
+        dependent=dependent,
+    ), tuple(note for _, notes in found for note in notes)
 
 
-def _correlation(own: _Prepared, used: Bool[ndarray, "y x wave"]) -> Correlation | None:
-    covariance = own.data.settings.covariance
+def _correlated(own: _Prepared, likelihood: Likelihood, errors: Any) -> tuple[Likelihood, tuple[str, ...]]:
+    """That of a set with its correlations, and notes on these; `errors`: those of all sets."""
+    covariance, place = own.data.settings.covariance, f"fit.data.{own.name}.covariance"
+    if not isinstance(covariance, CovarianceSettings):
+        off = covariance == "auto" and own.settings.likelihood.covariance is None
+        against = None if errors is None else f"fit.likelihood.kind: {own.settings.likelihood.kind}"
+        found, notes = with_covariance_of_data(likelihood, own.observed, None if off else covariance, place, against)
+        return found, tuple(f"{own.name}: {note}" for note in notes)
     try:
-        return None if covariance is None else make_correlation(covariance, used)
+        made = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
     except ConfigError as error:
-        raise ConfigError(f"fit.data.{own.name}.covariance: {error}") from error
+        raise ConfigError(f"{place}: {error}") from error
+    return dataclasses.replace(likelihood, errors=made), ()
 
 
 def _widest_sigma(own: _Prepared, pipeline: Pipeline) -> float:

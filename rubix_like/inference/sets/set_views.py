@@ -26,6 +26,7 @@ def set_alone(problem: Problem, own: FittedSet) -> Problem:
         flux=own.unpacked(likelihood.flux),
         inverse_sigma=own.unpacked(likelihood.inverse_sigma),
         errors=None,
+        dependent=None if likelihood.dependent is None else own.unpacked(likelihood.dependent),
         model_error=None if likelihood.model_error is None else _part_of(likelihood.model_error, own),
     )
     return dataclasses.replace(

@@ -1,0 +1,224 @@
+"""Fits with the covariance of spaxels that the data give, against normal distributions by numpy and scipy."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from astropy.io import fits
+from small import few_stars
+
+import rubix_like as rl
+from rubix_like import ConfigError, load_config, log_posterior
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.inference.likelihoods.data_covariance import make_data_covariance
+
+CONFIG = {
+    "observation": {"redshift": 0.02, "distance": "90 Mpc", "align": "none"},
+    "instrument": {
+        "name": "manga_fibres",
+        "fibres": {"bundle": "manga-19", "rings": 1},
+        "fov": "7 arcsec",
+        "aperture": None,
+        "psf": {"kind": "gaussian", "fwhm": 1.5},
+        "lsf": None,
+        "wavelength": {"sampling": "linear", "medium": "vacuum", "start": 4690, "stop": 4720, "step": 10},
+    },
+    "dust": {"a_v": 0.3, "curve": "calzetti"},
+    "engine": {
+        "precision": "float64",
+        "method": "direct",
+        "deposit": "nearest",
+        "oversampling": 1,
+        "velocity_range": 600,
+    },
+    "noise": {"signal_to_noise": 30, "keep_truth": True},
+    "devices": {"data": 1},
+    "fit": {"free": {"dust.a_v": {"log_normal": [0.3, 1]}}, "starts": 1, "candidates": 1, "discreteness": None},
+}
+AT = {"dust.a_v": 0.3}
+
+
+@functools.cache
+def galaxy():
+    return few_stars(40, 0.3)
+
+
+@functools.cache
+def cube():
+    return Pipeline.from_config(load_config(CONFIG))(galaxy())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The cube as MaNGA's and SAMI's files have it, and with its fibres in HDF5."""
+    path = tmp_path_factory.mktemp("cubes")
+    names = {"manga": "manga.fits", "sami": "sami.fits", None: "cube.h5"}
+    return {layout: cube().write(path / name, *([layout] if layout else [])) for layout, name in names.items()}
+
+
+def read_by_astropy(path):
+    """Flux, variance and the matrix of GCORREL of a file, spaxels row after row."""
+    with fits.open(path) as hdus:
+        flux, ivar = (np.asarray(hdus[name].data, float).transpose(1, 2, 0) for name in ("FLUX", "IVAR"))
+        table = hdus["GCORREL"].data
+        n_y, n_x = flux.shape[:2]
+        own, other = (table[f"INDX{one}_C2"] * n_x + table[f"INDX{one}_C1"] for one in "IJ")
+        matrix = np.zeros((n_y * n_x, n_y * n_x))
+        matrix[own, other] = matrix[other, own] = table["RHOIJ"]
+    return flux * 1e3, np.where(ivar > 0, 1e6 / np.where(ivar > 0, ivar, 1), 0), matrix
+
+
+@functools.cache
+def usual(path):
+    return log_posterior(CONFIG, str(path), galaxy=galaxy())
+
+
+def fitted_with(path, **likelihood):
+    return log_posterior(CONFIG, str(path), galaxy=galaxy(), likelihood=likelihood)
+
+
+def matrices_of(made, matrix, variance):
+    """Chosen spaxels of each bin, with their covariance."""
+    chosen = np.asarray(made.problem.posterior.likelihood.inverse_sigma) > 0
+    for number in range(chosen.shape[2]):
+        own = np.flatnonzero(chosen[:, :, number])
+        sigma = np.sqrt(variance[:, :, number].ravel()[own])
+        yield number, own, matrix[np.ix_(own, own)] * np.outer(sigma, sigma)
+
+
+def test_the_likelihood_is_the_multivariate_normal_distribution_of_the_file(files):
+    """By scipy with the covariance that astropy reads; the chosen spaxels are as many as spectra (seven fibres at three
+    dithers), and the noise of every other one follows from theirs to 5 %."""
+    flux, variance, matrix = read_by_astropy(files["manga"])
+    made = usual(files["manga"])
+    x = made.to_unconstrained({"dust.a_v": 0.5})
+    residual = (flux - made.flux(x)).reshape(-1, flux.shape[2])
+    expected = 0.0
+    for number, own, covariance in matrices_of(made, matrix, variance):
+        normal = scipy.stats.multivariate_normal(np.zeros(len(own)), covariance)
+        expected += normal.logpdf(residual[own, number])
+        assert 19 <= len(own) <= 21
+        rest = matrix - matrix[:, own] @ np.linalg.solve(matrix[np.ix_(own, own)], matrix[own])
+        assert np.diag(rest).max() < 0.05
+    assert made.log_likelihood(x) == pytest.approx(expected, rel=1e-6)
+    assert any("errors are correlated between spaxels as the data say" in note for note in made.notes)
+
+
+def test_errors_are_those_of_generalised_least_squares(files):
+    """sigma^-2 = sum of t^T C^-1 t with the slope t of the model by numpy; by the pseudo-inverse of the whole matrix,
+    with the truth of all spaxels, it is the same. As if spaxels were independent it is 3.9 times smaller."""
+    flux, variance, matrix = read_by_astropy(files["manga"])
+    step, found = 1e-4, {}
+    for name, covariance in (("data", "data"), ("none", None)):
+        made = fitted_with(files["manga"], covariance=covariance)
+        x = made.to_unconstrained(AT)
+        jacobian = np.asarray(jax.jacfwd(lambda at, made=made: made.residuals(at))(jnp.asarray(x)))[:, 0]
+        found[name] = 1 / np.sqrt(jacobian @ jacobian - 1)
+    slope = (made.flux(x + step) - made.flux(x - step)) / (2 * step)
+    slope = slope.reshape(-1, flux.shape[2])
+    made = usual(files["manga"])
+    chosen = sum(slope[own, n] @ np.linalg.solve(c, slope[own, n]) for n, own, c in matrices_of(made, matrix, variance))
+    whole = 0.0
+    for number in range(flux.shape[2]):
+        good = np.flatnonzero(variance[:, :, number].ravel() > 0)
+        inverse = np.linalg.pinv(matrix[np.ix_(good, good)], rcond=1e-4, hermitian=True)
+        scaled = slope[good, number] / np.sqrt(variance[:, :, number].ravel()[good])
+        whole += scaled @ inverse @ scaled
+    assert found["data"] == pytest.approx(chosen**-0.5, rel=1e-5)
+    assert found["data"] == pytest.approx(whole**-0.5, rel=1e-4)
+    assert 3 < found["data"] / found["none"] < 5
+
+
+def test_chi_square_of_residuals_of_that_covariance_is_their_number(files):
+    """2000 residuals by numpy of all spaxels in each bin; mean and variance of chi^2, and of it taking them as
+    independent, whose mean is right and whose variance is not."""
+    observed = rl.read_observed(files["manga"])
+    _, _, matrix = read_by_astropy(files["manga"])
+    used = observed.used
+    found = make_data_covariance(observed.correlations, observed.wavelength, used)
+    values, vectors = np.linalg.eigh(matrix)
+    half = vectors * np.sqrt(np.maximum(values, 0))
+    normal = np.random.default_rng(5).standard_normal((2000, len(matrix), used.shape[2]))
+    residuals = np.einsum("ij,djw->diw", half, normal).reshape(2000, *used.shape)
+    masked = jnp.asarray(np.where(found.chosen, residuals, 0))
+    whitened = jax.vmap(lambda own: found.errors.residuals(own, own, own, own))(masked)
+    squares, count = np.sum(np.asarray(whitened) ** 2, axis=(1, 2, 3)), int(found.chosen.sum())
+    assert squares.mean() == pytest.approx(count, abs=4 * np.sqrt(2 * count / 2000))
+    assert squares.var() == pytest.approx(2 * count, rel=0.15)
+    alone = np.sum(np.where(used, residuals, 0) ** 2, axis=(1, 2, 3))
+    assert alone.var() > 5 * 2 * used.sum()
+
+
+def test_all_files_of_a_cube_give_its_covariance(files):
+    """HDF5 keeps the spectra of the fibres. SAMI's layout leaves out pairs that are further than two spaxels apart, as
+    MaNGA's recipe has them."""
+    x = usual(files["manga"]).to_unconstrained({"dust.a_v": 0.7})
+    found = {name: usual(files[name]) for name in ("manga", None)}
+    rise = {name: own.log_likelihood(x) - own.log_likelihood(0 * x) for name, own in found.items()}
+    assert rise[None] == pytest.approx(rise["manga"], rel=0.02)
+    of_python = log_posterior(CONFIG, cube(), galaxy=galaxy())
+    assert of_python.log_likelihood(x) == pytest.approx(found[None].log_likelihood(x), rel=1e-6)
+    assert any("too small: expected correlations that noise can have" in note for note in usual(files["sami"]).notes)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "words"),
+    [
+        ({"covariance": None}, "does not use: errors are too small; set fit.likelihood.covariance: auto"),
+        ({"kind": "student_t"}, "does not use: errors are too small; it does not go with fit.likelihood.kind: student"),
+    ],
+)
+def test_fits_that_do_not_use_it_say_so(files, likelihood, words):
+    assert any(words in note for note in fitted_with(files["manga"], **likelihood).notes)
+
+
+def test_what_cannot_be_used_is_refused(files):
+    with pytest.raises(ConfigError, match="expected kind gaussian, got 'student_t'"):
+        fitted_with(files["manga"], kind="student_t", covariance="data")
+    bare = dataclasses.replace(rl.read_observed(files["manga"]), correlations=None)
+    with pytest.raises(ConfigError, match=r"fit\.likelihood\.covariance: expected data that give correlations"):
+        log_posterior(CONFIG, bare, galaxy=galaxy(), likelihood={"covariance": "data"})
+    observed = rl.read_observed(files["manga"])
+    with pytest.raises(ConfigError, match="expected correlations of"):
+        make_data_covariance(observed.correlations, observed.wavelength, observed.used[1:])
+
+
+def test_it_is_the_same_on_eight_devices(files):
+    x = usual(files["manga"]).to_unconstrained({"dust.a_v": 0.5})
+    config = load_config(CONFIG, overrides={"devices": {"data": 4, "wave": 2}})
+    made = log_posterior(config, str(files["manga"]), galaxy=galaxy())
+    value, slope = made.value_and_gradient(x)
+    expected, expected_slope = usual(files["manga"]).value_and_gradient(x)
+    assert value == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-10)
+
+
+def test_sets_of_data_use_their_own(files):
+    """Two sets with the same data have twice the likelihood; `fit.likelihood.covariance: null` holds for all."""
+    sets = {name: str(files["manga"]) for name in ("one", "other")}
+    both = log_posterior(CONFIG, sets, galaxy=galaxy())
+    x = both.to_unconstrained({"dust.a_v": 0.5})
+    assert both.log_likelihood(x) == pytest.approx(2 * usual(files["manga"]).log_likelihood(x), rel=1e-9)
+    without = log_posterior(CONFIG, sets, galaxy=galaxy(), likelihood={"covariance": None})
+    assert any("one: the data give the covariance of spaxels, which" in note for note in without.notes)
+
+
+@pytest.mark.slow(20)
+def test_a_fit_of_a_mock_of_manga_uses_its_covariance(files):
+    """Value within its error, a true model without misfit, and pictures of all spaxels; as if they were independent the
+    error is 3.9 times smaller."""
+    found = rl.fit(CONFIG, str(files["manga"]), galaxy=galaxy())
+    alone = rl.fit(CONFIG, str(files["manga"]), galaxy=galaxy(), likelihood={"covariance": None})
+    name = "dust.a_v"
+    assert found.converged
+    assert abs(found.values[name] - AT[name]) < 4 * found.sigma[name]
+    assert 3 < found.sigma[name] / alone.sigma[name] < 5
+    assert not found.verdict.misfit
+    assert found.quality.n_voxel == np.count_nonzero(usual(files["manga"]).problem.posterior.likelihood.inverse_sigma)
+    assert found.quality.reduced == pytest.approx(1, abs=4 * np.sqrt(2 / found.quality.n_voxel))
+    good = np.asarray(found.residual.mask) == 0
+    assert good.sum() == rl.read_observed(files["manga"]).used.sum()
