@@ -63,6 +63,27 @@ OWN = {
 }
 """Name in the table -> our parameter."""
 
+PROGRAMS = {"ours": "rubix_like", "kinms": "kinms_fitter", "galpak": "GalPaK3D"}
+MAKERS = {1: "KinMS", 2: "GalPaK3D"}
+"""By the seed."""
+
+
+def well_resolved(signal, ratio, inclination, seed):
+    """Whether the bounds are stated for a cube."""
+    del seed
+    return signal >= 10 and ratio >= 1.5 and inclination >= 60
+
+
+CUBES = {
+    "all": lambda *cube: True,
+    "S/N >= 10, R_half / FWHM >= 1.5, i >= 60°": well_resolved,
+    "i = 30°": lambda *cube: cube[2] == 30,
+    "S/N 3": lambda *cube: cube[0] == 3,
+    "S/N 10": lambda *cube: cube[0] == 10,
+    "S/N 30": lambda *cube: cube[0] == 30,
+}
+"""Rows of the report."""
+
 
 def all_cubes():
     """(S/N, R_half / FWHM, inclination, seed) of every cube."""
@@ -281,39 +302,44 @@ def report(given):
     """Median bias, scatter and coverage of each fitter and maker, and what is beyond the bounds."""
     everything = [own for own in records(given.file) if "truth" in own]
     found = [own for own in everything if "error" not in own]
-    for fitter in ("ours", "galpak", "kinms"):
+    for fitter in PROGRAMS:
         failed = [own for own in everything if own["fitter"] == fitter and "error" in own]
         for words, number in Counter(own["error"].strip().splitlines()[-1] for own in failed).items():
             print(f"{fitter}: {number} without a result: {words}")
-    names = list(OWN)
-    print(f"{'fitter':7s} {'cubes of':8s} {'n':>3s}  " + "  ".join(f"{own:>16s}" for own in names) + "  68 %  95 %  s")
-    for fitter, maker in itertools.product(("ours", "galpak", "kinms"), (1, 2)):
-        own = [one for one in found if one["fitter"] == fitter and one["cube"][3] == maker]
-        if not own:
-            continue
-        relative, pull = zip(*map(errors_of, own), strict=True)
-        errors = {name: 100 * np.array([one[name] for one in relative]) for name in names}
-        cells = [f"{np.median(error):+7.2f} +-{np.std(error):5.2f} %" for error in errors.values()]
-        pulls = np.array([[one[name] for name in names] for one in pull])
-        known = np.isfinite(pulls)
-        inside = [np.abs(pulls[known]) < width for width in LEVELS.values()]
-        seconds = np.median([one["seconds"] for one in own])
-        label = "KinMS" if maker == 1 else "GalPaK"
-        print(
-            f"{fitter:7s} {label:8s} {len(own):3d}  " + "  ".join(f"{cell:>16s}" for cell in cells)
-            + f"  {inside[0].mean():.2f}  {inside[1].mean():.2f}  {seconds:.0f}"
-        )  # fmt: skip
-        bound_check(fitter, label, own, relative)
-        coverage_check(fitter, label, pulls)
+    print(f"| cubes | fitted by | made by | n | {' | '.join(OWN)} | 68 % | 95 % | evaluations | processor time |")
+    print("|" + "---|" * (8 + len(OWN)))
+    for words, chosen in CUBES.items():
+        for fitter, maker in itertools.product(PROGRAMS, MAKERS):
+            own = [one for one in found if (one["fitter"], one["cube"][3]) == (fitter, maker) and chosen(*one["cube"])]
+            if own:
+                print(f"| {words} | {PROGRAMS[fitter]} | {MAKERS[maker]} | {row_of(own)} |")
+    for fitter, maker in itertools.product(PROGRAMS, MAKERS):
+        own = [one for one in found if (one["fitter"], one["cube"][3]) == (fitter, maker)]
+        if own:
+            relative, pull = zip(*map(errors_of, own), strict=True)
+            bound_check(fitter, MAKERS[maker], own, relative)
+            coverage_check(fitter, MAKERS[maker], pulls_of(pull))
+
+
+def pulls_of(pull):
+    """(cube, parameter)."""
+    return np.array([[one[name] for name in OWN] for one in pull])
+
+
+def row_of(own):
+    """Cells of a table: number, median error and scatter of each parameter in %, coverage, evaluations and time."""
+    relative, pull = zip(*map(errors_of, own), strict=True)
+    errors = [100 * np.array([one[name] for one in relative]) for name in OWN]
+    pulls = pulls_of(pull)
+    inside = [np.mean(np.abs(pulls[np.isfinite(pulls)]) < width) for width in LEVELS.values()]
+    cells = [str(len(own)), *(f"{np.median(error):+.1f} ± {np.std(error):.1f}" for error in errors)]
+    effort, seconds = (np.median([one[name] for one in own]) for name in ("evaluations", "seconds"))
+    return " | ".join([*cells, *(f"{share:.2f}" for share in inside), f"{effort:.0f}", f"{seconds:.0f} s"])
 
 
 def bound_check(fitter, label, own, relative):
     """Print biases beyond the bounds, over the cubes for which they are stated."""
-    wanted = [
-        number
-        for number, one in enumerate(own)
-        if one["cube"][0] >= 10 and one["cube"][1] >= 1.5 and one["cube"][2] >= 60
-    ]
+    wanted = [number for number, one in enumerate(own) if well_resolved(*one["cube"])]
     for name, bound in BOUNDS.items():
         if not wanted:
             return
@@ -332,8 +358,8 @@ def coverage_check(fitter, label, pulls):
         inside = int((np.abs(own) < width).sum())
         low, high = binom.ppf([tail, 1 - tail], len(own), level)
         if len(own) and not low <= inside <= high:
-            where = f"{fitter}, cubes of {label}"
-            print(f"    {where}: {name} is within {width:g} sigma in {inside} of {len(own)}, expected {low:.0f}-{high:.0f}")
+            where = f"{fitter}, cubes of {label}: {name} is within {width:g} sigma"
+            print(f"    {where} in {inside} of {len(own)}, expected {low:.0f}-{high:.0f}")
 
 
 def main():
