@@ -132,6 +132,9 @@ STELLAR_MASSES: tuple[float, float] = (1e3, 1e14)
 LEAST_DISPERSION: float = 1.0
 """km/s: less than that of any galaxy's stars; about 2 km/s in the faintest dwarfs (Simon 2019)."""
 
+_ROUNDING = 1e-12
+"""Relative rounding of sums over stars."""
+
 _LEAST_STARS = 10
 """Of fewer stars the dispersion says nothing."""
 
@@ -165,9 +168,14 @@ class VelocitySums(NamedTuple):
 
     @property
     def dispersion(self) -> float:
-        """sigma_v = sqrt(sum m |v - <v>|^2 / (3 sum m)) in km/s, of one axis; <v> is the mean weighted by mass."""
+        """sigma_v = sqrt(sum m |v - <v>|^2 / (3 sum m)) in km/s, of one axis; <v> is the mean weighted by mass.
+
+        0 where the difference is within the rounding of the sums.
+        """
         mean: Float[ndarray, 3] = np.asarray(self.momentum) / self.mass
-        return float(np.sqrt(max(self.squares / self.mass - float(mean @ mean), 0.0) / 3))
+        square = self.squares / self.mass
+        variance = square - float(mean @ mean)
+        return float(np.sqrt(variance / 3)) if variance > _ROUNDING * square else 0.0
 
 
 def mass_notes(sums: VelocitySums, *, is_at_rest: bool) -> tuple[str, ...]:
