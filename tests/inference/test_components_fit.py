@@ -196,6 +196,8 @@ def test_far_too_few_points_are_in_the_first_line():
     assert QuadratureError(0.9, 0.01, None, {"disc": 64}).trouble == ""
     trouble = QuadratureError(25.0, 4.0, None, {"disc": 64, "halo": 128}).trouble
     assert trouble == "the quadrature points are too few (64 of disc, 128 of halo: they err by 25 of the noise)"
+    trouble = QuadratureError(0.4, 0.1, {"a": 0.1, "b": -2.1}, {"disc": 64}).trouble
+    assert trouble.endswith("err by 0.4 of the noise, which moves b by -2.1 sigma)")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ MOVES: float = 0.3
 
 
 SPOILS: float = 1.0
-"""Part of the noise of a voxel beyond which the first line of a result says so."""
+"""Part of the noise of a voxel, or of the standard deviation of a value, beyond which the first line of a result says
+so."""
 
 
 class QuadratureError(NamedTuple):
@@ -52,10 +53,18 @@ class QuadratureError(NamedTuple):
 
     @property
     def trouble(self) -> str:
-        """Why the values are not to be trusted; empty where the error is below the noise."""
-        if self.largest <= SPOILS:
+        """Why the values are not to be trusted; empty where the error is below the noise and moves no value."""
+        worst = self._worst
+        moves = worst is not None and abs(worst[1]) > SPOILS
+        if self.largest <= SPOILS and not moves:
             return ""
-        return f"the quadrature points are too few ({self.points}: they err by {self.largest:.2g} of the noise)"
+        words = f", which moves {worst[0]} by {worst[1]:+.2g} sigma" if worst is not None and moves else ""
+        return f"the quadrature points are too few ({self.points}: they err by {self.largest:.2g} of the noise{words})"
+
+    @property
+    def _worst(self) -> tuple[str, float] | None:
+        """The value that is moved most, by how many of its standard deviations; None where that is not known."""
+        return max((self.shift or {}).items(), key=lambda own: abs(own[1]), default=None)
 
     @property
     def points(self) -> str:
@@ -69,7 +78,7 @@ class QuadratureError(NamedTuple):
             f"the quadrature of the smooth components ({self.points}) errs by {self.largest:.2g} of the noise at "
             f"most, {self.rms:.2g} rms, at the best fit"
         )
-        worst = max((self.shift or {}).items(), key=lambda own: abs(own[1]), default=None)
+        worst = self._worst
         if worst is not None:
             text = f"{text}, which moves {worst[0]} by {worst[1]:+.1g} sigma and all others by less"
         wanted = self.wanted

@@ -143,10 +143,9 @@ class Verdict:
         worst = min(self.tests, key=lambda name: (self.tests[name], not name.startswith("chi^2 of"), name != "chi^2"))
         numbers = f"({numbers} by {worst}){most_of_all(self.where)}"
         if not self.matters:
-            return (
-                f"the model describes the data but for a small misfit {numbers}; it does not matter: no value moves "
-                f"by more than its sigma when half of the data are left out"
-            )
+            words = f"the model describes the data but for a small misfit {numbers}"
+            unmoved = "it does not matter: no value moves by more than its sigma when half of the data are left out"
+            return f"{words}, which may be due to that" if self.trouble else f"{words}; {unmoved}"
         return (
             f"the model does not describe {self._disagreeing} {numbers}; uncertainties of "
             f"{int(self.doubtful.sum())} of {len(self.moved)} values are too small"
