@@ -1,9 +1,11 @@
-"""Whether errors of fits to cubes of fibres are right: with the covariance (on the fibres' spectra), and without.
+"""Whether errors of fits to cubes of fibres are right: with the covariance (on the fibres' spectra, or of spaxels),
+and without.
 
     python tests/benchmarks/fibre_fits.py --mocks 100
 
 A disc is seen through 19 fibres of MaNGA in three exposures. Its inclination, mass and scale length are fitted
-to many draws of noise: to the spectra of the fibres, and to the spaxels as if their errors were independent.
+to many draws of noise: to the spectra of the fibres, to the spaxels with their covariance, and to the spaxels as if
+their errors were independent.
 Each fit is a few Gauss-Newton steps from the truth, its errors those of Laplace's approximation; all mocks go through
 one compiled program. Printed are the spread of (value - truth) / sigma, 1 for right errors, and the share of truths
 within one and two sigma, 68 and 95 per cent for right ones.
@@ -67,9 +69,13 @@ def configuration(n_wave: int = 10) -> dict[str, Any]:
 
 
 def posteriors(cube: rl.Cube, config: dict[str, Any]) -> dict[str, Any]:
-    """The posteriors of fits to the fibres and to the spaxels."""
-    data = {"fibres": {"manga": {"fibres": cube}}, "spaxels": cube}
-    return {name: rl.log_posterior(config, own).problem.posterior for name, own in data.items()}
+    """The posteriors of fits to the fibres and to the spaxels, with their covariance and without."""
+    made = {
+        "fibres": rl.log_posterior(config, {"manga": {"fibres": cube}}),
+        "covariance": rl.log_posterior(config, cube, likelihood={"covariance": "data"}),
+        "spaxels": rl.log_posterior(config, cube, likelihood={"covariance": None}),
+    }
+    return {name: own.problem.posterior for name, own in made.items()}
 
 
 def pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
@@ -109,7 +115,9 @@ def first_step_pulls(posterior: Any, noise: np.ndarray) -> np.ndarray:
 
     both = jax.jit(lambda latent: (jax.jacfwd(flat)(latent), flat(latent)))
     slope, rest = (np.asarray(own) for own in both(truth))
-    voxels = noise.reshape(len(noise), -1) * np.asarray(likelihood.inverse_sigma).ravel()
+    scaled, errors = jnp.asarray(noise * np.asarray(likelihood.inverse_sigma)), likelihood.errors
+    whitened = scaled if errors is None else jax.vmap(lambda own: errors.residuals(own, own, own, own))(scaled)
+    voxels = np.asarray(whitened).reshape(len(noise), -1)
     all_rest = np.concatenate([voxels, np.broadcast_to(rest[voxels.shape[1] :], (len(noise), truth.size))], axis=1)
     covariance = np.linalg.inv(slope.T @ slope)
     return -(all_rest @ slope) @ covariance / np.sqrt(np.diag(covariance))
@@ -121,7 +129,7 @@ def draws(cube: rl.Cube, n_mock: int, seed: int) -> dict[str, np.ndarray]:
     fibres = np.random.default_rng(seed).standard_normal((n_mock, *variance.shape)) * np.sqrt(variance)
     matrix = cube.fibres.weights.matrix()
     spaxels = np.stack([(matrix @ own).reshape(cube.shape) for own in fibres])
-    return {"fibres": fibres.reshape(n_mock, 1, 1, -1), "spaxels": spaxels}
+    return {"fibres": fibres.reshape(n_mock, 1, 1, -1), "covariance": spaxels, "spaxels": spaxels}
 
 
 def main() -> None:

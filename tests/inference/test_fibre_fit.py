@@ -148,8 +148,8 @@ def test_spectra_seen_through_refraction_need_a_model_with_it(tmp_path):
 
 @pytest.mark.long
 def test_errors_of_fits_are_right_on_the_fibres_and_too_small_without_covariance():
-    """Laplace errors of 60 mocks, a Gauss-Newton step from the truth: pulls of fits to the fibres spread by 1, those to
-    the spaxels, as if they were independent, by far more."""
+    """Laplace errors of 60 mocks, a Gauss-Newton step from the truth: pulls of fits to the fibres, and to the spaxels
+    with their covariance, spread by 1, those to the spaxels, as if they were independent, by far more."""
     path = Path(__file__).resolve().parents[1] / "benchmarks" / "fibre_fits.py"
     spec = importlib.util.spec_from_file_location("fibre_fits", path)
     mocks = importlib.util.module_from_spec(spec)
@@ -159,5 +159,6 @@ def test_errors_of_fits_are_right_on_the_fibres_and_too_small_without_covariance
     noise = mocks.draws(cube, 60, seed=3)
     found = {name: mocks.first_step_pulls(own, noise[name]) for name, own in mocks.posteriors(cube, config).items()}
     spread = {name: np.sqrt(np.mean(own**2)) for name, own in found.items()}
-    assert abs(spread["fibres"] - 1) < 3 / np.sqrt(2 * found["fibres"].size)
+    for name in ("fibres", "covariance"):
+        assert abs(spread[name] - 1) < 3 / np.sqrt(2 * found[name].size)
     assert spread["spaxels"] > 1.5
