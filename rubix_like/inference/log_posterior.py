@@ -142,10 +142,12 @@ class LogPosterior:
         }
         wrong = [name for name, there in made.items() if there]
         if wrong:
+            null = ", or set fit.likelihood.covariance: null, which takes spaxels as independent"
+            remedy = null if made["fit.likelihood.covariance"] else ""
             raise ConfigError(
                 f"with_data: expected one cube with independent errors and populations with parameters, got "
                 f"{' and '.join(wrong)}, which hold more of the first data than flux and sigma; make a log_posterior "
-                f"for each"
+                f"for each{remedy}"
             )
 
     def draw(self, count: int, seed: int = 0) -> Float[ndarray, "count size"]:

@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.stats
 from astropy.io import fits
 from small import few_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError, load_config, log_posterior
+from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.inference.likelihoods.data_covariance import make_data_covariance
 
@@ -187,6 +189,57 @@ def test_what_cannot_be_used_is_refused(files):
         make_data_covariance(observed.correlations, observed.wavelength, observed.used[1:])
 
 
+def test_data_in_the_place_of_others_are_refused_with_the_remedy(files):
+    made, observed = usual(files["manga"]), rl.read_observed(files["manga"])
+    with pytest.raises(ConfigError, match=r"for each, or set fit\.likelihood\.covariance: null"):
+        made.with_data(observed.flux, 1.0)
+
+
+def spread_light(n_side=10, n_fibre=25):
+    """Correlations of spaxels of fibres with Gaussian weights, by numpy."""
+    places = np.random.default_rng(0).uniform(0, n_side - 1, (n_fibre, 2))
+    spaxels = np.stack(np.meshgrid(*2 * (np.arange(n_side),), indexing="ij"), axis=-1).reshape(-1, 1, 2)
+    weights = np.exp(-np.sum((spaxels - places) ** 2, axis=2) / (2 * 1.4**2))
+    sigma = np.sqrt(np.sum(weights**2, axis=1))
+    return weights @ weights.T / np.outer(sigma, sigma)
+
+
+def test_spaxels_without_data_in_the_bin_of_a_plane_are_correlated_there_as_at_the_nearest():
+    """They are no independent ones in the bins near: the same spaxels are chosen, with the same factors. Spaxels that
+    no plane knows are left out, and counted."""
+    matrix, shape, wavelength = spread_light(), (10, 10), np.linspace(4000, 9000, 6)
+    used, blank = np.ones((*shape, 6), bool), matrix.copy()
+    blank[:30] = blank[:, :30] = 0
+
+    def made(*planes):
+        planes = [scipy.sparse.csr_array(own) for own in planes]
+        return make_data_covariance(
+            SpaxelCorrelations.of_planes(planes, np.array([4700.0, 8000.0]), shape), wavelength, used
+        )
+
+    whole, found, never = made(matrix, matrix), made(matrix, blank), made(blank, blank)
+    np.testing.assert_array_equal(found.chosen, whole.chosen)
+    for part, expected in zip(found.errors.parts, whole.errors.parts, strict=True):
+        np.testing.assert_allclose(part.inverse, expected.inverse)
+    assert "left out" not in found.note
+    assert not never.chosen[:3].any()
+    assert "of 100 spaxels" in never.note
+    assert "; 30 % of the voxels are left out" in never.note
+
+
+def test_what_masks_leave_out_is_told():
+    """Masks that differ in each of many bins: bins share factors, and the spaxels that all of them have."""
+    matrix, wavelength = spread_light(), np.linspace(4000, 9000, 120)
+    correlations = SpaxelCorrelations.of_planes([scipy.sparse.csr_array(matrix)], np.array([5000.0]), (10, 10))
+    used = np.random.default_rng(1).random((10, 10, 120)) > 0.02
+    found = make_data_covariance(correlations, wavelength, used)
+    lost = 100 * np.sum(used & ~found.chosen & ~found.dependent) / used.sum()
+    assert 1 < lost < 20
+    assert f"; {lost:.2g} % of the voxels are left out, as masks differ between bins" in found.note
+    with pytest.raises(ConfigError, match="expected spaxels with data in neighbouring bins"):
+        make_data_covariance(correlations, wavelength, np.zeros_like(used))
+
+
 def test_it_is_the_same_on_eight_devices(files):
     x = usual(files["manga"]).to_unconstrained({"dust.a_v": 0.5})
     config = load_config(CONFIG, overrides={"devices": {"data": 4, "wave": 2}})
@@ -204,7 +257,11 @@ def test_sets_of_data_use_their_own(files):
     x = both.to_unconstrained({"dust.a_v": 0.5})
     assert both.log_likelihood(x) == pytest.approx(2 * usual(files["manga"]).log_likelihood(x), rel=1e-9)
     without = log_posterior(CONFIG, sets, galaxy=galaxy(), likelihood={"covariance": None})
-    assert any("one: the data give the covariance of spaxels, which" in note for note in without.notes)
+    words = "does not use: errors are too small; set fit.likelihood.covariance: auto"
+    assert any(note.startswith("one: ") and words in note for note in without.notes)
+    given = {"one": {"cube": sets["one"], "covariance": "data"}}
+    with pytest.raises(ConfigError, match=r"fit\.data\.one\.covariance: .* got fit\.likelihood\.kind: student_t"):
+        log_posterior(CONFIG, given, galaxy=galaxy(), likelihood={"kind": "student_t"})
 
 
 @pytest.mark.slow(20)

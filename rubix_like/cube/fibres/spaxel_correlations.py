@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.fibres.covariance import MOST_DECOMPOSED, AbstractCovariance
@@ -47,12 +47,15 @@ class SpaxelCorrelations(eqx.Module):
     def of_planes(
         cls, planes: Any, wavelength: Float[ndarray, " plane"], shape: tuple[int, int]
     ) -> "SpaxelCorrelations":
-        """Of sparse matrices (spaxel, spaxel), one for each wavelength; their diagonals and lower halves do not count.
+        """Of sparse matrices (spaxel, spaxel), one for each wavelength; their lower halves do not count.
 
-        Raises ValueError for a coefficient that is not finite, or beyond 1.
+        A spaxel that has neither a diagonal nor a pair in a plane had no data there, which says nothing of its
+        correlations at other wavelengths: its pairs are those of the nearest plane that has both spaxels. Raises
+        ValueError for a coefficient that is not finite, or beyond 1.
         """
         n_spaxel = shape[0] * shape[1]
         upper = [found_at("scipy.sparse:triu")(plane, k=1).tocoo() for plane in planes]
+        known = np.stack([plane.diagonal() != 0 for plane in planes])
         numbers = [own.row.astype(np.int64) * n_spaxel + own.col for own in upper]
         every = np.unique(np.concatenate(numbers))
         values = np.zeros((len(upper), len(every)))
@@ -60,8 +63,13 @@ class SpaxelCorrelations(eqx.Module):
             row[np.searchsorted(every, number)] = own.data
         if not (np.abs(values) <= 1 + _ROUNDING).all():
             raise ValueError("expected correlations from -1 to 1, got others")
+        for own, one in zip(known, upper, strict=True):
+            own[one.row] = own[one.col] = True
+        first, second = np.divmod(every, n_spaxel)
         order = np.argsort(wavelength)
-        return cls(*np.divmod(every, n_spaxel), values[order], np.asarray(wavelength, np.float64)[order], shape)
+        places = np.asarray(wavelength, np.float64)[order]
+        values = _from_nearest(values[order], (known[:, first] & known[:, second])[order], places)
+        return cls(first, second, values, places, shape)
 
     def at(self, wavelength: float) -> Any:
         """The correlations at a wavelength as a scipy CSR array (spaxel, spaxel), 1 on the whole diagonal.
@@ -93,6 +101,17 @@ class SpaxelCorrelations(eqx.Module):
     def covariance(self, variance: Float[ndarray, "y x"], wavelength: float) -> "StoredCovariance":
         """That of spaxels with these variances at a wavelength (Angstrom); those of 0 have no noise."""
         return StoredCovariance(self.at(wavelength), np.sqrt(np.asarray(variance, np.float64)).ravel(), self.shape)
+
+
+def _from_nearest(
+    values: Float[ndarray, "plane pair"], known: Bool[ndarray, "plane pair"], wavelength: Float[ndarray, " plane"]
+) -> Float[ndarray, "plane pair"]:
+    """Values that are not known in a plane taken from the nearest plane in which they are."""
+    found = np.empty_like(values)
+    for number, own in enumerate(wavelength):
+        nearest = np.argmin(np.where(known, np.abs(wavelength - own)[:, None], np.inf), axis=0)
+        found[number] = np.where(known[number], values[number], values[nearest, np.arange(values.shape[1])])
+    return found
 
 
 @dataclass(frozen=True, eq=False)

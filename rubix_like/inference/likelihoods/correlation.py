@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
@@ -35,9 +36,9 @@ class Correlation(AbstractCorrelation):
         del data, model, inverse_sigma
         rows = _blocks(residual, self.between)
         if self.inverse.shape[0] == 1:
-            found = rows @ self.inverse[0].T
+            found = jnp.matmul(rows, self.inverse[0].T, precision=Precision.HIGHEST)
         else:
-            found = jnp.einsum("bij,bj->bi", self.inverse[self.pattern], rows)
+            found = jnp.einsum("bij,bj->bi", self.inverse[self.pattern], rows, precision=Precision.HIGHEST)
         return found.T.reshape(residual.shape) if self.between == "spaxels" else found.reshape(residual.shape)
 
 

@@ -3,7 +3,7 @@
 Cubes of MaNGA and SAMI are sums of the spectra of fewer fibres, so the correlation matrix R of their spaxels has no
 inverse. A Cholesky factorisation with pivots chooses spaxels, each that with the largest variance given those before,
 until no spaxel is left whose variance given all of these is above a small fraction of its own: the noise of the others
-follows from theirs. The likelihood is that of the chosen ones, with their part of R.
+follows from theirs. Only the chosen ones enter the likelihood, with their rows and columns of R.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 from scipy.linalg import get_lapack_funcs, solve_triangular
@@ -25,7 +26,7 @@ SMALLEST_SHARE: float = 0.05
 which correlations differ between the wavelengths at which a file keeps them."""
 
 MOST_SPAXELS: int = 6000
-"""Spaxels with data whose correlations are factorised: 290 MB of memory for the most."""
+"""Spaxels with data whose correlations are factorised: 290 MB a matrix for the most, and a few at once."""
 
 _MOST_PARTS = 32
 """Factors of different wavelengths and masks; of more, masks are joined."""
@@ -60,25 +61,35 @@ class DataCovariance(AbstractCorrelation):
         found = jnp.zeros_like(rows)
         for part in self.parts:
             place = (part.spaxel[:, None], part.bins[None, :])
-            found = found.at[place].set(part.inverse.astype(rows.dtype) @ rows[place])
+            whitened = jnp.matmul(part.inverse.astype(rows.dtype), rows[place], precision=Precision.HIGHEST)
+            found = found.at[place].set(whitened)
         return found.reshape(residual.shape)
 
 
 class ChosenSpaxels(NamedTuple):
-    """The errors, which voxels they are of, and those that say nothing more: their noise follows from the others'."""
+    """The errors, which voxels they are of, and those that say nothing more: their noise follows from the others'.
+
+    `used`: all voxels; those that are neither are left out, as their correlations are not known, or masks differ.
+    """
 
     errors: DataCovariance
     chosen: Bool[ndarray, "y x wave"]
     dependent: Bool[ndarray, "y x wave"]
+    used: Bool[ndarray, "y x wave"]
 
     @property
     def note(self) -> str:
-        """How many spaxels are fitted."""
-        numbers = [int(own.any(axis=2).sum()) for own in (self.chosen, self.chosen | self.dependent)]
+        """How many spaxels are fitted, and what is left out."""
         most = int(self.chosen.sum(axis=(0, 1)).max())
+        left_out = 1 - (self.chosen | self.dependent).sum() / self.used.sum()
+        lost = (
+            f"; {100 * left_out:.2g} % of the voxels are left out, as masks differ between bins, or as the data give "
+            f"no correlations of a spaxel"
+        )
         return (
-            f"errors are correlated between spaxels as the data say: of {numbers[1]} spaxels at most {most} are fitted "
-            f"at a wavelength, the noise of the others follows from theirs; the verdict tests whitened residuals"
+            f"errors are correlated between spaxels as the data say: of {self.used.any(axis=2).sum()} spaxels at most "
+            f"{most} are fitted at a wavelength, the noise of the others follows from theirs"
+            f"{lost if left_out else ''}; the verdict tests whitened residuals"
         )
 
 
@@ -96,14 +107,15 @@ def make_data_covariance(
     """The errors of the voxels that are used, with a file's correlations at the nearest of its wavelengths and the
     middles between these.
 
-    Raises ConfigError for another grid of spaxels, and for too many of them.
+    Spaxels without a pair at any wavelength are left out where most have some: their correlations are not known. Raises
+    ConfigError for another grid of spaxels, for too many of them, and if none is left.
     """
     if correlations.shape != used.shape[:2]:
         raise ConfigError(f"expected correlations of {used.shape[:2]} rows and columns, got {correlations.shape}")
     most = int(used.any(axis=2).sum())
     if most > MOST_SPAXELS:
         raise ConfigError(f"expected at most {MOST_SPAXELS} spaxels with data, got {most}; {_BIN_OR_CUT}")
-    rows = used.reshape(-1, used.shape[2])
+    rows = used.reshape(-1, used.shape[2]) & _known(correlations, used)[:, None]
     chosen, dependent = np.zeros_like(rows), np.zeros_like(rows)
     parts, log_determinant, size = list[CorrelatedBins](), 0.0, 0.0
     for part in _parts(np.asarray(correlations.wavelength), wavelength, rows):
@@ -117,14 +129,24 @@ def make_data_covariance(
         dependent[np.ix_(seen, part.bins)] = True
         chosen[np.ix_(seen[order], part.bins)] = True
         log_determinant += 2 * len(part.bins) * float(np.sum(np.log(np.diag(lower))))
+    if not chosen.any():
+        raise ConfigError(f"expected spaxels with data in neighbouring bins, got masks without any; {_BIN_OR_CUT}")
     errors = DataCovariance(parts=tuple(parts), log_determinant=jnp.asarray(log_determinant))
-    return ChosenSpaxels(errors, chosen.reshape(used.shape), (dependent & ~chosen).reshape(used.shape))
+    return ChosenSpaxels(errors, chosen.reshape(used.shape), (dependent & ~chosen).reshape(used.shape), used)
+
+
+def _known(correlations: SpaxelCorrelations, used: Bool[ndarray, "y x wave"]) -> Bool[ndarray, " spaxel"]:
+    """Spaxels with a pair; all where most spaxels with data have none."""
+    paired = np.zeros(used.shape[0] * used.shape[1], bool)
+    paired[np.asarray(correlations.first)] = paired[np.asarray(correlations.second)] = True
+    seen = used.any(axis=2).reshape(-1)
+    return paired if 2 * paired[seen].sum() > seen.sum() else np.ones_like(paired)
 
 
 def _factor(matrix: Float[ndarray, "own own"]) -> tuple[Float[ndarray, "kept kept"], Int[ndarray, " kept"]]:
     """The lower Cholesky factor of the chosen spaxels, in the order in which they were chosen, and their numbers.
 
-    Raises ConfigError for correlations that no noise can have, by which more of a spaxel follows than there is.
+    Raises ConfigError for a matrix that is far from positive semi-definite: one that no noise can have.
     """
     (factorise,) = get_lapack_funcs(("pstrf",), (matrix,))
     found, order, rank, _ = factorise(matrix, lower=1, tol=SMALLEST_SHARE)

@@ -94,18 +94,19 @@ def with_covariance_of_data(
         if covariance == "data":
             raise ConfigError(f"{place}: expected data that give correlations of their spaxels, got none; {_WHICH}")
         return likelihood, ()
+    if against is not None:
+        if covariance == "data":
+            raise ConfigError(f"{place}: expected nothing that it does not go with beside data, got {against}")
+        return likelihood, (f"{_IN_VAIN}; it does not go with {against}",)
     if covariance is None:
         return likelihood, (f"{_IN_VAIN}; set {place}: auto",)
-    if against is not None:
-        return likelihood, (f"{_IN_VAIN}; it does not go with {against}",)
-    used = np.asarray(likelihood.inverse_sigma) > 0
+    sigma = np.asarray(likelihood.inverse_sigma)
     try:
-        found = make_data_covariance(observed.correlations, observed.wavelength, used)
+        found = make_data_covariance(observed.correlations, observed.wavelength, sigma > 0)
     except ConfigError as error:
         if covariance == "data":
             raise ConfigError(f"{place}: {error}") from error
         return likelihood, (f"{_IN_VAIN}: {error}",)
-    sigma = np.asarray(likelihood.inverse_sigma)
     kept, dependent = (jax.device_put(np.where(own, sigma, 0)) for own in (found.chosen, found.dependent))
     changed = {"errors": found.errors, "inverse_sigma": kept, "dependent": dependent}
     return dataclasses.replace(likelihood, **changed), (found.note,)

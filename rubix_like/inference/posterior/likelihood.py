@@ -92,7 +92,7 @@ class Likelihood(eqx.Module):
 
     @property
     def inverse_sigma_of_data(self) -> Float[Array, "y x wave"]:
-        """1 / sigma of all voxels that the fit could use, also those whose noise follows from that of others."""
+        """1 / sigma of all voxels that the fit uses, also those whose noise follows from that of others."""
         return self.inverse_sigma if self.dependent is None else self.inverse_sigma + self.dependent
 
     def residuals(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Residuals:

@@ -368,7 +368,8 @@ def _correlated(own: _Prepared, likelihood: Likelihood, errors: Any) -> tuple[Li
     if not isinstance(covariance, CovarianceSettings):
         off = covariance == "auto" and own.settings.likelihood.covariance is None
         against = None if errors is None else f"fit.likelihood.kind: {own.settings.likelihood.kind}"
-        found, notes = with_covariance_of_data(likelihood, own.observed, None if off else covariance, place, against)
+        place, covariance = ("fit.likelihood.covariance", None) if off else (place, covariance)
+        found, notes = with_covariance_of_data(likelihood, own.observed, covariance, place, against)
         return found, tuple(f"{own.name}: {note}" for note in notes)
     try:
         made = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
