@@ -28,6 +28,19 @@ def muse(start=5000, stop=5300, step=10, fov="1 arcsec", **others):
     return {"name": "muse", "fov": fov, "psf": None, "lsf": None, "wavelength": wavelength, **others}
 
 
+BEHIND_DUST = {
+    "dust": {"a_v": 0.3, "curve": "calzetti"},
+    "engine": {
+        "precision": "float64",
+        "method": "direct",
+        "deposit": "nearest",
+        "oversampling": 1,
+        "velocity_range": 600,
+    },
+    "devices": {"data": 1},
+}
+"""Sections of a run of few stars, painted one by one behind a screen of dust."""
+
 TWO_FREE = {
     "free": {
         "observation.velocity_offset": {"normal": [0, 100]},

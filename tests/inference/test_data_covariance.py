@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 import scipy.stats
 from astropy.io import fits
-from small import few_stars
+from small import BEHIND_DUST, few_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError, load_config, log_posterior
@@ -19,6 +19,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.inference.likelihoods.data_covariance import make_data_covariance
 
 CONFIG = {
+    **BEHIND_DUST,
     "observation": {"redshift": 0.02, "distance": "90 Mpc", "align": "none"},
     "instrument": {
         "name": "manga_fibres",
@@ -29,16 +30,7 @@ CONFIG = {
         "lsf": None,
         "wavelength": {"sampling": "linear", "medium": "vacuum", "start": 4690, "stop": 4720, "step": 10},
     },
-    "dust": {"a_v": 0.3, "curve": "calzetti"},
-    "engine": {
-        "precision": "float64",
-        "method": "direct",
-        "deposit": "nearest",
-        "oversampling": 1,
-        "velocity_range": 600,
-    },
     "noise": {"signal_to_noise": 30, "keep_truth": True},
-    "devices": {"data": 1},
     "fit": {"free": {"dust.a_v": {"log_normal": [0.3, 1]}}, "starts": 1, "candidates": 1, "discreteness": None},
 }
 AT = {"dust.a_v": 0.3}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import few_stars
+from small import BEHIND_DUST, few_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError, load_config, log_posterior
@@ -18,6 +18,7 @@ from rubix_like.inference.sets.set_views import sets_alone
 
 FIBRES = {"bundle": "manga-19", "rings": 1, "transparency": [1, 0.6, 0.8], "dead": [6]}
 CONFIG = {
+    **BEHIND_DUST,
     "observation": {"redshift": 0.02, "distance": "90 Mpc", "align": "none", "field_angle": 30, "ra": 150, "dec": 2},
     "instrument": {
         "name": "sami_blue",
@@ -28,16 +29,7 @@ CONFIG = {
         "wavelength": {"start": 5000, "stop": 5040, "step": 10},
         "fibres": FIBRES,
     },
-    "dust": {"a_v": 0.3, "curve": "calzetti"},
-    "engine": {
-        "precision": "float64",
-        "method": "direct",
-        "deposit": "nearest",
-        "oversampling": 1,
-        "velocity_range": 600,
-    },
     "noise": {"signal_to_noise": 20},
-    "devices": {"data": 1},
     "fit": {"free": {"dust.a_v": {"uniform": [0, 2]}}},
 }
 

@@ -244,7 +244,7 @@ class LikelihoodSettings(AbstractSettings):
     def _check_together(self) -> "LikelihoodSettings":
         if self.degrees_of_freedom is not None and self.kind != "student_t":
             raise ValueError(f"degrees_of_freedom: expected null for kind '{self.kind}', got a number; leave it out")
-        if not self.independent and self.kind != "gaussian":
+        if self.asks_for_covariance and self.kind != "gaussian":
             raise ValueError(f"covariance: expected kind gaussian, got '{self.kind}'; leave one of them out")
         if self.parameters and self.kind in {"gaussian", "student_t"}:
             raise ValueError(f"parameters: expected none for kind '{self.kind}', got {', '.join(self.parameters)}")
@@ -252,13 +252,13 @@ class LikelihoodSettings(AbstractSettings):
 
     @property
     def plain(self) -> bool:
-        """Whether errors are normal, and independent if need be."""
-        return self.kind == "gaussian" and self.independent
+        """Whether errors are normal and no correlations are required."""
+        return self.kind == "gaussian" and not self.asks_for_covariance
 
     @property
-    def independent(self) -> bool:
-        """Whether no correlations are asked for."""
-        return self.covariance is None or self.covariance == "auto"
+    def asks_for_covariance(self) -> bool:
+        """Whether correlations are required: those of the data, or a matrix."""
+        return self.covariance not in (None, "auto")
 
 
 class FitSettings(AbstractSettings):
@@ -366,7 +366,7 @@ class FitSettings(AbstractSettings):
         if not isinstance(self.data, Mapping):
             return
         given = [name for name in _OF_ONE_CUBE if getattr(self, name)]
-        if not self.likelihood.independent:
+        if self.likelihood.asks_for_covariance:
             given.append("likelihood.covariance")
         if given:
             first, name = given[0], next(iter(self.data))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from astropy.io import fits
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
@@ -123,10 +123,15 @@ def local_covariance(covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]
     return found
 
 
+def spread_bins(n_wave: int) -> Int[ndarray, " plane"]:
+    """Numbers of the bins, out of so many, at which correlations are kept: evenly, with the first and the last."""
+    return np.unique(np.linspace(0, n_wave - 1, LOCAL_PLANES).astype(int))
+
+
 def local_covariance_image(fibres: FibreSpectra, n_wave: int) -> fits.ImageHDU:
     """SAMI's extension COVAR: axes (plane, row and column of the other spaxel, y, x), the bins of the planes in cards
     COVARLOC_1 and so on."""
-    places = np.unique(np.linspace(0, n_wave - 1, LOCAL_PLANES).astype(int))
+    places = spread_bins(n_wave)
     weight = np.asarray(fibres.weights.coverage)
     planes = [local_covariance(SpaxelCovariance.of(fibres, int(place)), weight) for place in places]
     image = fits.ImageHDU(np.stack(planes).astype(np.float32), name="COVAR")

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.fibres.correlation_planes import LOCAL_PLANES
+from rubix_like.cube.fibres.correlation_planes import spread_bins
 from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 from rubix_like.runtime.places import found_at
@@ -81,7 +81,7 @@ def known_correlations(cube: "Cube") -> SpaxelCorrelations | None:
     seen = np.flatnonzero((np.asarray(cube.mask) == 0).any(axis=(0, 1)))
     if not len(seen):
         return None
-    places = seen[np.unique(np.linspace(0, len(seen) - 1, min(LOCAL_PLANES, len(seen))).astype(int))]
+    places = seen[spread_bins(len(seen))]
     wavelength = cube.bins.wavelength[places]
     planes = [cube_covariance(cube, float(own)).correlation for own in wavelength]
     return SpaxelCorrelations.of_planes(planes, wavelength, (cube.n_y, cube.n_x))

@@ -47,18 +47,17 @@ class QuadratureError(NamedTuple):
     @property
     def wanted(self) -> int | None:
         """The number of points that would do, which may be more than there can be; None where there are enough."""
-        shifts = (abs(own) for own in (self.shift or {}).values())
-        excess = max(self.largest / MATTERS, max(shifts, default=0.0) / MOVES)
+        shift = abs(self._worst[1]) if self._worst else 0.0
+        excess = max(self.largest / MATTERS, shift / MOVES)
         return None if excess <= 1 else 2 ** int(np.ceil(np.log2(excess))) * max(self.numbers.values())
 
     @property
     def trouble(self) -> str:
         """Why the values are not to be trusted; empty where the error is below the noise and moves no value."""
         worst = self._worst
-        moves = worst is not None and abs(worst[1]) > SPOILS
-        if self.largest <= SPOILS and not moves:
+        words = f", which moves {worst[0]} by {worst[1]:+.2g} sigma" if worst and abs(worst[1]) > SPOILS else ""
+        if self.largest <= SPOILS and not words:
             return ""
-        words = f", which moves {worst[0]} by {worst[1]:+.2g} sigma" if worst is not None and moves else ""
         return f"the quadrature points are too few ({self.points}: they err by {self.largest:.2g} of the noise{words})"
 
     @property
