@@ -57,16 +57,16 @@ class DirectPartial(eqx.Module):
 class DirectContribution(eqx.Module):
     """What one chunk adds: rows, each with the spaxel that it goes to."""
 
-    index: Int[Array, " corner"]
-    light: Float[Array, "corner bin"]
-    moments: Float[Array, "corner 2"]
+    index: Int[Array, " row"]
+    light: Float[Array, "row bin"]
+    moments: Float[Array, "row 2"]
 
 
 class AbstractDirectPainter(AbstractPainter):
     """A painter that adds up the spectra of all particles; its partial is a `DirectPartial`."""
 
     @abstractmethod
-    def contribution(self, view: View) -> DirectContribution:
+    def contribution(self, view: View, n_spaxel: int) -> DirectContribution:
         """The spectra of a few particles, shared among their spaxels."""
 
 
@@ -141,7 +141,8 @@ class DirectPainter(AbstractDirectPainter):
         empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
         start = varying(empty, particles, self), varying(no_counts(self.axes, dtype), particles)
         chunk = spectra_at_once(chunk, grid.n_corner, self.response.n_fine)
-        sums, counters = sum_spectra(self.contribution, look, start, particles, chunk)
+        own = functools.partial(self.contribution, n_spaxel=grid.n_spaxel)
+        sums, counters = sum_spectra(own, look, start, particles, chunk)
         if self.responds == "device":
             sums = DirectPartial(self.response.apply(sums.light), sums.moments)
         return sums, counters
@@ -151,7 +152,7 @@ class DirectPainter(AbstractDirectPainter):
         """Light bin by bin; the moments are those of the part's own bins."""
         return Sum.BINS, Sum.EVERYTHING
 
-    def contribution(self, view: View) -> DirectContribution:
+    def contribution(self, view: View, n_spaxel: int) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in bins, shared among their spaxels."""
         spectra = weighted_rows(jnp.asarray(self.spectra), view.corners(self.axes))
         spectra = dimmed(spectra, view, self.axes, self.attenuation)
@@ -160,7 +161,7 @@ class DirectPainter(AbstractDirectPainter):
         total = self._on_detector(light)
         moments = jnp.stack([total, total * view.v_los], axis=1)
         light = self.response.apply(light) if self.responds == "chunk" else light
-        return onto_spaxels(light, moments, view)
+        return onto_spaxels(light, moments, view, n_spaxel)
 
     def project(
         self,
@@ -227,25 +228,24 @@ def spectra_at_once(limit: int, n_corner: int, n_bin: int) -> int:
 
 
 def onto_spaxels(
-    light: Float[Array, "particle bin"], moments: Float[Array, "particle 2"], view: View
+    light: Float[Array, "particle bin"], moments: Float[Array, "particle 2"], view: View, n_spaxel: int
 ) -> DirectContribution:
     """The particles' spectra and moments, shared among their spaxels."""
-    shared = view.share[:, :, None]
-    target, owner = merge_rows(view.spaxel.reshape(-1))
-    merge = functools.partial(jnp.matmul, owner.astype(light.dtype), precision=lax.Precision.HIGHEST)
-    return DirectContribution(
-        index=target,
-        light=merge((shared * light[:, None, :]).reshape(target.size, -1)),
-        moments=merge((shared * moments[:, None, :]).reshape(target.size, 2)),
-    )
+    target, owner = merge_rows(view.spaxel.reshape(-1), n_spaxel)
+    shares = jnp.where(owner, view.share.reshape(1, -1), 0.0).reshape(len(target), *view.share.shape)
+    merge = functools.partial(jnp.matmul, shares.sum(axis=2), precision=lax.Precision.HIGHEST)
+    return DirectContribution(target, merge(light), merge(moments))
 
 
-def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Bool[Array, "corner corner"]]:
-    """How rows for the same spaxel become one, so that a crowded spaxel is added to once per chunk (`accumulate`).
+def merge_rows(index: Int[Array, " corner"], n_spaxel: int) -> tuple[Int[Array, " row"], Bool[Array, "row corner"]]:
+    """How corners on the same spaxel become one row, so that a crowded one is added to once per chunk (`accumulate`).
 
-    Returns the spaxel of each merged row (out of any range for all but the first of a spaxel) and which rows (second
-    axis) it is the sum of.
+    Returns the spaxel of each row (out of any range for rows that are none's) and which corners it is the sum of. There
+    is a row for each spaxel, or for each corner if those are fewer.
     """
+    if n_spaxel <= len(index):
+        spaxel = jnp.arange(n_spaxel, dtype=index.dtype)
+        return spaxel, spaxel[:, None] == index[None, :]
     number = jnp.arange(len(index))
     first = jnp.argmax(index[:, None] == index[None, :], axis=1)
     target = jnp.where(first == number, index, jnp.iinfo(index.dtype).max)
@@ -308,12 +308,12 @@ def light_in_rows(
     own = varying(painter, view)
 
     def contribution(view: View) -> DirectPartial:
-        found = own.contribution(view)
+        found = own.contribution(view, grid.n_spaxel)
         return DirectPartial(found.light, found.moments)
 
     light = where_wanted(wanted, contribution, view, painter)
     view = lax.stop_gradient(view)
-    target, owner = merge_rows(view.spaxel.reshape(-1))
+    target, owner = merge_rows(view.spaxel.reshape(-1), grid.n_spaxel)
     lit = (owner & _has_light(view).reshape(1, -1)).any(axis=1) & (target < grid.n_spaxel)
     where = jnp.where(lit, target + 1, jnp.zeros_like(target)).astype(view.amount.dtype)
     return jax.tree.map(_apart, OutlierLight(light, where))

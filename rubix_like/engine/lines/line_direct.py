@@ -140,14 +140,15 @@ class DirectLinePainter(AbstractDirectPainter):
         light, moments = jnp.zeros((grid.n_spaxel, n_wave), dtype), jnp.zeros((grid.n_spaxel, 2), dtype)
         light = varying(light, particles, self.bin_number)
         start = DirectPartial(light, varying(moments, particles)), varying(no_counts(self.axes, dtype), particles)
-        return sum_spectra(self.contribution, look, start, particles, spectra_at_once(chunk, grid.n_corner, n_wave))
+        own = functools.partial(self.contribution, n_spaxel=grid.n_spaxel)
+        return sum_spectra(own, look, start, particles, spectra_at_once(chunk, grid.n_corner, n_wave))
 
     @property
     def sums(self) -> tuple[Sum, ...]:
         """Flux density bin by bin, and moments."""
         return Sum.BINS, Sum.PARTICLES
 
-    def contribution(self, view: View) -> DirectContribution:
+    def contribution(self, view: View, n_spaxel: int) -> DirectContribution:
         """The lines of one chunk in bins, shared among its spaxels."""
         flux = weighted_rows(jnp.asarray(self.luminosity), view.corners(self.axes))
         flux = dimmed(flux, view, self.axes, self.attenuation)
@@ -157,7 +158,7 @@ class DirectLinePainter(AbstractDirectPainter):
         seen = ndtr((ends[None, :, 1] - shift) / sigma) - ndtr((ends[None, :, 0] - shift) / sigma)
         total = (flux * seen).sum(axis=1)
         moments = jnp.stack([total, total * view.v_los], axis=1)
-        return onto_spaxels(self._in_bins(flux, shift, sigma), moments, view)
+        return onto_spaxels(self._in_bins(flux, shift, sigma), moments, view, n_spaxel)
 
     def project(
         self,
