@@ -7,11 +7,21 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from rubix_like.inference.checks.edges import EDGE, Edges, advice_at_edge, at_edge, edges_of, notes_on_edges, sign_of
+from rubix_like.inference.checks.edges import (
+    EDGE,
+    Edges,
+    advice_at_edge,
+    at_edge,
+    edges_from,
+    edges_of,
+    notes_on_edges,
+    sign_of,
+)
 from rubix_like.inference.checks.laplace import from_information, information
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.linearise import normal_equations
-from rubix_like.inference.posterior.priors import Isotropic, LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.posterior.prior_kinds import AbstractQuantile
+from rubix_like.inference.posterior.priors import Isotropic, LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
 
 HEIGHT = Free((FreeParameter(Uniform(0.01, 1.0), "height"), FreeParameter(Normal(0.0, 1.0), "other")))
 GRID = np.linspace(-7, 7, 2801)
@@ -112,6 +122,30 @@ def test_edges_are_where_a_prior_has_an_end():
     assert list(at_edge(free, np.array([1.9, 2.0, -2.5, 4.0, 2.2, -3.0]))) == [1, 2, 4]
     assert edges_of(posterior(0.5, 0.1), HEIGHT, np.array([-3.0, 0.0]), None).index.size == 0
     assert Edges.none().index.size == 0
+
+
+class Rising(AbstractQuantile):
+    """Its density rises in proportion to the value, from 0 to 1."""
+
+    def quantile(self, probability):
+        return probability**0.5
+
+
+@pytest.mark.parametrize(
+    ("prior", "lower", "upper"),
+    [
+        (Rising(), 3, 2),
+        (TruncatedNormal(5.0, 1.0, 0.0, 10.0), 3, 3),
+        (TruncatedNormal(5.0, 9.0, 0.0, 10.0), 2, 2),
+        (TruncatedNormal(0.0, 1.0, 0.0, np.inf), 2, 3),
+        (LogUniform(1.0, 1e12), 2, 2),
+        (LogNormal(1.0, 0.3), 3, 3),
+    ],
+)
+def test_a_prior_that_fades_away_has_its_edge_further_out(prior, lower, upper):
+    """By hand: a quarter of 0 to 1 is below 0.5 where the density rises, 2.3 % below 0.15, 0.13 % below 0.037."""
+    free = Free((FreeParameter(prior, "a"),))
+    assert (edges_from(free, -1)[0], edges_from(free, 1)[0]) == (lower, upper)
 
 
 def test_a_posterior_against_an_end_has_a_limit():

@@ -19,13 +19,13 @@ from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.free_parameters import declarations_of, settings_of
 from rubix_like.inference.posterior.posterior import SquaredLoss
-from rubix_like.inference.posterior.priors import Isotropic, is_limited
+from rubix_like.inference.posterior.priors import Isotropic, LogUniform, Uniform, is_limited
 
 EDGE: float = 2.0
 """|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
 
 FAR: float = 3.0
-"""The same of a prior without limits: 0.3 % of it lies there."""
+"""The same of a prior without limits, or that fades away towards one: 0.3 % of it lies there."""
 
 LIMIT: float = 0.95
 """Probability of a limit where none is asked for."""
@@ -38,6 +38,9 @@ MOST_LATENTS: int = 100
 
 _KNOWN = 0.02
 """Standard deviation of a latent below which its normal approximation is right at an edge, too."""
+
+_FADED = 0.5
+"""Distance from a prior's end at |latent| = 2, in steps from 1 to 2, from which on the prior fades away towards it."""
 
 _BEYOND = 1e-6
 """Step beyond an end of a prior, relative to the end, or to the prior's width where the end is 0."""
@@ -153,22 +156,30 @@ def edges_of(posterior: SquaredLoss, free: Free, best: Float[ndarray, " latent"]
 
 
 def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edge"]:
-    """Which latents are at an edge: |latent| from `EDGE` on, where the prior has a limit on that side.
+    """Which latents are at an edge (`edges_from`), where the prior has a limit on that side.
 
     The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
     """
-    far = np.flatnonzero(_limited(free) & (np.abs(latent) >= EDGE))
+    limited = np.concatenate([np.full(own.size, is_limited(own.prior)) for own in free.parameters])
+    beyond = np.where(latent < 0, -latent >= edges_from(free, -1), latent >= edges_from(free, 1))
+    far = np.flatnonzero(limited & beyond)
     return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
 
 
-def edges_from(free: Free) -> Float[ndarray, " latent"]:
-    """|latent| from which on each value is noted as at the edge of its prior: 2 where it has limits, else 3."""
-    return np.where(_limited(free), EDGE, FAR)
+def edges_from(free: Free, sign: int) -> Float[ndarray, " latent"]:
+    """|latent| from which on each value is at the lower (-1) or upper (1) edge of its prior: `EDGE` where that is a
+    limit against which a value can lie, else `FAR`."""
+    return np.concatenate([np.broadcast_to(_edge_from(own, sign), own.shape).ravel() for own in free.parameters])
 
 
-def _limited(free: Free) -> Bool[ndarray, " latent"]:
-    """Which latents have a prior with limits."""
-    return np.concatenate([np.full(own.size, is_limited(own.prior)) for own in free.parameters])
+def _edge_from(own: FreeParameter, sign: int) -> Float[ndarray, "..."]:
+    """The same of one parameter."""
+    if not is_limited(own.prior) or isinstance(own.prior, Uniform | LogUniform | Isotropic):
+        return np.asarray(EDGE if is_limited(own.prior) else FAR)
+    inner, outer, end = (
+        np.asarray(own.prior.value(np.full(own.shape, sign * at)), np.float64) for at in (1.0, EDGE, np.inf)
+    )
+    return np.where(np.abs(end - outer) <= _FADED * np.abs(outer - inner), EDGE, FAR)
 
 
 def ends_of(free: Free, index: int) -> tuple[float, float]:

@@ -85,8 +85,8 @@ def trouble_of(starts: SearchState) -> str:
 def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
     """Of values at the edge of their priors, and of what the data do not say."""
     notes = []
-    normals, furthest = np.asarray(free.own_normals(np.asarray(best))), edges_from(free)
-    below, above = (free.split(sign * normals >= furthest) for sign in (-1, 1))
+    normals = np.asarray(free.own_normals(np.asarray(best)))
+    below, above = (free.split(sign * normals >= edges_from(free, sign)) for sign in (-1, 1))
     for own in free.parameters:
         far = below[own.name] | above[own.name]
         if far.any():

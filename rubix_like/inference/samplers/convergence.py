@@ -173,7 +173,7 @@ def _on_energies(found: Convergence, section: str) -> Iterator[str]:
 def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Iterator[str]:
     """Notes on values at the edge of their priors, that are not determined, or only together."""
     flat = np.asarray(free.own_normals(latent)).reshape(-1, latent.shape[2])
-    below, above = (free.split(np.mean(sign * flat > edges_from(free), axis=0)) for sign in (-1, 1))
+    below, above = (free.split(np.mean(sign * flat > edges_from(free, sign), axis=0)) for sign in (-1, 1))
     for own in free.parameters:
         low, high = below[own.name], above[own.name]
         share = low + high
