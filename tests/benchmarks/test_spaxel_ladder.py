@@ -67,13 +67,31 @@ def sampled():
     return rung, spaxel_ladder.run_mock(rung, 1, ("nuts",))
 
 
+def differs_by(rung, truth):
+    """How far ours and numpy's spectra are apart, in sigma of the noise, at most."""
+    flux = np.asarray(model_of(rung.problem.posterior, spaxel_ladder.latent_of(rung, truth)))
+    return np.abs(flux - rung.model.flux(truth)).max() / rung.model.sigma
+
+
+@pytest.mark.slow(15)
+def test_stars_share_the_light_of_their_spaxel():
+    """Latents of a truth are its values again, and ours and numpy's spectra the same to 1e-6 of the noise."""
+    rung = spaxel_ladder.make_rung(2, library="popstar")
+    truth, _ = spaxel_ladder.truth_of(3, rung)
+    np.testing.assert_allclose(spaxel_ladder.values_of(rung, spaxel_ladder.latent_of(rung, truth)), truth, rtol=1e-9)
+    assert differs_by(rung, truth) < 1e-6
+    total = np.log10(rung.model.flux(truth).sum(axis=2).ravel() / rung.model.flux_of_median) / spaxel_ladder.DEX
+    free = rung.problem.posterior.free
+    found = spaxel_ladder.latent_of(rung, truth)[free.places["galaxy.total"]]
+    np.testing.assert_allclose(found, total, atol=0.05)
+
+
 @pytest.mark.slow(30)
 def test_velocities_of_one_mock_are_at_the_limit_of_cramer_and_rao():
-    """All within 4.5 of it, and as uncertain; ours and numpy's spectra are the same to 1e-6 of the noise."""
+    """All within 4.5 of it, and as uncertain."""
     rung, found = sampled()
     truth, _ = spaxel_ladder.truth_of(1, rung)
-    flux = np.asarray(model_of(rung.problem.posterior, spaxel_ladder.latent_of(rung, truth)))
-    assert np.abs(flux - rung.model.flux(truth)).max() < 1e-6 * rung.model.sigma
+    assert differs_by(rung, truth) < 1e-6
     limit, nuts = np.array(found["cramer_rao"]), found["nuts"]
     assert found["above_truth"] < 0.01
     assert (np.abs(np.array(nuts["mean"][0]) - truth[0]) < 4.5 * limit).all()
