@@ -72,7 +72,7 @@ METHODS = {
     "nuts": {"chains": 2, "warmup": 100, "draws": 300, "target_acceptance": 0.8},
     "geovi": {"samples": 16, "draws": 198},
 }
-OF_MANY = {"nuts": {"draws": 150, "target_acceptance": 0.65}, "geovi": {}}
+OF_MANY = {"nuts": {"warmup": 60, "draws": 100, "target_acceptance": 0.65}, "geovi": {}}
 """What differs with more stars in a spaxel than `MOST_SEARCHED`."""
 
 MOST_SEARCHED, N_TYPICAL = 2, 24
