@@ -12,9 +12,10 @@ all, are. `run` adds a line for each mock to a file, and leaves out those that i
 `equation` counts samples of geoVI for whose equation least squares find no solution, by numpy and scipy alone: with
 many ages and metallicities, and with so few that there are no kinks within the priors.
 
-Priors are on the light of a spaxel in the fitted bins, and on the shares of its stars in it: a spectrum tells the light
-to a percent, whatever the ages, and shares hardly. With a prior on masses, which follow ages and metallicities along a
-bent valley, or on the light of each star, whose sum is a thin bent sheet, NUTS takes several times as many gradients.
+Priors are on the light of stars in the fitted bins: a spectrum tells it to a percent, whatever the age. With a prior on
+their mass, which follows age and metallicity along a bent valley, NUTS takes several times as many gradients. Of ten
+stars they are on the light of the spaxel and on the shares of its stars: the data tell the sum to a percent, which is a
+thin bent sheet where the light of each star is a parameter.
 
 Of ten stars no arrangement is typical: nothing is searched there. Samplers begin at the medians of the priors and the
 measured light, and NUTS moves in the metric of the mean information at draws from the priors, the same for all mocks.
@@ -60,8 +61,8 @@ FIRST, STEP, N_BIN = 3950.0, 2.0, 150
 
 SPEED, DEX = 150.0, 0.2
 LOG_AGE, METALLICITY = (9.0, 10.1), (1e-3, 0.045)
-"""Priors: standard deviation of velocities (km/s); scatter (dex) of the light of a spaxel about the same median, and of
-the weights whose ratios are its stars' shares; ends of the uniform ones of log age and log Z."""
+"""Priors: standard deviation of velocities (km/s); scatter (dex) of the light of stars, or of spaxels with many, about
+the same median, and of the weights whose ratios are stars' shares; ends of the uniform ones of log age and log Z."""
 
 MASS, SIGNAL_TO_NOISE = 1e6, 20.0
 """Mass (Msun) at median age and metallicity of a star that is alone with median light; S/N of its median voxel."""
@@ -73,12 +74,13 @@ METHODS = {
     "geovi": {"samples": 16, "draws": 198},
 }
 OF_MANY = {"nuts": {"warmup": 60, "draws": 100, "target_acceptance": 0.65}, "geovi": {}}
-"""What differs with more stars in a spaxel than `MOST_SEARCHED`."""
+"""What differs with many stars in a spaxel: more than `FEW`."""
 
-MOST_SEARCHED, N_TYPICAL = 2, 24
-"""Most stars whose best fit is searched for; draws from the priors of which more have the mean information."""
+FEW, N_TYPICAL = 2, 24
+"""Most stars that each have a prior on their light, and whose best fit is searched for; draws from the priors of which
+many have the mean information."""
 NAMES = ("galaxy.velocity", "galaxy.total", "galaxy.log_age", "galaxy.log_metallicity", "galaxy.weight")
-"""Of what is free; weights where a spaxel has several stars."""
+"""Of what is free; weights where stars share the light of their spaxel."""
 
 STEPS = (1.0, 1e-4, 1e-4, 1e-4)
 """Of the differences of Fisher's matrix: km/s, dex."""
@@ -90,9 +92,9 @@ N_RANKED = 99
 class LadderStars(AbstractGalaxyModel):
     """Stars by their light in the fitted bins at rest, of which a spectrum tells more directly than of their mass.
 
-    `total`: light of the spaxels over that of the median; `weight`: the stars share it as theirs; `median`: luminosity
-    in Lsun of a star that has an even share of the median; `table`: luminosities (Lsun/Msun) of the library between its
-    `ages` and `metals` (log10).
+    `total`: light of groups of stars, of one or of a spaxel's, over that of the median; `weight`: they share it as
+    theirs; `median`: luminosity in Lsun of a star that has an even share of the median; `table`: luminosities
+    (Lsun/Msun) of the library between its `ages` and `metals` (log10).
     """
 
     velocity: Any
@@ -128,8 +130,8 @@ class LadderStars(AbstractGalaxyModel):
 
 
 def shared(total, weight):
-    """Light (..., star), over an even share of the median, of totals (..., spaxel) and weights (..., star)."""
-    parted = weight.reshape(*weight.shape[:-1], 4, -1)
+    """Light (..., star), over an even share of the median, of totals (..., group) and weights (..., star)."""
+    parted = weight.reshape(*weight.shape[:-1], total.shape[-1], -1)
     return (total[..., None] * parted / parted.mean(axis=-1, keepdims=True)).reshape(weight.shape)
 
 
@@ -201,8 +203,8 @@ def truth_of(number, rung):
     ages, metals = np.array(LOG_AGE), np.log10(METALLICITY)
     log_age = ages[0] + np.diff(ages) * ndtr(normal[2])
     log_metallicity = metals[0] + np.diff(metals) * ndtr(normal[3])
-    total, weight = 10 ** (DEX * normal[1]), np.ones(4)
-    if rung.stars > 1:
+    total, weight = 10 ** (DEX * normal[1]), 1.0
+    if rung.stars > FEW:
         total, weight = 10 ** (DEX * generator.standard_normal(4)), total
     return physical(rung, SPEED * normal[0], total, log_age, log_metallicity, weight), generator
 
@@ -219,10 +221,10 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
     model = model or Foreign(library)
     scale = 0.5 / arcsec_per_kpc(observed_distance("Planck18", REDSHIFT, None), REDSHIFT)
     x, y = (np.repeat(own.ravel() * scale, stars) for own in np.meshgrid([0.5, -0.5], [-0.5, 0.5]))
-    same, own = np.ones(4 * stars), model.library
+    same, own, many = np.ones(4 * stars), model.library, stars > FEW
     base = LadderStars(
         velocity=0 * same,
-        total=np.ones(4),
+        total=np.ones(4) if many else same,
         weight=same,
         log_age=np.mean(LOG_AGE) * same,
         log_metallicity=np.mean(np.log10(METALLICITY)) * same,
@@ -246,7 +248,7 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
         {"uniform": np.log10(METALLICITY).tolist()},
         {"log_normal": [1, DEX]},
     )
-    free = dict(list(zip(NAMES, priors, strict=True))[: None if stars > 1 else -1])
+    free = dict(list(zip(NAMES, priors, strict=True))[: None if many else -1])
     blank = rl.ObservedCube(
         flux=np.ones((2, 2, N_BIN)),
         variance=np.full((2, 2, N_BIN), model.sigma**2),
@@ -257,7 +259,7 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
     )
     function = rl.log_posterior(config, blank, free, model=base, starts=1, candidates=16)
     problem = with_rows(function.problem, 1)
-    if stars <= MOST_SEARCHED:
+    if not many:
         return Rung(stars, problem, model)
     draws = np.random.default_rng(stars).standard_normal((N_TYPICAL, problem.posterior.free.n_latent))
     typical = sum(laplace(problem.posterior, jnp.asarray(own)).information for own in draws) / N_TYPICAL
@@ -282,7 +284,7 @@ def latent_of(rung, values):
     """Latents of values (4, star), with the weights of least chi^2 of their prior."""
     velocity, log_mass, log_age, log_metallicity = values
     light = 10**log_mass * rung.model.luminosity(log_age, log_metallicity) / (rung.model.median / rung.stars)
-    parted = light.reshape(4, -1)
+    parted = light.reshape(4 if rung.stars > FEW else len(light), -1)
     weight = (parted / np.exp(np.log(parted).mean(axis=1, keepdims=True))).ravel()
     free = rung.problem.posterior.free
     given = dict(zip(NAMES, (velocity, parted.mean(axis=1), log_age, log_metallicity, weight), strict=True))
@@ -328,7 +330,7 @@ def begun(rung, problem, flux, truth):
 def sampled_by(method, rung, problem, best, approximation, seed):
     """(draws of the latents (chain, draw, latent), what there is to know of the run)."""
     section = "nuts" if method == "nuts" else "variational"
-    own = METHODS[method] | (OF_MANY[method] if rung.stars > MOST_SEARCHED else {})
+    own = METHODS[method] | (OF_MANY[method] if rung.stars > FEW else {})
     settings = SamplingSettings.model_validate({"method": method, "seed": seed, section: own})
     sampler = make_sampler(settings)
     *_, last = sampler.run(problem.posterior, problem.pipeline.mesh, best, approximation, None)
