@@ -1,6 +1,6 @@
 """Load a checked `RunConfig` from a file, a packaged name or a dict, with overrides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from rubix_like.config.messages import explain
 from rubix_like.config.run_config import RunConfig
-from rubix_like.config.sections.instrument import is_complete
+from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.file_names import with_addition
@@ -16,6 +16,12 @@ from rubix_like.runtime.words import shortened
 
 _SEEDS_BETWEEN_ARMS = 1_000_003
 """A prime, so that arms share no noise with the runs of other seeds that people count up."""
+
+_OF_ARM = frozenset(ArmSettings.model_fields)
+"""Keys of an instrument that each of its arms has of its own."""
+
+_ARMS = frozenset({"arm", "arms", "join"})
+"""Keys of an instrument that say which arms there are."""
 
 ConfigSource = str | Path | Mapping[str, Any] | RunConfig
 """A YAML file, the name of a packaged configuration, its sections, or a checked one."""
@@ -27,13 +33,13 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     `source` is the path of a YAML file, the name of a packaged configuration ("quickstart"), a dict of sections or a
     RunConfig; none of them is changed. `overrides` maps dotted keys to values, text being read as YAML:
     `{"observation.inclination": "40 deg", "noise.signal_to_noise": 50, "instrument.psf": "null"}`. An override below a
-    missing or null section creates it. Raises ConfigError that names the key, what was expected and what came.
+    missing or null section creates it. Beside `instrument.arm`, those of wavelength, lsf and detector are the arm's.
+    Raises ConfigError that names the key, what was expected and what came.
     """
     if isinstance(source, RunConfig) and not overrides:
         return source
     sections, place = read_sections(source)
-    for key, value in (overrides or {}).items():
-        sections = overridden(sections, key, value)
+    sections = with_overrides(sections, overrides or {})
     if isinstance(source, str | Path):
         sections = _with_name(sections, Path(source).stem)
     return check_sections(sections, f"{place} (with overrides)" if overrides else place)
@@ -110,7 +116,48 @@ def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:
     return read_section(path), str(path)
 
 
-def overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
+def with_overrides(sections: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the sections with `overrides` put on top, as `load_config` takes them; in any order, as what is of an
+    arm is put on after the arm is chosen."""
+    of_arm = [key for key in overrides if _instrument_key(key) in _OF_ARM]
+    sections = dict(sections)
+    for key in (key for key in overrides if key not in of_arm):
+        sections = _overridden(sections, key, overrides[key])
+    if of_arm or any(_instrument_key(key) in _ARMS for key in overrides):
+        sections = _with_recorded_arms(sections, of_arm)
+    for key in of_arm:
+        sections = _overridden(sections, key, overrides[key])
+    return sections
+
+
+def _instrument_key(key: str) -> str:
+    """The key of the section `instrument` that a dotted key is, or is below; empty for one of another section."""
+    section, _, rest = key.partition(".")
+    return rest.partition(".")[0] if section == "instrument" else ""
+
+
+def _with_recorded_arms(sections: dict[str, Any], of_arm: Sequence[str]) -> dict[str, Any]:
+    """The sections with a recorded instrument as its arms now say, or as the only one that is chosen.
+
+    Raises ConfigError for overrides `of_arm` where no arm is chosen.
+    """
+    section = sections.get("instrument")
+    values = section.model_dump() if isinstance(section, BaseModel) else section
+    if not isinstance(values, Mapping) or not is_complete(values) or not isinstance(values.get("arms"), Mapping):
+        return sections
+    if of_arm and values.get("arm") is None:
+        name, key = next(iter(values["arms"]), "NAME"), of_arm[0].removeprefix("instrument.")
+        raise ConfigError(
+            f"override '{of_arm[0]}': expected it in one of the arms, e.g. instrument.arms.{name}.{key}, or with the "
+            f"arm that is observed, e.g. instrument.arm={name}; got it beside the arms {', '.join(values['arms'])}"
+        )
+    try:
+        return {**sections, "instrument": with_arms(values, {})}
+    except ValueError as error:
+        raise ConfigError(f"instrument: {error}") from error
+
+
+def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
     """A copy of `sections` in which the dotted `key` holds `value`; only the sections on the way are copied."""
     *parents, last = _path(key)
     if not all((*parents, *last.split("."))):

@@ -303,13 +303,14 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
             f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
         )
     whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
+    if chosen is not None and chosen not in whole:
+        raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
+    is_settled = chosen is None and (not whole or is_complete(given))
+    if is_settled or not all(isinstance(own, Mapping) for own in whole.values()):
+        return {**section, "arms": whole}
     if chosen is not None:
-        if chosen not in whole:
-            raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
         own = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
         return {**section, **own, "arms": None, "join": False}
-    if not whole or is_complete(given):
-        return {**section, "arms": whole}
     if not section.get("join"):
         return {**section, **next(iter(whole.values())), "arms": whole}
     try:
