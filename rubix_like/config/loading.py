@@ -7,10 +7,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rubix_like.config.messages import explain
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, nearest
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.words import shortened
 
@@ -33,8 +34,9 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     `source` is the path of a YAML file, the name of a packaged configuration ("quickstart"), a dict of sections or a
     RunConfig; none of them is changed. `overrides` maps dotted keys to values, text being read as YAML:
     `{"observation.inclination": "40 deg", "noise.signal_to_noise": 50, "instrument.psf": "null"}`. An override below a
-    missing or null section creates it. Beside `instrument.arm`, those of wavelength, lsf and detector are the arm's.
-    Raises ConfigError that names the key, what was expected and what came.
+    missing or null section creates it; `galaxy.disc.mass` is that of the smooth component called disc. Beside
+    `instrument.arm`, those of wavelength, lsf and detector are the arm's. Raises ConfigError that names the key, what
+    was expected and what came.
     """
     if isinstance(source, RunConfig) and not overrides:
         return source
@@ -159,20 +161,56 @@ def _with_recorded_arms(sections: dict[str, Any], of_arm: Sequence[str]) -> dict
 
 def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
     """A copy of `sections` in which the dotted `key` holds `value`; only the sections on the way are copied."""
-    *parents, last = _path(key)
-    if not all((*parents, *last.split("."))):
+    path = _path(key)
+    if not all((*path[:-1], *path[-1].split("."))):
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     if isinstance(value, str):
         value = parse_yaml(value, f"override '{shortened(f'{key}={value}', 120)}'")
     if key in {"instrument.name", "instrument.based_on"}:
         _check_new_name(sections.get("instrument"), key.removeprefix("instrument."), value)
-    result = dict(sections)
-    section = result
-    for depth, name in enumerate(parents, start=1):
-        section[name] = _as_section(section.get(name), ".".join(parents[:depth]), key)
-        section = section[name]
-    section[last] = value
-    return result
+    return _placed(sections, path, value, key)
+
+
+def _placed(
+    section: Mapping[str, Any], path: Sequence[str], value: object, key: str, above: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A copy of the section that lies below the keys `above`, with `value` at `path` below it."""
+    name, *rest = path
+    if not rest:
+        return {**section, name: value}
+    here = (*above, name)
+    below = _as_section(section.get(name), ".".join(here), key)
+    placed = _placed_in_component if here == ("galaxy",) and _names_component(below, rest) else _placed
+    return {**section, name: placed(below, rest, value, key, here)}
+
+
+def _names_component(galaxy: Mapping[str, Any], path: Sequence[str]) -> bool:
+    """Whether a path below the section `galaxy` begins with the name of a component, of a galaxy of such."""
+    first, *rest = path
+    is_named = first not in ComponentsReader.model_fields or (first == "components" and bool(rest))
+    return is_named and galaxy.get("reader") == "components" and isinstance(galaxy.get("components"), list | tuple)
+
+
+def _placed_in_component(
+    galaxy: Mapping[str, Any], path: Sequence[str], value: object, key: str, above: tuple[str, ...]
+) -> dict[str, Any]:
+    """A copy of the section `galaxy` with `value` in the component that `path` names: `disc.mass`, or
+    `components.disc.mass`. Raises ConfigError where there is no such component."""
+    name, *rest = path[1:] if path[0] == "components" else path
+    components = [_as_section(own, "galaxy.components", key) for own in galaxy["components"]]
+    names = [str(own.get("name")) for own in components]
+    if name not in names:
+        known = [*names, *ComponentsReader.model_fields] if path[0] == name else names
+        raise ConfigError(
+            f"override '{key}': expected the name of a component ({', '.join(names)}), got '{name}'"
+            f"{nearest(name, known)}"
+        )
+    number, here = names.index(name), (*above, name)
+    if rest:
+        components[number] = _placed(components[number], rest, value, key, here)
+    else:
+        components[number] = {"name": name, **_as_section(value, ".".join(here), key)}
+    return {**galaxy, "components": components}
 
 
 def _path(key: str) -> list[str]:
