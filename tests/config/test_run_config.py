@@ -126,6 +126,11 @@ def test_numeric_text_is_a_number():
             {"instrument.fibres": {"bundle": "manga-19", "refraction": {"airmass": 1.2}}},
             ["unknown key 'instrument.fibres.refraction.airmass'; give zenith_distance, whose secant it is"],
         ),
+        ({"instrument.fibres": "manga-20"}, ["instrument.fibres: unknown bundle 'manga-20'", "manga-127, manga-19"]),
+        (
+            {"instrument.fibres": {"name": "manga-19"}},
+            ["instrument.fibres: expected the key 'bundle': one of hector-127", "manga-19"],
+        ),
         ({"instrument.psf.fwmh": 1}, ["unknown key 'instrument.psf.fwmh'; did you mean 'fwhm'?"]),
         ({"instrumnt": 1}, ["unknown key 'instrumnt'; did you mean 'instrument'?"]),
         ({"noize.signal_to_noise": 1}, ["unknown key 'noize'; did you mean 'noise'?"]),

@@ -178,6 +178,14 @@ def test_an_instrument_with_arms():
         ({"name": "muse", "join": True}, "join: expected arms beside it, got none"),
         ({"name": "sami", "arms": {"red": {"lsf": {"fwhm": -1}}}}, r"arms\.red\.lsf\.fwhm"),
         ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
+        (
+            {"name": "sami", "arms": {"red": {"lsf": {"polynomial": [1, -1]}}}},
+            r"arm 'red': lsf\.polynomial: expected",
+        ),
+        (
+            {"name": "sami", "arms": {"blue": {"lsf": {"polynomial": [1, -1]}}}},
+            r"arm 'blue': lsf\.polynomial: exp",
+        ),
         ({"name": "sami", "arms": {"blue": 3}}, r"instrument\.arms\.blue: expected a section .* got 3"),
         ({"name": "sami", "join": True}, "join: expected arms whose bins lie on one grid .* got 0.6 and 1.05"),
         (
@@ -222,6 +230,22 @@ def test_overrides_of_an_arm_hold_for_records_too():
 def test_a_pipeline_is_of_one_arm():
     with pytest.raises(ConfigError, match=r"instrument\.arm: expected one of blue, red for a pipeline"):
         rl.Pipeline.from_config(RUN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"noise": {"exposure": {"time": 60, "sky": "infrared"}}},
+            r"arm 'red' of sami: noise\.exposure\.sky: exp",
+        ),
+        ({"instrument.arms.red.lsf": {"fwhm": 500}}, r"arm 'red' of sami: instrument\.lsf: expected a line spread"),
+    ],
+)
+def test_errors_of_planning_name_the_arm(changes, message):
+    config = rl.load_config(RUN | {"observation": {"redshift": 0.02, "align": "none"}}, changes)
+    with pytest.raises(ConfigError, match=message):
+        rl.Pipeline.from_config(arms_of(config)["red"])
 
 
 def test_a_fit_takes_the_arm_that_saw_the_data():
