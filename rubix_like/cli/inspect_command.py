@@ -11,7 +11,7 @@ from typing import Any
 
 from rubix_like.cli.made_files import print_made
 from rubix_like.cli.options import read_overrides
-from rubix_like.config.loading import overridden
+from rubix_like.config.loading import with_overrides
 from rubix_like.errors import ConfigError
 from rubix_like.readers.inspection.report import Inspection, inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text
@@ -42,11 +42,10 @@ def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[
     section: dict[str, Any] = {"path": options.files if len(options.files) > 1 else options.files[0]}
     if options.reader is not None:
         section["reader"] = options.reader
-    for key, value in overrides.items():
+    for key in overrides:
         if not key.startswith("galaxy."):
             raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
-        section = overridden({"galaxy": section}, key, value)["galaxy"]
-    return section
+    return with_overrides({"galaxy": section}, overrides)["galaxy"]
 
 
 def _summary(inspection: Inspection) -> str:

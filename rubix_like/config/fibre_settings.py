@@ -17,6 +17,8 @@ from rubix_like.config.quantities import (
 )
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.resources import resource_names
 
 KIND: str = "bundles"
 """Kind of the packaged files that bundles are described by."""
@@ -208,11 +210,16 @@ Fibres = Annotated[FibreSettings | None, BeforeValidator(_named)]
 def with_bundle(section: Mapping[str, Any]) -> dict[str, Any]:
     """The bundle's file overridden by `section`; a new arrangement or method replaces what describes the other.
 
-    Raises ConfigError where there is no such file.
+    Raises ConfigError where no bundle is named, or there is no such file.
     """
     name = section.get("bundle")
-    if set(FibreSettings.model_fields) - {"refraction"} <= set(section) or not isinstance(name, str):
+    if set(FibreSettings.model_fields) - {"refraction"} <= set(section):
         return dict(section)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"expected the key 'bundle': one of {', '.join(resource_names(KIND))}, or the path of a .yaml file; got "
+            f"{name!r}"
+        )
     below = read_section(find_file(KIND, name))
     merged = {**below, **section}
     if section.get("arrangement", below.get("arrangement")) != below.get("arrangement"):

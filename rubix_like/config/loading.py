@@ -1,21 +1,28 @@
 """Load a checked `RunConfig` from a file, a packaged name or a dict, with overrides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from rubix_like.config.messages import explain
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
-from rubix_like.config.sections.instrument import is_complete
+from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, nearest
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.words import shortened
 
 _SEEDS_BETWEEN_ARMS = 1_000_003
 """A prime, so that arms share no noise with the runs of other seeds that people count up."""
+
+_OF_ARM = frozenset(ArmSettings.model_fields)
+"""Keys of an instrument that each of its arms has of its own."""
+
+_ARMS = frozenset({"arm", "arms", "join"})
+"""Keys of an instrument that say which arms there are."""
 
 ConfigSource = str | Path | Mapping[str, Any] | RunConfig
 """A YAML file, the name of a packaged configuration, its sections, or a checked one."""
@@ -27,13 +34,14 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     `source` is the path of a YAML file, the name of a packaged configuration ("quickstart"), a dict of sections or a
     RunConfig; none of them is changed. `overrides` maps dotted keys to values, text being read as YAML:
     `{"observation.inclination": "40 deg", "noise.signal_to_noise": 50, "instrument.psf": "null"}`. An override below a
-    missing or null section creates it. Raises ConfigError that names the key, what was expected and what came.
+    missing or null section creates it; `galaxy.disc.mass` is that of the smooth component called disc. Beside
+    `instrument.arm`, those of wavelength, lsf and detector are the arm's. Raises ConfigError that names the key, what
+    was expected and what came.
     """
     if isinstance(source, RunConfig) and not overrides:
         return source
     sections, place = read_sections(source)
-    for key, value in (overrides or {}).items():
-        sections = overridden(sections, key, value)
+    sections = with_overrides(sections, overrides or {})
     if isinstance(source, str | Path):
         sections = _with_name(sections, Path(source).stem)
     return check_sections(sections, f"{place} (with overrides)" if overrides else place)
@@ -110,22 +118,99 @@ def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:
     return read_section(path), str(path)
 
 
-def overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
+def with_overrides(sections: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the sections with `overrides` put on top, as `load_config` takes them; in any order, as what is of an
+    arm is put on after the arm is chosen."""
+    of_arm = [key for key in overrides if _instrument_key(key) in _OF_ARM]
+    sections = dict(sections)
+    for key in (key for key in overrides if key not in of_arm):
+        sections = _overridden(sections, key, overrides[key])
+    if of_arm or any(_instrument_key(key) in _ARMS for key in overrides):
+        sections = _with_recorded_arms(sections, of_arm)
+    for key in of_arm:
+        sections = _overridden(sections, key, overrides[key])
+    return sections
+
+
+def _instrument_key(key: str) -> str:
+    """The key of the section `instrument` that a dotted key is, or is below; empty for one of another section."""
+    section, _, rest = key.partition(".")
+    return rest.partition(".")[0] if section == "instrument" else ""
+
+
+def _with_recorded_arms(sections: dict[str, Any], of_arm: Sequence[str]) -> dict[str, Any]:
+    """The sections with a recorded instrument as its arms now say, or as the only one that is chosen.
+
+    Raises ConfigError for overrides `of_arm` where no arm is chosen.
+    """
+    section = sections.get("instrument")
+    values = section.model_dump() if isinstance(section, BaseModel) else section
+    if not isinstance(values, Mapping) or not is_complete(values) or not isinstance(values.get("arms"), Mapping):
+        return sections
+    if of_arm and values.get("arm") is None:
+        name, key = next(iter(values["arms"]), "NAME"), of_arm[0].removeprefix("instrument.")
+        raise ConfigError(
+            f"override '{of_arm[0]}': expected it in one of the arms, e.g. instrument.arms.{name}.{key}, or with the "
+            f"arm that is observed, e.g. instrument.arm={name}; got it beside the arms {', '.join(values['arms'])}"
+        )
+    try:
+        return {**sections, "instrument": with_arms(values, {})}
+    except ValueError as error:
+        raise ConfigError(f"instrument: {error}") from error
+
+
+def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
     """A copy of `sections` in which the dotted `key` holds `value`; only the sections on the way are copied."""
-    *parents, last = _path(key)
-    if not all((*parents, *last.split("."))):
+    path = _path(key)
+    if not all((*path[:-1], *path[-1].split("."))):
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     if isinstance(value, str):
         value = parse_yaml(value, f"override '{shortened(f'{key}={value}', 120)}'")
     if key in {"instrument.name", "instrument.based_on"}:
         _check_new_name(sections.get("instrument"), key.removeprefix("instrument."), value)
-    result = dict(sections)
-    section = result
-    for depth, name in enumerate(parents, start=1):
-        section[name] = _as_section(section.get(name), ".".join(parents[:depth]), key)
-        section = section[name]
-    section[last] = value
-    return result
+    return _placed(sections, path, value, key)
+
+
+def _placed(
+    section: Mapping[str, Any], path: Sequence[str], value: object, key: str, above: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A copy of the section that lies below the keys `above`, with `value` at `path` below it."""
+    name, *rest = path
+    if not rest:
+        return {**section, name: value}
+    here = (*above, name)
+    below = _as_section(section.get(name), ".".join(here), key)
+    placed = _placed_in_component if here == ("galaxy",) and _names_component(below, rest) else _placed
+    return {**section, name: placed(below, rest, value, key, here)}
+
+
+def _names_component(galaxy: Mapping[str, Any], path: Sequence[str]) -> bool:
+    """Whether a path below the section `galaxy` begins with the name of a component, of a galaxy of such."""
+    first, *rest = path
+    is_named = first not in ComponentsReader.model_fields or (first == "components" and bool(rest))
+    return is_named and galaxy.get("reader") == "components" and isinstance(galaxy.get("components"), list | tuple)
+
+
+def _placed_in_component(
+    galaxy: Mapping[str, Any], path: Sequence[str], value: object, key: str, above: tuple[str, ...]
+) -> dict[str, Any]:
+    """A copy of the section `galaxy` with `value` in the component that `path` names: `disc.mass`, or
+    `components.disc.mass`. Raises ConfigError where there is no such component."""
+    name, *rest = path[1:] if path[0] == "components" else path
+    components = [_as_section(own, "galaxy.components", key) for own in galaxy["components"]]
+    names = [str(own.get("name")) for own in components]
+    if name not in names:
+        known = [*names, *ComponentsReader.model_fields] if path[0] == name else names
+        raise ConfigError(
+            f"override '{key}': expected the name of a component ({', '.join(names)}), got '{name}'"
+            f"{nearest(name, known)}"
+        )
+    number, here = names.index(name), (*above, name)
+    if rest:
+        components[number] = _placed(components[number], rest, value, key, here)
+    else:
+        components[number] = {"name": name, **_as_section(value, ".".join(here), key)}
+    return {**galaxy, "components": components}
 
 
 def _path(key: str) -> list[str]:

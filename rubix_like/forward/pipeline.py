@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.dust import DUST_COLUMN
+from rubix_like.config.sections.instrument import naming_arm
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -116,17 +117,17 @@ class Pipeline(eqx.Module):
             census = census or take_census(config, resolved, [galaxy])
         crowding, lengths = (None, None) if census is None else (census.crowding, census.all_lengths)
         config, resolved = settle_deposit(config, resolved, crowding, 0 if lengths is None else lengths.n_lacking)
-        planned = plan_run(config, resolved, census)
+        with naming_arm(config.instrument):
+            planned = plan_run(config, resolved, census)
         if galaxy is not None:
             planned = dataclasses.replace(planned, notes=(*integer_notes(galaxy), *planned.notes))
         layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
-        key = _random_key(config)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
         return cls(
             tables=put(tables, layout.shardings(table_specs(tables, layout))),
             parameters=Parameters.build(config, dtype),
-            noise_key=key,
+            noise_key=_random_key(config),
             plan=planned.plan,
             layout=layout,
             frame=make_frame(planned, info),

@@ -7,6 +7,7 @@ import jax
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.config.sections.instrument import naming_arm
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
 from rubix_like.errors import ConfigError
 from rubix_like.forward.products.bands import load_band
@@ -67,12 +68,14 @@ def resolve(config: RunConfig) -> Resolved:
     pipeline = painted_pipeline(config)
     _check_dust_maps(config, pipeline)
     deposit = choose_deposit(config, pipeline, None, 0)
-    painting = plan_painting(_with_deposit(config, deposit), pipeline)
+    with naming_arm(instrument):
+        painting = plan_painting(_with_deposit(config, deposit), pipeline)
+        built = Instrument.build(instrument, painting)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     return Resolved(
         pipeline=pipeline,
         library=load_ssp(config),
-        instrument=Instrument.build(instrument, painting),
+        instrument=built,
         painting=painting,
         distance=distance,
         arcsec_per_kpc=arcsec_per_kpc(distance, observation.redshift),

@@ -10,7 +10,7 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.skies import find_sky
+from rubix_like.config.skies import NO_SKY, find_sky
 from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
@@ -27,6 +27,9 @@ _EMBEDDED_FWHM = {"dark": 3.1, "bright": 3.1, "infrared": 1.25 * FWHM_PER_SIGMA 
 
 _REMEDIES = ("dark", "infrared")
 """Embedded skies that are proposed where others end."""
+
+_OF_EXPOSURE = "noise.exposure.sky"
+"""The setting of the sky that may also be none."""
 
 _EMISSION_UNIT = "photon / (s m2 um arcsec2)"
 _COLUMNS: dict[str, dict[str, str]] = {
@@ -64,10 +67,12 @@ class Sky:
         if self.covers(edges):
             return
         first, last = self.wavelength[[0, -1]]
+        in_space = f"take sky: {NO_SKY} for a telescope in space, " if setting == _OF_EXPOSURE else ""
+        remedy = self._longer(edges) or in_space
         raise ConfigError(
             f"{setting}: expected a sky that covers the detector's {edges[0]:.1f}-{edges[-1]:.1f} Angstrom (vacuum), "
-            f"got '{self.name}' with {first:.1f}-{last:.1f}; {self._longer(edges)}change instrument.wavelength or "
-            f"give the path of another table"
+            f"got '{self.name}' with {first:.1f}-{last:.1f}; {remedy}change instrument.wavelength or give "
+            f"the path of another table"
         )
 
     def _longer(self, edges: Float[ndarray, " edge"]) -> str:
@@ -84,7 +89,7 @@ class Sky:
 
         Raises ConfigError where the table does not reach the edges.
         """
-        self.check_covers(edges, "noise.exposure.sky")
+        self.check_covers(edges, _OF_EXPOSURE)
         return bin_means(self.wavelength, self.emission, edges), bin_means(self.wavelength, self.transmission, edges)
 
 

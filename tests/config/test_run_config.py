@@ -126,6 +126,11 @@ def test_numeric_text_is_a_number():
             {"instrument.fibres": {"bundle": "manga-19", "refraction": {"airmass": 1.2}}},
             ["unknown key 'instrument.fibres.refraction.airmass'; give zenith_distance, whose secant it is"],
         ),
+        ({"instrument.fibres": "manga-20"}, ["instrument.fibres: unknown bundle 'manga-20'", "manga-127, manga-19"]),
+        (
+            {"instrument.fibres": {"name": "manga-19"}},
+            ["instrument.fibres: expected the key 'bundle': one of hector-127", "manga-19"],
+        ),
         ({"instrument.psf.fwmh": 1}, ["unknown key 'instrument.psf.fwmh'; did you mean 'fwhm'?"]),
         ({"instrumnt": 1}, ["unknown key 'instrumnt'; did you mean 'instrument'?"]),
         ({"noize.signal_to_noise": 1}, ["unknown key 'noize'; did you mean 'noise'?"]),
@@ -378,6 +383,48 @@ def test_an_override_through_a_value_or_without_a_key_is_refused():
     for key in ("", "noise.", "a..b"):
         assert "expected a dotted key" in refusal("quickstart", {key: 1})
     assert "override 'noise=[1'" in refusal("quickstart", {"noise": "[1"})
+
+
+COMPONENT = {
+    "mass": "1e10 Msun",
+    "light": {"profile": "exponential", "scale_length": "2 kpc"},
+    "rotation": {"curve": "arctan", "velocity": "200 km/s", "turnover_radius": "1 kpc"},
+    "population": {"log_age": 9.5, "metallicity": 0.02},
+}
+SMOOTH = BASE | {
+    "galaxy": {"reader": "components", "components": [{"name": "disc", **COMPONENT}, {"name": "bulge", **COMPONENT}]}
+}
+
+
+def test_overrides_name_smooth_components():
+    changes = {
+        "galaxy.disc.mass": "2e10 Msun",
+        "galaxy.bulge.rotation": "null",
+        "galaxy.components.disc.rotation.velocity": 150,
+        "galaxy.points": 500,
+    }
+    for source in (SMOOTH, load_config(SMOOTH), load_config(SMOOTH).model_dump()):
+        disc, bulge = load_config(source, changes).galaxy.components
+        assert (disc.name, disc.mass, disc.rotation.velocity, disc.light.scale_length) == ("disc", 2e10, 150.0, 2.0)
+        assert (bulge.name, bulge.mass, bulge.rotation) == ("bulge", 1e10, None)
+        whole = load_config(source, {"galaxy.bulge": COMPONENT | {"mass": 5}, "galaxy.points": 500}).galaxy
+        assert (whole.components[1].name, whole.components[1].mass, whole.points) == ("bulge", 5.0, 500)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("galaxy.disk.mass", "expected the name of a component (disc, bulge), got 'disk'; did you mean 'disc'?"),
+        ("galaxy.components.ring.mass", "expected the name of a component (disc, bulge), got 'ring'"),
+        ("galaxy.pionts", "got 'pionts'; did you mean 'points'?"),
+        ("galaxy.disc", "expected 'galaxy.disc' to be a section, got the value 1"),
+        ("galaxy.disc.mass.value", "expected 'galaxy.disc.mass' to be a section, got the value '1e10 Msun'"),
+    ],
+)
+def test_an_override_of_no_component_is_refused(key, words):
+    message = refusal(SMOOTH, {key: 1})
+    assert message.startswith(f"override '{key}': ")
+    assert message.endswith(words)
 
 
 def test_the_source_is_not_changed():

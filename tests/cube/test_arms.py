@@ -178,6 +178,15 @@ def test_an_instrument_with_arms():
         ({"name": "muse", "join": True}, "join: expected arms beside it, got none"),
         ({"name": "sami", "arms": {"red": {"lsf": {"fwhm": -1}}}}, r"arms\.red\.lsf\.fwhm"),
         ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
+        (
+            {"name": "sami", "arms": {"red": {"lsf": {"polynomial": [1, -1]}}}},
+            r"arm 'red': lsf\.polynomial: expected",
+        ),
+        (
+            {"name": "sami", "arms": {"blue": {"lsf": {"polynomial": [1, -1]}}}},
+            r"arm 'blue': lsf\.polynomial: exp",
+        ),
+        ({"name": "sami", "arms": {"blue": 3}}, r"instrument\.arms\.blue: expected a section .* got 3"),
         ({"name": "sami", "join": True}, "join: expected arms whose bins lie on one grid .* got 0.6 and 1.05"),
         (
             {"name": "manga_arms", "arms": {"blue": {"wavelength": {"stop": 5500}}}},
@@ -194,9 +203,49 @@ def test_arms_that_are_refused(section, message):
         rl.load_config({"observation": {"redshift": 0.05}, "instrument": section})
 
 
+def test_overrides_of_an_arm_hold_for_records_too():
+    """The same for a preset as for a configuration that records every arm; refused without the choice of an arm."""
+    wide = {"fwhm": 9}
+    for name in ("sami", "manga_arms"):
+        preset = {"observation": {"redshift": 0.05}, "instrument": {"name": name}}
+        record = rl.load_config(preset)
+        for changes in (
+            {"instrument.arm": "red", "instrument.lsf": wide},
+            {"instrument.wavelength.stop": 7000, "instrument.arm": "red"},
+            {"instrument.arms.blue.lsf": wide},
+            {"instrument.arms.red.lsf": wide, "instrument.arm": "red"},
+            {"instrument.join": False},
+        ):
+            assert rl.load_config(record, changes) == rl.load_config(preset, changes)
+        own = rl.load_config(record, {"instrument.arm": "red", "instrument.lsf": wide}).instrument
+        assert (own.label, own.lsf.fwhm) == (f"{name}_red", (9.0,))
+        with pytest.raises(
+            ConfigError, match=r"override 'instrument\.lsf': expected .* instrument\.arms\.blue\.lsf, or"
+        ):
+            rl.load_config(record, {"instrument.lsf": wide})
+        with pytest.raises(ConfigError, match=r"instrument: arm: expected one of blue, red, got 'green'"):
+            rl.load_config(record, {"instrument.arm": "green"})
+
+
 def test_a_pipeline_is_of_one_arm():
     with pytest.raises(ConfigError, match=r"instrument\.arm: expected one of blue, red for a pipeline"):
         rl.Pipeline.from_config(RUN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"noise": {"exposure": {"time": 60, "sky": "infrared"}}},
+            r"arm 'red' of sami: noise\.exposure\.sky: exp",
+        ),
+        ({"instrument.arms.red.lsf": {"fwhm": 500}}, r"arm 'red' of sami: instrument\.lsf: expected a line spread"),
+    ],
+)
+def test_errors_of_planning_name_the_arm(changes, message):
+    config = rl.load_config(RUN | {"observation": {"redshift": 0.02, "align": "none"}}, changes)
+    with pytest.raises(ConfigError, match=message):
+        rl.Pipeline.from_config(arms_of(config)["red"])
 
 
 def test_a_fit_takes_the_arm_that_saw_the_data():

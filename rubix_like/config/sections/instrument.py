@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from pydantic import (
 )
 
 from rubix_like.config.fibre_settings import Fibres
+from rubix_like.config.messages import explain_value
 from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.quantities import Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.aperture import ApertureSettings
@@ -169,7 +171,7 @@ class InstrumentSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_lsf(self) -> "InstrumentSettings":
-        if self.lsf is not None and self.lsf.polynomial is not None:
+        if self.arms is None and self.lsf is not None and self.lsf.polynomial is not None:
             sample = np.linspace(self.wavelength.start, self.wavelength.stop, 1001)
             narrowest = float(np.min(np.polynomial.polynomial.polyval(sample, np.array(self.lsf.polynomial))))
             if narrowest <= 0:
@@ -223,8 +225,11 @@ class InstrumentSettings(AbstractSettings):
                 f"wavelength, lsf, detector: expected those of the first arm ('{next(iter(self.arms))}'), got others; "
                 f"change arms.NAME.wavelength and so on"
             )
-        for arm in self.arms.values():
-            InstrumentSettings.model_validate({**dict(self), **dict(arm), "arms": None, "join": False})
+        for name, arm in self.arms.items():
+            try:
+                InstrumentSettings.model_validate({**dict(self), **dict(arm), "arms": None, "join": False})
+            except ValidationError as error:
+                raise ValueError(f"arm '{name}': {explain_value(error)}") from error
         return self
 
     @property
@@ -248,6 +253,17 @@ class InstrumentSettings(AbstractSettings):
     def n_spaxel_xy(self) -> tuple[int, int]:
         """(n_x, n_y): the whole spaxels that fit in the field."""
         return whole_steps(self.fov[0] / self.pixel_scale), whole_steps(self.fov[1] / self.pixel_scale)
+
+
+@contextmanager
+def naming_arm(settings: InstrumentSettings) -> Iterator[None]:
+    """Adds the arm to what a ConfigError says, where `settings` are those of one arm."""
+    try:
+        yield
+    except ConfigError as error:
+        if settings.arm is None:
+            raise
+        raise ConfigError(f"arm '{settings.arm}' of {settings.name}: {error}") from error
 
 
 _ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres", "arms", "join", "arm"}
@@ -303,13 +319,14 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
             f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
         )
     whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
+    if chosen is not None and chosen not in whole:
+        raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
+    is_settled = chosen is None and (not whole or is_complete(given))
+    if is_settled or not all(isinstance(own, Mapping) for own in whole.values()):
+        return {**section, "arms": whole}
     if chosen is not None:
-        if chosen not in whole:
-            raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
         own = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
         return {**section, **own, "arms": None, "join": False}
-    if not whole or is_complete(given):
-        return {**section, "arms": whole}
     if not section.get("join"):
         return {**section, **next(iter(whole.values())), "arms": whole}
     try:

@@ -105,8 +105,8 @@ def _exposure_numbers(exposure: ExposureSettings, fibres: FibrePlaces | None) ->
     number = len(exposure.time)
     if fibres is None:
         raise ConfigError(
-            f"noise.exposure.time: expected one time for an instrument without fibres, got {number}; give one, with "
-            f"count for several exposures"
+            f"noise.exposure.time: expected one time for an instrument without fibres, got a list of {number}; "
+            f"give e.g. time: {exposure.time[0]:g} s, and count (noise.exposure.count) for several exposures"
         )
     if number != fibres.n_exposure:
         raise ConfigError(

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubix_like.config import InstrumentSettings, RunConfig
-from rubix_like.config.loading import ConfigSource, arm_overrides, check_sections, overridden, read_sections
+from rubix_like.config.loading import ConfigSource, arm_overrides, check_sections, read_sections, with_overrides
 from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
@@ -85,8 +85,7 @@ def read_entries(
     with the places of all rows that cannot be used.
     """
     sections, place = read_sections(source)
-    for key, value in (overrides or {}).items():
-        sections = overridden(sections, key, value)
+    sections = with_overrides(sections, overrides or {})
     rows = read_rows(catalogue, "catalogue")
     seen = (_NO_VIEW,) if views is None else read_rows(views, "views")
     twice = sorted({key for row in rows for key in row.settings} & {key for row in seen for key in row.settings})
@@ -118,9 +117,7 @@ def _joined(row: Row, view: Row) -> Row:
 
 def _of_arms(base: Mapping[str, Any], row: Row) -> list[Row]:
     """A row of its own for each arm of the row's instrument; raises ConfigError where they are to be joined."""
-    sections = dict(base)
-    for key, value in row.settings.items():
-        sections = overridden(sections, key, value)
+    sections = with_overrides(base, row.settings)
     instrument = sections.get("instrument")
     try:
         settings = InstrumentSettings.model_validate(instrument)
@@ -141,9 +138,7 @@ def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict
 
     Raises ConfigError or OSError for what cannot be used.
     """
-    sections = dict(base)
-    for key, value in row.settings.items():
-        sections = overridden(sections, key, value)
+    sections = with_overrides(base, row.settings)
     keys = {name: (str(name), repr(value)) for name, value in sections.items()}
     config = check_sections({name: known.get(key, sections[name]) for name, key in keys.items()}, "configuration")
     known |= {key: getattr(config, name) for name, key in keys.items()}
