@@ -95,7 +95,15 @@ class CovarianceSettings(AbstractSettings):
         return as_lists(value)
 
 
-Covariance = Literal["auto", "data"] | CovarianceSettings | None
+def _form_of_covariance(value: object) -> str:
+    """Whether correlations are given as a section, or by a word (null too)."""
+    return "kind=section" if isinstance(value, Mapping | CovarianceSettings) else "kind=word"
+
+
+Covariance = Annotated[
+    Annotated[Literal["auto", "data", None], Tag("kind=word")] | Annotated[CovarianceSettings, Tag("kind=section")],
+    Discriminator(_form_of_covariance),
+]
 """Where correlations come from."""
 
 
