@@ -266,6 +266,10 @@ REFUSED = {
         {},
     ),
     "windows: expected null beside several data sets": ({"b": OTHER}, {"windows": [[5000, 5100]]}),
+    "null beside several data sets, got data; each set has its own: fit.data.b.covariance (auto, data or a matrix)": (
+        {"b": OTHER},
+        {"likelihood": {"covariance": "data"}},
+    ),
     "give it as fit.data.b.nuisance.psf_fwhm": ({"b": OTHER}, {"free": {"instrument.psf.fwhm": {"uniform": [1, 2]}}}),
     "give it as fit.data.b.nuisance.scale": ({"b": OTHER}, {"free": {"data.b.scale": {"uniform": [1, 2]}}}),
     "fit.data.b: expected cube: FILE, or data given in Python, got neither": ({"b": {}}, {}),

@@ -260,6 +260,11 @@ class LikelihoodSettings(AbstractSettings):
         """Whether correlations are required: those of the data, or a matrix."""
         return self.covariance not in (None, "auto")
 
+    @property
+    def asked_covariance(self) -> str:
+        """Which correlations are required, in words."""
+        return "data" if self.covariance == "data" else "a matrix"
+
 
 class FitSettings(AbstractSettings):
     """The section `fit`: which data, what is free, with which likelihood, how, and where the result goes."""
@@ -366,12 +371,16 @@ class FitSettings(AbstractSettings):
         if not isinstance(self.data, Mapping):
             return
         given = [name for name in _OF_ONE_CUBE if getattr(self, name)]
-        if self.likelihood.asks_for_covariance:
-            given.append("likelihood.covariance")
+        name = next(iter(self.data))
         if given:
-            first, name = given[0], next(iter(self.data))
-            place = f"data.{name}.{_OF_ONE_CUBE.get(first, 'covariance')}"
-            raise ValueError(f"{first}: expected null beside several data sets, got a value; give it as {place}")
+            place = f"data.{name}.{_OF_ONE_CUBE[given[0]]}"
+            raise ValueError(f"{given[0]}: expected null beside several data sets, got a value; give it as {place}")
+        if self.likelihood.asks_for_covariance:
+            raise ValueError(
+                f"likelihood.covariance: expected auto or null beside several data sets, got "
+                f"{self.likelihood.asked_covariance}; each set has its own: fit.data.{name}.covariance (auto, data "
+                f"or a matrix)"
+            )
 
 
 _OF_ONE_CUBE: Mapping[str, str] = {
