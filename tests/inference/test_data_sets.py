@@ -265,8 +265,16 @@ REFUSED = {
         {"b": {"spectrum": "b", "aperture": {"size": 1}, "pixel_scale": 0.2}},
         {},
     ),
+    "covariance: expected auto for spectra of fibres, which are independent and need no covariance": (
+        {"b": {"fibres": "b.fits", "covariance": "data"}},
+        {},
+    ),
+    "covariance: expected auto or a matrix for an image": (
+        {"b": {"image": "b.fits", "filter": "c", "covariance": "data"}},
+        {},
+    ),
     "windows: expected null beside several data sets": ({"b": OTHER}, {"windows": [[5000, 5100]]}),
-    "null beside several data sets, got data; each set has its own: fit.data.b.covariance (auto, data or a matrix)": (
+    "auto or null beside several data sets, got data; each set has its own: fit.data.b.covariance": (
         {"b": OTHER},
         {"likelihood": {"covariance": "data"}},
     ),

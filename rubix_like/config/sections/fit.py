@@ -359,12 +359,22 @@ class FitSettings(AbstractSettings):
             )
         if self.polynomial is not None and self.model_error is not None:
             raise ValueError("expected polynomial or model_error, got both; set one of them to null")
-        if not self.likelihood.plain and (self.polynomial is not None or self.model_error is not None):
-            raise ValueError(
-                "likelihood: expected kind gaussian without covariance beside polynomial or model_error, got another; "
-                "set these to null"
-            )
+        self._check_likelihood()
         return self
+
+    def _check_likelihood(self) -> None:
+        """Raise ValueError for a likelihood that does not go with a polynomial or the model's error."""
+        other = next((name for name in ("polynomial", "model_error") if getattr(self, name) is not None), None)
+        if other is None or self.likelihood.plain:
+            return
+        if self.likelihood.asks_for_covariance:
+            raise ValueError(
+                f"likelihood.covariance: expected auto or null beside {other}, got {self.likelihood.asked_covariance}; "
+                f"set fit.{other}: null, or fit.likelihood.covariance: auto, with independent spaxels"
+            )
+        raise ValueError(
+            f"likelihood.kind: expected gaussian beside {other}, got '{self.likelihood.kind}'; leave one of them out"
+        )
 
     def _check_sets(self) -> None:
         """Raise ValueError for what is said of one cube where there are several sets."""

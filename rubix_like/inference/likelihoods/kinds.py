@@ -96,7 +96,7 @@ def with_covariance_of_data(
         return likelihood, ()
     if against is not None:
         if covariance == "data":
-            raise ConfigError(f"{place}: expected nothing that it does not go with beside data, got {against}")
+            raise ConfigError(f"{place}: expected auto or null beside {against}, got data; leave one of them out")
         return likelihood, (f"{_IN_VAIN}; it does not go with {against}",)
     if covariance is None:
         return likelihood, (f"{_IN_VAIN}; set {place}: auto",)
