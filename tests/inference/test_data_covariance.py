@@ -219,6 +219,13 @@ def test_spaxels_without_data_in_the_bin_of_a_plane_are_correlated_there_as_at_t
     assert "; 30 % of the voxels are left out" in never.note
 
 
+def test_correlations_and_covariances_are_shown_on_a_line():
+    plane = scipy.sparse.csr_array(spread_light())
+    correlations = SpaxelCorrelations.of_planes([plane, plane], np.array([4700.0, 8000.0]), (10, 10))
+    assert repr(correlations) == "SpaxelCorrelations(10 x 10 spaxels, planes at [4700. 8000.] Angstrom)"
+    assert str(correlations.covariance(np.ones((10, 10)), 5000.0)) == "StoredCovariance(10 x 10 spaxels)"
+
+
 def test_what_masks_leave_out_is_told():
     """Masks that differ in each of many bins: bins share factors, and the spaxels that all of them have."""
     matrix, wavelength = spread_light(), np.linspace(4000, 9000, 120)
