@@ -181,6 +181,16 @@ def test_what_cannot_be_used_is_refused(files):
         make_data_covariance(observed.correlations, observed.wavelength, observed.used[1:])
 
 
+def test_data_of_fibres_that_have_lost_their_correlations_are_noted(tmp_path):
+    """In the layout default, of one cube and of a set; not where a matrix is given, nor for spectra of fibres."""
+    path, words = cube().write(tmp_path / "cube.fits"), "errors are too small if the data are of fibres too; the layout"
+    assert any(words in note for note in fitted_with(path).notes)
+    identity = {"between": "wavelengths", "matrix": np.eye(len(cube().wavelength)).tolist()}
+    assert not any(words in note for note in fitted_with(path, covariance=identity).notes)
+    both = log_posterior(CONFIG, {"lost": str(path), "spectra": {"fibres": cube()}}, galaxy=galaxy())
+    assert [note.partition(":")[0] for note in both.notes if words in note] == ["lost"]
+
+
 def test_data_in_the_place_of_others_are_refused_with_the_remedy(files):
     made, observed = usual(files["manga"]), rl.read_observed(files["manga"])
     with pytest.raises(ConfigError, match=r"for each, or set fit\.likelihood\.covariance: null"):
