@@ -105,7 +105,7 @@ def kind_of(form: Any) -> str:
     if origin in (Union, types.UnionType):
         return ", or ".join(dict.fromkeys(kind_of(own) for own in arguments if own is not types.NoneType))
     if origin is Literal:
-        return ", ".join(f"`{own}`" for own in arguments)
+        return ", ".join("null" if own is None else f"`{own}`" for own in arguments)
     return _list_of(arguments) if origin is tuple else _plain_kind(form, origin)
 
 

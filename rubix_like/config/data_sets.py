@@ -95,7 +95,15 @@ class CovarianceSettings(AbstractSettings):
         return as_lists(value)
 
 
-Covariance = Literal["auto", "data"] | CovarianceSettings | None
+def _form_of_covariance(value: object) -> str:
+    """Whether correlations are given as a section, or by a word (null too)."""
+    return "kind=section" if isinstance(value, Mapping | CovarianceSettings) else "kind=word"
+
+
+Covariance = Annotated[
+    Annotated[Literal["auto", "data", None], Tag("kind=word")] | Annotated[CovarianceSettings, Tag("kind=section")],
+    Discriminator(_form_of_covariance),
+]
 """Where correlations come from."""
 
 
@@ -256,6 +264,8 @@ class DataSetSettings(AbstractSettings):
                 f"pixel_scale: expected null for a spectrum, which has no spaxels, got {self.pixel_scale:g}; the "
                 f"cells of its aperture are aperture.pixel_scale"
             )
+        if self.kind != "cube" and self.covariance == "data":
+            raise ValueError(f"covariance: expected {_WITHOUT_CORRELATIONS[self.kind]}, got data; leave it out")
         if self.kind == "fibres":
             lost = [name for name in ("medium", "units", "pixel_scale") if getattr(self, name) is not None]
             if lost:
@@ -275,6 +285,13 @@ class DataSetSettings(AbstractSettings):
         if sky is not None and sky.templates != Path(FLAT):
             raise ValueError(f"nuisance.sky.templates: expected '{FLAT}' for an image, got '{sky.templates}'")
 
+
+_WITHOUT_CORRELATIONS: Mapping[str, str] = {
+    "fibres": "auto for spectra of fibres, which are independent and need no covariance",
+    "image": "auto or a matrix for an image, whose file gives no correlations",
+    "spectrum": "auto or a matrix for a spectrum, whose file gives no correlations",
+}
+"""Kind of a set -> what its covariance can be."""
 
 DataSets = dict[str, DataSetSettings]
 """Name -> a set of data."""

@@ -117,14 +117,22 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
     if kind == "value_error":
         return ": ".join(filter(None, (key, str(context["error"]))))
     if kind == "literal_error":
-        choices = re.findall(r"'([^']*)'", context["expected"])
-        return f"{key}: expected one of {', '.join(choices)}, {came}{nearest(str(item['input']), choices)}"
+        return f"{key}: expected {_choices(item, location)}"
     if kind in _LIMITS:
         name, text = _LIMITS[kind]
         came = f"got {context['actual_length']}" if "actual_length" in context else came
         return f"{key}: expected {text.format(context[name])}, {came}"
     expected = _KINDS.get(kind) or item["msg"].removeprefix("Input should be ")
     return f"{key}: expected {expected}, {came}{_null_instead(item['input'], model, location)}"
+
+
+def _choices(item: ErrorDetails, location: tuple[str | int, ...]) -> str:
+    """The words of a choice, null where it is one, and a section where the choice is one form of a value beside it."""
+    expected = item.get("ctx", {})["expected"]
+    words = re.findall(r"'([^']*)'", expected)
+    listed = ", ".join([*words, "null"] if expected.endswith(" or None") else words)
+    section = " or a section" if location and _is_tag(location[-1]) else ""
+    return f"one of {listed}{section}, got {_shown(item['input'])}{nearest(str(item['input']), words)}"
 
 
 def _null_instead(came: object, model: type[BaseModel], location: tuple[str | int, ...]) -> str:

@@ -170,6 +170,14 @@ def test_numeric_text_is_a_number():
         ({"fit.sampling.nutts": {}}, ["unknown key 'fit.sampling.nutts'; did you mean 'nuts'?"]),
         ({"fit.sampling.method": "nutts"}, ["fit.sampling.method: expected one of nuts", "did you mean 'nuts'?"]),
         (
+            {"fit.likelihood.covariance": "dat"},
+            ["overrides): fit.likelihood.covariance: expected one of auto, data, null or a section, got 'dat'; did"],
+        ),
+        (
+            {"fit.data": {"b": {"covariance": {"between": "spaxels"}}}},
+            ["overrides): fit.data.b.covariance.matrix: expected a value, got none"],
+        ),
+        (
             {"engine.deposit": "csi"},
             ["expected one of auto, nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"],
         ),

@@ -265,7 +265,19 @@ REFUSED = {
         {"b": {"spectrum": "b", "aperture": {"size": 1}, "pixel_scale": 0.2}},
         {},
     ),
+    "covariance: expected auto for spectra of fibres, which are independent and need no covariance": (
+        {"b": {"fibres": "b.fits", "covariance": "data"}},
+        {},
+    ),
+    "covariance: expected auto or a matrix for an image": (
+        {"b": {"image": "b.fits", "filter": "c", "covariance": "data"}},
+        {},
+    ),
     "windows: expected null beside several data sets": ({"b": OTHER}, {"windows": [[5000, 5100]]}),
+    "auto or null beside several data sets, got data; each set has its own: fit.data.b.covariance": (
+        {"b": OTHER},
+        {"likelihood": {"covariance": "data"}},
+    ),
     "give it as fit.data.b.nuisance.psf_fwhm": ({"b": OTHER}, {"free": {"instrument.psf.fwhm": {"uniform": [1, 2]}}}),
     "give it as fit.data.b.nuisance.scale": ({"b": OTHER}, {"free": {"data.b.scale": {"uniform": [1, 2]}}}),
     "fit.data.b: expected cube: FILE, or data given in Python, got neither": ({"b": {}}, {}),

@@ -242,6 +242,18 @@ def test_variational_samplers_are_refused():
         sample(CONFIG, data(), galaxy=galaxy(), likelihood={"kind": "student_t"}, sampling={"method": "mgvi"})
 
 
-def test_polynomials_need_normal_errors():
-    with pytest.raises(ConfigError, match="expected kind gaussian without covariance beside polynomial"):
-        load_config(CONFIG, overrides={"fit.likelihood.kind": "student_t", "fit.polynomial.degree": 2})
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"likelihood.kind": "student_t"}, r"likelihood\.kind: expected gaussian beside polynomial, got 'student_t'"),
+        (
+            {"likelihood.covariance": "data"},
+            r"likelihood\.covariance: expected auto or null beside polynomial, got data; set fit\.polynomial: null, or "
+            r"fit\.likelihood\.covariance: auto",
+        ),
+    ],
+)
+def test_polynomials_need_normal_errors_without_covariance(settings, words):
+    overrides = {"polynomial.degree": 2, **settings}
+    with pytest.raises(ConfigError, match=words):
+        load_config(CONFIG, overrides={f"fit.{name}": value for name, value in overrides.items()})

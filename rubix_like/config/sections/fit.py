@@ -260,6 +260,11 @@ class LikelihoodSettings(AbstractSettings):
         """Whether correlations are required: those of the data, or a matrix."""
         return self.covariance not in (None, "auto")
 
+    @property
+    def asked_covariance(self) -> str:
+        """Which correlations are required, in words."""
+        return "data" if self.covariance == "data" else "a matrix"
+
 
 class FitSettings(AbstractSettings):
     """The section `fit`: which data, what is free, with which likelihood, how, and where the result goes."""
@@ -354,24 +359,38 @@ class FitSettings(AbstractSettings):
             )
         if self.polynomial is not None and self.model_error is not None:
             raise ValueError("expected polynomial or model_error, got both; set one of them to null")
-        if not self.likelihood.plain and (self.polynomial is not None or self.model_error is not None):
-            raise ValueError(
-                "likelihood: expected kind gaussian without covariance beside polynomial or model_error, got another; "
-                "set these to null"
-            )
+        self._check_likelihood()
         return self
+
+    def _check_likelihood(self) -> None:
+        """Raise ValueError for a likelihood that does not go with a polynomial or the model's error."""
+        other = next((name for name in ("polynomial", "model_error") if getattr(self, name) is not None), None)
+        if other is None or self.likelihood.plain:
+            return
+        if self.likelihood.asks_for_covariance:
+            raise ValueError(
+                f"likelihood.covariance: expected auto or null beside {other}, got {self.likelihood.asked_covariance}; "
+                f"set fit.{other}: null, or fit.likelihood.covariance: auto, with independent spaxels"
+            )
+        raise ValueError(
+            f"likelihood.kind: expected gaussian beside {other}, got '{self.likelihood.kind}'; leave one of them out"
+        )
 
     def _check_sets(self) -> None:
         """Raise ValueError for what is said of one cube where there are several sets."""
         if not isinstance(self.data, Mapping):
             return
         given = [name for name in _OF_ONE_CUBE if getattr(self, name)]
-        if self.likelihood.asks_for_covariance:
-            given.append("likelihood.covariance")
+        name = next(iter(self.data))
         if given:
-            first, name = given[0], next(iter(self.data))
-            place = f"data.{name}.{_OF_ONE_CUBE.get(first, 'covariance')}"
-            raise ValueError(f"{first}: expected null beside several data sets, got a value; give it as {place}")
+            place = f"data.{name}.{_OF_ONE_CUBE[given[0]]}"
+            raise ValueError(f"{given[0]}: expected null beside several data sets, got a value; give it as {place}")
+        if self.likelihood.asks_for_covariance:
+            raise ValueError(
+                f"likelihood.covariance: expected auto or null beside several data sets, got "
+                f"{self.likelihood.asked_covariance}; each set has its own: fit.data.{name}.covariance (auto, data "
+                f"or a matrix)"
+            )
 
 
 _OF_ONE_CUBE: Mapping[str, str] = {

@@ -85,6 +85,10 @@ class AbstractCovariance(ABC):
         chosen = self._chosen(spaxels)
         return self.binned_sigma(spaxels) / float(np.sqrt(self.matrix.diagonal() @ chosen))
 
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        return f"{type(self).__name__}({rows} x {columns} spaxels)"
+
     def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
         chosen, good = np.asarray(spaxels, dtype=bool), self.matrix.diagonal() > 0
         if chosen.shape != self.shape or not (chosen.ravel() & good).any():
@@ -95,7 +99,7 @@ class AbstractCovariance(ABC):
         return (chosen.ravel() & good).astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SpaxelCovariance(AbstractCovariance):
     """That of spaxels which a linear map makes of independent spectra: of a cube of fibres, or a mosaic.
 

@@ -26,7 +26,7 @@ _FROM_FILES = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class IndependentCovariance(AbstractCovariance):
     """That of spaxels with independent noise: a diagonal of variances, 0 in spaxels without data."""
 

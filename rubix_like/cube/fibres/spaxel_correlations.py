@@ -102,6 +102,10 @@ class SpaxelCorrelations(eqx.Module):
         """That of spaxels with these variances at a wavelength (Angstrom); those of 0 have no noise."""
         return StoredCovariance(self.at(wavelength), np.sqrt(np.asarray(variance, np.float64)).ravel(), self.shape)
 
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        return f"SpaxelCorrelations({rows} x {columns} spaxels, planes at {self.wavelength} Angstrom)"
+
 
 def _from_nearest(
     values: Float[ndarray, "plane pair"], known: Bool[ndarray, "plane pair"], wavelength: Float[ndarray, " plane"]
@@ -114,7 +118,7 @@ def _from_nearest(
     return found
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StoredCovariance(AbstractCovariance):
     """That of correlations in a file, rho_ij sigma_i sigma_j, without the map from fibres to spaxels.
 

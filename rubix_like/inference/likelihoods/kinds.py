@@ -33,6 +33,11 @@ _WHICH = (
 
 _IN_VAIN = "the data give the covariance of spaxels, which this fit does not use: errors are too small"
 
+_LOST = (
+    "the model's spaxels are made of fibres, but the data give no correlations of theirs; they count as independent: "
+    "errors are too small if the data are of fibres too; the layout 'manga' and HDF5 keep correlations"
+)
+
 
 def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
     """What becomes of the residuals; None for normal errors. Raises ConfigError for an unknown kind or parameter."""
@@ -60,12 +65,12 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
 
 
 def with_correlation(
-    likelihood: Any, observed: ObservedCube, settings: FitSettings, *, solved: bool = False
+    likelihood: Any, observed: ObservedCube, settings: FitSettings, *, solved: bool, of_fibres: bool
 ) -> tuple[Any, tuple[str, ...]]:
     """The likelihood of one cube with the correlated errors that `fit.likelihood` asks for, and notes on its errors.
 
-    `solved`: whether populations are solved for. Raises ConfigError for correlations that are not there, or cannot be
-    used.
+    `solved`: whether populations are solved for; `of_fibres`: whether the model's spaxels are made of fibres. Raises
+    ConfigError for correlations that are not there, or cannot be used.
     """
     covariance, place = settings.likelihood.covariance, "fit.likelihood.covariance"
     if isinstance(covariance, CovarianceSettings):
@@ -78,25 +83,32 @@ def with_correlation(
         "a free-form population": solved,
     }
     against = next((name for name, given in others.items() if given), None)
-    found, notes = with_covariance_of_data(likelihood, observed, covariance, place, against)
+    found, notes = with_covariance_of_data(likelihood, observed, covariance, place, against, of_fibres=of_fibres)
     return found, (*notes_on_errors(likelihood.errors), *notes)
 
 
 def with_covariance_of_data(
-    likelihood: Any, observed: ObservedCube, covariance: Literal["auto", "data"] | None, place: str, against: str | None
+    likelihood: Any,
+    observed: ObservedCube,
+    covariance: Literal["auto", "data"] | None,
+    place: str,
+    against: str | None,
+    *,
+    of_fibres: bool,
 ) -> tuple[Any, tuple[str, ...]]:
     """The likelihood of a cube with the correlations that the data give, and a note on them.
 
-    `place`: name of the setting; `against`: what they do not go with, None for nothing. Raises ConfigError where `data`
-    are asked for that are not there, or cannot be used.
+    `place`: name of the setting; `against`: what they do not go with, None for nothing; `of_fibres`: whether the
+    model's spaxels are made of fibres. Raises ConfigError where `data` are asked for that are not there, or cannot be
+    used.
     """
     if observed.correlations is None:
         if covariance == "data":
             raise ConfigError(f"{place}: expected data that give correlations of their spaxels, got none; {_WHICH}")
-        return likelihood, ()
+        return likelihood, (_LOST,) if of_fibres and observed.variance is not None else ()
     if against is not None:
         if covariance == "data":
-            raise ConfigError(f"{place}: expected nothing that it does not go with beside data, got {against}")
+            raise ConfigError(f"{place}: expected auto or null beside {against}, got data; leave one of them out")
         return likelihood, (f"{_IN_VAIN}; it does not go with {against}",)
     if covariance is None:
         return likelihood, (f"{_IN_VAIN}; set {place}: auto",)

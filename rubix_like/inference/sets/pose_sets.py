@@ -339,7 +339,8 @@ def _joint_likelihood(
     sets: Sequence[_Prepared], fitted: Sequence[FittedSet], free: Free, errors: Any
 ) -> tuple[Likelihood, tuple[str, ...]]:
     """All voxels in one row, with the correlations of each set, and notes on these."""
-    found = [_correlated(own, _likelihood(own, one, free), errors) for own, one in zip(sets, fitted, strict=True)]
+    pairs = zip(sets, fitted, strict=True)
+    found = [_correlated(own, one, _likelihood(own, one, free), errors) for own, one in pairs]
     likelihoods = [own for own, _ in found]
     correlations = tuple(own.errors if isinstance(own.errors, AbstractCorrelation) else None for own in likelihoods)
     if any(own is not None for own in correlations):
@@ -362,14 +363,19 @@ def _joint_likelihood(
     ), tuple(note for _, notes in found for note in notes)
 
 
-def _correlated(own: _Prepared, likelihood: Likelihood, errors: Any) -> tuple[Likelihood, tuple[str, ...]]:
+def _correlated(
+    own: _Prepared, fitted: FittedSet, likelihood: Likelihood, errors: Any
+) -> tuple[Likelihood, tuple[str, ...]]:
     """That of a set with its correlations, and notes on these; `errors`: those of all sets."""
     covariance, place = own.data.settings.covariance, f"fit.data.{own.name}.covariance"
     if not isinstance(covariance, CovarianceSettings):
         off = covariance == "auto" and own.settings.likelihood.covariance is None
         against = None if errors is None else f"fit.likelihood.kind: {own.settings.likelihood.kind}"
         place, covariance = ("fit.likelihood.covariance", None) if off else (place, covariance)
-        found, notes = with_covariance_of_data(likelihood, own.observed, covariance, place, against)
+        of_fibres = own.data.kind == "cube" and fitted.pipeline.frame.fibres is not None
+        found, notes = with_covariance_of_data(
+            likelihood, own.observed, covariance, place, against, of_fibres=of_fibres
+        )
         return found, tuple(f"{own.name}: {note}" for note in notes)
     try:
         made = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
