@@ -265,7 +265,10 @@ class DataSetSettings(AbstractSettings):
                 f"cells of its aperture are aperture.pixel_scale"
             )
         if self.kind != "cube" and self.covariance == "data":
-            raise ValueError(f"covariance: expected {_WITHOUT_CORRELATIONS[self.kind]}, got data; leave it out")
+            why = "are independent" if self.kind == "fibres" else "give no correlations"
+            raise ValueError(
+                f"covariance: expected auto, null or a matrix, got data; data of kind {self.kind} {why}: leave it out"
+            )
         if self.kind == "fibres":
             lost = [name for name in ("medium", "units", "pixel_scale") if getattr(self, name) is not None]
             if lost:
@@ -285,13 +288,6 @@ class DataSetSettings(AbstractSettings):
         if sky is not None and sky.templates != Path(FLAT):
             raise ValueError(f"nuisance.sky.templates: expected '{FLAT}' for an image, got '{sky.templates}'")
 
-
-_WITHOUT_CORRELATIONS: Mapping[str, str] = {
-    "fibres": "auto for spectra of fibres, which are independent and need no covariance",
-    "image": "auto or a matrix for an image, whose file gives no correlations",
-    "spectrum": "auto or a matrix for a spectrum, whose file gives no correlations",
-}
-"""Kind of a set -> what its covariance can be."""
 
 DataSets = dict[str, DataSetSettings]
 """Name -> a set of data."""

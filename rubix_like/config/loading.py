@@ -18,7 +18,7 @@ from rubix_like.runtime.words import shortened
 _SEEDS_BETWEEN_ARMS = 1_000_003
 """A prime, so that arms share no noise with the runs of other seeds that people count up."""
 
-_OF_ARM = frozenset(ArmSettings.model_fields)
+_KEYS_OF_ARM = frozenset(ArmSettings.model_fields)
 """Keys of an instrument that each of its arms has of its own."""
 
 _ARMS = frozenset({"arm", "arms", "join"})
@@ -34,9 +34,9 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     `source` is the path of a YAML file, the name of a packaged configuration ("quickstart"), a dict of sections or a
     RunConfig; none of them is changed. `overrides` maps dotted keys to values, text being read as YAML:
     `{"observation.inclination": "40 deg", "noise.signal_to_noise": 50, "instrument.psf": "null"}`. An override below a
-    missing or null section creates it; `galaxy.disc.mass` is that of the smooth component called disc. Beside
-    `instrument.arm`, those of wavelength, lsf and detector are the arm's. Raises ConfigError that names the key, what
-    was expected and what came.
+    missing or null section creates it; `galaxy.disc.mass` sets the mass of the smooth component called disc. Together
+    with `instrument.arm`, overrides of `instrument.wavelength`, `lsf` and `detector` change that arm. Raises
+    ConfigError that names the key, what was expected and what came.
     """
     if isinstance(source, RunConfig) and not overrides:
         return source
@@ -119,9 +119,9 @@ def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:
 
 
 def with_overrides(sections: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the sections with `overrides` put on top, as `load_config` takes them; in any order, as what is of an
-    arm is put on after the arm is chosen."""
-    of_arm = [key for key in overrides if _instrument_key(key) in _OF_ARM]
+    """A copy of the sections with `overrides` put on top, as `load_config` takes them; keys of an arm last, once the
+    arm is chosen, whatever the order."""
+    of_arm = [key for key in overrides if _instrument_key(key) in _KEYS_OF_ARM]
     sections = dict(sections)
     for key in (key for key in overrides if key not in of_arm):
         sections = _overridden(sections, key, overrides[key])
@@ -139,7 +139,7 @@ def _instrument_key(key: str) -> str:
 
 
 def _with_recorded_arms(sections: dict[str, Any], of_arm: Sequence[str]) -> dict[str, Any]:
-    """The sections with a recorded instrument as its arms now say, or as the only one that is chosen.
+    """The sections, with a recorded instrument reduced to the chosen arm, else brought in line with its changed arms.
 
     Raises ConfigError for overrides `of_arm` where no arm is chosen.
     """
@@ -166,8 +166,9 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     if isinstance(value, str):
         value = parse_yaml(value, f"override '{shortened(f'{key}={value}', 120)}'")
-    if key in {"instrument.name", "instrument.based_on"}:
-        _check_new_name(sections.get("instrument"), key.removeprefix("instrument."), value)
+    section, _, rest = key.partition(".")
+    if section == "instrument":
+        _check_recorded(sections.get(section), rest, value)
     return _placed(sections, path, value, key)
 
 
@@ -197,13 +198,14 @@ def _placed_in_component(
     """A copy of the section `galaxy` with `value` in the component that `path` names: `disc.mass`, or
     `components.disc.mass`. Raises ConfigError where there is no such component."""
     name, *rest = path[1:] if path[0] == "components" else path
-    components = [_as_section(own, "galaxy.components", key) for own in galaxy["components"]]
+    components = [_as_section(own, f"galaxy.components[{n}]", key) for n, own in enumerate(galaxy["components"])]
     names = [str(own.get("name")) for own in components]
     if name not in names:
-        known = [*names, *ComponentsReader.model_fields] if path[0] == name else names
+        others = list(ComponentsReader.model_fields) if path[0] == name else []
+        words = ", or a key of the section galaxy" if others else ""
         raise ConfigError(
-            f"override '{key}': expected the name of a component ({', '.join(names)}), got '{name}'"
-            f"{nearest(name, known)}"
+            f"override '{key}': expected the name of a component ({', '.join(names)}){words}, got '{name}'"
+            f"{nearest(name, [*names, *others])}"
         )
     number, here = names.index(name), (*above, name)
     if rest:
@@ -232,11 +234,26 @@ def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
     raise ConfigError(f"override '{key}': expected '{name}' to be a section, got the value {value!r}")
 
 
-def _check_new_name(section: object, key: str, name: object) -> None:
-    """Refuse to call a fully recorded instrument by another name: its values would stay those of the old one."""
+def _check_recorded(section: object, key: str, value: object) -> None:
+    """Refuse to call a fully recorded instrument, or the only arm that it has, by another name: its values would stay
+    those of the old one. Refuse keys of arms that it lacks."""
     values = section.model_dump() if isinstance(section, BaseModel) else section
-    if isinstance(values, Mapping) and is_complete(values) and values[key] != name:
+    if not isinstance(values, Mapping) or not is_complete(values):
+        return
+    arms, parts = values.get("arms"), key.split(".")
+    if isinstance(arms, Mapping) and parts[0] == "arms" and len(parts) > 2 and parts[1] not in arms:
         raise ConfigError(
-            f"override 'instrument.{key}={name}': the configuration records every value of '{values['name']}', which "
-            f"would stay; expected the whole section, 'instrument={{name: {name}}}'"
+            f"override 'instrument.{key}': expected one of the arms {', '.join(arms)}, got '{parts[1]}'"
+            f"{nearest(parts[1], list(arms))}"
         )
+    if key in {"name", "based_on"} and values[key] != value:
+        whole = f"name: {value}"
+    elif key == "arm" and arms is None and values.get("arm") != value:
+        whole = f"name: {values['name']}, arm: {value}"
+    else:
+        return
+    recorded = values["name"] if values.get("arm") is None else f"{values['name']}, arm {values['arm']}"
+    raise ConfigError(
+        f"override 'instrument.{key}={value}': the configuration records every value of '{recorded}', which would "
+        f"stay; expected the whole section, 'instrument={{{whole}}}'"
+    )

@@ -117,7 +117,9 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
     if kind == "value_error":
         return ": ".join(filter(None, (key, str(context["error"]))))
     if kind == "literal_error":
-        return f"{key}: expected {_choices(item, location)}"
+        words = re.findall(r"'([^']*)'", context["expected"])
+        choices = _choices(words, context["expected"], location)
+        return f"{key}: expected one of {choices}, {came}{nearest(str(item['input']), words)}"
     if kind in _LIMITS:
         name, text = _LIMITS[kind]
         came = f"got {context['actual_length']}" if "actual_length" in context else came
@@ -126,13 +128,10 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
     return f"{key}: expected {expected}, {came}{_null_instead(item['input'], model, location)}"
 
 
-def _choices(item: ErrorDetails, location: tuple[str | int, ...]) -> str:
-    """The words of a choice, null where it is one, and a section where the choice is one form of a value beside it."""
-    expected = item.get("ctx", {})["expected"]
-    words = re.findall(r"'([^']*)'", expected)
+def _choices(words: list[str], expected: str, location: tuple[str | int, ...]) -> str:
+    """The words of a choice, with null and "a section" where these are possible too."""
     listed = ", ".join([*words, "null"] if expected.endswith(" or None") else words)
-    section = " or a section" if location and _is_tag(location[-1]) else ""
-    return f"one of {listed}{section}, got {_shown(item['input'])}{nearest(str(item['input']), words)}"
+    return f"{listed} or a section" if location and _is_tag(location[-1]) else listed
 
 
 def _null_instead(came: object, model: type[BaseModel], location: tuple[str | int, ...]) -> str:

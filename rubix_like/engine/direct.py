@@ -240,8 +240,8 @@ def onto_spaxels(
 def merge_rows(index: Int[Array, " corner"], n_spaxel: int) -> tuple[Int[Array, " row"], Bool[Array, "row corner"]]:
     """How corners on the same spaxel become one row, so that a crowded one is added to once per chunk (`accumulate`).
 
-    Returns the spaxel of each row (out of any range for rows that are none's) and which corners it is the sum of. There
-    is a row for each spaxel, or for each corner if those are fewer.
+    Returns the spaxel of each row (an index out of range for unused rows) and which corners it is the sum of. There is
+    one row per spaxel, or one per corner if there are fewer corners.
     """
     if n_spaxel <= len(index):
         spaxel = jnp.arange(n_spaxel, dtype=index.dtype)

@@ -17,7 +17,6 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.dust import DUST_COLUMN
-from rubix_like.config.sections.instrument import naming_arm
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -32,7 +31,7 @@ from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
-from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
+from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables

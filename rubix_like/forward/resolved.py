@@ -1,13 +1,14 @@
 """What the settings of a run stand for: SSP library, instrument and distance, read and worked out once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import jax
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
-from rubix_like.config.sections.instrument import naming_arm
+from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
 from rubix_like.errors import ConfigError
 from rubix_like.forward.products.bands import load_band
@@ -96,9 +97,21 @@ def settle_deposit(
     config = _with_deposit(config, chosen)
     if chosen.deposit == resolved.painting.deposit:
         return config, replace(resolved, deposit=chosen)
-    painting = plan_painting(config, resolved.pipeline)
-    instrument = Instrument.build(config.instrument, painting)
+    with naming_arm(config.instrument):
+        painting = plan_painting(config, resolved.pipeline)
+        instrument = Instrument.build(config.instrument, painting)
     return config, replace(resolved, deposit=chosen, painting=painting, instrument=instrument)
+
+
+@contextmanager
+def naming_arm(settings: InstrumentSettings) -> Iterator[None]:
+    """Name the arm in every ConfigError raised inside, where `settings` are those of one arm."""
+    try:
+        yield
+    except ConfigError as error:
+        if settings.arm is None:
+            raise
+        raise ConfigError(f"arm '{settings.arm}' of {settings.name}: {error}") from error
 
 
 def _with_deposit(config: RunConfig, chosen: DepositChoice) -> RunConfig:

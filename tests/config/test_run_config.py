@@ -422,7 +422,7 @@ def test_overrides_name_smooth_components():
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("galaxy.disk.mass", "expected the name of a component (disc, bulge), got 'disk'; did you mean 'disc'?"),
+        ("galaxy.disk.mass", "(disc, bulge), or a key of the section galaxy, got 'disk'; did you mean 'disc'?"),
         ("galaxy.components.ring.mass", "expected the name of a component (disc, bulge), got 'ring'"),
         ("galaxy.pionts", "got 'pionts'; did you mean 'points'?"),
         ("galaxy.disc", "expected 'galaxy.disc' to be a section, got the value 1"),

@@ -182,11 +182,12 @@ def test_what_cannot_be_used_is_refused(files):
 
 
 def test_data_of_fibres_that_have_lost_their_correlations_are_noted(tmp_path):
-    """In the layout default, of one cube and of a set; not where a matrix is given, nor for spectra of fibres."""
-    path, words = cube().write(tmp_path / "cube.fits"), "errors are too small if the data are of fibres too; the layout"
+    """In the layout default, of one cube and of a set; not with null or a matrix, nor for spectra of fibres."""
+    path, words = cube().write(tmp_path / "cube.fits"), "if the data come from fibres too, errors are too small; HDF5"
     assert any(words in note for note in fitted_with(path).notes)
     identity = {"between": "wavelengths", "matrix": np.eye(len(cube().wavelength)).tolist()}
-    assert not any(words in note for note in fitted_with(path, covariance=identity).notes)
+    for covariance in (None, identity):
+        assert not any(words in note for note in fitted_with(path, covariance=covariance).notes)
     both = log_posterior(CONFIG, {"lost": str(path), "spectra": {"fibres": cube()}}, galaxy=galaxy())
     assert [note.partition(":")[0] for note in both.notes if words in note] == ["lost"]
 
@@ -232,7 +233,7 @@ def test_spaxels_without_data_in_the_bin_of_a_plane_are_correlated_there_as_at_t
 def test_correlations_and_covariances_are_shown_on_a_line():
     plane = scipy.sparse.csr_array(spread_light())
     correlations = SpaxelCorrelations.of_planes([plane, plane], np.array([4700.0, 8000.0]), (10, 10))
-    assert repr(correlations) == "SpaxelCorrelations(10 x 10 spaxels, planes at [4700. 8000.] Angstrom)"
+    assert repr(correlations) == "SpaxelCorrelations(10 x 10 spaxels, 2 planes, 4700-8000 Angstrom)"
     assert str(correlations.covariance(np.ones((10, 10)), 5000.0)) == "StoredCovariance(10 x 10 spaxels)"
 
 
@@ -269,7 +270,7 @@ def test_sets_of_data_use_their_own(files):
     words = "does not use: errors are too small; set fit.likelihood.covariance: auto"
     assert any(note.startswith("one: ") and words in note for note in without.notes)
     given = {"one": {"cube": sets["one"], "covariance": "data"}}
-    with pytest.raises(ConfigError, match=r"one\.covariance: expected auto or null beside fit\.likelihood\.kind: stud"):
+    with pytest.raises(ConfigError, match=r"one\.covariance: expected auto or null beside fit\.likelihood\.kind"):
         log_posterior(CONFIG, given, galaxy=galaxy(), likelihood={"kind": "student_t"})
 
 

@@ -265,12 +265,8 @@ REFUSED = {
         {"b": {"spectrum": "b", "aperture": {"size": 1}, "pixel_scale": 0.2}},
         {},
     ),
-    "covariance: expected auto for spectra of fibres, which are independent and need no covariance": (
+    "covariance: expected auto, null or a matrix, got data; data of kind fibres are independent": (
         {"b": {"fibres": "b.fits", "covariance": "data"}},
-        {},
-    ),
-    "covariance: expected auto or a matrix for an image": (
-        {"b": {"image": "b.fits", "filter": "c", "covariance": "data"}},
         {},
     ),
     "windows: expected null beside several data sets": ({"b": OTHER}, {"windows": [[5000, 5100]]}),

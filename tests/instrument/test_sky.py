@@ -170,9 +170,7 @@ def test_the_error_names_the_list_that_would_cover_the_detector(tmp_path):
     with pytest.raises(ConfigError, match=r"telluric\.sky: .*got 'bright' .*; change instrument\.wavelength or give"):
         load_sky("bright").check_covers(np.array([9000.0, 26000.0]), "systematics.telluric.sky")
     path = write(tmp_path / "sky.ecsv", wavelength=[1000.0, 2000.0], emission=[1.0, 1.0])
-    with pytest.raises(
-        ConfigError, match=r"2000\.0; take sky: none for .* change instrument\.wavelength"
-    ):  # a gap before every other one
+    with pytest.raises(ConfigError, match=r"2000\.0; take sky: none"):  # a gap before every other one
         load_sky(path).on_bins(np.array([1500.0, 4000.0]))
 
 

@@ -367,29 +367,24 @@ class FitSettings(AbstractSettings):
         other = next((name for name in ("polynomial", "model_error") if getattr(self, name) is not None), None)
         if other is None or self.likelihood.plain:
             return
+        key, wanted, got = "kind", "gaussian", f"'{self.likelihood.kind}'"
         if self.likelihood.asks_for_covariance:
-            raise ValueError(
-                f"likelihood.covariance: expected auto or null beside {other}, got {self.likelihood.asked_covariance}; "
-                f"set fit.{other}: null, or fit.likelihood.covariance: auto, with independent spaxels"
-            )
-        raise ValueError(
-            f"likelihood.kind: expected gaussian beside {other}, got '{self.likelihood.kind}'; leave one of them out"
-        )
+            key, wanted, got = "covariance", "auto or null", self.likelihood.asked_covariance
+        raise ValueError(f"likelihood.{key}: expected {wanted} beside {other}, got {got}; leave one of them out")
 
     def _check_sets(self) -> None:
         """Raise ValueError for what is said of one cube where there are several sets."""
         if not isinstance(self.data, Mapping):
             return
         given = [name for name in _OF_ONE_CUBE if getattr(self, name)]
-        name = next(iter(self.data))
         if given:
-            place = f"data.{name}.{_OF_ONE_CUBE[given[0]]}"
+            place = f"data.{next(iter(self.data))}.{_OF_ONE_CUBE[given[0]]}"
             raise ValueError(f"{given[0]}: expected null beside several data sets, got a value; give it as {place}")
         if self.likelihood.asks_for_covariance:
+            cube = next((name for name, own in self.data.items() if own.kind == "cube"), "NAME")
             raise ValueError(
                 f"likelihood.covariance: expected auto or null beside several data sets, got "
-                f"{self.likelihood.asked_covariance}; each set has its own: fit.data.{name}.covariance (auto, data "
-                f"or a matrix)"
+                f"{self.likelihood.asked_covariance}; each set has its own: fit.data.{cube}.covariance"
             )
 
 

@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -253,17 +252,6 @@ class InstrumentSettings(AbstractSettings):
     def n_spaxel_xy(self) -> tuple[int, int]:
         """(n_x, n_y): the whole spaxels that fit in the field."""
         return whole_steps(self.fov[0] / self.pixel_scale), whole_steps(self.fov[1] / self.pixel_scale)
-
-
-@contextmanager
-def naming_arm(settings: InstrumentSettings) -> Iterator[None]:
-    """Adds the arm to what a ConfigError says, where `settings` are those of one arm."""
-    try:
-        yield
-    except ConfigError as error:
-        if settings.arm is None:
-            raise
-        raise ConfigError(f"arm '{settings.arm}' of {settings.name}: {error}") from error
 
 
 _ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"fibres", "arms", "join", "arm"}

@@ -104,7 +104,8 @@ class SpaxelCorrelations(eqx.Module):
 
     def __repr__(self) -> str:
         rows, columns = self.shape
-        return f"SpaxelCorrelations({rows} x {columns} spaxels, planes at {self.wavelength} Angstrom)"
+        planes = f"{len(self.wavelength)} planes, {self.wavelength[0]:g}-{self.wavelength[-1]:g} Angstrom"
+        return f"SpaxelCorrelations({rows} x {columns} spaxels, {planes})"
 
 
 def _from_nearest(

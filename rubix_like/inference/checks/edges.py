@@ -40,7 +40,7 @@ _KNOWN = 0.02
 """Standard deviation of a latent below which its normal approximation is right at an edge, too."""
 
 _FADED = 0.5
-"""Distance from a prior's end at |latent| = 2, in steps from 1 to 2, from which on the prior fades away towards it."""
+"""A prior fades away towards an end that at |latent| = 2 is further away than this times the step from 1 to 2."""
 
 _BEYOND = 1e-6
 """Step beyond an end of a prior, relative to the end, or to the prior's width where the end is 0."""
@@ -161,7 +161,7 @@ def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edg
     The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
     """
     limited = np.concatenate([np.full(own.size, is_limited(own.prior)) for own in free.parameters])
-    beyond = np.where(latent < 0, -latent >= edges_from(free, -1), latent >= edges_from(free, 1))
+    beyond = np.abs(latent) >= np.where(latent < 0, edges_from(free, -1), edges_from(free, 1))
     far = np.flatnonzero(limited & beyond)
     return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
 
@@ -173,12 +173,19 @@ def edges_from(free: Free, sign: int) -> Float[ndarray, " latent"]:
 
 
 def _edge_from(own: FreeParameter, sign: int) -> Float[ndarray, "..."]:
-    """The same of one parameter."""
-    if not is_limited(own.prior) or isinstance(own.prior, Uniform | LogUniform | Isotropic):
-        return np.asarray(EDGE if is_limited(own.prior) else FAR)
-    inner, outer, end = (
-        np.asarray(own.prior.value(np.full(own.shape, sign * at)), np.float64) for at in (1.0, EDGE, np.inf)
+    """|latent| from which on a value is at the lower (-1) or upper (1) edge of one parameter's prior.
+
+    Whether a prior fades away is judged by distances in the value, or in its logarithm between ends above 0.
+    """
+    if isinstance(own.prior, Uniform | LogUniform | Isotropic):
+        return np.asarray(EDGE)
+    if not is_limited(own.prior):
+        return np.asarray(FAR)
+    far, inner, outer, end = (
+        np.asarray(own.prior.value(np.full(own.shape, sign * at)), np.float64) for at in (-np.inf, 1.0, EDGE, np.inf)
     )
+    if np.isfinite([far, end]).all() and np.all(np.minimum(far, end) > 0):
+        inner, outer, end = np.log(inner), np.log(outer), np.log(end)
     return np.where(np.abs(end - outer) <= _FADED * np.abs(outer - inner), EDGE, FAR)
 
 

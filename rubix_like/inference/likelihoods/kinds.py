@@ -34,8 +34,8 @@ _WHICH = (
 _IN_VAIN = "the data give the covariance of spaxels, which this fit does not use: errors are too small"
 
 _LOST = (
-    "the model's spaxels are made of fibres, but the data give no correlations of theirs; they count as independent: "
-    "errors are too small if the data are of fibres too; the layout 'manga' and HDF5 keep correlations"
+    "the model has fibres, but the data give no correlations of spaxels, which count as independent: if the data come "
+    "from fibres too, errors are too small; HDF5 and the layouts 'manga' and 'sami' keep correlations"
 )
 
 
@@ -105,7 +105,8 @@ def with_covariance_of_data(
     if observed.correlations is None:
         if covariance == "data":
             raise ConfigError(f"{place}: expected data that give correlations of their spaxels, got none; {_WHICH}")
-        return likelihood, (_LOST,) if of_fibres and observed.variance is not None else ()
+        is_lost = of_fibres and observed.variance is not None and covariance is not None
+        return likelihood, (_LOST,) if is_lost else ()
     if against is not None:
         if covariance == "data":
             raise ConfigError(f"{place}: expected auto or null beside {against}, got data; leave one of them out")

@@ -164,8 +164,8 @@ def pose(
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = _with_mixtures(forward_of(pipeline, source), pipeline, settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=of_errors[LIKELIHOOD])
-    seen = {"solved": forward.mixtures is not None, "of_fibres": pipeline.frame.fibres is not None}
-    likelihood, of_data = with_correlation(likelihood, observed, settings, **seen)
+    solved, of_fibres = forward.mixtures is not None, pipeline.frame.fibres is not None
+    likelihood, of_data = with_correlation(likelihood, observed, settings, solved=solved, of_fibres=of_fibres)
     notes = (*observed.notes, *of_data, *notes, *draw_notes(source), *library_notes_of(free, pipeline))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
