@@ -92,7 +92,11 @@ class CovarianceSettings(AbstractSettings):
     @field_validator("matrix", mode="before")
     @classmethod
     def _as_rows(cls, value: object) -> object:
-        return as_lists(value)
+        rows = as_lists(value)
+        lengths = {len(row) for row in rows if isinstance(row, list)} if isinstance(rows, list) else set[int]()
+        if len(lengths) > 1:
+            raise ValueError(f"expected rows of one length, got rows of {', '.join(map(str, sorted(lengths)))} numbers")
+        return rows
 
 
 def _form_of_covariance(value: object) -> str:

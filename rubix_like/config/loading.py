@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from rubix_like.config.messages import explain
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
-from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms
+from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, nearest
 from rubix_like.runtime.files.file_names import with_addition
@@ -168,6 +168,7 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
         value = parse_yaml(value, f"override '{shortened(f'{key}={value}', 120)}'")
     section, _, rest = key.partition(".")
     if section == "instrument":
+        _check_arm(sections.get(section), rest)
         _check_recorded(sections.get(section), rest, value)
     return _placed(sections, path, value, key)
 
@@ -236,24 +237,33 @@ def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
 
 def _check_recorded(section: object, key: str, value: object) -> None:
     """Refuse to call a fully recorded instrument, or the only arm that it has, by another name: its values would stay
-    those of the old one. Refuse keys of arms that it lacks."""
+    those of the old one."""
     values = section.model_dump() if isinstance(section, BaseModel) else section
     if not isinstance(values, Mapping) or not is_complete(values):
         return
-    arms, parts = values.get("arms"), key.split(".")
-    if isinstance(arms, Mapping) and parts[0] == "arms" and len(parts) > 2 and parts[1] not in arms:
-        raise ConfigError(
-            f"override 'instrument.{key}': expected one of the arms {', '.join(arms)}, got '{parts[1]}'"
-            f"{nearest(parts[1], list(arms))}"
-        )
     if key in {"name", "based_on"} and values[key] != value:
         whole = f"name: {value}"
-    elif key == "arm" and arms is None and values.get("arm") != value:
-        whole = f"name: {values['name']}, arm: {value}"
+    elif key == "arm" and values.get("arms") is None and values.get("arm") != value:
+        whole = f"name: {values['name']}, arm: {'null' if value is None else value}"
     else:
         return
     recorded = values["name"] if values.get("arm") is None else f"{values['name']}, arm {values['arm']}"
     raise ConfigError(
         f"override 'instrument.{key}={value}': the configuration records every value of '{recorded}', which would "
-        f"stay; expected the whole section, 'instrument={{{whole}}}'"
+        f"stay; override the file that it was loaded from, or give the whole section, 'instrument={{{whole}}}'"
     )
+
+
+def _check_arm(section: object, key: str) -> None:
+    """Refuse a key of an arm that the instrument lacks; a whole new arm can be added."""
+    values = section.model_dump() if isinstance(section, BaseModel) else section
+    first, _, rest = key.partition(".")
+    name, _, below = rest.partition(".")
+    if first != "arms" or not below or not isinstance(values, Mapping):
+        return
+    arms = (values if is_complete(values) else with_preset(values)).get("arms")
+    if isinstance(arms, Mapping) and name not in arms:
+        raise ConfigError(
+            f"override 'instrument.{key}': expected one of the arms {', '.join(arms)}, got '{name}'"
+            f"{nearest(name, list(arms))}"
+        )

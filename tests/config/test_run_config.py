@@ -178,6 +178,10 @@ def test_numeric_text_is_a_number():
             ["overrides): fit.data.b.covariance.matrix: expected a value, got none"],
         ),
         (
+            {"fit.likelihood.covariance": {"between": "spaxels", "matrix": [[1, 0.5], [0.5]]}},
+            ["covariance.matrix: expected rows of one length, got rows of 1, 2 numbers"],
+        ),
+        (
             {"engine.deposit": "csi"},
             ["expected one of auto, nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"],
         ),

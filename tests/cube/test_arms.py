@@ -221,12 +221,13 @@ def test_overrides_of_an_arm_hold_for_records_too():
             rl.load_config(record, {"instrument.lsf": wide})
         with pytest.raises(ConfigError, match=r"instrument: arm: expected one of blue, red, got 'green'"):
             rl.load_config(record, {"instrument.arm": "green"})
-        with pytest.raises(ConfigError, match=r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"):
-            rl.load_config(record, {"instrument.arms.redd.lsf": wide})
+        for source in (preset, record):
+            with pytest.raises(ConfigError, match=r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"):
+                rl.load_config(source, {"instrument.arms.redd.lsf": wide})
         red = rl.load_config(record, {"instrument.arm": "red"})
         assert rl.load_config(red, {"instrument.arm": "red"}) == red
-        for arm in ("blue", None):
-            with pytest.raises(ConfigError, match=rf"records every value of '{name}, arm red', .* arm: {arm}}}"):
+        for arm, shown in (("blue", "blue"), (None, "null")):
+            with pytest.raises(ConfigError, match=rf"records every value of '{name}, arm red', .* arm: {shown}}}"):
                 rl.load_config(red, {"instrument.arm": arm})
     muse = rl.load_config({"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}})
     with pytest.raises(ConfigError, match=r"records every value of 'muse', .*name: muse, arm: red"):
