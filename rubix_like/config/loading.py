@@ -143,9 +143,8 @@ def _with_recorded_arms(sections: dict[str, Any], of_arm: Sequence[str]) -> dict
 
     Raises ConfigError for overrides `of_arm` where no arm is chosen.
     """
-    section = sections.get("instrument")
-    values = section.model_dump() if isinstance(section, BaseModel) else section
-    if not isinstance(values, Mapping) or not is_complete(values) or not isinstance(values.get("arms"), Mapping):
+    values = _values_of(sections.get("instrument"))
+    if not is_complete(values) or not isinstance(values.get("arms"), Mapping):
         return sections
     if of_arm and values.get("arm") is None:
         name, key = next(iter(values["arms"]), "NAME"), of_arm[0].removeprefix("instrument.")
@@ -166,10 +165,10 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     if isinstance(value, str):
         value = parse_yaml(value, f"override '{shortened(f'{key}={value}', 120)}'")
-    section, _, rest = key.partition(".")
-    if section == "instrument":
-        _check_arm(sections.get(section), rest)
-        _check_recorded(sections.get(section), rest, value)
+    if _instrument_key(key):
+        instrument, own_key = _values_of(sections.get("instrument")), key.removeprefix("instrument.")
+        _check_arm(instrument, own_key)
+        _check_recorded(instrument, own_key, value)
     return _placed(sections, path, value, key)
 
 
@@ -235,11 +234,17 @@ def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
     raise ConfigError(f"override '{key}': expected '{name}' to be a section, got the value {value!r}")
 
 
-def _check_recorded(section: object, key: str, value: object) -> None:
+def _values_of(section: object) -> Mapping[str, Any]:
+    """What a section states; nothing where there is none."""
+    if isinstance(section, BaseModel):
+        return section.model_dump()
+    return section if isinstance(section, Mapping) else {}
+
+
+def _check_recorded(values: Mapping[str, Any], key: str, value: object) -> None:
     """Refuse to call a fully recorded instrument, or the only arm that it has, by another name: its values would stay
     those of the old one."""
-    values = section.model_dump() if isinstance(section, BaseModel) else section
-    if not isinstance(values, Mapping) or not is_complete(values):
+    if not is_complete(values):
         return
     if key in {"name", "based_on"} and values[key] != value:
         whole = f"name: {value}"
@@ -254,12 +259,11 @@ def _check_recorded(section: object, key: str, value: object) -> None:
     )
 
 
-def _check_arm(section: object, key: str) -> None:
+def _check_arm(values: Mapping[str, Any], key: str) -> None:
     """Refuse a key of an arm that the instrument lacks; a whole new arm can be added."""
-    values = section.model_dump() if isinstance(section, BaseModel) else section
     first, _, rest = key.partition(".")
     name, _, below = rest.partition(".")
-    if first != "arms" or not below or not isinstance(values, Mapping):
+    if first != "arms" or not below or not values:
         return
     arms = (values if is_complete(values) else with_preset(values)).get("arms")
     if isinstance(arms, Mapping) and name not in arms:

@@ -141,8 +141,7 @@ class DirectPainter(AbstractDirectPainter):
         empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
         start = varying(empty, particles, self), varying(no_counts(self.axes, dtype), particles)
         chunk = spectra_at_once(chunk, grid.n_corner, self.response.n_fine)
-        own = functools.partial(self.contribution, n_spaxel=grid.n_spaxel)
-        sums, counters = sum_spectra(own, look, start, particles, chunk)
+        sums, counters = sum_spectra(self.contribution, look, start, particles, chunk)
         if self.responds == "device":
             sums = DirectPartial(self.response.apply(sums.light), sums.moments)
         return sums, counters
@@ -191,13 +190,14 @@ PaintedSums = tuple[DirectPartial, SourceCounters]
 
 
 def sum_spectra(
-    contribution: Callable[[View], DirectContribution], look: Look, start: PaintedSums, particles: Any, chunk: int
+    contribution: Callable[[View, int], DirectContribution], look: Look, start: PaintedSums, particles: Any, chunk: int
 ) -> PaintedSums:
     """`start` plus the spectra and counters of all particles, computed at most `chunk` at a time."""
+    n_spaxel = len(start[0].light)
 
     def contribute(own: Any) -> tuple[DirectContribution, SourceCounters]:
         view, counters = look(own)
-        return contribution(view), counters
+        return contribution(view, n_spaxel), counters
 
     def add(total: PaintedSums, one: tuple[DirectContribution, SourceCounters]) -> PaintedSums:
         light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")

@@ -140,8 +140,7 @@ class DirectLinePainter(AbstractDirectPainter):
         light, moments = jnp.zeros((grid.n_spaxel, n_wave), dtype), jnp.zeros((grid.n_spaxel, 2), dtype)
         light = varying(light, particles, self.bin_number)
         start = DirectPartial(light, varying(moments, particles)), varying(no_counts(self.axes, dtype), particles)
-        own = functools.partial(self.contribution, n_spaxel=grid.n_spaxel)
-        return sum_spectra(own, look, start, particles, spectra_at_once(chunk, grid.n_corner, n_wave))
+        return sum_spectra(self.contribution, look, start, particles, spectra_at_once(chunk, grid.n_corner, n_wave))
 
     @property
     def sums(self) -> tuple[Sum, ...]:

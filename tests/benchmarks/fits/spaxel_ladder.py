@@ -248,7 +248,8 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
         {"uniform": np.log10(METALLICITY).tolist()},
         {"log_normal": [1, DEX]},
     )
-    free = dict(list(zip(NAMES, priors, strict=True))[: None if many else -1])
+    n_free = len(NAMES) if many else len(NAMES) - 1
+    free = dict(zip(NAMES[:n_free], priors[:n_free], strict=True))
     blank = rl.ObservedCube(
         flux=np.ones((2, 2, N_BIN)),
         variance=np.full((2, 2, N_BIN), model.sigma**2),
