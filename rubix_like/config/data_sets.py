@@ -93,9 +93,13 @@ class CovarianceSettings(AbstractSettings):
     @classmethod
     def _as_rows(cls, value: object) -> object:
         rows = as_lists(value)
-        lengths = {len(row) for row in rows if isinstance(row, list)} if isinstance(rows, list) else set[int]()
+        lists: list[list[object]] = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+        lengths = {len(row) for row in lists}
         if len(lengths) > 1:
             raise ValueError(f"expected rows of one length, got rows of {', '.join(map(str, sorted(lengths)))} numbers")
+        words = [own for row in lists for own in row if isinstance(own, str)]
+        if words:
+            raise ValueError(f"expected rows of numbers, got '{words[0]}' among them")
         return rows
 
 

@@ -182,6 +182,14 @@ def test_numeric_text_is_a_number():
             ["covariance.matrix: expected rows of one length, got rows of 1, 2 numbers"],
         ),
         (
+            {"fit.likelihood.covariance": {"between": "spaxels", "matrix": [[1, "x"], [0.5, 1]]}},
+            ["covariance.matrix: expected rows of numbers, got 'x' among them"],
+        ),
+        (
+            {"galaxy": {"reader": "components", "components": [{"name": "points"}]}},
+            ["galaxy.components[0].name: expected another name than that of a key of the section galaxy"],
+        ),
+        (
             {"engine.deposit": "csi"},
             ["expected one of auto, nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"],
         ),

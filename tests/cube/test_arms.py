@@ -173,6 +173,14 @@ def test_an_instrument_with_arms():
             {"name": "sami", "wavelength": {"stop": 5000}},
             r"wavelength: expected it in one of the arms, e\.g\. arms\.blue",
         ),
+        (
+            {"name": "muse", "wavelength": {"stop": 7000}, "arms": ARMS},
+            r"instrument: wavelength\.stop: expected an arm without its own, got one in all \(blue, red\)",
+        ),
+        (
+            {"name": "muse", "lsf": {"fwhm": 3}, "arms": {name: {"name": f"sami_{name}"} for name in ARMS}},
+            r"instrument: lsf: expected an arm without its own",
+        ),
         ({"name": "sami", "arm": "green"}, "arm: expected one of blue, red, got 'green'"),
         ({"name": "muse", "arm": "red"}, "arm: expected null for an instrument without arms, got 'red'"),
         ({"name": "muse", "join": True}, "join: expected arms beside it, got none"),
@@ -197,6 +205,14 @@ def test_an_instrument_with_arms():
 def test_arms_that_are_refused(section, message):
     with pytest.raises(ConfigError, match=message):
         rl.load_config({"observation": {"redshift": 0.05}, "instrument": section})
+
+
+def test_what_stands_beside_arms_is_for_those_without_their_own():
+    arms = {"blue": ARMS["blue"] | {"lsf": {"fwhm": 2}}, "red": ARMS["red"]}
+    changes = {"instrument": {"name": "muse", "arms": arms}, "instrument.lsf.fwhm": 3, "instrument.wavelength.step": 4}
+    found = rl.load_config({"observation": {"redshift": 0.05}}, changes).instrument.arms
+    assert [own.lsf.fwhm for own in found.values()] == [(2,), (3,)]
+    assert [(own.wavelength.stop, own.wavelength.step) for own in found.values()] == [(5000, 4), (6560, 4)]
 
 
 def test_overrides_of_an_arm_hold_for_records_too():

@@ -16,6 +16,7 @@ from speclite import filters
 from rubix_like import ConfigError
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.meta import Meta
+from rubix_like.cube.observed.observed_cube import observed_from
 
 UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA
 
@@ -198,6 +199,10 @@ def test_what_a_cube_prints_is_one_line(cube):
     assert repr(cube) == str(cube)
     assert repr(cube) == (
         "Cube(6 x 5 spaxels of 0.2 arcsec, 40 bins from 4749.90 to 4799.90 Angstrom (air), with variance)"
+    )
+    assert repr(observed_from(cube)) == (
+        "ObservedCube(6 x 5 spaxels of 0.2 arcsec, 40 bins from 4749.90 to 4799.90 Angstrom (air), "
+        "89% of voxels used, with variance)"
     )
     assert "n_stars" not in repr(full_cube().meta)
     assert len(repr(full_cube().meta)) < 400

@@ -12,6 +12,7 @@ from small import few_stars, mock_data, muse
 from test_compilations import compiled
 
 import rubix_like as rl
+from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 
 NAME = "dust.a_v"
@@ -65,6 +66,12 @@ def test_a_posterior_takes_a_prior_of_ones_own(case):
         slope = (truth.ppf(ndtr(x + step)) - truth.ppf(ndtr(x - step))) / (2 * step)
         assert posed.log_prior(np.array([x])) == pytest.approx(truth.logpdf(value) + np.log(slope), rel=1e-7)
     assert np.isfinite(posed(np.zeros(1)))
+
+
+def test_a_prior_of_ones_own_has_a_name_of_its_own(monkeypatch):
+    monkeypatch.setattr(of_docs(), "kind", "normal")
+    with pytest.raises(ConfigError, match=r"expected one prior called 'normal', got that of the package and .*Tri"):
+        read_prior(NAME, {"normal": [0.5, 2.5]}, "mag")
 
 
 @pytest.mark.slow(8)

@@ -175,6 +175,8 @@ class ComponentSettings(AbstractSettings):
     def _check_name(cls, value: str) -> str:
         if not value.isidentifier() or keyword.iskeyword(value):
             raise ValueError(f"expected a word of letters, digits and underscores, such as 'disc', got '{value}'")
+        if value in ComponentsReader.model_fields:
+            raise ValueError(f"expected another name than that of a key of the section galaxy, got '{value}'")
         return value
 
 

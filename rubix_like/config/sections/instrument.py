@@ -307,6 +307,8 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
             f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
         )
     whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
+    if chosen is None:
+        _check_used(section, {key: given[key] for key in stray}, whole)
     if chosen is not None and chosen not in whole:
         raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
     is_settled = chosen is None and (not whole or is_complete(given))
@@ -322,6 +324,19 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     except (ValidationError, KeyError):
         return {**section, "arms": whole}
     return {**section, "wavelength": joined_bins(bins).model_dump(), "arms": whole}
+
+
+def _check_used(section: Mapping[str, Any], stray: Mapping[str, Any], whole: Mapping[str, Any]) -> None:
+    """Refuse a key beside arms that changes none of them, as each has its own."""
+    dotted = [(key, below) for key, own in stray.items() for below in (own if key in _OF_ARM and own else [None])]
+    for key, below in dotted:
+        own = None if below is None else {name: value for name, value in section[key].items() if name != below}
+        if whole == {name: _whole_arm({**section, key: own}, arm) for name, arm in section["arms"].items()}:
+            place = key if below is None else f"{key}.{below}"
+            raise ConfigError(
+                f"{place}: expected an arm without its own, got one in all ({', '.join(whole)}), so that nothing would "
+                f"change; set arms.{next(iter(whole))}.{place} and so on, or leave it out"
+            )
 
 
 def _whole_arm(section: Mapping[str, Any], own: object) -> Any:

@@ -78,6 +78,15 @@ class ObservedCube(AbstractCube):
             if getattr(self, field) is not None and came != self.shape:
                 raise ValueError(f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {came}")
 
+    def __repr__(self) -> str:
+        edges, share = self.wave_edges, np.mean(self.used)
+        return (
+            f"ObservedCube({self.n_x} x {self.n_y} spaxels of {self.pixel_scale:g} arcsec, {self.bins.n_wave} bins "
+            f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({self.medium}), {share:.0%} of voxels used, "
+            f"{'no variance' if self.variance is None else 'with variance'}"
+            f"{'' if self.correlations is None else ' and correlations'})"
+        )
+
     def covariance(self, wavelength: Any) -> StoredCovariance:
         """The covariance of the spaxels that can be used, in the bin at a `wavelength` (Angstrom, or with units): the
         file's correlations, linear between their wavelengths, with the variances of the bin.

@@ -220,9 +220,14 @@ def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...
 
     Of this package, of an installed one, or an `AbstractQuantile` that has been defined in this process.
     """
-    if kind in PRIORS:
-        return PRIORS[kind]
     own = _defined().get(kind)
+    if kind in PRIORS and own is None:
+        return PRIORS[kind]
+    if own is not None and kind in PRIORS:
+        raise ConfigError(
+            f"fit.free.{name}: expected one prior called '{kind}', got that of the package and {own.__module__}."
+            f"{own.__qualname__}; give the latter another kind"
+        )
     if own is None and kind in PRIOR_KINDS:
         own = PRIOR_KINDS.find(kind)
     if own is None:

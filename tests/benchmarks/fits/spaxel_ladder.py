@@ -13,12 +13,12 @@ all, are. `run` adds a line for each mock to a file, and leaves out those that i
 many ages and metallicities, and with so few that there are no kinks within the priors.
 
 Priors are on the light of stars in the fitted bins: a spectrum tells it to a percent, whatever the age. With a prior on
-their mass, which follows age and metallicity along a bent valley, NUTS takes several times as many gradients. Of ten
-stars they are on the light of the spaxel and on the shares of its stars: the data tell the sum to a percent, which is a
-thin bent sheet where the light of each star is a parameter.
+their mass, which follows age and metallicity along a bent valley, NUTS takes several times as many gradients. Of two
+stars or more they are on the light of the spaxel and on the shares of its stars: the data tell the sum to a percent,
+which is a thin bent sheet where the light of each star is a parameter.
 
-Of ten stars no arrangement is typical: nothing is searched there. Samplers begin at the medians of the priors and the
-measured light, and NUTS moves in the metric of the mean information at draws from the priors, the same for all mocks.
+Of these no arrangement is typical: nothing is searched. Samplers begin at the medians of the priors and the measured
+light, and NUTS moves in the metric of the mean information at draws from the priors, the same for all mocks.
 """
 
 import argparse
@@ -61,8 +61,8 @@ FIRST, STEP, N_BIN = 3950.0, 2.0, 150
 
 SPEED, DEX = 150.0, 0.2
 LOG_AGE, METALLICITY = (9.0, 10.1), (1e-3, 0.045)
-"""Priors: standard deviation of velocities (km/s); scatter (dex) of the light of stars, or of spaxels with many, about
-the same median, and of the weights whose ratios are stars' shares; ends of the uniform ones of log age and log Z."""
+"""Priors: standard deviation of velocities (km/s); scatter (dex) of the light of spaxels about the
+same median, and of the weights whose ratios are stars' shares; ends of the uniform ones of log age and log Z."""
 
 MASS, SIGNAL_TO_NOISE = 1e6, 20.0
 """Mass (Msun) at median age and metallicity of a star that is alone with median light; S/N of its median voxel."""
@@ -73,12 +73,11 @@ METHODS = {
     "nuts": {"chains": 2, "warmup": 100, "draws": 300, "target_acceptance": 0.8},
     "geovi": {"samples": 16, "draws": 198},
 }
-OF_MANY = {"nuts": {"warmup": 60, "draws": 100, "target_acceptance": 0.65}, "geovi": {}}
-"""What differs with many stars in a spaxel: more than `FEW`."""
+OF_NUTS = {2: {"target_acceptance": 0.65}, 10: {"target_acceptance": 0.65, "warmup": 60, "draws": 100}}
+"""What differs with so many stars in a spaxel."""
 
-FEW, N_TYPICAL = 2, 24
-"""Most stars that each have a prior on their light, and whose best fit is searched for; draws from the priors of which
-many have the mean information."""
+N_TYPICAL = 24
+"""Draws from the priors of which several stars have the mean information."""
 NAMES = ("galaxy.velocity", "galaxy.total", "galaxy.log_age", "galaxy.log_metallicity", "galaxy.weight")
 """Of what is free; weights where stars share the light of their spaxel."""
 
@@ -204,7 +203,7 @@ def truth_of(number, rung):
     log_age = ages[0] + np.diff(ages) * ndtr(normal[2])
     log_metallicity = metals[0] + np.diff(metals) * ndtr(normal[3])
     total, weight = 10 ** (DEX * normal[1]), 1.0
-    if rung.stars > FEW:
+    if rung.stars > 1:
         total, weight = 10 ** (DEX * generator.standard_normal(4)), total
     return physical(rung, SPEED * normal[0], total, log_age, log_metallicity, weight), generator
 
@@ -221,10 +220,10 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
     model = model or Foreign(library)
     scale = 0.5 / arcsec_per_kpc(observed_distance("Planck18", REDSHIFT, None), REDSHIFT)
     x, y = (np.repeat(own.ravel() * scale, stars) for own in np.meshgrid([0.5, -0.5], [-0.5, 0.5]))
-    same, own, many = np.ones(4 * stars), model.library, stars > FEW
+    same, own, several = np.ones(4 * stars), model.library, stars > 1
     base = LadderStars(
         velocity=0 * same,
-        total=np.ones(4) if many else same,
+        total=np.ones(4) if several else same,
         weight=same,
         log_age=np.mean(LOG_AGE) * same,
         log_metallicity=np.mean(np.log10(METALLICITY)) * same,
@@ -248,7 +247,7 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
         {"uniform": np.log10(METALLICITY).tolist()},
         {"log_normal": [1, DEX]},
     )
-    n_free = len(NAMES) if many else len(NAMES) - 1
+    n_free = len(NAMES) if several else len(NAMES) - 1
     free = dict(zip(NAMES[:n_free], priors[:n_free], strict=True))
     blank = rl.ObservedCube(
         flux=np.ones((2, 2, N_BIN)),
@@ -260,7 +259,7 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
     )
     function = rl.log_posterior(config, blank, free, model=base, starts=1, candidates=16)
     problem = with_rows(function.problem, 1)
-    if not many:
+    if not several:
         return Rung(stars, problem, model)
     draws = np.random.default_rng(stars).standard_normal((N_TYPICAL, problem.posterior.free.n_latent))
     typical = sum(laplace(problem.posterior, jnp.asarray(own)).information for own in draws) / N_TYPICAL
@@ -285,7 +284,7 @@ def latent_of(rung, values):
     """Latents of values (4, star), with the weights of least chi^2 of their prior."""
     velocity, log_mass, log_age, log_metallicity = values
     light = 10**log_mass * rung.model.luminosity(log_age, log_metallicity) / (rung.model.median / rung.stars)
-    parted = light.reshape(4 if rung.stars > FEW else len(light), -1)
+    parted = light.reshape(4 if rung.stars > 1 else len(light), -1)
     weight = (parted / np.exp(np.log(parted).mean(axis=1, keepdims=True))).ravel()
     free = rung.problem.posterior.free
     given = dict(zip(NAMES, (velocity, parted.mean(axis=1), log_age, log_metallicity, weight), strict=True))
@@ -330,8 +329,9 @@ def begun(rung, problem, flux, truth):
 
 def sampled_by(method, rung, problem, best, approximation, seed):
     """(draws of the latents (chain, draw, latent), what there is to know of the run)."""
-    section = "nuts" if method == "nuts" else "variational"
-    own = METHODS[method] | (OF_MANY[method] if rung.stars > FEW else {})
+    section, own = "variational", METHODS[method]
+    if method == "nuts":
+        section, own = "nuts", own | OF_NUTS.get(rung.stars, {})
     settings = SamplingSettings.model_validate({"method": method, "seed": seed, section: own})
     sampler = make_sampler(settings)
     *_, last = sampler.run(problem.posterior, problem.pipeline.mesh, best, approximation, None)
