@@ -1,14 +1,17 @@
-"""Halpha and [N II] of GAMA 485885 (SAMI) fitted by a disc of gas, beside GalPaK3D.
+"""Halpha and [N II] of GAMA 485885 (SAMI) fitted by a disc of gas, beside GalPaK3D and 3DBarolo.
 
-    python tests/benchmarks/fits/sami_halpha.py CUBE [--galpak PYTHON] [--iterations 6000] [--maps chi2.npz]
+    python tests/benchmarks/fits/sami_halpha.py CUBE [--galpak PYTHON] [--iterations 6000] [--barolo PROGRAM]
+                                                [--maps chi2.npz]
 
 CUBE is `sami_gama485885_halpha.fits`. PSF, LSF and inclination are those of the cube's own documentation: two Gaussians
 of 2.30" (65 %) and 1.43", 1.61 Angstrom, 32.8 deg (held). Prints V(2.2 R_d), dispersion, chi^2 and time of each, and
-the median of chi^2 / n over spaxels by distance from the centre. GalPaK3D fits Halpha alone, of 6553 to 6575 Angstrom.
+the median of chi^2 / n over spaxels by distance from the centre. GalPaK3D and 3DBarolo fit Halpha alone, of 6553 to
+6575 Angstrom; 3DBarolo (PROGRAM: `BBarolo` of the package pyBBarolo) by rings, with a Gaussian seeing of the same FWHM.
 """
 
 import argparse
 import json
+import resource
 import subprocess
 import tempfile
 import time
@@ -16,6 +19,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import scipy.optimize
+from astropy.io import fits
 
 import rubix_like as rl
 
@@ -27,7 +32,7 @@ LINE_SPREAD = 1.61
 DISTANCE = 206.264806
 """Mpc, of which 1 arcsec is 1 kpc at redshift 0: lengths come out in arcsec."""
 
-HALF_LIGHT = 1.67834699
+HALF_LIGHT, HALPHA = 1.67834699, 6562.81
 PEERS = Path(__file__).parent / "line_peers.py"
 GAS = "galaxy.gas."
 
@@ -155,12 +160,69 @@ def galpak(python, data, iterations):
         return json.loads((place / "out.json").read_text())
 
 
+def seeing_width():
+    """FWHM (arcsec) of the seeing's two Gaussians together."""
+    parts = [(share / width**2, 4 * np.log(2) / width**2) for width, share in SEEING]
+
+    def above_half(radius):
+        return sum(peak * (np.exp(-steepness * radius**2) - 0.5) for peak, steepness in parts)
+
+    return 2 * scipy.optimize.brentq(above_half, 0.1, 5)
+
+
+RINGS, APART = 9, 0.9
+"""Number of 3DBarolo's rings, and arcsec from one to the next."""
+
+
+def barolo(program, data, middle, radius):
+    """3DBarolo's rings on the bins around Halpha; V between rings at a `radius` (arcsec), medians of the others."""
+    window = (data.wavelength > 6553) & (data.wavelength < 6575)
+    step, spaxel = float(np.diff(data.wavelength)[0]), data.pixel_scale
+    sigma = LINE_SPREAD / np.sqrt(8 * np.log(2))
+    header = fits.Header(
+        {
+            "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CTYPE3": "WAVE", "CUNIT1": "deg", "CUNIT2": "deg",
+            "CUNIT3": "Angstrom", "CRPIX1": 1.0, "CRPIX2": 1.0, "CRPIX3": 1.0, "CRVAL1": 150.0, "CRVAL2": 2.0,
+            "CRVAL3": float(data.wavelength[window][0]), "CDELT1": -spaxel / 3600, "CDELT2": spaxel / 3600,
+            "CDELT3": step, "BUNIT": "erg/s/cm2", "BMAJ": seeing_width() / 3600, "BMIN": seeing_width() / 3600,
+            "BPA": 0.0,
+        }
+    )  # fmt: skip
+    settings = {
+        "FITSFILE": "cube.fits", "OUTFOLDER": "found/", "3DFIT": "true", "NRADII": RINGS, "RADSEP": APART,
+        "XPOS": middle[1], "YPOS": middle[0], "VSYS": 0, "VROT": 150, "VDISP": 25, "Z0": 0, "INC": INCLINATION,
+        "PA": kinematic_angle(data), "FREE": "VROT VDISP PA VSYS", "LINEAR": sigma / step,
+        "RESTWAVE": HALPHA, "REDSHIFT": 0, "MASK": "SEARCH", "FLAGERRORS": "true", "TWOSTAGE": "true",
+        "PLOTS": "false", "SHOWBAR": "false", "THREADS": 1,
+    }  # fmt: skip
+    begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        flux = np.where(data.used[:, :, window], data.flux[:, :, window], np.nan) * 1e-2
+        fits.PrimaryHDU(np.moveaxis(flux, 2, 0).astype(np.float32), header).writeto(place / "cube.fits")
+        (place / "disc.par").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+        subprocess.run([program, "-p", "disc.par"], cwd=place, check=True, stdout=subprocess.DEVNULL)
+        rings = np.genfromtxt(place / "found" / "rings_final2.txt", names=True, deletechars="")
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun
+    at, speed, spread = rings["RAD(arcs)"], rings["VROT(km/s)"], rings["DISP(km/s)"]
+    widths = {key: 0.5 * (rings[f"E_{key}2"] - rings[f"E_{key}1"]) for key in ("VROT", "DISP")}
+    return {
+        "velocity_22": float(np.interp(radius, at, speed)),
+        "velocity_22_sigma": float(np.interp(radius, at, widths["VROT"])),
+        "dispersion": float(np.median(spread)),
+        "dispersion_sigma": float(np.median(widths["DISP"])),
+        "position_angle": float(np.median(rings["P.A.(deg)"])),
+        "seconds": seconds,
+    }
+
+
 def main():
     """Fit, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cube", type=Path)
     parser.add_argument("--galpak")
     parser.add_argument("--iterations", type=int, default=6000)
+    parser.add_argument("--barolo", type=Path)
     parser.add_argument("--maps", type=Path)
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -180,15 +242,18 @@ def main():
         other = galpak(given.galpak, data, given.iterations)
         other["half_light"] *= data.pixel_scale
         show("galpak", other)
+    if given.barolo:
+        show("3DBarolo", barolo(given.barolo.resolve(), data, middle, 2.2 * found["half_light"] / HALF_LIGHT))
     if given.maps:
         np.savez(given.maps, chi2=chi, light=light)
 
 
 def show(name, own):
-    """A row of the table."""
+    """A row of the table; rings have no half-light radius."""
+    radius = f"{own['half_light']:.2f} arcsec" if "half_light" in own else "-"
     print(
         f"{name:11s} V(2.2 Rd) {own['velocity_22']:6.1f} +- {own['velocity_22_sigma']:4.1f} km/s, sigma "
-        f"{own['dispersion']:5.1f} +- {own['dispersion_sigma']:4.1f} km/s, R_half {own['half_light']:.2f} arcsec, "
+        f"{own['dispersion']:5.1f} +- {own['dispersion_sigma']:4.1f} km/s, R_half {radius}, "
         f"PA {own['position_angle']:.1f}, {own['seconds']:.0f} s of processor time"
     )
 
