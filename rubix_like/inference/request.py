@@ -9,6 +9,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.parameters import Declaration
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
@@ -17,7 +18,7 @@ from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
-from rubix_like.inference.posterior.free_parameters import check_free, declared_by
+from rubix_like.inference.posterior.free_parameters import check_component, check_free, declared_by
 from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.inference.search.choose_optimiser import make_optimiser
@@ -181,6 +182,9 @@ def check_fit_section(config: RunConfig) -> None:
     """Raise ConfigError for what can be seen to be wrong with the free parameters of a configuration."""
     if config.fit is not None and config.fit.free:
         check_free(config.fit.free, _declared(config, None))
+        if isinstance(config.galaxy, ComponentsReader):
+            for name in config.fit.free:
+                check_component(name, [own.name for own in config.galaxy.components])
 
 
 def one_galaxy(galaxy: Any, model: AbstractGalaxyModel | None) -> Any:

@@ -632,6 +632,16 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
     assert_refused(command("check", "quickstart", *SMALL, "output.path=absent/cube.fits"), "absent does not exist")
     unlikely = "fit={free: {dust.a_v: {uniform: [1, 0]}}}"
     assert_refused(command("check", "quickstart", *SMALL, unlikely), "fit.free.dust.a_v: expected low < high")
+    disc = "{name: disc, mass: 1e9, light: {profile: exponential, scale_length: 1}, "
+    disc += "population: {log_age: 9, metallicity: 0.02}}"
+    misspelt = [
+        f"galaxy={{reader: components, components: [{disc}]}}",
+        "fit.free.galaxy.disk.mass={log_normal: [1e9, 1]}",
+    ]
+    assert_refused(
+        command("check", "quickstart", *SMALL, *misspelt),
+        "fit.free.galaxy.disk.mass: expected the name of a component after 'galaxy.' (disc), got 'disk'",
+    )
 
 
 @pytest.mark.parametrize(

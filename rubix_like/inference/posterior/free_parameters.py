@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType, SimpleNamespace
 from typing import Annotated, Any
 
@@ -281,7 +281,8 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
         raise ConfigError(f"fit.free.{name}: expected {needed}, got another galaxy")
     if name in trees:
         return trees[name]
-    _check_component(name, trees[prefix])
+    if isinstance(trees[prefix], SimpleNamespace):
+        check_component(name, list(vars(trees[prefix])))
     try:
         leaf = leaf_at(trees[prefix], name.removeprefix(prefix))
     except AttributeError:
@@ -306,12 +307,10 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     return leaf
 
 
-def _check_component(name: str, galaxy: Any) -> None:
-    """Raise ConfigError where a galaxy of components has none of the name that is meant."""
-    if not isinstance(galaxy, SimpleNamespace):
-        return
-    first, known = name.removeprefix(GALAXY).partition(".")[0], list(vars(galaxy))
-    if first not in known:
+def check_component(name: str, known: Sequence[str]) -> None:
+    """Raise ConfigError for a parameter of a galaxy of components that has none of the name that is meant."""
+    first = name.removeprefix(GALAXY).partition(".")[0]
+    if name.startswith(GALAXY) and first not in known:
         raise ConfigError(
             f"fit.free.{name}: expected the name of a component after 'galaxy.' ({', '.join(known)}), got "
             f"'{first}'{suggest(first, known)}"
