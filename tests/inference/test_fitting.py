@@ -16,12 +16,14 @@ from astropy.io import fits
 from scipy.special import ndtr
 from small import few_stars, mock_data, muse
 
-from rubix_like import ConfigError, Cube, FitResult, fit, load_config
+from rubix_like import ConfigError, Cube, FitResult, fit, load_config, log_posterior
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.cube.observed import read_observed
 from rubix_like.inference.checks import notes_after as diagnosis
 from rubix_like.inference.checks.edges import NODES, Edges
-from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.laplace import Laplace, laplace
 from rubix_like.inference.checks.optima import other_optima
 from rubix_like.inference.fit_cubes import evaluate
 from rubix_like.inference.posterior.free import Free, FreeParameter
@@ -386,15 +388,53 @@ def test_two_optima_are_told_in_the_first_line_and_both_are_shown(tmp_path):
     [
         ("observation.inclination", "galaxy.rotation_velocity", "V sin i"),
         ("galaxy.disc.rotation.velocity", "observation.inclination", "V sin i"),
+        ("observation.inclination", "galaxy.disc.height.scale_height", "seen more edge-on looks as round"),
         ("instrument.psf.fwhm", "galaxy.disc_scale_length", "seeing"),
         ("galaxy.log_age", "galaxy.metallicity", "redden alike"),
         ("observation.velocity_offset", "galaxy.metallicity", None),
     ],
 )
 def test_known_degeneracies_are_named(one, other, why):
+    """The reason from a correlation of 0.8 on, the correlation of others from 0.95 on."""
     free = Free(tuple(FreeParameter(Normal(0.0, 1.0), name) for name in (one, other)))
-    notes = diagnosis.notes_on_spread(free, np.full(2, 0.01), np.array([[1.0, -0.98], [-0.98, 1.0]]))
-    assert (len(notes), why is None or why in notes[-1]) == (1 if why is None else 2, True)
+    for correlation, together in ((-0.98, 1), (0.85, 0), (0.75, None)):
+        notes = diagnosis.notes_on_spread(free, np.full(2, 0.01), np.array([[1.0, correlation], [correlation, 1.0]]))
+        is_told = why is not None and together is not None
+        assert (len(notes), not is_told or why in notes[-1]) == ((together or 0) + is_told, True)
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize(("inclination", "height", "why"), [(10, None, "V sin i"), (85, 0.2, "more edge-on")])
+def test_discs_nearly_face_on_and_edge_on_are_named(inclination, height, why):
+    """A thin disc of gas and a thick one, of S/N 16 and 24, by Laplace's approximation at the truth."""
+    gas = {
+        "name": "gas",
+        "lines": {"wavelengths": [5000.0], "flux": 1e3},
+        "light": {"profile": "exponential", "scale_length": 1.0},
+        "rotation": {"curve": "arctan", "velocity": 200, "turnover_radius": 0.3},
+        "dispersion": 35,
+    }
+    truth = {"observation.inclination": inclination, "galaxy.gas.rotation.velocity": 200}
+    free = {"observation.inclination": {"isotropic": [0, 90]}, "galaxy.gas.rotation.velocity": {"uniform": [10, 450]}}
+    if height is not None:
+        gas["height"] = {"profile": "sech2", "scale_height": height}
+        truth["galaxy.gas.height.scale_height"] = height
+        free["galaxy.gas.height.scale_height"] = {"log_uniform": [0.01, 1]}
+    run = {
+        "galaxy": {"reader": "components", "components": [gas]},
+        "observation": {"redshift": 0, "distance": "206.264806 Mpc", "inclination": inclination, "position_angle": 90},
+        "instrument": {"name": "muse", "psf": {"kind": "gaussian", "fwhm": 0.8}, "lsf": {"fwhm": 1.2}},
+        "pipeline": "lines",
+        "engine": {"method": "basis", "velocity_range": 900},
+        "devices": {"data": 1},
+    }
+    bins, footprint = WavelengthBins(4988.0, 0.6, 41, "linear", "vacuum"), Footprint.of((14, 14), 0.5)
+    data = replace(mock_data((14, 14, 41)), bins=bins, footprint=footprint)
+    data = replace(data, variance=np.full((14, 14, 41), 0.7**2))
+    posed = log_posterior(run, data, free)
+    found = laplace(posed.problem.posterior, jnp.asarray(posed.to_unconstrained(truth)))
+    notes = diagnosis.notes_on_spread(found.free, found.own_sigma, found.correlation)
+    assert any(why in note for note in notes), notes
 
 
 def test_the_summary_has_a_row_for_each_number():

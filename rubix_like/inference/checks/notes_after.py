@@ -25,6 +25,9 @@ UNDETERMINED: float = 0.9
 CORRELATED: float = 0.95
 """|correlation| of two parameters that are determined together only."""
 
+ALIKE: float = 0.8
+"""|correlation| of two parameters above which the known reason for it is told."""
+
 ELSEWHERE: float = 1.0
 """Difference of the losses (half of chi^2's) of two starts that did not end at the same place."""
 
@@ -39,7 +42,7 @@ _TOGETHER: tuple[tuple[str, str, str], ...] = (
     ("a_v", "log_age", "dust and older stars redden alike; fit a wider range of wavelengths"),
     ("a_v", "stellar_mass", "dust dims what more stars brighten; fit a wider range of wavelengths"),
 )
-"""Ends of the names of two parameters that are often found together only, and why."""
+"""Ends of the names of two parameters that are often correlated, and why."""
 
 
 def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
@@ -121,15 +124,16 @@ def notes_on_spread(
     if len(pairs):
         words = listed(f"{labels[i]} and {labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
         notes.append(f"determined together only (correlation): {words}")
-    return [*notes, *(note for i, j in pairs for note in _why_together(labels[i], labels[j]))]
+    alike = np.argwhere(np.triu(np.abs(correlation) > ALIKE, k=1))
+    return [*notes, *(note for i, j in alike for note in _why_together(labels[i], labels[j], float(correlation[i, j])))]
 
 
-def _why_together(one: str, other: str) -> Iterator[str]:
-    """What two values that are determined together only have in common, where it is known."""
+def _why_together(one: str, other: str, correlation: float) -> Iterator[str]:
+    """What two correlated values have in common, where it is known."""
     for first, second, why in _TOGETHER:
         for own, its in ((one, other), (other, one)):
             if own.endswith(first) and its.endswith(second):
-                yield f"{own} and {its}: {why}"
+                yield f"{own} and {its} (correlation {correlation:+.2f}): {why}"
 
 
 def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[str]:

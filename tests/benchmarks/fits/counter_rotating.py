@@ -1,6 +1,7 @@
 """Two counter-rotating stellar discs made by numpy, fitted by two smooth components, and by one that cannot be right.
 
     PYTHONPATH=tests python tests/benchmarks/fits/counter_rotating.py run found.jsonl [--ratios 20 100] [--seeds 3]
+                                                                    [--last 6800] [--models two]
     PYTHONPATH=tests python tests/benchmarks/fits/counter_rotating.py report found.jsonl
 
 A galaxy like that of Jethwa et al. (2025, arXiv:2511.03663): a ground truth that resembles a counter-rotating galaxy,
@@ -182,11 +183,12 @@ def run(given):
     done = {(own["ratio"], own["seed"], own["model"]) for own in records(given.file)}
     for ratio in given.ratios:
         for seed in range(1, given.seeds + 1):
-            missing = [own for own in ("two", "one") if (ratio, seed, own) not in done]
+            missing = [own for own in given.models if (ratio, seed, own) not in done]
             if not missing:
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                cube = write_cube(Path(folder) / "two.fits", given.library, ratio, seed)
+                grid = GRID | {"LAST": given.last}
+                cube = write_cube(Path(folder) / "two.fits", given.library, ratio, seed, grid)
                 for model in missing:
                     record = {"ratio": ratio, "seed": seed, "model": model} | fitted(
                         cube, model, given.library, given.blind
@@ -274,6 +276,8 @@ def main():
     parser.add_argument("file", type=Path)
     parser.add_argument("--ratios", type=int, nargs="+", default=RATIOS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--models", nargs="+", choices=("two", "one"), default=("two", "one"))
+    parser.add_argument("--last", type=float, default=GRID["LAST"], help="end of the spectra, Angstrom")
     parser.add_argument("--blind", action="store_true")
     parser.add_argument("--library", type=Path, default=cache_directory() / "ssp" / "bc03-miles.h5")
     given = parser.parse_args()

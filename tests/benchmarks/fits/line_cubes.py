@@ -1,7 +1,8 @@
 """Line cubes of discs made by KinMS and by GalPaK3D, fitted by this package, GalPaK3D and kinms_fitter.
 
-    python tests/benchmarks/fits/line_cubes.py run found.jsonl --galpak PYTHON --kinms PYTHON [--only 10,60]
-    python tests/benchmarks/fits/line_cubes.py report found.jsonl
+    PYTHONPATH=tests/benchmarks python tests/benchmarks/fits/line_cubes.py run found.jsonl --galpak PYTHON
+                                                                       --kinms PYTHON [--only 10,60]
+    PYTHONPATH=tests/benchmarks python tests/benchmarks/fits/line_cubes.py report found.jsonl
 
 54 cubes: S/N of the brightest voxel 3, 10, 30; half-light radius over seeing 1, 1.5, 3; inclination 30, 60, 80 deg; two
 seeds of noise and of the position angle, of which KinMS makes the cube of the first and GalPaK3D that of the second.
@@ -28,7 +29,8 @@ from pathlib import Path
 
 import numpy as np
 from astropy.io import fits
-from scipy.stats import binom
+from posterior_calibration import chi_square
+from scipy.stats import binom, kstest, norm
 
 import rubix_like as rl
 
@@ -78,6 +80,7 @@ CUBES = {
     "all": lambda *cube: True,
     "S/N >= 10, R_half / FWHM >= 1.5, i >= 60°": well_resolved,
     "i = 30°": lambda *cube: cube[2] == 30,
+    "S/N 10, R_half / FWHM >= 1.5, i >= 60°": lambda *cube: well_resolved(*cube) and cube[0] == 10,
     "S/N 3": lambda *cube: cube[0] == 3,
     "S/N 10": lambda *cube: cube[0] == 10,
     "S/N 30": lambda *cube: cube[0] == 30,
@@ -319,6 +322,22 @@ def report(given):
             relative, pull = zip(*map(errors_of, own), strict=True)
             bound_check(fitter, MAKERS[maker], own, relative)
             coverage_check(fitter, MAKERS[maker], pulls_of(pull))
+    print_pulls(found)
+
+
+def print_pulls(found):
+    """Of each fitter, maker and parameter: mean and scatter of the pulls, and p of uniform ranks of the truths."""
+    print("\n| fitted by | made by | parameter | mean pull | scatter | p of ranks (KS, chi^2) |\n" + "|---" * 6 + "|")
+    for fitter, maker in itertools.product(PROGRAMS, MAKERS):
+        own = [one for one in found if (one["fitter"], one["cube"][3]) == (fitter, maker)]
+        pulls = pulls_of([errors_of(one)[1] for one in own]) if own else np.empty((0, len(OWN)))
+        for name, column in zip(OWN, pulls.T, strict=True):
+            known = column[np.isfinite(column)]
+            if len(known):
+                ranks = norm.cdf(-known)
+                p = f"{kstest(ranks, 'uniform').pvalue:.2g}, {chi_square(ranks):.2g}"
+                words = f"{PROGRAMS[fitter]} | {MAKERS[maker]} | {name} | {known.mean():+.2f} | {known.std(ddof=1):.2f}"
+                print(f"| {words} | {p} |")
 
 
 def pulls_of(pull):
