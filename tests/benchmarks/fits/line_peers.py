@@ -127,6 +127,8 @@ def fit_galpak(job):
             initial_parameters=first,
         )
         seconds, wall = time.process_time() - begun, time.time() - wall
+        if "model" in job:
+            np.save(job["model"], np.asarray(run.convolved_cube.data, np.float64))
     chain = run.chain[run.chain.colnames]
     names = dict(
         zip(

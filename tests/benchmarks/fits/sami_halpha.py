@@ -115,13 +115,29 @@ def ours(path):
     return data, result, found
 
 
-def chi_maps(data, result):
-    """Chi^2 / n of every spaxel (y, x), NaN where nothing is fitted."""
-    residual = np.asarray(result.residual.flux, np.float64)
-    used = data.used & np.isfinite(residual)
-    square = np.where(used, residual**2 / np.where(data.variance > 0, data.variance, np.inf), 0.0)
+def near_line(data):
+    """The bins around Halpha, which the others fit."""
+    return (data.wavelength > 6553) & (data.wavelength < 6575)
+
+
+def chi_map(data, model, chosen):
+    """Chi^2 / n of every spaxel (y, x) in the `chosen` bins, of a model of these; NaN where nothing is fitted."""
+    used = data.used[:, :, chosen] & np.isfinite(model)
+    residual = np.where(used, data.flux[:, :, chosen] - model, 0.0)
+    square = residual**2 / np.where(used, data.variance[:, :, chosen], 1.0)
     number = used.sum(axis=2)
     return np.where(number > 0, square.sum(axis=2) / np.maximum(number, 1), np.nan)
+
+
+RINGS_OF_CHI = ((0, 1.5), (1.5, 3), (3, 5), (5, 9))
+"""arcsec from the centre."""
+
+
+def print_chi(name, chi, distance):
+    """The median of chi^2 / n over spaxels in rings."""
+    rings = [chi[(distance >= low) & (distance < high) & np.isfinite(chi)] for low, high in RINGS_OF_CHI]
+    words = (f'{np.median(ring):.2f} ({low}-{high}")' for ring, (low, high) in zip(rings, RINGS_OF_CHI, strict=True))
+    print(f"{name:11s} chi^2 / n of spaxels, medians: {', '.join(words)}")
 
 
 def seeing_image(spaxel, shape):
@@ -134,11 +150,11 @@ def seeing_image(spaxel, shape):
 
 
 def galpak(python, data, iterations):
-    """GalPaK3D on the bins around Halpha, from where our own fit begins."""
+    """GalPaK3D on the bins around Halpha, from where our own fit begins, and its model."""
     spaxel = data.pixel_scale
     start = {"inclination": INCLINATION, "position_angle": kinematic_angle(data), "velocity": 100.0}
     start |= {"turnover": 0.5 / spaxel, "half_light": 2 * HALF_LIGHT / spaxel}
-    window = (data.wavelength > 6553) & (data.wavelength < 6575)
+    window = near_line(data)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         good = data.used[:, :, window] & (np.nan_to_num(data.variance[:, :, window]) > 0)
@@ -153,11 +169,11 @@ def galpak(python, data, iterations):
             "seeing_image": str(place / "seeing.npy"), "spaxel": data.pixel_scale, "line_spread": LINE_SPREAD,
             "first": float(data.wavelength[window][0]), "step": float(np.diff(data.wavelength)[0]),
             "aspect": 0.05, "inclination": INCLINATION, "inclination_is_known": True, "seed": 1,
-            "iterations": iterations, "scale": 1.0, "start": start,
+            "iterations": iterations, "scale": 1.0, "start": start, "model": str(place / "model.npy"),
         }  # fmt: skip
         (place / "job.json").write_text(json.dumps(job))
         subprocess.run([python, str(PEERS), "fit-galpak", str(place / "job.json"), str(place / "out.json")], check=True)
-        return json.loads((place / "out.json").read_text())
+        return json.loads((place / "out.json").read_text()), np.moveaxis(np.load(job["model"]), 0, 2) / scale
 
 
 def seeing_width():
@@ -175,8 +191,9 @@ RINGS, APART = 9, 0.9
 
 
 def barolo(program, data, middle, radius):
-    """3DBarolo's rings on the bins around Halpha; V between rings at a `radius` (arcsec), medians of the others."""
-    window = (data.wavelength > 6553) & (data.wavelength < 6575)
+    """3DBarolo's rings on the bins around Halpha: V between them at a `radius` (arcsec), medians of the others; its
+    model."""
+    window, scale = near_line(data), 1e-2
     step, spaxel = float(np.diff(data.wavelength)[0]), data.pixel_scale
     sigma = LINE_SPREAD / np.sqrt(8 * np.log(2))
     header = fits.Header(
@@ -198,15 +215,17 @@ def barolo(program, data, middle, radius):
     begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        flux = np.where(data.used[:, :, window], data.flux[:, :, window], np.nan) * 1e-2
+        flux = np.where(data.used[:, :, window], data.flux[:, :, window], np.nan) * scale
         fits.PrimaryHDU(np.moveaxis(flux, 2, 0).astype(np.float32), header).writeto(place / "cube.fits")
         (place / "disc.par").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
         subprocess.run([program, "-p", "disc.par"], cwd=place, check=True, stdout=subprocess.DEVNULL)
+        (path,) = (place / "found").glob("*mod_azim.fits")
+        model = np.moveaxis(fits.getdata(path).astype(float), 0, 2) / scale
         rings = np.genfromtxt(place / "found" / "rings_final2.txt", names=True, deletechars="")
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun
     at, speed, spread = rings["RAD(arcs)"], rings["VROT(km/s)"], rings["DISP(km/s)"]
     widths = {key: 0.5 * (rings[f"E_{key}2"] - rings[f"E_{key}1"]) for key in ("VROT", "DISP")}
-    return {
+    found = {
         "velocity_22": float(np.interp(radius, at, speed)),
         "velocity_22_sigma": float(np.interp(radius, at, widths["VROT"])),
         "dispersion": float(np.median(spread)),
@@ -214,6 +233,7 @@ def barolo(program, data, middle, radius):
         "position_angle": float(np.median(rings["P.A.(deg)"])),
         "seconds": seconds,
     }
+    return found, model
 
 
 def main():
@@ -228,22 +248,26 @@ def main():
     jax.config.update("jax_enable_x64", True)
     data, result, found = ours(given.cube)
     print(result)
-    chi = chi_maps(data, result)
+    everywhere, window = np.ones(len(data.wavelength), bool), near_line(data)
+    model = np.asarray(result.model.flux, np.float64)
+    chi = chi_map(data, model, everywhere)
     light = np.where(data.used, data.flux, 0).sum(axis=2)
     y, x = np.indices(light.shape)
     bright = light > 0.2 * light.max()
     middle = [np.average(own[bright], weights=light[bright]) for own in (y, x)]
     distance = np.hypot(y - middle[0], x - middle[1]) * data.pixel_scale
-    for low, high in ((0, 1.5), (1.5, 3), (3, 5), (5, 9)):
-        ring = (distance >= low) & (distance < high) & np.isfinite(chi)
-        print(f"chi^2 / n of spaxels {low} to {high} arcsec: median {np.median(chi[ring]):.2f} of {ring.sum()}")
+    print_chi("all bins", chi, distance)
     show("rubix_like", found)
+    print_chi("rubix_like", chi_map(data, model[:, :, window], window), distance)
     if given.galpak:
-        other = galpak(given.galpak, data, given.iterations)
+        other, model = galpak(given.galpak, data, given.iterations)
         other["half_light"] *= data.pixel_scale
         show("galpak", other)
+        print_chi("galpak", chi_map(data, model, window), distance)
     if given.barolo:
-        show("3DBarolo", barolo(given.barolo.resolve(), data, middle, 2.2 * found["half_light"] / HALF_LIGHT))
+        other, model = barolo(given.barolo.resolve(), data, middle, 2.2 * found["half_light"] / HALF_LIGHT)
+        show("3DBarolo", other)
+        print_chi("3DBarolo", chi_map(data, model, window), distance)
     if given.maps:
         np.savez(given.maps, chi2=chi, light=light)
 
