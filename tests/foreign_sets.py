@@ -1,10 +1,10 @@
 """Two foreign cubes of one disc, an image and a spectrum of it, all made by numpy alone (tests/foreign_cube.py)."""
 
 import contextlib
-from pathlib import Path
 
 import foreign_cube
 import numpy as np
+from astropy.constants import c as light_speed
 from astropy.io import fits
 
 FIRST = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
@@ -22,6 +22,43 @@ SHIFT = (0.25, -0.15)
 
 FIELD = (0.6, 0.4)
 """(East, North) in arcsec of the middle of the second field from that of the first."""
+
+IMAGE = {"N_SPAXEL": 8, "MARGIN": 8, "FINE": 8, "SPAXEL": 0.6, "FIRST": 4952.5, "LAST": 5047.5, "STEP": 0.5}
+"""Of the image, about the middle of the second field; its bins are those that numpy sums over the band."""
+
+IMAGE_FWHM, IMAGE_SCALE = 1.2, 1.15
+
+BAND = np.array([[4960.0, 0.0], [4975.0, 0.8], [5025.0, 1.0], [5040.0, 0.0]])
+"""Angstrom in vacuum, response for photons."""
+
+SPAXELS = (slice(2, 6), slice(1, 4))
+"""Rows and columns of the second cube that the aperture of the spectrum holds."""
+
+SPECTRUM_SCALE = 0.88
+
+APERTURE = (2.4, 3.2)
+"""Its sides in arcsec."""
+
+APERTURE_PLACE = (FIELD[0] + 1.5 * 0.8, FIELD[1])
+"""(East, North) in arcsec of its middle from that of the first field."""
+
+GAS = {"N_SPAXEL": 8, "MARGIN": 6, "FINE": 16, "SPAXEL": 0.8, "FIRST": 6676.25, "LAST": 6731.25, "STEP": 1.25}
+"""Of both cubes of gas."""
+
+FLUX = 2e5
+"""Of Ha, 1e-20 erg/s/cm2."""
+
+LINES = {6564.632: FLUX, 6585.273: 0.4 * FLUX}
+"""Ha and [N II] 6583: vacuum Angstrom -> flux."""
+
+LINE_FWHM, LSF_SCALE = 2.5, 1.3
+"""Angstrom of the first cube's line spread, and by how much the second's is wider."""
+
+VELOCITY_SHIFT = -23.0
+"""km/s."""
+
+SKY = np.array([120.0, -60.0])
+"""Amplitudes of what the sky's subtraction has left, 1e-20 erg/s/cm2/Angstrom."""
 
 
 @contextlib.contextmanager
@@ -66,19 +103,80 @@ def second_flux(scale=SCALE, shift=SHIFT):
 
 def write_second(path, seed=2, **changes):
     """The second cube, on another field, with another seeing, calibration and wrong coordinates."""
-    flux = second_flux(**changes)
-    with constants(**SECOND):
-        made = foreign_cube.write_foreign_cube(path, seed=None)
-    sigma = flux.max() / foreign_cube.SIGNAL_TO_NOISE
-    if seed is not None:
-        flux = flux + sigma * np.random.default_rng(seed).standard_normal(flux.shape)
+    return write_flux(path, second_flux(**changes), seed, SECOND)
+
+
+def write_centred(path):
+    """The second cube well calibrated, without noise, with the disc in the middle of its field, that of
+    the first."""
+    return write_flux(path, second_flux(scale=1.0, shift=FIELD), None, SECOND, (0.0, 0.0))
+
+
+def write_flux(path, flux, seed, axes, field=FIELD):
+    """A cube of this flux (y, x, wave) on a field so far from the first one."""
+    with constants(**axes, foreign_flux=lambda library: flux):
+        made = foreign_cube.write_foreign_cube(path, seed=seed)
     with fits.open(made, mode="update") as hdus:
-        hdus["DATA"].data = np.moveaxis(flux, 2, 0).astype(np.float32)
-        hdus["STAT"].data = np.full(flux.shape[::-1], sigma**2, np.float32)
         for hdu in hdus[1:]:
-            hdu.header["CRVAL1"] = 150.0 + FIELD[0] / 3600 / np.cos(np.radians(2.0))
-            hdu.header["CRVAL2"] = 2.0 + FIELD[1] / 3600
-    return Path(made)
+            hdu.header["CRVAL1"], hdu.header["CRVAL2"] = place_of(*field)
+    return made
+
+
+def place_of(east, north):
+    """(RA, Dec) in deg so many arcsec from the middle of the first field."""
+    return 150.0 + east / 3600 / np.cos(np.radians(2.0)), 2.0 + north / 3600
+
+
+def write_image(path):
+    """An image of the second field, without noise: int F R lambda dlambda / int R lambda dlambda of `BAND`, which is
+    written beside it."""
+    with constants(IMAGE_FWHM, **IMAGE), displaced(*np.negative(FIELD)):
+        wavelength = foreign_cube.vacuum(np.arange(foreign_cube.FIRST, foreign_cube.LAST + 1e-6, foreign_cube.STEP))
+        energy = foreign_cube.STEP * foreign_cube.foreign_flux()
+    fine = np.linspace(*BAND[[0, -1], 0], 100_001)
+    flux = energy @ (np.interp(wavelength, *BAND.T, left=0, right=0) * wavelength)
+    flux *= IMAGE_SCALE / np.trapezoid(np.interp(fine, *BAND.T) * fine, fine)
+    side, middle = IMAGE["SPAXEL"] / 3600, (IMAGE["N_SPAXEL"] + 1) / 2
+    header = {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CRPIX1": middle, "CRPIX2": middle, "CD1_1": -side}
+    header |= {"CD2_2": side, "BUNIT": "1e-20 erg/s/cm2/Angstrom"}
+    header |= dict(zip(("CRVAL1", "CRVAL2"), place_of(*FIELD), strict=True))
+    parts = {"SCI": flux, "ERR": np.full_like(flux, flux.max() / 100)}
+    images = [fits.ImageHDU(own, fits.Header(header), name) for name, own in parts.items()]
+    fits.HDUList([fits.PrimaryHDU(), *images]).writeto(path)
+    np.savetxt(path.with_suffix(".band.txt"), BAND)
+    return path
+
+
+def write_spectrum(path):
+    """The sum over `SPAXELS` of the second cube, without noise, in the calibration of the spectrum."""
+    flux = second_flux(scale=SPECTRUM_SCALE, shift=(0.0, 0.0))[SPAXELS].sum(axis=(0, 1))
+    sigma = np.full(len(flux), flux.max() / 100)
+    wavelength = SECOND["FIRST"] + SECOND["STEP"] * np.arange(len(flux))
+    np.savetxt(path, np.transpose([wavelength, flux, sigma]), header="wavelength flux sigma", comments="")
+    return path
+
+
+def write_gas(path):
+    """The disc in the lines of `LINES`, without noise."""
+    return write_flux(path, gas_flux(0.0, LINE_FWHM), None, GAS, (0.0, 0.0))
+
+
+def write_other_gas(path):
+    """The same with wrong wavelengths, a wider line spread and what the sky's subtraction has left, whose templates are
+    written beside it."""
+    flux = gas_flux(VELOCITY_SHIFT, LSF_SCALE * LINE_FWHM)
+    wavelength = GAS["FIRST"] + GAS["STEP"] * np.arange(flux.shape[2])
+    lines = sum(np.exp(-0.5 * ((wavelength - own) / 1.5) ** 2) for own in (6689.0, 6711.0))
+    templates = np.stack([lines, (wavelength / wavelength[0]) ** 40])
+    np.savetxt(path.with_suffix(".sky.txt"), np.transpose([wavelength, *templates]))
+    return write_flux(path, flux + SKY @ templates, None, GAS, (0.0, 0.0))
+
+
+def gas_flux(velocity, fwhm):
+    """Flux (y, x, wave) of the lines, moved by so many km/s and spread by so many Angstrom."""
+    doppler = np.exp(velocity / light_speed.to_value("km/s"))
+    with constants(**GAS):
+        return foreign_cube.foreign_line_flux({own * doppler: flux for own, flux in LINES.items()}, fwhm)
 
 
 def jacobian(names, step=1e-2):

@@ -1,5 +1,7 @@
-"""Two cubes of one disc that numpy made, with other seeing, grid, calibration and place, fitted together."""
+"""Two cubes of one disc that numpy made, with other seeing, grid, calibration and place, fitted together; and a cube
+with an image, a spectrum, or a cube of other wavelengths, line spread and sky."""
 
+import foreign_sets
 import numpy as np
 import pytest
 import scipy.stats
@@ -37,11 +39,18 @@ FOREIGN = [
 """The same numbers in the words of the foreign cubes, in the order of the labels."""
 
 
-def settings(folder, seed):
-    """The configuration of a fit of both cubes, with what is not known of each; `seed`: None: without noise."""
+def stellar(sets):
+    """The configuration of a fit of the disc to these sets of data."""
     config = configuration()
     config["galaxy"]["components"][0] |= {"rotation": {"curve": "arctan", "velocity": 210, "turnover_radius": 0.4}}
     config["galaxy"]["components"][0]["population"] = {"log_age": 9.512, "metallicity": 0.02}
+    start = {"observation.inclination": 42, "galaxy.disc.light.scale_length": 1.0}
+    config["fit"] = {"free": FREE, "start": start, "starts": 1, "data": sets}
+    return config
+
+
+def settings(folder, seed):
+    """The configuration of a fit of both cubes, with what is not known of each; `seed`: None: without noise."""
     first = {
         "cube": str(write_first(folder / f"first-{seed}.fits", seed)),
         "nuisance": {"psf_fwhm": {"uniform": ["0.5 arcsec", "1.5 arcsec"]}},
@@ -55,9 +64,7 @@ def settings(folder, seed):
             "psf_fwhm": {"uniform": ["1 arcsec", "2.5 arcsec"]},
         },
     }
-    start = {"observation.inclination": 42, "galaxy.disc.light.scale_length": 1.0}
-    config["fit"] = {"free": FREE, "start": start, "starts": 1, "data": {"first": first, "second": second}}
-    return config
+    return stellar({"first": first, "second": second})
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +149,106 @@ def test_each_set_has_its_cubes_in_the_result_and_beside_it(fits):
     own = wrong.sets["second"].residual
     chi_square = np.sum(np.asarray(own.flux) ** 2 / np.asarray(own.variance))
     assert wrong.verdict.sets["second"].chi_square == pytest.approx(chi_square, rel=1e-6)
+
+
+def with_image(folder):
+    """A cube, and an image of another field, pixels and seeing."""
+    image = {
+        "image": str(foreign_sets.write_image(folder / "image.fits")),
+        "filter": str(folder / "image.band.txt"),
+        "bins": 24,
+        "instrument": {"psf": {"fwhm": foreign_sets.IMAGE_FWHM}},
+        "nuisance": {"scale": {"log_normal": [1, 0.2]}},
+    }
+    return beside_a_cube(folder, image), {"data.other.scale": (foreign_sets.IMAGE_SCALE, 0.01)}
+
+
+def with_spectrum(folder):
+    """A cube, and the spectrum inside a rectangle away from the disc's centre."""
+    ra, dec = foreign_sets.place_of(*foreign_sets.APERTURE_PLACE)
+    spectrum = {
+        "spectrum": str(foreign_sets.write_spectrum(folder / "spectrum.txt")),
+        "units": "1e-20 erg/s/cm2/Angstrom",
+        "medium": "air",
+        "aperture": {
+            "shape": "rectangle",
+            "size": list(foreign_sets.APERTURE),
+            "ra": ra,
+            "dec": dec,
+            "pixel_scale": "0.4 arcsec",
+        },
+        "nuisance": {"scale": {"log_normal": [1, 0.2]}},
+    }
+    return beside_a_cube(folder, spectrum), {"data.other.scale": (foreign_sets.SPECTRUM_SCALE, 0.01)}
+
+
+def beside_a_cube(folder, other):
+    """The configuration of a fit to a cube of the disc and another set."""
+    cube = str(foreign_sets.write_centred(folder / "cube.fits"))
+    config = stellar({"cube": {"cube": cube}, "other": other})
+    config["instrument"]["psf"]["fwhm"] = SECOND_FWHM
+    return config
+
+
+def with_other_gas(folder):
+    """Two cubes of gas, the second with wrong wavelengths, a wider line spread and a residual of the sky."""
+    gas = {
+        "name": "gas",
+        "lines": {"wavelengths": ["Ha", "[N II] 6583"], "doublets": False, "flux": "1.8e-15 erg/s/cm2", "ratios": 0.4},
+        "light": {"profile": "exponential", "scale_length": "0.8 kpc"},
+        "rotation": {"curve": "arctan", "velocity": "190 km/s", "turnover_radius": "0.4 kpc"},
+        "dispersion": "50 km/s",
+    }
+    other = {
+        "cube": str(foreign_sets.write_other_gas(folder / "other.fits")),
+        "nuisance": {
+            "velocity_shift": {"normal": [0, "30 km/s"]},
+            "lsf_scale": {"uniform": [0.9, 1.6]},
+            "sky": {"templates": str(folder / "other.sky.txt"), "sigma": 300},
+        },
+    }
+    config = configuration() | {"pipeline": "lines"}
+    config["galaxy"] = {"reader": "components", "components": [gas]}
+    config["observation"]["inclination"] = 50
+    config["instrument"] |= {"lsf": {"fwhm": foreign_sets.LINE_FWHM}, "psf": {"kind": "gaussian", "fwhm": 0.9}}
+    free = {
+        "observation.velocity_offset": {"normal": [0, "50 km/s"]},
+        "galaxy.gas.lines.flux": {"log_normal": ["2e-15 erg/s/cm2", 0.3]},
+        "galaxy.gas.rotation.velocity": {"uniform": ["100 km/s", "300 km/s"]},
+        "galaxy.gas.dispersion": {"uniform": ["10 km/s", "100 km/s"]},
+    }
+    cube = {"cube": str(foreign_sets.write_gas(folder / "gas.fits"))}
+    config["fit"] = {"free": free, "starts": 1, "data": {"cube": cube, "other": other}}
+    return config, {
+        "observation.velocity_offset": (0.0, 1.0),
+        "galaxy.gas.lines.flux": (foreign_sets.FLUX, 2000.0),
+        "galaxy.gas.rotation.velocity": (210.0, 2.0),
+        "galaxy.gas.dispersion": (45.0, 1.0),
+        "data.other.velocity_shift": (foreign_sets.VELOCITY_SHIFT, 1.0),
+        "data.other.lsf_scale": (foreign_sets.LSF_SCALE, 0.03),
+        "data.other.sky": (foreign_sets.SKY, 5.0),
+    }
+
+
+@pytest.mark.parametrize(
+    "posed",
+    [
+        pytest.param(with_image, marks=pytest.mark.slow(11)),
+        pytest.param(with_spectrum, marks=pytest.mark.slow(8)),
+        pytest.param(with_other_gas, marks=pytest.mark.slow(15)),
+    ],
+)
+def test_another_set_of_the_same_disc(posed, tmp_path):
+    """The truth, nuisances included, comes back without bias, each known better than the number beside it; numpy's
+    data are those of the model."""
+    config, expected = posed(tmp_path)
+    with optimised_programs():
+        result = fit(config)
+    assert result.converged
+    shared = {name: (TRUTH[name], 0.02 * TRUTH[name]) for name in FREE if name in result.sigma}
+    assert result.sigma.keys() == {*shared, *expected}
+    for name, (true, known) in {**shared, **expected}.items():
+        assert (np.abs(result.values[name] - true) < 0.3 * result.sigma[name]).all(), name
+        assert (result.sigma[name] < known).all(), name
+    for name, own in result.verdict.sets.items():
+        assert own.chi_square < 1e-3 * own.n_voxel, name
