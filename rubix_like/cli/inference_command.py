@@ -1,12 +1,12 @@
 """The commands `rubix-like fit CONFIG` and `rubix-like sample CONFIG`."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
-from rubix_like.config import load_config
+from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.inference.fitting import FIRST_STEP, FitFiles, fit
 from rubix_like.inference.results.fit_result import FitResult
@@ -14,6 +14,8 @@ from rubix_like.inference.results.result_places import result_lines
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib
+from rubix_like.runs.run_files import check_result_replaced
+from rubix_like.runtime.files.writers import FIT, SAMPLES
 from rubix_like.runtime.progress import Progress, terminal_progress
 
 
@@ -26,6 +28,7 @@ def run_fit(options: argparse.Namespace) -> None:
     progress = terminal_progress()
     settings = config.fit or FitSettings()
     output = Path(options.output or settings.output)
+    _check_replaced(options, config, FIT, FitFiles.beside(output).places(_sets(settings)))
     result = fit(config, options.data, output=output, resume=not options.restart, progress=progress)
     files = FitFiles.beside(output)
     written = f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}"
@@ -39,13 +42,27 @@ def run_sample(options: argparse.Namespace) -> None:
     if options.plot:
         import_matplotlib()
     progress = terminal_progress()
-    output = Path(options.output or default_output(config.fit or FitSettings()))
+    settings = config.fit or FitSettings()
+    output = Path(options.output or default_output(settings))
+    _check_replaced(options, config, SAMPLES, SampleFiles.beside(output).places(_sets(settings)))
     result = sample(
         config, options.data, fitted=options.fitted, output=output, resume=not options.restart, progress=progress
     )
     files = SampleFiles.beside(output)
     written = f"Draws written to {files.result}, the mean model to {files.model}, the prediction to {files.predictive}"
     _say(result, files.result, written, progress, "drawing the posterior" if options.plot else None)
+
+
+def _sets(settings: FitSettings) -> Iterable[str] | None:
+    """The names of several sets of data."""
+    return settings.data if isinstance(settings.data, Mapping) else None
+
+
+def _check_replaced(options: argparse.Namespace, config: RunConfig, kind: str, places: Iterable[Path]) -> None:
+    """Raise ConfigError where a file would be replaced that another configuration or program made."""
+    if not options.overwrite:
+        files = (own for own in places if not own.name.startswith("."))  # checkpoints have names of their own
+        check_result_replaced(config, kind, files, "--overwrite", "--output ANOTHER")
 
 
 def _say(result: FitResult | SampleResult, place: Path, written: str, progress: Progress, drawing: str | None) -> None:

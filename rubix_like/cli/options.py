@@ -75,11 +75,15 @@ def add_catalogue_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--redo", action="store_true", help="make entries again whose settings or files have changed")
 
 
+_OVERWRITE = "also replace files that another configuration or program made"
+
+
 def add_fit_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like fit`."""
     add_config_options(parser)
     parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
     parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.output)")
+    parser.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
     parser.add_argument("--restart", action="store_true", help="start from scratch, also if there is a checkpoint")
     parser.add_argument("--plot", action="store_true", help="also draw steps, spectra, maps and parameters as PNG")
 
@@ -90,6 +94,7 @@ def add_sample_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
     parser.add_argument("--fitted", metavar="FIT", help="the result of a fit to begin at (default: fit first)")
     parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.sampling.output)")
+    parser.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
     parser.add_argument("--restart", action="store_true", help="start from scratch, also if there is a checkpoint")
     parser.add_argument("--plot", action="store_true", help="also draw corner, traces and predictions as PNG")
 
@@ -165,9 +170,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
     parser.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="also replace files that another configuration or program made"
-    )
+    parser.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
     add_catalogue_options(parser)
     add_process_options(parser)
 

@@ -154,8 +154,21 @@ def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: st
     Python, count as one. `permission`, `elsewhere`: how to ask for it, or for another path, in words; `read`: files
     beside those that the settings name which no permission allows to be replaced.
     """
-    for own in _separate(config, output_files(config, path), read):
-        maker = _maker(own)
+    _check_makers(config, _separate(config, output_files(config, path), read), _OF_RUNS, permission, elsewhere)
+
+
+def check_result_replaced(config: RunConfig, kind: str, files: Iterable[Path], permission: str, elsewhere: str) -> None:
+    """The same for the `files` of a fit or a sampling: its result, the first, of this `kind`, then its cubes."""
+    result, *cubes = files
+    _check_makers(config, [result], [kind], permission, elsewhere)
+    _check_makers(config, cubes, [CUBE], permission, elsewhere)
+
+
+def _check_makers(
+    config: RunConfig, files: Iterable[Path], kinds: Sequence[str], permission: str, elsewhere: str
+) -> None:
+    for own in files:
+        maker = _maker(own, kinds)
         if maker is not None and maker != _made_by(config.output.configuration):
             raise ConfigError(
                 f"output: '{own}' {maker}, and this is a run of {_named(config.output.configuration)}; to replace "
@@ -170,14 +183,15 @@ def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Nam
     return every
 
 
-def _maker(path: Path) -> str | None:
-    """What made the file at an output's path, in words; None where there is nothing to lose."""
+def _maker(path: Path, kinds: Sequence[str]) -> str | None:
+    """What made the file at an output's path, in words, if not another kind of file; None where there is nothing to
+    lose."""
     if not output_bytes(path):
         return None
     written = written_by_us(path)
     if written is None:
         return "is no file of rubix-like"
-    return _made_by(written.configuration) if written.kind in _OF_RUNS else f"is {OPENED_BY[written.kind][0]}"
+    return _made_by(written.configuration) if written.kind in kinds else f"is {OPENED_BY[written.kind][0]}"
 
 
 def _made_by(configuration: str | None) -> str:

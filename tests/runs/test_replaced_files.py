@@ -2,14 +2,15 @@
 
 import dataclasses
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from small import full_cube, make_maps
 
 from rubix_like import ConfigError, load_config
-from rubix_like.runs.run_files import check_replaced
-from rubix_like.runtime.files.writers import written_by_us
+from rubix_like.runs.run_files import check_replaced, check_result_replaced
+from rubix_like.runtime.files.writers import FIT, written_by_us
 from rubix_like.runtime.resources import resource
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
@@ -108,3 +109,22 @@ def test_a_configuration_has_the_name_of_its_file(tmp_path):
     path.write_text(mine.to_yaml())
     assert load_config(path) == mine
     assert load_config(BASE).output.configuration is None
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "words"),
+    [
+        ("fit_model.fits", "disc", ""),
+        ("fit_model.fits", "other", "by the configuration 'other'"),
+        ("fit.h5", "disc", "is a cube"),
+        ("fit.h5", None, "is no file of rubix-like"),
+    ],
+)
+def test_files_of_a_fit(tmp_path, name, there, words):
+    if there is None:
+        (tmp_path / name).write_bytes(b"my notes")
+    else:
+        write_cube(str(tmp_path / name), there)
+    files = [tmp_path / "fit.h5", tmp_path / "fit_model.fits"]
+    with pytest.raises(ConfigError, match=words) if words else nullcontext():
+        check_result_replaced(load_config(NAMED), FIT, files, "--overwrite", "--output ANOTHER")

@@ -55,6 +55,7 @@ class ResultKind:
         """Write a result, whole or not at all; raises OSError with the remedy where it cannot be written."""
         path = path.expanduser()
         known = {name: getattr(self, name) for name in ("format", "layout", "description")}
+        known["configuration"] = result.model.meta.get("configuration") or ""
         with replacing(path) as temporary:
             try:
                 with h5py.File(temporary, "w", rdcc_nbytes=0) as file:
