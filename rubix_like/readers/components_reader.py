@@ -30,6 +30,10 @@ SPACING: float = 0.5
 FEWEST, MOST = 2**12, 2**18
 """Points of a component that are taken unasked."""
 
+FEWEST_OF_LIGHT: int = 1500
+"""Least (sum m)^2 / sum(m^2) of the light m of a component's points: that of a cusp (Sersic indices from 3 on) is on
+few of them."""
+
 WITHOUT_RUN: int = 2**14
 """Points of a component where nothing is known of the instrument."""
 
@@ -116,7 +120,8 @@ def point_numbers(reader: ComponentsReader, galaxy: SmoothGalaxy, run: RunConfig
 
 
 def _needed(component: SmoothComponent, sharpness: Sharpness) -> int:
-    """How many points lie no further apart than `SPACING` in the part of the component that has its light.
+    """How many points lie no further apart than `SPACING` in the part of the component that has its light, with
+    `FEWEST_OF_LIGHT` of them in effect.
 
     The volume that points of density p fill is 1 / integral(p^2), in units of what is told apart, along each axis at
     least one.
@@ -131,7 +136,9 @@ def _needed(component: SmoothComponent, sharpness: Sharpness) -> int:
     volume *= max(1.0, _extent(probe.speed) * sigma / told_apart)
     volume *= _AGE_STEPS if np.ptp(np.asarray(stars.log_age)) > 0 else 1
     n_axis = 4 if height > sharpness.kpc else 3
-    return int(np.clip(2 ** np.ceil(np.log2(volume / SPACING**n_axis)), FEWEST, MOST))
+    light = component.densities().surface(probe.radius.place) * probe.radius.place * probe.radius.weight
+    number = max(volume / SPACING**n_axis, FEWEST_OF_LIGHT * np.mean(light**2) / np.mean(light) ** 2)
+    return int(np.clip(2 ** np.ceil(np.log2(number)), FEWEST, MOST))
 
 
 def _extent(axis: Axis, jacobian: float | np.ndarray = 1.0) -> float:

@@ -3,13 +3,15 @@
 import itertools
 
 import equinox as eqx
+import foreign_rings
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, interpolate, special
+from scipy import integrate, interpolate, optimize, special
 
 from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.galaxy.components.smooth import emitted
 
 SERSIC = {"profile": "sersic", "effective_radius": 2.0, "index": 2.5}
 LIGHT = {
@@ -123,7 +125,7 @@ def test_sersic_in_32_bits_is_that_in_64():
     for x64 in (True, False):
         with jax.enable_x64(x64):
             own = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), galaxy)
-            position = np.asarray(own.emitters(own.points([4096])).stars.position)
+            position = np.asarray(emitted(own, own.points([4096])).stars.position)
         radius.append(np.hypot(position[:, 0], position[:, 1]))
     assert radius[1].dtype == np.float32
     np.testing.assert_allclose(radius[1], radius[0], rtol=2e-3)
@@ -149,6 +151,41 @@ def test_dispersions_are_gaussian():
         assert moment(stars, (stars.random_velocity / 50) ** power) == pytest.approx(expected, rel=1e-2, abs=1e-2)
 
 
+DENSITIES = {
+    "nfw": lambda x: 1 / (x * (1 + x) ** 2),
+    "burkert": lambda x: 1 / ((1 + x) * (1 + x**2)),
+    "isothermal": lambda x: 1 / (1 + x**2),
+}
+"""Halo -> its density over r / r_s."""
+
+MASSES = {"disc_mass": 8e9, "disc_scale_length": 2.2, "bulge_mass": 4e9, "bulge_effective_radius": 0.6}
+MASSES |= {"curve": "mass_model", "halo_density": 4e7, "halo_radius": 5.0}
+
+
+def mass_within(density, radius):
+    """Of a sphere with this density, by its integral."""
+    return np.array([integrate.quad(lambda r: 4 * np.pi * r**2 * density(r), 0, own)[0] for own in radius])
+
+
+def hernquist_radius():
+    """Projected half-mass radius of 1 / (2 pi r (1 + r)^3): within R is all mass but that in front of and behind it."""
+
+    def beyond(r, projected):
+        return 2 * r / (1 + r) ** 3 * np.sqrt(1 - (projected / r) ** 2)
+
+    return optimize.brentq(lambda own: integrate.quad(beyond, own, np.inf, args=(own,))[0] - 0.5, 1, 3)
+
+
+def circular_square(radius, halo):
+    """Square of the circular speed of `MASSES` with this halo, (km/s)^2."""
+    bulge = MASSES["bulge_effective_radius"] / hernquist_radius()
+    mass = MASSES["bulge_mass"] * mass_within(lambda x: 1 / (2 * np.pi * x * (1 + x) ** 3), radius / bulge)
+    scale = MASSES["halo_radius"]
+    mass += MASSES["halo_density"] * scale**3 * mass_within(DENSITIES[halo], radius / scale)
+    disc = foreign_rings.freeman_disc(radius, MASSES["disc_mass"], MASSES["disc_scale_length"])
+    return disc + foreign_rings.GRAVITY * mass / radius
+
+
 CURVES = {
     "arctan": ({"velocity": 220, "turnover_radius": 0.7}, lambda r: 220 * 2 / np.pi * np.arctan(r / 0.7)),
     "tanh": ({"velocity": 220, "turnover_radius": 0.7}, lambda r: 220 * np.tanh(r / 0.7)),
@@ -160,13 +197,16 @@ CURVES = {
         {"radii": [0.5, 1.5, 4.0], "speeds": [90, 180, 170]},
         lambda r: interpolate.CubicSpline([0, 0.5, 1.5, 4], [0, 90, 180, 170], bc_type="natural")(np.minimum(r, 4)),
     ),
+    "mass_model nfw": (MASSES | {"halo": "nfw"}, lambda r: np.sqrt(circular_square(r, "nfw"))),
+    "mass_model burkert": (MASSES | {"halo": "burkert"}, lambda r: np.sqrt(circular_square(r, "burkert"))),
+    "mass_model isothermal": (MASSES | {"halo": "isothermal"}, lambda r: np.sqrt(circular_square(r, "isothermal"))),
 }
 
 
 @pytest.mark.parametrize("curve", CURVES)
 def test_rotation(curve):
     keys, expected = CURVES[curve]
-    stars = stars_of(component(rotation={"curve": curve, **keys}), points=1024)
+    stars = stars_of(component(rotation={"curve": curve} | keys), points=1024)
     x, y = stars.position[:, :2].T
     radius = np.hypot(x, y)
     along = (x * stars.velocity[:, 1] - y * stars.velocity[:, 0]) / radius
@@ -174,27 +214,52 @@ def test_rotation(curve):
     np.testing.assert_allclose(x * stars.velocity[:, 0] + y * stars.velocity[:, 1], 0, atol=1e-3)
 
 
-def test_asymmetric_drift_is_that_of_jeans():
-    """v_phi^2 = v_c^2 + sigma^2 d ln(Sigma sigma^2) / d ln R, an exponential disc of constant dispersion: less
-    sigma^2 R / R_d."""
-    halo = {"curve": "mass_model", "halo": "isothermal", "halo_density": "5e8 Msun/kpc3", "halo_radius": 2}
-    moving = [stars_of(component(rotation=halo, dispersion=own), points=1024) for own in (0, 40)]
-    radius = np.hypot(*moving[0].position[:, :2].T)
-    without, with_drift = ((own.velocity**2).sum(axis=1) for own in moving)
-    fast = without > 2 * 40**2 * radius / 1.5
-    assert fast.sum() > 300
-    np.testing.assert_allclose(with_drift[fast], without[fast] - 40**2 * radius[fast] / 1.5, rtol=1e-5, atol=0.1)
+DISPERSIONS = {
+    "constant": (80.0, lambda r: np.full_like(r, 80.0**2)),
+    "exponential": (
+        {"profile": "exponential", "central": 120, "floor": 30, "scale_length": 2.0},
+        lambda r: (120**2 - 30**2) * np.exp(-2 * r / 2.0) + 30**2,
+    ),
+    "from_height": (
+        {"profile": "from_height", "mass_factor": 1.3},
+        lambda r: np.pi * foreign_rings.GRAVITY * 1.3 * 2e10 / (2 * np.pi * 1.5**2) * np.exp(-r / 1.5) * 0.4,
+    ),
+}
+"""Profile -> its section, and the square of the dispersion (km/s) of a disc of 2e10 Msun with h = 0.4 kpc."""
+
+THICK = {"profile": "sech2", "scale_height": 0.4}
 
 
-def test_dispersion_from_height_holds_the_sheet_up():
-    """sigma^2 = pi G Sigma h at the centre, Sigma = M / (2 pi R_d^2)."""
-    sections = {"height": {"profile": "sech2", "scale_height": 0.4}, "dispersion": {"profile": "from_height"}}
-    stars = stars_of(component(**sections), points=16384)
+@pytest.mark.parametrize("profile", DISPERSIONS)
+def test_dispersion_in_rings(profile):
+    section, square = DISPERSIONS[profile]
+    stars = stars_of(component(height=THICK, dispersion=section), points=65536)
     radius = np.hypot(*stars.position[:, :2].T)
-    ring = np.abs(radius - 1.5) < 0.05
-    found = moment(jax.tree.map(lambda own: own[ring], stars), stars.random_velocity[ring] ** 2)
-    surface = 2e10 / (2 * np.pi * 1.5**2) * np.exp(-1)
-    assert found == pytest.approx(np.pi * 4.30091727e-6 * surface * 0.4, rel=0.1)
+    for inner, outer in itertools.pairwise([0.3, 0.8, 1.5, 2.5, 4.0, 6.0]):
+        ring = (radius >= inner) & (radius < outer)
+        found = np.average(stars.random_velocity[ring] ** 2, weights=stars.initial_mass[ring])
+        light = [
+            integrate.quad(lambda r, own=own: r * np.exp(-r / 1.5) * own(np.array(r)), inner, outer)[0]
+            for own in (square, np.ones_like)
+        ]
+        assert found == pytest.approx(light[0] / light[1], rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("profile", "light"), [("constant", "exponential"), ("exponential", "sersic"), ("from_height", "exponential")]
+)
+def test_asymmetric_drift_is_that_of_jeans(profile, light):
+    """v_phi^2 = v_c^2 + R d(Sigma sigma^2) / dR / Sigma by differences of the formulas; 0 where that is below 0."""
+    (section, square), (keys, surface) = DISPERSIONS[profile], LIGHT[light]
+    rotation = MASSES | {"halo": "burkert"}
+    stars = stars_of(component(light=keys, height=THICK, rotation=rotation, dispersion=section), points=1024)
+    radius = np.hypot(*stars.position[:, :2].T)
+    step = 1e-4
+    ends = [surface(at) * square(at) for at in (radius * np.exp(step), radius * np.exp(-step))]
+    drift = (ends[0] - ends[1]) / (2 * step) / surface(radius)
+    left = circular_square(radius, "burkert") + drift
+    assert (left > 50**2).sum() > 100
+    np.testing.assert_allclose((stars.velocity**2).sum(axis=1), np.maximum(left, 0), rtol=1e-4, atol=0.6)
 
 
 def test_histories_form_as_many_stars_as_their_rate_says():

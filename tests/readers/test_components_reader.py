@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from astropy.cosmology import Planck18
-from scipy import ndimage
+from scipy import ndimage, special
 
 from rubix_like import load_config
 from rubix_like.errors import ConfigError
@@ -16,6 +16,9 @@ from rubix_like.readers.galaxy_loading import load
 TRUTH = foreign_cube.TRUTH
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 4960.0}
 """Constants of the foreign cube."""
+
+KPC = float(Planck18.angular_diameter_distance(0.02).to_value("kpc")) * np.pi / 180 / 3600
+"""kpc of an arcsec."""
 
 POPULATION = {"log_age": TRUTH["galaxy.disc_log_age"], "metallicity": TRUTH["galaxy.disc_metallicity"]}
 DISC = {
@@ -48,8 +51,8 @@ def configuration(*components, devices=1, n_spaxel=12, **observation):
     }
 
 
-def flux_of(*components, **settings):
-    config = load_config(configuration(*components, **settings))
+def flux_of(*components, overrides=None, **settings):
+    config = load_config(configuration(*components, **settings), overrides=overrides)
     galaxy, info = load(config)
     return np.asarray(Pipeline.from_config(config, galaxy=galaxy, info=info)(galaxy).flux)
 
@@ -92,8 +95,7 @@ def test_components_have_angles_and_centres_of_their_own(foreign):
 def test_a_thick_disc_is_the_integral_along_the_line_of_sight():
     """exp(-R / R_d) sech^2(z / h) at 75 deg, summed over lines of sight on cells of a tenth of a spaxel."""
     length, height, tilt, cell = 0.6, 0.25, np.deg2rad(75), 0.05
-    kpc = Planck18.angular_diameter_distance(0.02).to_value("kpc") * np.pi / 180 / 3600
-    axis = (np.arange(320) - 159.5) * cell * kpc
+    axis = (np.arange(320) - 159.5) * cell * KPC
     depth = np.linspace(-6, 6, 401)
     image = np.zeros((320, 320))
     for along in depth:  # minor axis of the sky to the North, y = N cos i + s sin i, z = -N sin i + s cos i
@@ -105,6 +107,28 @@ def test_a_thick_disc_is_the_integral_along_the_line_of_sight():
     still = {"light": {"profile": "exponential", "scale_length": length}, "rotation": None, "dispersion": 0}
     thick = DISC | still | {"height": {"profile": "sech2", "scale_height": height}}
     found = flux_of(thick, inclination=75, position_angle=90).sum(axis=2)
+    assert np.abs(found / found.sum() - share / share.sum()).max() < 1e-3 * (share / share.sum()).max()
+
+
+def sersic_radii(share, effective_radius, index):
+    """Within which there are these shares of all light: gamma(2 n, b (R / R_e)^(1 / n)) / Gamma(2 n)."""
+    b = special.gammaincinv(2 * index, 0.5)
+    return effective_radius * (special.gammaincinv(2 * index, share) / b) ** index
+
+
+@pytest.mark.parametrize(("size", "index"), [(0.4, 4), (0.15, 4), (0.15, 6)])
+def test_steep_light_is_the_integral_over_spaxels(size, index):
+    """Sersic profiles of this R_e (kpc): rings of equal light, whose points are seen as Gaussians over spaxels."""
+    light = {"profile": "sersic", "effective_radius": size, "index": index}
+    disc = DISC | {"light": light, "rotation": None, "dispersion": 0}
+    found = flux_of(disc, overrides={"instrument.wavelength.step": 20}).sum(axis=2)
+    radius = sersic_radii((np.arange(400) + 0.5) / 400, size, index)[:, None] / KPC
+    angle, turn = (np.arange(128) + 0.5) * 2 * np.pi / 128, np.deg2rad(120)
+    major, minor = radius * np.cos(angle), radius * np.sin(angle) * np.cos(np.deg2rad(50))
+    west, north = minor * np.cos(turn) - major * np.sin(turn), major * np.cos(turn) + minor * np.sin(turn)
+    edges, sigma = np.arange(13) * 0.5 - 3, 0.9 / np.sqrt(8 * np.log(2))
+    columns, rows = (np.diff(special.ndtr((edges - own[..., None]) / sigma), axis=-1) for own in (west, north))
+    share = np.einsum("ray,rax->yx", rows, columns)
     assert np.abs(found / found.sum() - share / share.sum()).max() < 1e-3 * (share / share.sum()).max()
 
 
