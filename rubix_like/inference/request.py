@@ -136,9 +136,19 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     if data is None:
         return {}, {}
     if not isinstance(data, Mapping):
+        _check_one(load_config(source).fit)
         return {"fit.data": None if isinstance(data, Cube | ObservedCube) else Path(data)}, {}
     sections, objects = split_sets(data)
     return {"fit.data": _joined(load_config(source).fit, sections)}, objects
+
+
+def _check_one(settings: FitSettings | None) -> None:
+    """Raise ConfigError where one cube is given for a configuration of several sets of data."""
+    if settings is not None and isinstance(settings.data, Mapping):
+        raise ConfigError(
+            f"fit.data: expected data for the sets {', '.join(settings.data)} by their names, got one cube; leave it "
+            f"out, or fit one cube with fit.data: null"
+        )
 
 
 def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,7 +193,7 @@ def check_fit_section(config: RunConfig) -> None:
     if config.fit is not None and config.fit.free:
         check_free(config.fit.free, _declared(config, None))
         if isinstance(config.galaxy, ComponentsReader):
-            for name in config.fit.free:
+            for name in (*config.fit.free, *(config.fit.start or ())):
                 check_component(name, [own.name for own in config.galaxy.components])
 
 

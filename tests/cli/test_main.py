@@ -638,10 +638,8 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
         f"galaxy={{reader: components, components: [{disc}]}}",
         "fit.free.galaxy.disk.mass={log_normal: [1e9, 1]}",
     ]
-    assert_refused(
-        command("check", "quickstart", *SMALL, *misspelt),
-        "fit.free.galaxy.disk.mass: expected the name of a component after 'galaxy.' (disc), got 'disk'",
-    )
+    named = "fit.free.galaxy.disk.mass: expected the name of a component after 'galaxy.' (disc), got 'disk'"
+    assert_refused(command("check", "quickstart", *SMALL, *misspelt), named)
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,7 @@ def test_an_instrument_with_arms():
         ({"name": "muse", "join": True}, "join: expected arms beside it, got none"),
         ({"name": "sami", "arms": {"red": {"lsf": {"fwhm": -1}}}}, r"arms\.red\.lsf\.fwhm"),
         ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
+        ({"name": "muse", "wavelength": {"stop": 7000}, "arms": {}}, "arms: expected two or more.*got none"),
         (
             {"name": "sami", "arms": {"blue": {"lsf": {"polynomial": [1, -1]}}}},
             r"arm 'blue': lsf\.polynomial: exp",

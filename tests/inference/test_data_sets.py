@@ -308,6 +308,12 @@ def test_what_cannot_be_is_refused(message):
     assert message in str(error.value)
 
 
+def test_one_cube_does_not_take_the_place_of_several_sets():
+    run = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}, "fit": {"data": {"b": OTHER, "c": OTHER}}}
+    with pytest.raises(ConfigError, match=r"fit\.data: expected data for the sets b, c by their names, got one cube"):
+        log_posterior(run, mock_data(SHAPE), {"dust.a_v": {"uniform": [0, 1]}})
+
+
 def test_one_grid_is_asked_for_beside_a_pipeline():
     pipeline = Pipeline.from_config(load_config(CONFIG), galaxy(), make_mesh(1))
     with pytest.raises(ConfigError, match="expected one cube beside a pipeline"):

@@ -307,7 +307,7 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
             f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
         )
     whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
-    if chosen is None:
+    if chosen is None and whole:
         _check_used(section, {key: given[key] for key in stray}, whole)
     if chosen is not None and chosen not in whole:
         raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")

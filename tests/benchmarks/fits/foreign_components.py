@@ -5,7 +5,7 @@
 Prints every parameter's mean pull, its scatter and the largest, chi^2 of all pulls of each parameter with its p, and
 what is missed of: no pull beyond 4.5, mean pulls within 3 / sqrt(seeds), p above 0.01. With a number of points also by
 how much twice the logarithm of the posterior falls from the best values to the truth, which tests all parameters
-together: that has the distribution of chi^2 of so many parameters, also where the library has kinks.
+together: that has the distribution of chi^2 of so many parameters.
 """
 
 import argparse
