@@ -77,7 +77,8 @@ def parse_quantity(value: object, unit: str) -> float:
 
     Raises ValueError for another physical type, for text that is no quantity and for what is not finite.
     """
-    expected = f"expected a quantity in {unit} (e.g. '0.8 {unit}'), got {value!r}"
+    example = unit if unit[:1].isdigit() else f"0.8 {unit}"  # the unit may have a number before it, 1e-20 erg / (s cm2)
+    expected = f"expected a quantity in {unit} (e.g. '{example}'), got {value!r}"
     number = _as_float(value)
     if number is None:
         try:

@@ -1,5 +1,6 @@
 """Quantities with units, numbers and integers as settings."""
 
+import re
 from typing import Annotated
 
 import numpy as np
@@ -71,6 +72,13 @@ def test_a_quantity_is_converted_to_the_stated_unit(text, unit, expected):
 def test_what_is_no_angle_is_refused_with_the_unit_and_an_example(bad):
     with pytest.raises(ValueError, match=r"expected a quantity in arcsec \(e.g. '0.8 arcsec'\), got"):
         parse_quantity(bad, "arcsec")
+
+
+def test_the_example_of_a_unit_with_a_number_can_be_read():
+    unit = "1e-20 erg / (s cm2)"
+    with pytest.raises(ValueError, match=re.escape(f"(e.g. '{unit}')")):
+        parse_quantity("2 erg / s", unit)
+    assert parse_quantity(unit, unit) == 1.0
 
 
 @pytest.mark.parametrize("bad", ["nan", "inf arcsec", float("inf"), "1e999 arcsec"])
