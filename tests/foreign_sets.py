@@ -46,7 +46,7 @@ GAS = {"N_SPAXEL": 8, "MARGIN": 6, "FINE": 16, "SPAXEL": 0.8, "FIRST": 6676.25, 
 """Of both cubes of gas."""
 
 FLUX = 2e5
-"""Of Ha, 1e-20 erg/s/cm2."""
+"""Flux of Halpha, 1e-20 erg/s/cm2."""
 
 LINES = {6564.632: FLUX, 6585.273: 0.4 * FLUX}
 """Ha and [N II] 6583: vacuum Angstrom -> flux."""

@@ -1,7 +1,7 @@
 """The commands `rubix-like fit CONFIG` and `rubix-like sample CONFIG`."""
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from rubix_like.cli.jax_settings import set_up_jax
@@ -14,7 +14,8 @@ from rubix_like.inference.results.result_places import result_lines
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runs.run_files import check_result_replaced
+from rubix_like.runs.run_files import check_result_replaced, named_files
+from rubix_like.runtime.files.separate_files import check_separate, given_files
 from rubix_like.runtime.files.writers import FIT, SAMPLES
 from rubix_like.runtime.progress import Progress, terminal_progress
 
@@ -28,7 +29,7 @@ def run_fit(options: argparse.Namespace) -> None:
     progress = terminal_progress()
     settings = config.fit or FitSettings()
     output = Path(options.output or settings.output)
-    _check_replaced(options, config, FIT, FitFiles.beside(output).places(_sets(settings)))
+    _check_replaced(options, config, FIT, FitFiles.beside(output))
     result = fit(config, options.data, output=output, resume=not options.restart, progress=progress)
     files = FitFiles.beside(output)
     written = f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}"
@@ -42,9 +43,8 @@ def run_sample(options: argparse.Namespace) -> None:
     if options.plot:
         import_matplotlib()
     progress = terminal_progress()
-    settings = config.fit or FitSettings()
-    output = Path(options.output or default_output(settings))
-    _check_replaced(options, config, SAMPLES, SampleFiles.beside(output).places(_sets(settings)))
+    output = Path(options.output or default_output(config.fit or FitSettings()))
+    _check_replaced(options, config, SAMPLES, SampleFiles.beside(output))
     result = sample(
         config, options.data, fitted=options.fitted, output=output, resume=not options.restart, progress=progress
     )
@@ -53,16 +53,14 @@ def run_sample(options: argparse.Namespace) -> None:
     _say(result, files.result, written, progress, "drawing the posterior" if options.plot else None)
 
 
-def _sets(settings: FitSettings) -> Iterable[str] | None:
-    """The names of several sets of data."""
-    return settings.data if isinstance(settings.data, Mapping) else None
-
-
-def _check_replaced(options: argparse.Namespace, config: RunConfig, kind: str, places: Iterable[Path]) -> None:
+def _check_replaced(options: argparse.Namespace, config: RunConfig, kind: str, files: FitFiles | SampleFiles) -> None:
     """Raise ConfigError where a file would be replaced that another configuration or program made."""
+    data = (config.fit or FitSettings()).data
+    sets = data if isinstance(data, Mapping) else None
+    read = (*named_files(config), *given_files({"--data": options.data, "CONFIG": options.config}))
+    check_separate((files.result, *files.cubes(sets)), read, "--output")
     if not options.overwrite:
-        files = (own for own in places if not own.name.startswith("."))  # checkpoints have names of their own
-        check_result_replaced(config, kind, files, "--overwrite", "--output ANOTHER")
+        check_result_replaced(config, kind, files.result, files.cubes(sets), "--overwrite", "--output ANOTHER")
 
 
 def _say(result: FitResult | SampleResult, place: Path, written: str, progress: Progress, drawing: str | None) -> None:

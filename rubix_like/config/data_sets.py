@@ -97,10 +97,18 @@ class CovarianceSettings(AbstractSettings):
         lengths = {len(row) for row in lists}
         if len(lengths) > 1:
             raise ValueError(f"expected rows of one length, got rows of {', '.join(map(str, sorted(lengths)))} numbers")
-        words = [own for row in lists for own in row if isinstance(own, str)]
+        words = [own for row in lists for own in row if isinstance(own, str) and not _is_number(own)]
         if words:
             raise ValueError(f"expected rows of numbers, got '{words[0]}' among them")
         return rows
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _form_of_covariance(value: object) -> str:

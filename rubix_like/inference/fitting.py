@@ -120,6 +120,10 @@ class FitFiles:
         """All files, and those of the cubes of several sets of data (None: one cube)."""
         return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.residual)))
 
+    def cubes(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """Those of the cubes alone."""
+        return (self.model, self.residual, *places_of_sets(sets, (self.model, self.residual)))
+
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
         check_places(dataclasses.astuple(self), self.model, shape)

@@ -110,8 +110,8 @@ class LogPosterior:
         data), in 1e-20 erg/s/cm2/Angstrom. Both may be traced, so that `jax.jit` and `jax.vmap` go over data. Voxels
         that the first data leave out stay so, and so are those without a number or a positive sigma.
 
-        Raises ValueError for other shapes, and where no voxel is left (unless traced), ConfigError where something else
-        was made of the first data: several sets of data, correlated errors, free-form populations.
+        Raises ValueError for other shapes, and if no voxel is left (not checked while traced), ConfigError for data
+        that cannot be replaced: several sets of data, correlated errors, free-form populations.
         """
         likelihood = self._posterior.likelihood
         self._check_only_data(likelihood, np.shape(flux), np.shape(likelihood.flux if sigma is None else sigma))
@@ -124,7 +124,8 @@ class LogPosterior:
             weight = 1 / jnp.where(used, error, 1)
         if not isinstance(used, Tracer) and not used.any():
             raise ValueError(
-                "with_data: expected a voxel with a number, an error above 0, and used in the first data, got none"
+                "with_data: expected a voxel with a finite flux and sigma > 0 that the first data use, got none; check "
+                "flux and sigma for NaN, and the mask of the first data"
             )
         leaves = (jnp.where(used, data, 0), jnp.where(used, weight, 0))
         changed = eqx.tree_at(lambda own: (own.likelihood.flux, own.likelihood.inverse_sigma), self._posterior, leaves)

@@ -135,19 +135,20 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     """What data that are given in Python stand for in the configuration, and of several sets the cubes among them."""
     if data is None:
         return {}, {}
+    settings = load_config(source).fit
     if not isinstance(data, Mapping):
-        _check_one(load_config(source).fit)
+        _check_one(settings)
         return {"fit.data": None if isinstance(data, Cube | ObservedCube) else Path(data)}, {}
     sections, objects = split_sets(data)
-    return {"fit.data": _joined(load_config(source).fit, sections)}, objects
+    return {"fit.data": _joined(settings, sections)}, objects
 
 
 def _check_one(settings: FitSettings | None) -> None:
     """Raise ConfigError where one cube is given for a configuration of several sets of data."""
     if settings is not None and isinstance(settings.data, Mapping):
         raise ConfigError(
-            f"fit.data: expected data for the sets {', '.join(settings.data)} by their names, got one cube; leave it "
-            f"out, or fit one cube with fit.data: null"
+            f"fit.data: the configuration has the data sets {', '.join(settings.data)}, got one cube; leave it out, give "
+            f"a cube for each set by its name, or set fit.data: null to fit this cube alone"
         )
 
 
@@ -190,11 +191,15 @@ def _declared(config: RunConfig, galaxy: Any) -> Mapping[str, Declaration]:
 
 def check_fit_section(config: RunConfig) -> None:
     """Raise ConfigError for what can be seen to be wrong with the free parameters of a configuration."""
-    if config.fit is not None and config.fit.free:
+    if config.fit is None:
+        return
+    if config.fit.free:
         check_free(config.fit.free, _declared(config, None))
-        if isinstance(config.galaxy, ComponentsReader):
-            for name in (*config.fit.free, *(config.fit.start or ())):
-                check_component(name, [own.name for own in config.galaxy.components])
+    if isinstance(config.galaxy, ComponentsReader):
+        known = [own.name for own in config.galaxy.components]
+        for place, names in (("fit.free", config.fit.free), ("fit.start", config.fit.start or {})):
+            for name in names:
+                check_component(f"{place}.{name}", name, known)
 
 
 def one_galaxy(galaxy: Any, model: AbstractGalaxyModel | None) -> Any:

@@ -103,6 +103,10 @@ class SampleFiles:
         """All files, and those of the cubes of several sets of data (None: one cube)."""
         return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.predictive)))
 
+    def cubes(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """Those of the cubes alone."""
+        return (self.model, self.predictive, *places_of_sets(sets, (self.model, self.predictive)))
+
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a sampling of a cube of this shape."""
         check_places(dataclasses.astuple(self), self.model, shape)

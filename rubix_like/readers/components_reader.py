@@ -30,9 +30,9 @@ SPACING: float = 0.5
 FEWEST, MOST = 2**12, 2**18
 """Points of a component that are taken unasked."""
 
-FEWEST_OF_LIGHT: int = 1500
-"""Least (sum m)^2 / sum(m^2) of the light m of a component's points: that of a cusp (Sersic indices from 3 on) is on
-few of them."""
+FEWEST_EFFECTIVE: int = 1500
+"""Least effective number of points, (sum m)^2 / sum(m^2) of their light m: steep profiles (Sersic indices from 3 on)
+put most light on few points."""
 
 WITHOUT_RUN: int = 2**14
 """Points of a component where nothing is known of the instrument."""
@@ -120,8 +120,8 @@ def point_numbers(reader: ComponentsReader, galaxy: SmoothGalaxy, run: RunConfig
 
 
 def _needed(component: SmoothComponent, sharpness: Sharpness) -> int:
-    """How many points lie no further apart than `SPACING` in the part of the component that has its light, with
-    `FEWEST_OF_LIGHT` of them in effect.
+    """How many points lie no further apart than `SPACING` in the part of the component that has its light, and
+    at least `FEWEST_EFFECTIVE` in effect.
 
     The volume that points of density p fill is 1 / integral(p^2), in units of what is told apart, along each axis at
     least one.
@@ -137,7 +137,7 @@ def _needed(component: SmoothComponent, sharpness: Sharpness) -> int:
     volume *= _AGE_STEPS if np.ptp(np.asarray(stars.log_age)) > 0 else 1
     n_axis = 4 if height > sharpness.kpc else 3
     light = component.densities().surface(probe.radius.place) * probe.radius.place * probe.radius.weight
-    number = max(volume / SPACING**n_axis, FEWEST_OF_LIGHT * np.mean(light**2) / np.mean(light) ** 2)
+    number = max(volume / SPACING**n_axis, FEWEST_EFFECTIVE * np.mean(light**2) / np.mean(light) ** 2)
     return int(np.clip(2 ** np.ceil(np.log2(number)), FEWEST, MOST))
 
 

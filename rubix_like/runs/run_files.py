@@ -157,9 +157,11 @@ def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: st
     _check_makers(config, _separate(config, output_files(config, path), read), _OF_RUNS, permission, elsewhere)
 
 
-def check_result_replaced(config: RunConfig, kind: str, files: Iterable[Path], permission: str, elsewhere: str) -> None:
-    """The same for the `files` of a fit or a sampling: its result, the first, of this `kind`, then its cubes."""
-    result, *cubes = files
+def check_result_replaced(
+    config: RunConfig, kind: str, result: Path, cubes: Iterable[Path], permission: str, elsewhere: str
+) -> None:
+    """Raise ConfigError if a fit or a sampling would replace a file of another configuration or program. `kind`: that
+    of its result."""
     _check_makers(config, [result], [kind], permission, elsewhere)
     _check_makers(config, cubes, [CUBE], permission, elsewhere)
 
@@ -167,12 +169,13 @@ def check_result_replaced(config: RunConfig, kind: str, files: Iterable[Path], p
 def _check_makers(
     config: RunConfig, files: Iterable[Path], kinds: Sequence[str], permission: str, elsewhere: str
 ) -> None:
+    """Raise ConfigError for a file of another kind or configuration."""
     for own in files:
         maker = _maker(own, kinds)
         if maker is not None and maker != _made_by(config.output.configuration):
             raise ConfigError(
-                f"output: '{own}' {maker}, and this is a run of {_named(config.output.configuration)}; to replace "
-                f"it give {permission}, to keep it {elsewhere}"
+                f"output: '{own}' {maker}, and this is {_named(config.output.configuration)}; to replace it "
+                f"give {permission}, to keep it {elsewhere}"
             )
 
 
@@ -184,8 +187,8 @@ def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Nam
 
 
 def _maker(path: Path, kinds: Sequence[str]) -> str | None:
-    """What made the file at an output's path, in words, if not another kind of file; None where there is nothing to
-    lose."""
+    """Which configuration made a file, or what it is if not one of `kinds`, in words; None for no file or an empty
+    one."""
     if not output_bytes(path):
         return None
     written = written_by_us(path)

@@ -187,7 +187,7 @@ def test_numeric_text_is_a_number():
         ),
         (
             {"galaxy": {"reader": "components", "components": [{"name": "points"}]}},
-            ["galaxy.components[0].name: expected another name than that of a key of the section galaxy"],
+            ["galaxy.components[0].name: 'points' is a key of the section galaxy; give the component another name"],
         ),
         (
             {"engine.deposit": "csi"},

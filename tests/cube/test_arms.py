@@ -175,11 +175,11 @@ def test_an_instrument_with_arms():
         ),
         (
             {"name": "muse", "wavelength": {"stop": 7000}, "arms": ARMS},
-            r"instrument: wavelength\.stop: expected an arm without its own, got one in all \(blue, red\)",
+            r"instrument: wavelength\.stop: every arm \(blue, red\) has its own, so that it would change nothing",
         ),
         (
             {"name": "muse", "lsf": {"fwhm": 3}, "arms": {name: {"name": f"sami_{name}"} for name in ARMS}},
-            r"instrument: lsf: expected an arm without its own",
+            r"instrument: lsf: every arm \(blue, red\) has its own",
         ),
         ({"name": "sami", "arm": "green"}, "arm: expected one of blue, red, got 'green'"),
         ({"name": "muse", "arm": "red"}, "arm: expected null for an instrument without arms, got 'red'"),
@@ -187,6 +187,7 @@ def test_an_instrument_with_arms():
         ({"name": "sami", "arms": {"red": {"lsf": {"fwhm": -1}}}}, r"arms\.red\.lsf\.fwhm"),
         ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
         ({"name": "muse", "wavelength": {"stop": 7000}, "arms": {}}, "arms: expected two or more.*got none"),
+        ({"name": "muse", "wavelength": 5000, "arms": ARMS}, r"instrument\.wavelength: expected a section"),
         (
             {"name": "sami", "arms": {"blue": {"lsf": {"polynomial": [1, -1]}}}},
             r"arm 'blue': lsf\.polynomial: exp",
@@ -214,6 +215,8 @@ def test_what_stands_beside_arms_is_for_those_without_their_own():
     found = rl.load_config({"observation": {"redshift": 0.05}}, changes).instrument.arms
     assert [own.lsf.fwhm for own in found.values()] == [(2,), (3,)]
     assert [(own.wavelength.stop, own.wavelength.step) for own in found.values()] == [(5000, 4), (6560, 4)]
+    section = {"name": "muse", "lsf": None, "detector": None, "arms": ARMS}
+    assert all(own.lsf is None for own in InstrumentSettings.model_validate(section).arms.values())
 
 
 def test_overrides_of_an_arm_hold_for_records_too():

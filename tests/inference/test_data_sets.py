@@ -310,7 +310,7 @@ def test_what_cannot_be_is_refused(message):
 
 def test_one_cube_does_not_take_the_place_of_several_sets():
     run = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}, "fit": {"data": {"b": OTHER, "c": OTHER}}}
-    with pytest.raises(ConfigError, match=r"fit\.data: expected data for the sets b, c by their names, got one cube"):
+    with pytest.raises(ConfigError, match=r"fit\.data: the configuration has the data sets b, c, got one cube"):
         log_posterior(run, mock_data(SHAPE), {"dust.a_v": {"uniform": [0, 1]}})
 
 

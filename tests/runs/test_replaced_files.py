@@ -40,12 +40,12 @@ def write_cube(path, configuration):
         ("cube.h5", "disc", NAMED, ""),
         ("cube.fits:manga", "disc", NAMED, ""),
         ("cube.fits", "", BASE, ""),
-        ("cube.fits", "other", NAMED, "was made by the configuration 'other'.* run of the configuration 'disc'"),
+        ("cube.fits", "other", NAMED, "was made by the configuration 'other'.* this is the configuration 'disc'"),
         ("cube.fits.gz", "other", NAMED, "by the configuration 'other'"),
         ("cube.h5", "other", NAMED, "by the configuration 'other'"),
         ("cube.fits:manga", "other", NAMED, "by the configuration 'other'"),
         ("cube.fits", "", NAMED, "by a configuration without a name"),
-        ("cube.fits", "disc", BASE, "run of a configuration without a name"),
+        ("cube.fits", "disc", BASE, "this is a configuration without a name"),
     ],
 )
 def test_cubes(tmp_path, monkeypatch, path, there, config, words):
@@ -125,6 +125,6 @@ def test_files_of_a_fit(tmp_path, name, there, words):
         (tmp_path / name).write_bytes(b"my notes")
     else:
         write_cube(str(tmp_path / name), there)
-    files = [tmp_path / "fit.h5", tmp_path / "fit_model.fits"]
+    files = tmp_path / "fit.h5", [tmp_path / "fit_model.fits"]
     with pytest.raises(ConfigError, match=words) if words else nullcontext():
-        check_result_replaced(load_config(NAMED), FIT, files, "--overwrite", "--output ANOTHER")
+        check_result_replaced(load_config(NAMED), FIT, *files, "--overwrite", "--output ANOTHER")

@@ -176,7 +176,7 @@ class ComponentSettings(AbstractSettings):
         if not value.isidentifier() or keyword.iskeyword(value):
             raise ValueError(f"expected a word of letters, digits and underscores, such as 'disc', got '{value}'")
         if value in ComponentsReader.model_fields:
-            raise ValueError(f"expected another name than that of a key of the section galaxy, got '{value}'")
+            raise ValueError(f"'{value}' is a key of the section galaxy; give the component another name")
         return value
 
 

@@ -307,8 +307,8 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
             f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
         )
     whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
-    if chosen is None and whole:
-        _check_used(section, {key: given[key] for key in stray}, whole)
+    if chosen is None:
+        _check_used(arms, {key: given[key] for key in stray})
     if chosen is not None and chosen not in whole:
         raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
     is_settled = chosen is None and (not whole or is_complete(given))
@@ -326,17 +326,26 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     return {**section, "wavelength": joined_bins(bins).model_dump(), "arms": whole}
 
 
-def _check_used(section: Mapping[str, Any], stray: Mapping[str, Any], whole: Mapping[str, Any]) -> None:
-    """Refuse a key beside arms that changes none of them, as each has its own."""
-    dotted = [(key, below) for key, own in stray.items() for below in (own if key in _OF_ARM and own else [None])]
-    for key, below in dotted:
-        own = None if below is None else {name: value for name, value in section[key].items() if name != below}
-        if whole == {name: _whole_arm({**section, key: own}, arm) for name, arm in section["arms"].items()}:
-            place = key if below is None else f"{key}.{below}"
-            raise ConfigError(
-                f"{place}: expected an arm without its own, got one in all ({', '.join(whole)}), so that nothing would "
-                f"change; set arms.{next(iter(whole))}.{place} and so on, or leave it out"
-            )
+def _check_used(arms: Mapping[Any, Any], stray: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key beside arms that every arm sets itself."""
+    for key, own in stray.items():
+        for below in own if key in _OF_ARM and isinstance(own, Mapping) and own else [None]:
+            if arms and all(_sets(arm, key, below) for arm in arms.values()):
+                place = key if below is None else f"{key}.{below}"
+                raise ConfigError(
+                    f"{place}: every arm ({', '.join(map(str, arms))}) has its own, so that it would change nothing; "
+                    f"set arms.{next(iter(arms))}.{place} and so on, or leave it out"
+                )
+
+
+def _sets(arm: object, key: str, below: str | None) -> bool:
+    """Whether an arm has its own value of a key: that of the preset that it names, or one that it states."""
+    if isinstance(arm, str):
+        return True
+    if not isinstance(arm, Mapping):
+        return False
+    own = arm.get(key)
+    return "name" in arm or (key in arm and (below is None or not isinstance(own, Mapping) or below in own))
 
 
 def _whole_arm(section: Mapping[str, Any], own: object) -> Any:

@@ -25,8 +25,8 @@ UNDETERMINED: float = 0.9
 CORRELATED: float = 0.95
 """|correlation| of two parameters that are determined together only."""
 
-ALIKE: float = 0.8
-"""|correlation| of two parameters above which the known reason for it is told."""
+EXPLAINED: float = 0.8
+"""|correlation| above which a known reason is added."""
 
 ELSEWHERE: float = 1.0
 """Difference of the losses (half of chi^2's) of two starts that did not end at the same place."""
@@ -124,12 +124,14 @@ def notes_on_spread(
     if len(pairs):
         words = listed(f"{labels[i]} and {labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
         notes.append(f"determined together only (correlation): {words}")
-    alike = np.argwhere(np.triu(np.abs(correlation) > ALIKE, k=1))
-    return [*notes, *(note for i, j in alike for note in _why_together(labels[i], labels[j], float(correlation[i, j])))]
+    explained = np.argwhere(np.triu(np.abs(correlation) > EXPLAINED, k=1))
+    for i, j in explained:
+        notes += _why_together(labels[i], labels[j], float(correlation[i, j]))
+    return notes
 
 
 def _why_together(one: str, other: str, correlation: float) -> Iterator[str]:
-    """What two correlated values have in common, where it is known."""
+    """Notes on the known reason for a correlation of two parameters."""
     for first, second, why in _TOGETHER:
         for own, its in ((one, other), (other, one)):
             if own.endswith(first) and its.endswith(second):

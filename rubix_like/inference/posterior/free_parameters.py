@@ -282,7 +282,7 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     if name in trees:
         return trees[name]
     if isinstance(trees[prefix], SimpleNamespace):
-        check_component(name, list(vars(trees[prefix])))
+        check_component(f"fit.free.{name}", name, list(vars(trees[prefix])))
     try:
         leaf = leaf_at(trees[prefix], name.removeprefix(prefix))
     except AttributeError:
@@ -307,12 +307,12 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     return leaf
 
 
-def check_component(name: str, known: Sequence[str]) -> None:
-    """Raise ConfigError for a parameter of a galaxy of components that has none of the name that is meant."""
+def check_component(place: str, name: str, known: Sequence[str]) -> None:
+    """Raise ConfigError if a parameter galaxy.NAME... names none of the `known` components."""
     first = name.removeprefix(GALAXY).partition(".")[0]
     if name.startswith(GALAXY) and first not in known:
         raise ConfigError(
-            f"fit.free.{name}: expected the name of a component after 'galaxy.' ({', '.join(known)}), got "
+            f"{place}: expected the name of a component after 'galaxy.' ({', '.join(known)}), got "
             f"'{first}'{suggest(first, known)}"
         )
 

@@ -326,14 +326,15 @@ def report(given):
 
 
 def print_pulls(found):
-    """Of each fitter, maker and parameter: mean and scatter of the pulls, and p of uniform ranks of the truths."""
+    """Of each fitter, maker and parameter: mean and scatter of the pulls, and p of uniform ranks of the truths in
+    normal distributions of the stated errors."""
     print("\n| fitted by | made by | parameter | mean pull | scatter | p of ranks (KS, chi^2) |\n" + "|---" * 6 + "|")
     for fitter, maker in itertools.product(PROGRAMS, MAKERS):
-        own = [one for one in found if (one["fitter"], one["cube"][3]) == (fitter, maker)]
-        pulls = pulls_of([errors_of(one)[1] for one in own]) if own else np.empty((0, len(OWN)))
+        own = [record for record in found if (record["fitter"], record["cube"][3]) == (fitter, maker)]
+        pulls = pulls_of([errors_of(record)[1] for record in own]) if own else np.empty((0, len(OWN)))
         for name, column in zip(OWN, pulls.T, strict=True):
             known = column[np.isfinite(column)]
-            if len(known):
+            if len(known) > 1:
                 ranks = norm.cdf(-known)
                 p = f"{kstest(ranks, 'uniform').pvalue:.2g}, {chi_square(ranks):.2g}"
                 words = f"{PROGRAMS[fitter]} | {MAKERS[maker]} | {name} | {known.mean():+.2f} | {known.std(ddof=1):.2f}"

@@ -12,6 +12,7 @@ the median of chi^2 / n over spaxels by distance from the centre. GalPaK3D and 3
 import argparse
 import json
 import resource
+import shutil
 import subprocess
 import tempfile
 import time
@@ -116,7 +117,7 @@ def ours(path):
 
 
 def near_line(data):
-    """The bins around Halpha, which the others fit."""
+    """Which bins are from 6553 to 6575 Angstrom, which GalPaK3D and 3DBarolo fit."""
     return (data.wavelength > 6553) & (data.wavelength < 6575)
 
 
@@ -130,7 +131,7 @@ def chi_map(data, model, chosen):
 
 
 RINGS_OF_CHI = ((0, 1.5), (1.5, 3), (3, 5), (5, 9))
-"""arcsec from the centre."""
+"""Ends of the rings of which chi^2 is printed, arcsec from the centre."""
 
 
 def print_chi(name, chi, distance):
@@ -191,8 +192,8 @@ RINGS, APART = 9, 0.9
 
 
 def barolo(program, data, middle, radius):
-    """3DBarolo's rings on the bins around Halpha: V between them at a `radius` (arcsec), medians of the others; its
-    model."""
+    """3DBarolo's fit around Halpha: V interpolated at a `radius` (arcsec), medians over rings of the dispersion and the
+    position angle; and its model cube (y, x, wave)."""
     window, scale = near_line(data), 1e-2
     step, spaxel = float(np.diff(data.wavelength)[0]), data.pixel_scale
     sigma = LINE_SPREAD / np.sqrt(8 * np.log(2))
@@ -242,7 +243,7 @@ def main():
     parser.add_argument("cube", type=Path)
     parser.add_argument("--galpak")
     parser.add_argument("--iterations", type=int, default=6000)
-    parser.add_argument("--barolo", type=Path)
+    parser.add_argument("--barolo")
     parser.add_argument("--maps", type=Path)
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -265,7 +266,13 @@ def main():
         show("galpak", other)
         print_chi("galpak", chi_map(data, model, window), distance)
     if given.barolo:
-        other, model = barolo(given.barolo.resolve(), data, middle, 2.2 * found["half_light"] / HALF_LIGHT)
+        program = str(Path(shutil.which(given.barolo) or given.barolo).resolve())
+        other, model = barolo(
+            program,
+            data,
+            middle,
+            2.2 * found["half_light"] / HALF_LIGHT,
+        )
         show("3DBarolo", other)
         print_chi("3DBarolo", chi_map(data, model, window), distance)
     if given.maps:

@@ -17,7 +17,7 @@ their mass, which follows age and metallicity along a bent valley, NUTS takes se
 stars or more they are on the light of the spaxel and on the shares of its stars: the data tell the sum to a percent,
 which is a thin bent sheet where the light of each star is a parameter.
 
-Of these no arrangement is typical: nothing is searched. Samplers begin at the medians of the priors and the measured
+With several stars there is no search for a best fit. Samplers begin at the medians of the priors and the measured
 light, and NUTS moves in the metric of the mean information at draws from the priors, the same for all mocks.
 """
 
@@ -61,8 +61,8 @@ FIRST, STEP, N_BIN = 3950.0, 2.0, 150
 
 SPEED, DEX = 150.0, 0.2
 LOG_AGE, METALLICITY = (9.0, 10.1), (1e-3, 0.045)
-"""Priors: standard deviation of velocities (km/s); scatter (dex) of the light of spaxels about the
-same median, and of the weights whose ratios are stars' shares; ends of the uniform ones of log age and log Z."""
+"""Priors: standard deviation of velocities (km/s); scatter (dex) of the light of spaxels about the same
+median, and of the weights whose ratios are stars' shares; ends of the uniform ones of log age and log Z."""
 
 MASS, SIGNAL_TO_NOISE = 1e6, 20.0
 """Mass (Msun) at median age and metallicity of a star that is alone with median light; S/N of its median voxel."""
@@ -73,11 +73,11 @@ METHODS = {
     "nuts": {"chains": 2, "warmup": 100, "draws": 300, "target_acceptance": 0.8},
     "geovi": {"samples": 16, "draws": 198},
 }
-OF_NUTS = {2: {"target_acceptance": 0.65}, 10: {"target_acceptance": 0.65, "warmup": 60, "draws": 100}}
-"""What differs with so many stars in a spaxel."""
+OF_NUTS = {1: {}, 2: {"target_acceptance": 0.65}, 10: {"target_acceptance": 0.65, "warmup": 60, "draws": 100}}
+"""Stars in a spaxel -> settings of NUTS that differ."""
 
 N_TYPICAL = 24
-"""Draws from the priors of which several stars have the mean information."""
+"""Draws from the priors over which the metric for several stars is averaged."""
 NAMES = ("galaxy.velocity", "galaxy.total", "galaxy.log_age", "galaxy.log_metallicity", "galaxy.weight")
 """Of what is free; weights where stars share the light of their spaxel."""
 
@@ -331,7 +331,7 @@ def sampled_by(method, rung, problem, best, approximation, seed):
     """(draws of the latents (chain, draw, latent), what there is to know of the run)."""
     section, own = "variational", METHODS[method]
     if method == "nuts":
-        section, own = "nuts", own | OF_NUTS.get(rung.stars, {})
+        section, own = "nuts", own | OF_NUTS[rung.stars]
     settings = SamplingSettings.model_validate({"method": method, "seed": seed, section: own})
     sampler = make_sampler(settings)
     *_, last = sampler.run(problem.posterior, problem.pipeline.mesh, best, approximation, None)
@@ -577,7 +577,7 @@ def main():
     parser.add_argument("command", choices=("run", "report", "equation"))
     parser.add_argument("file", type=Path, nargs="?", default=Path("spaxel_ladder.jsonl"))
     parser.add_argument("--mocks", type=int, default=100)
-    parser.add_argument("--stars", type=int, nargs="+", default=LADDER)
+    parser.add_argument("--stars", type=int, nargs="+", choices=LADDER, default=LADDER)
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=tuple(METHODS))
     given = parser.parse_args()
     {"run": run, "report": report, "equation": equation}[given.command](given)
