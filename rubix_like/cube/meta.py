@@ -129,7 +129,11 @@ class Counters(eqx.Module):
         numbers = {name: number for name, number in vars(self).items() if _is_concrete(number)}
         if len(numbers) < len(vars(self)):
             return "Counters(traced)"
-        return f"Counters({', '.join(f'{name}={np.asarray(own)}' for name, own in numbers.items() if np.any(own))})"
+        shown = {
+            name: np.array2string(np.asarray(own), formatter={"float_kind": lambda number: f"{number:.7g}"})
+            for name, own in numbers.items()
+        }
+        return f"Counters({', '.join(f'{name}={own}' for name, own in shown.items() if np.any(numbers[name]))})"
 
 
 def _is_concrete(number: object) -> bool:

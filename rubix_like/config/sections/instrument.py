@@ -348,7 +348,7 @@ def _whole_arm(section: Mapping[str, Any], own: object) -> Any:
     if "name" in own and below.get("arms"):
         raise ConfigError(
             f"arms: expected an instrument without arms as one of them, got '{own['name']}', which has "
-            f"{', '.join(map(str, below['arms']))}; give one of those"
+            f"{', '.join(map(str, below['arms']))}; give presets of one detector each"
         )
     layers = [{key: below.get(key) for key in ArmSettings.model_fields}, own]
     merged = {key: value for key, value in merge_layers(layers, _OF_ARM).items() if key not in ("name", "based_on")}
