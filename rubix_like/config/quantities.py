@@ -90,6 +90,19 @@ def parse_quantity(value: object, unit: str) -> float:
     return number
 
 
+def is_unit(text: object) -> bool:
+    """Whether quantities can be in this unit: one that astropy knows, or none ("")."""
+    if not isinstance(text, str):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", units.UnitsWarning)
+        try:
+            units.Unit(text)
+        except ValueError:
+            return False
+    return True
+
+
 def parse_number(value: object) -> float:
     """A finite float from a number or numeric text; raises ValueError for anything else, also for true and false."""
     number = _as_float(value)

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Num
 
 MetaValue = str | int | float | bool | None
@@ -122,6 +124,21 @@ class Counters(eqx.Module):
     n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_clamped_a_v: Scalar = eqx.field(default=0, converter=jnp.asarray)
     mass_clamped_a_v: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+
+    def __repr__(self) -> str:
+        numbers = {name: number for name, number in vars(self).items() if _is_concrete(number)}
+        if len(numbers) < len(vars(self)):
+            return "Counters(traced)"
+        shown = {
+            name: np.array2string(np.asarray(own), formatter={"float_kind": lambda number: f"{number:.7g}"})
+            for name, own in numbers.items()
+        }
+        return f"Counters({', '.join(f'{name}={own}' for name, own in shown.items() if np.any(numbers[name]))})"
+
+
+def _is_concrete(number: object) -> bool:
+    """Whether it has a value: not inside of a traced function."""
+    return isinstance(number, np.ndarray | np.generic | jax.Array | int | float) and not isinstance(number, Tracer)
 
 
 class SourceCounters(eqx.Module):

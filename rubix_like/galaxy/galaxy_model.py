@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy
 
 
@@ -35,6 +36,18 @@ class AbstractGalaxyModel(eqx.Module):
     def emitters(self, parameters: Mapping[str, Any]) -> Galaxy:
         """The particles of the galaxy for these parameters, by name."""
         raise NotImplementedError(f"{type(self).__name__}: expected a method sample(draws) or emitters(parameters)")
+
+
+def galaxy_of(model: AbstractGalaxyModel, draws: Any) -> Galaxy:
+    """What the model samples for these draws; ConfigError where its class returns something else than a Galaxy."""
+    galaxy = model.sample(draws)
+    if not isinstance(galaxy, Galaxy):
+        method = "emitters" if type(model).sample is AbstractGalaxyModel.sample else "sample"
+        raise ConfigError(
+            f"{type(model).__name__}.{method}: expected a Galaxy, got {type(galaxy).__name__}; return "
+            f"rl.Galaxy(stars=...)"
+        )
+    return galaxy
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

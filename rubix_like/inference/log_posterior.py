@@ -3,7 +3,7 @@
 It is what `fit` maximises and `sample` draws from, made in the same way.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from rubix_like.inference.posterior.posterior import Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
 from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.words import listed, shortened
 
 _HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
 
@@ -85,7 +86,10 @@ class LogPosterior:
         return {own.name: own.unpacked(found) for own in self.problem.sets} if self.problem.sets else found
 
     def to_physical(self, x: Float[Array | ndarray, "*n size"]) -> dict[str, Any]:
-        """The values of x by name, in `units`; x may have more axes in front."""
+        """The values of x by name, in `units`; x may have more axes in front. Raises ValueError for other lengths."""
+        x = x if isinstance(x, jax.Array) else self._numbers(x, np.asarray)
+        if x.shape[-1:] != (self.size,):
+            raise ValueError(f"to_physical: expected {self._wanted} along the last axis, got shape {x.shape}")
         return self._posterior.named_values(x)
 
     def to_unconstrained(self, values: Mapping[str, Any]) -> Any:
@@ -96,6 +100,10 @@ class LogPosterior:
         is not finite there).
         """
         free = self._free
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"to_unconstrained: expected values by name, e.g. {{'{self.names[0]}': 1.0}}, got {values!r}"
+            )
         for name in values:
             if name not in free.names:
                 raise ConfigError(f"to_unconstrained: '{name}' is no free parameter{suggest(name, free.names)}")
@@ -156,7 +164,9 @@ class LogPosterior:
             )
 
     def draw(self, count: int, seed: int = 0) -> Float[ndarray, "count size"]:
-        """Vectors drawn from the prior, e.g. to start chains or walkers at."""
+        """Vectors drawn from the prior, e.g. to start chains or walkers at. Raises ValueError for less than one."""
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise ValueError(f"draw: expected a number of vectors, at least one, got {count!r}")
         return self._free.draw(seed, count)
 
     @property
@@ -200,13 +210,26 @@ class LogPosterior:
 
     def _read(self, x: Any) -> Array:
         """A vector of the right length; raises ValueError for any other."""
-        x = jnp.asarray(x, jax.dtypes.canonicalize_dtype(float))
+        x = self._numbers(x, jnp.asarray)
         if x.shape != (self.size,):
             raise ValueError(
-                f"log_posterior: expected a vector of {self.size} numbers ({', '.join(self.labels[:4])} ...), got "
-                f"shape {x.shape}; map over more with jax.vmap"
+                f"log_posterior: expected a vector of {self._wanted}, got shape {x.shape}; map over more with jax.vmap"
             )
         return x
+
+    def _numbers(self, x: Any, as_array: Callable[..., Any]) -> Any:
+        """An array of floats; raises ValueError for what is none, such as values by name."""
+        try:
+            return as_array(x, jax.dtypes.canonicalize_dtype(float))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"log_posterior: expected a vector of {self._wanted}, got {shortened(repr(x))}; to_unconstrained makes "
+                f"one of values by name"
+            ) from error
+
+    @property
+    def _wanted(self) -> str:
+        return f"{self.size} numbers ({listed(self.labels)})"
 
     @staticmethod
     def _shown(value: Array, x: Any) -> Any:

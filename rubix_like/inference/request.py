@@ -18,6 +18,7 @@ from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
+from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free_parameters import check_component, check_free, declared_by
 from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.priors import AbstractPrior
@@ -119,7 +120,7 @@ def read_request(
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
     _check_sets(config_or_pipeline, config.fit)
-    check_free(config.fit.free, _declared(config, galaxy))
+    _check_names(config, config.fit.free, galaxy)
     chosen = _chosen(config.fit.data, data, objects)
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
@@ -147,8 +148,8 @@ def _check_one(settings: FitSettings | None) -> None:
     """Raise ConfigError where one cube is given for a configuration of several sets of data."""
     if settings is not None and isinstance(settings.data, Mapping):
         raise ConfigError(
-            f"fit.data: the configuration has the data sets {', '.join(settings.data)}, got one cube; leave it out, give "
-            f"a cube for each set by its name, or set fit.data: null to fit this cube alone"
+            f"fit.data: the configuration has the data sets {', '.join(settings.data)}, got one cube; leave it "
+            f"out, give a cube for each set by its name, or set fit.data: null to fit this cube alone"
         )
 
 
@@ -189,12 +190,27 @@ def _declared(config: RunConfig, galaxy: Any) -> Mapping[str, Declaration]:
     return declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
 
 
+def _check_names(config: RunConfig, free: Mapping[str, Any], galaxy: Any) -> None:
+    """Raise ConfigError for free parameters that cannot be those of this galaxy, and for priors that cannot be."""
+    declared = _declared(config, galaxy)
+    has_parts = bool(declared) or isinstance(galaxy, ComponentsSource) or isinstance(config.galaxy, ComponentsReader)
+    below = [name for name in free if name.startswith(GALAXY) and "." in name.removeprefix(GALAXY)]
+    if below and not has_parts:
+        reader = "null" if config.galaxy is None else f"{{reader: {getattr(config.galaxy, 'reader', '?')}}}"
+        kind = f"galaxy: {reader}" if galaxy is None else f"a {type(galaxy).__name__} as the galaxy"
+        raise ConfigError(
+            f"fit.free.{below[0]}: expected a galaxy with a part '{below[0].split('.')[1]}', got {kind}; give "
+            f"galaxy: {{reader: components, ...}} with a component of this name, or a model of your own as model=..."
+        )
+    check_free(free, declared)
+
+
 def check_fit_section(config: RunConfig) -> None:
     """Raise ConfigError for what can be seen to be wrong with the free parameters of a configuration."""
     if config.fit is None:
         return
     if config.fit.free:
-        check_free(config.fit.free, _declared(config, None))
+        _check_names(config, config.fit.free, None)
     if isinstance(config.galaxy, ComponentsReader):
         known = [own.name for own in config.galaxy.components]
         for place, names in (("fit.free", config.fit.free), ("fit.start", config.fit.start or {})):
@@ -202,10 +218,13 @@ def check_fit_section(config: RunConfig) -> None:
                 check_component(f"{place}.{name}", name, known)
 
 
-def one_galaxy(galaxy: Any, model: AbstractGalaxyModel | None) -> Any:
+def one_galaxy(galaxy: Any, model: Any) -> Any:
     """The galaxy that is given, or the model in its place; ConfigError for both."""
     if galaxy is not None and model is not None:
         raise ConfigError("model: expected a galaxy or a model in its place, got both; leave one of them out")
+    if isinstance(model, type):
+        name = model.__name__
+        raise ConfigError(f"model: expected a model, got the class {name}; call it: model={name}()")
     if model is not None and not isinstance(model, AbstractGalaxyModel):
         raise ConfigError(
             f"model: expected an AbstractGalaxyModel of rubix_like.extend, got {type(model).__name__}; derive it from "

@@ -75,10 +75,16 @@ class Instrument(AbstractGridded, eqx.Module):
 def load_instrument(name: str, **overrides: Any) -> Instrument:
     """An instrument by the name of its preset or the path of its YAML, any key overridden: `fov="5 arcsec"`.
 
-    Raises ConfigError that names the key, what was expected and what came.
+    Raises ConfigError that names the key, what was expected and what came; also where `arm` does not choose one of
+    several arms, which have no bins in common.
     """
     try:
         settings = InstrumentSettings.model_validate({"name": name, **overrides})
     except ValidationError as error:
         raise ConfigError(explain(error, InstrumentSettings, f"instrument '{name}'")) from error
+    if settings.arms is not None and not settings.join:
+        raise ConfigError(
+            f"instrument '{name}': arm: expected one of {', '.join(settings.arms)}, got null; e.g. "
+            f"load_instrument('{name}', arm='{next(iter(settings.arms))}')"
+        )
     return Instrument.build(settings)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, galaxy_of
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 
 
@@ -23,6 +23,6 @@ class AbstractModelReader(AbstractSettings):
     def load(self) -> tuple[Galaxy, GalaxyInfo]:
         """The particles that the module samples."""
         made = as_arrays(self.model())
-        galaxy = jax.tree.map(np.asarray, made.sample(made.draws()))
+        galaxy = jax.tree.map(np.asarray, galaxy_of(made, made.draws()))
         name = type(made).__name__
         return galaxy, GalaxyInfo(name=name, reader=name, source="a model")

@@ -184,6 +184,11 @@ def test_an_instrument_with_arms():
         ({"name": "sami", "arm": "green"}, "arm: expected one of blue, red, got 'green'"),
         ({"name": "muse", "arm": "red"}, "arm: expected null for an instrument without arms, got 'red'"),
         ({"name": "muse", "join": True}, "join: expected arms beside it, got none"),
+        ({"name": "sami", "join": "maybe"}, r"instrument\.join: expected true or false, got 'maybe'"),
+        (
+            {"name": "muse", "arms": {"blue": "sami", "red": "sami_red"}},
+            "arms: expected an instrument without arms as one of them, got 'sami', which has blue, red",
+        ),
         ({"name": "sami", "arms": {"red": {"lsf": {"fwhm": -1}}}}, r"arms\.red\.lsf\.fwhm"),
         ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
         ({"name": "muse", "wavelength": {"stop": 7000}, "arms": {}}, "arms: expected two or more.*got none"),
@@ -257,6 +262,12 @@ def test_overrides_of_an_arm_hold_for_records_too():
 def test_a_pipeline_is_of_one_arm():
     with pytest.raises(ConfigError, match=r"instrument\.arm: expected one of blue, red for a pipeline"):
         rl.Pipeline.from_config(RUN)
+
+
+def test_an_instrument_is_of_one_arm():
+    assert rl.load_instrument("sami", arm="red").bins.wavelength[0] > 6000
+    with pytest.raises(ConfigError, match=r"'sami': arm: expected one of blue, red, got null; e\.g\. .*arm='blue'\)"):
+        rl.load_instrument("sami")
 
 
 @pytest.mark.parametrize(

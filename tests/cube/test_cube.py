@@ -88,6 +88,13 @@ def test_counters_default_to_zero():
     assert all(np.asarray(leaf) == 0 for leaf in jax.tree.leaves(Counters()))
 
 
+def test_counters_show_what_is_not_0():
+    assert repr(Counters(n_particles=300, mass_outside=2.5)) == "Counters(n_particles=300, mass_outside=2.5)"
+    shown = []
+    jax.jit(lambda counters: shown.append(repr(counters)))(Counters())
+    assert shown == ["Counters(traced)"]
+
+
 @pytest.mark.parametrize(("n_y", "n_x"), [(3, 5), (4, 6)])
 def test_field_centre_and_east(n_y, n_x):
     wcs = make_cube(n_y, n_x).wcs

@@ -197,7 +197,8 @@ def test_outliers_pull_less_where_tails_are_heavy():
         ({"kind": "logistic", "parameters": {"widht": 3}}, "unknown parameter 'widht'.*'width'"),
         ({"kind": "student_t", "covariance": {"between": "spaxels", "matrix": [[1]]}}, "expected kind gaussian"),
         ({"covariance": {"between": "spaxels", "matrix": [[1, 0], [0, 1]]}}, r"expected shape \(6, 6\)"),
-        ({"covariance": {"between": "spaxels", "matrix": "none.npy"}}, "a file of numpy"),
+        ({"covariance": {"between": "spaxels", "matrix": "none.npy"}}, r"a file of numpy .*none\.npy: No such file"),
+        ({"covariance": {"between": "spaxels", "matrix": __file__}}, r"a file of numpy .*\.py, which is none"),
     ],
 )
 def test_faults_are_told(likelihood, words):
@@ -208,9 +209,12 @@ def test_faults_are_told(likelihood, words):
 @pytest.mark.parametrize(
     ("matrix", "words"),
     [
-        ([[1, 0.5], [0.2, 1]], "symmetric matrix"),
+        ([[1, 0.5], [0.2, 1]], "symmetric matrix, got halves that differ by up to 0.3"),
         ([[1, 2], [2, 1]], "positive definite.*add a little"),
-        ([[1, np.nan], [np.nan, 1]], "finite numbers"),
+        ([[1, np.nan], [np.nan, 1]], "finite numbers, got nan in row 0, column 1"),
+        ([[1, 0.5], [0.5, -2]], "a diagonal above 0, got -2 in row 1"),
+        ([["1", "0"], ["0", "1"]], "which holds no real numbers but the type <U1"),
+        (np.array([{}]), "which is damaged, or holds objects"),
     ],
 )
 def test_what_is_no_covariance_is_refused(matrix, words, tmp_path):

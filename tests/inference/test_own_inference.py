@@ -18,6 +18,7 @@ from small import mock_data, muse
 from rubix_like import ConfigError, Galaxy, Stars, load_config, load_galaxy, log_posterior
 from rubix_like.extend import AbstractGalaxyModel
 from rubix_like.galaxy.galaxy_model import named_leaves
+from rubix_like.inference.request import one_galaxy
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-inference.md"
 CONFIG = {
@@ -64,6 +65,27 @@ class Emitting(AbstractGalaxyModel):
     def emitters(self, parameters):
         model = Rotating(Ring(parameters["mass"]), parameters["velocity"])
         return model.sample(jnp.asarray(model.draws(), jnp.result_type(parameters["mass"])))
+
+
+class Misspelt(AbstractGalaxyModel):
+    ring: Ring = Ring()
+    units: ClassVar = {"ring.mas": "Msun"}
+
+
+class Fast(AbstractGalaxyModel):
+    velocity: float = 100.0
+    units: ClassVar = {"velocity": "kmps"}
+
+
+class Bare(AbstractGalaxyModel):
+    """Stars without their galaxy."""
+
+    ring: Ring = Ring()
+    velocity: float = 100.0
+    units: ClassVar = {"ring.mass": "Msun"}
+
+    def sample(self, draws):
+        return Rotating(self.ring, self.velocity).sample(Rotating().draws()).stars
 
 
 @functools.cache
@@ -142,11 +164,20 @@ def test_a_configuration_names_a_model_by_its_reader(tmp_path, monkeypatch):
         ({"galaxy.velocty": {"normal": [0, 1]}}, {}, "unknown parameter 'galaxy.velocty' of the model; did you mean"),
         (FREE, {"galaxy": Rotating().sample(Rotating().draws())}, "a galaxy or a model in its place, got both"),
         ({"galaxy.velocity": {"normal": ["1 kpc", 1]}}, {}, "galaxy.velocity"),
+        (FREE, {"model": None}, r"ring\.mass: expected a galaxy with a part 'ring', got galaxy: null; .*as model="),
+        (FREE, {"model": Misspelt()}, r"units: unknown parameter 'ring\.mas' of Misspelt; did you mean 'ring\.mass'"),
+        (FREE, {"model": Fast()}, "units: unknown unit 'kmps' of 'velocity' of Fast"),
+        (FREE, {"model": Bare()}, r"Bare\.sample: expected a Galaxy, got Stars; return rl\.Galaxy\(stars="),
     ],
 )
 def test_faults_are_told(free, others, words):
     with pytest.raises(ConfigError, match=words):
-        log_posterior(CONFIG, data(), free, model=Rotating(), **others)
+        log_posterior(CONFIG, data(), free, **{"model": Rotating()} | others)
+
+
+def test_a_model_is_no_class():
+    with pytest.raises(ConfigError, match=r"got the class Rotating; call it: model=Rotating\(\)"):
+        one_galaxy(None, Rotating)
 
 
 def test_a_model_has_sample_or_emitters():

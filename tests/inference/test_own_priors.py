@@ -74,6 +74,16 @@ def test_a_prior_of_ones_own_has_a_name_of_its_own(monkeypatch):
         read_prior(NAME, {"normal": [0.5, 2.5]}, "mag")
 
 
+def test_the_numbers_of_a_prior_of_ones_own_are_its_fields(monkeypatch):
+    made = of_docs()(0.5, 2.5)
+    monkeypatch.setattr(of_docs(), "numbers", ("low", "width"))
+    for prior in ({"triangular": [0.5, 2.5]}, made):
+        with pytest.raises(
+            ConfigError, match=r"Triangular\.numbers: expected its fields.*'high'\), got \('low', 'width"
+        ):
+            rl.log_posterior(CONFIG, data(), {NAME: prior}, galaxy=few_stars(30, 0.1))
+
+
 @pytest.mark.slow(8)
 @pytest.mark.parametrize("case", ["of a configuration", "an instance"])
 def test_a_fit_takes_a_prior_of_ones_own(case):

@@ -57,6 +57,14 @@ def test_values_go_through_the_priors():
     np.testing.assert_allclose(sample_result().best_values["observation.offset"], [0.3, 0.3])
 
 
+@pytest.mark.parametrize("result", [fit_result, sample_result])
+@pytest.mark.parametrize("probability", [68.0, -1.0, 0.0, float("nan")])
+def test_what_is_no_probability_is_refused(result, probability):
+    for method in (result().interval, result().limits):
+        with pytest.raises(ValueError, match=rf": expected a probability between 0 and 1, got {probability}"):
+            method(probability)
+
+
 def test_mean_limits_and_covariance_are_those_of_the_draws():
     own, flat = sample_result(), sample_result().samples()
     assert flat["observation.offset"].shape == (600, 2)

@@ -18,7 +18,9 @@ from rubix_like.runtime.resources import resource_names
 
 @pytest.mark.parametrize("name", resource_names("instruments"))
 def test_every_preset_is_an_instrument(name):
-    instrument = load_instrument(name)
+    settings = InstrumentSettings.model_validate({"name": name})
+    arm = None if settings.arms is None or settings.join else next(iter(settings.arms))
+    instrument = load_instrument(name, arm=arm)
     assert isinstance(instrument, Instrument)
     assert instrument.name == name
     assert instrument.inside.shape == (instrument.n_y, instrument.n_x)

@@ -317,7 +317,7 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     if chosen is not None:
         own = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
         return {**section, **own, "arms": None, "join": False}
-    if not section.get("join"):
+    if section.get("join") is not True:
         return {**section, **next(iter(whole.values())), "arms": whole}
     try:
         bins = {name: WavelengthSettings.model_validate(own["wavelength"]) for name, own in whole.items()}
@@ -354,6 +354,11 @@ def _whole_arm(section: Mapping[str, Any], own: object) -> Any:
     if not isinstance(own, Mapping):
         return own
     below = with_preset({"name": own["name"]}) if "name" in own else section
+    if "name" in own and below.get("arms"):
+        raise ConfigError(
+            f"arms: expected an instrument without arms as one of them, got '{own['name']}', which has "
+            f"{', '.join(map(str, below['arms']))}; give presets of one detector each"
+        )
     layers = [{key: below.get(key) for key in ArmSettings.model_fields}, own]
     merged = {key: value for key, value in merge_layers(layers, _OF_ARM).items() if key not in ("name", "based_on")}
     with_own_edges = with_edges(merged)

@@ -115,6 +115,12 @@ class Edges:
         return reach_by(lambda share: _value(free, own, self.quantile(number, share)), ends_of(free, own), probability)
 
 
+def check_probability(place: str, probability: float) -> None:
+    """Raise ValueError for what is no probability, such as 68 of a percentage."""
+    if not 0 < probability < 1:
+        raise ValueError(f"{place}: expected a probability between 0 and 1, got {probability!r}; e.g. 0.95")
+
+
 def reach_by(quantile: Callable[[float], float], ends: tuple[float, float], probability: float) -> Reach:
     """The reach of a posterior with these quantiles, of a prior that lies between `ends`."""
     low, middle, high = (quantile(share) for share in (0.1587, 0.5, 0.8413))

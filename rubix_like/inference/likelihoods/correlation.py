@@ -9,11 +9,12 @@ import numpy as np
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
+from numpy.lib.format import MAGIC_PREFIX, read_array
 
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.errors import ConfigError
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, Voxels
-from rubix_like.runtime.words import format_bytes
+from rubix_like.runtime.words import format_bytes, reason_of
 
 _LARGEST = 2e9
 """Bytes of factors that are kept."""
@@ -88,20 +89,47 @@ def _read_matrix(settings: CovarianceSettings, size: int) -> Float[ndarray, "own
             f"{place}: expected shape ({size}, {size}), one row for each of the {settings.between} that are read (up "
             f"to the ends of fit.windows, y before x before wavelength), got {matrix.shape}"
         )
+    _check_matrix(matrix, place)
     diagonal = np.diag(matrix)
-    if not (np.isfinite(matrix).all() and np.allclose(matrix, matrix.T, rtol=1e-6) and (diagonal > 0).all()):
-        raise ConfigError(
-            f"{place}: expected a symmetric matrix of finite numbers with a diagonal above 0, got another; use "
-            f"(C + C.T) / 2"
-        )
     correlation = matrix / np.sqrt(np.outer(diagonal, diagonal))
     if not np.min(np.linalg.eigvalsh(correlation)) > 0:
         raise ConfigError(f"{place}: expected a positive definite matrix, got none; add a little to its diagonal")
     return correlation
 
 
+def _check_matrix(matrix: Float[ndarray, "own own"], place: str) -> None:
+    """Raise ConfigError for what cannot be a covariance: numbers that are not finite, halves that differ, variances
+    that are not above 0."""
+    finite, diagonal = np.isfinite(matrix), np.diag(matrix)
+    if not finite.all():
+        (row, column), *_ = np.argwhere(~finite)
+        raise ConfigError(
+            f"{place}: expected finite numbers, got {matrix[row, column]:g} in row {row}, column {column} (from 0); "
+            f"leave voxels without a variance out of the data, and give them a diagonal of 1 here"
+        )
+    if not np.allclose(matrix, matrix.T, rtol=1e-6):
+        largest = np.abs(matrix - matrix.T).max()
+        raise ConfigError(
+            f"{place}: expected a symmetric matrix, got halves that differ by up to {largest:.3g}; use (C + C.T) / 2"
+        )
+    if not (diagonal > 0).all():
+        row = int(np.argmin(diagonal))
+        raise ConfigError(f"{place}: expected a diagonal above 0, got {diagonal[row]:g} in row {row} (from 0)")
+
+
 def _load(path: Path, place: str) -> ndarray:
+    expected = f"{place}: expected a file of numpy (.npy) with a matrix, got {path}"
     try:
-        return np.asarray(np.load(path.expanduser(), allow_pickle=False), float)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{place}: expected a file of numpy (.npy) with a matrix, got {path}: {error}") from error
+        with path.expanduser().open("rb") as file:
+            is_numpy = file.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+            file.seek(0)
+            matrix = read_array(file, allow_pickle=False) if is_numpy else None
+    except OSError as error:
+        raise ConfigError(f"{expected}: {error.strerror or reason_of(error)}") from error
+    except ValueError as error:
+        raise ConfigError(f"{expected}, which is damaged, or holds objects") from error
+    if matrix is None:
+        raise ConfigError(f"{expected}, which is none; write it by numpy.save")
+    if matrix.dtype.kind not in "biuf":
+        raise ConfigError(f"{expected}, which holds no real numbers but the type {matrix.dtype}")
+    return np.asarray(matrix, float)

@@ -18,7 +18,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.components.quadrature import Points
 from rubix_like.galaxy.components.smooth import SmoothGalaxy, emitted
-from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, with_named_leaves
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, galaxy_of, with_named_leaves
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
@@ -115,7 +115,7 @@ class ModelSource(AbstractParticleSource):
 
     def galaxy(self, values: Values) -> Galaxy:
         """The particles of the model with the values named `galaxy.*`."""
-        return with_named_leaves(self.model, _below(values, GALAXY)).sample(self.draws)
+        return galaxy_of(with_named_leaves(self.model, _below(values, GALAXY)), self.draws)
 
     def of_host(self, values: Values) -> Galaxy:
         """The same for values on the host, by one program for all values."""
@@ -125,7 +125,7 @@ class ModelSource(AbstractParticleSource):
 
 @jax.jit
 def _sampled(model: AbstractGalaxyModel, draws: Any) -> Galaxy:
-    return model.sample(draws)
+    return galaxy_of(model, draws)
 
 
 class HeldSource(AbstractParticleSource):

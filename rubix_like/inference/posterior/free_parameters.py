@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import Declaration, Parameter, declarations
-from rubix_like.config.quantities import Kms, Kpc, Msun, Number
+from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.components import component_declarations, find_component_parameter
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
@@ -111,13 +111,18 @@ def declarations_of(names: Collection[str]) -> dict[str, Declaration]:
 
 
 def declared_by(model: AbstractGalaxyModel) -> dict[str, Declaration]:
-    """The parameters of a galaxy of one's own: its float leaves."""
-    units, kind = model.units, type(model).__name__
+    """The parameters of a galaxy of one's own: its float leaves; ConfigError for units that are none, or of others."""
+    units, kind, known = model.units, type(model).__name__, named_leaves(model)
+    for name, unit in units.items():
+        if name not in known:
+            raise ConfigError(f"units: unknown parameter '{name}' of {kind}{suggest(name, known)}")
+        if not is_unit(unit):
+            raise ConfigError(f"units: unknown unit {unit!r} of '{name}' of {kind}; take a name that astropy knows")
     return {
         f"{GALAXY}{name}": Declaration(
             f"{GALAXY}{name}", units.get(name, ""), Parameter(moves=True), Any, None, f"{name} of {kind}"
         )
-        for name in named_leaves(model)
+        for name in known
     }
 
 

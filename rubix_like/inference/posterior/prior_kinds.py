@@ -1,5 +1,6 @@
 """Priors made of other parts: mixtures, quantile functions of one's own; and every kind of prior by its name."""
 
+import dataclasses
 import functools
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -233,7 +234,17 @@ def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...
     if own is None:
         known = (*PRIORS, MIXTURE, *PRIOR_KINDS.names(), *_defined())
         raise ConfigError(f"fit.free.{name}: unknown prior '{kind}'{suggest(kind, known)}")
-    return own, own.numbers
+    return own, _fields_of(own)
+
+
+def _fields_of(prior: type[Any]) -> tuple[str, ...]:
+    """What the numbers of a prior of one's own are; ConfigError where they are not its fields."""
+    fields = tuple(own.name for own in dataclasses.fields(prior))
+    if tuple(prior.numbers) != fields:
+        raise ConfigError(
+            f"{prior.__name__}.numbers: expected its fields in their order, {fields}, got {prior.numbers!r}"
+        )
+    return fields
 
 
 def _defined() -> dict[str, type[AbstractQuantile]]:
@@ -253,7 +264,7 @@ def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
         pairs = zip(prior.weights, prior.parts, strict=True)
         return {MIXTURE: tuple({WEIGHT: float(weight), **section_of(part)} for weight, part in pairs)}
     if isinstance(prior, AbstractQuantile):
-        return {prior.kind: tuple(np.asarray(getattr(prior, name)).tolist() for name in prior.numbers)}
+        return {prior.kind: tuple(np.asarray(getattr(prior, name)).tolist() for name in _fields_of(type(prior)))}
     (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
     return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
 

@@ -14,7 +14,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.discreteness import Discreteness
-from rubix_like.inference.checks.edges import LIMIT, Edges, Reach
+from rubix_like.inference.checks.edges import LIMIT, Edges, Reach, check_probability
 from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.optima import Optimum, other_optima
@@ -119,8 +119,10 @@ class FitResult:
 
         Exact for the Gaussian approximation of the latents, so that limits never lie outside a prior; NaN without one.
         Of a value at the edge of its prior they are those of its own posterior (`edges`); where that lies against the
-        end of the prior, one of them is that end, and nothing is left out on its side.
+        end of the prior, one of them is that end, and nothing is left out on its side. Raises ValueError for what is
+        no probability.
         """
+        check_probability("interval", probability)
         reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
         own = self.free.own_normals(np.asarray(self.latent))
         ends = [np.array(self.free.flat_of(end), np.float64) for end in (own - reach, own + reach)]
@@ -131,7 +133,8 @@ class FitResult:
 
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
         """The limit of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
-        probability, or the interval that holds it."""
+        probability, or the interval that holds it. Raises ValueError for what is no probability."""
+        check_probability("limits", probability)
         reaches = [self.edges.reach(self.free, number, probability) for number in range(len(self.edges.index))]
         return {self.labels[index]: own for index, own in zip(self.edges.index, reaches, strict=True)}
 
@@ -140,8 +143,8 @@ class FitResult:
 
         Raises ValueError where there is none (`notes` say why), and for less than one draw.
         """
-        if n < 1:
-            raise ValueError(f"samples: expected at least one draw, got {n}")
+        if not isinstance(n, int | np.integer) or n < 1:
+            raise ValueError(f"samples: expected a number of draws, at least one, got {n!r}")
         if self.laplace is None:
             raise ValueError(f"samples: expected a Gaussian approximation, got none: {'; '.join(self.notes)}")
         return self.free.split(self.laplace.sample(seed, n))

@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped, UInt32
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.inference.checks.edges import LIMIT, Reach, at_edge, ends_of, reach_by
+from rubix_like.inference.checks.edges import LIMIT, Reach, at_edge, check_probability, ends_of, reach_by
 from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
@@ -142,14 +142,15 @@ class SampleResult:
 
         Raises ValueError for what is no probability.
         """
-        if not 0 < probability < 1:
-            raise ValueError(f"interval: expected a probability between 0 and 1, got {probability!r}; e.g. 0.95")
+        check_probability("interval", probability)
         tail = (1 - probability) / 2
         return self.quantile(tail), self.quantile(1 - tail)
 
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
         """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
-        lower limit (">") with this probability, or the interval that holds it."""
+        lower limit (">") with this probability, or the interval that holds it. Raises ValueError for what is no
+        probability."""
+        check_probability("limits", probability)
         latent = np.median(self.latent.reshape(-1, self.latent.shape[2]), axis=0)
         draws = self.free.join(self.values).reshape(-1, len(latent))
         found = {}
