@@ -155,7 +155,7 @@ def test_sampling_and_image_quality_make_sense(name):
     preset = InstrumentSettings.model_validate({"name": name})
     wave = preset.wavelength
     width = instrument_fwhm(preset.lsf, np.array([wave.start, wave.stop]))
-    edges = load_instrument(name).bins.edges
+    edges = load_instrument(name, **first_arm(name)).bins.edges
     assert (width / np.diff(edges)[[0, -1]] > 1.5).all()
     if preset.psf.is_profile:
         assert 0.5 * preset.pixel_scale < preset.psf.narrowest <= preset.psf.width_table[0].max() < 3.0
@@ -190,7 +190,7 @@ def first_arm(name):
 
 def small_run(name, n_bins=40, **instrument):
     """A run of a tiny galaxy, a few spaxels wide, at the first published wavelength that the range holds."""
-    preset = load_instrument(name)
+    preset = load_instrument(name, **first_arm(name))
     spaxel, wavelength = float(preset.pixel_scale), preset.bins.wavelength
     if n_bins is not None:
         at = min(PUBLISHED[name][8][1], wavelength[-1])

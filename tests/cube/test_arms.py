@@ -192,7 +192,7 @@ def test_an_instrument_with_arms():
         ({"name": "sami", "arms": {"red": {"lsf": {"fwhm": -1}}}}, r"arms\.red\.lsf\.fwhm"),
         ({"name": "muse", "arms": {"a": "muse"}}, "arms: expected two or more"),
         ({"name": "muse", "wavelength": {"stop": 7000}, "arms": {}}, "arms: expected two or more.*got none"),
-        ({"name": "muse", "wavelength": 5000, "arms": ARMS}, r"instrument\.wavelength: expected a section"),
+        ({"name": "muse", "wavelength": 5000, "arms": ARMS}, r"wavelength: every arm \(blue, red\) has its own"),
         (
             {"name": "sami", "arms": {"blue": {"lsf": {"polynomial": [1, -1]}}}},
             r"arm 'blue': lsf\.polynomial: exp",

@@ -74,7 +74,7 @@ def test_other_files(tmp_path, content, words):
 
 def test_a_fit_or_library_is_no_cube(tmp_path):
     shutil.copy(resource("data", "popstar"), tmp_path / "cube.h5")
-    check(BASE, tmp_path / "cube.h5", "is an SSP library, and this is a run of a configuration without a name")
+    check(BASE, tmp_path / "cube.h5", "is an SSP library, and this is a configuration without a name")
 
 
 def test_what_goes_beside_a_cube(tmp_path):
