@@ -136,7 +136,8 @@ def _needed(component: SmoothComponent, sharpness: Sharpness) -> int:
     volume *= max(1.0, _extent(probe.speed) * sigma / told_apart)
     volume *= _AGE_STEPS if np.ptp(np.asarray(stars.log_age)) > 0 else 1
     n_axis = 4 if height > sharpness.kpc else 3
-    light = np.asarray(component.densities().surface(probe.radius.place) * probe.radius.place * probe.radius.weight)
+    radius = np.asarray(probe.radius.place)
+    light = component.densities().surface(radius) * radius * np.asarray(probe.radius.weight)
     number = max(volume / SPACING**n_axis, FEWEST_EFFECTIVE * np.mean(light**2) / np.mean(light) ** 2)
     return int(np.clip(2 ** np.ceil(np.log2(number)), FEWEST, MOST))
 
