@@ -24,7 +24,7 @@ FIELD = (0.6, 0.4)
 """(East, North) in arcsec of the middle of the second field from that of the first."""
 
 IMAGE = {"N_SPAXEL": 8, "MARGIN": 8, "FINE": 8, "SPAXEL": 0.6, "FIRST": 4952.5, "LAST": 5047.5, "STEP": 0.5}
-"""Of the image, about the middle of the second field; its bins are those that numpy sums over the band."""
+"""Grid of the image (arcsec), centred on the second field, and the fine bins (Angstrom) that are summed over `BAND`."""
 
 IMAGE_FWHM, IMAGE_SCALE = 1.2, 1.15
 
@@ -43,7 +43,7 @@ APERTURE_PLACE = (FIELD[0] + 1.5 * 0.8, FIELD[1])
 """(East, North) in arcsec of its middle from that of the first field."""
 
 GAS = {"N_SPAXEL": 8, "MARGIN": 6, "FINE": 16, "SPAXEL": 0.8, "FIRST": 6676.25, "LAST": 6731.25, "STEP": 1.25}
-"""Of both cubes of gas."""
+"""Grid (arcsec) and bins (Angstrom) of both cubes of gas."""
 
 FLUX = 2e5
 """Flux of Halpha, 1e-20 erg/s/cm2."""
@@ -52,13 +52,13 @@ LINES = {6564.632: FLUX, 6585.273: 0.4 * FLUX}
 """Ha and [N II] 6583: vacuum Angstrom -> flux."""
 
 LINE_FWHM, LSF_SCALE = 2.5, 1.3
-"""Angstrom of the first cube's line spread, and by how much the second's is wider."""
+"""Angstrom of the first cube's line spread, and the ratio of the second's to it."""
 
 VELOCITY_SHIFT = -23.0
-"""km/s."""
+"""Error of the second gas cube's wavelengths, km/s."""
 
 SKY = np.array([120.0, -60.0])
-"""Amplitudes of what the sky's subtraction has left, 1e-20 erg/s/cm2/Angstrom."""
+"""Amplitudes of the residuals of the sky, 1e-20 erg/s/cm2/Angstrom."""
 
 
 @contextlib.contextmanager

@@ -68,10 +68,11 @@ def test_a_posterior_takes_a_prior_of_ones_own(case):
     assert np.isfinite(posed(np.zeros(1)))
 
 
-def test_a_prior_of_ones_own_has_a_name_of_its_own(monkeypatch):
-    monkeypatch.setattr(of_docs(), "kind", "normal")
-    with pytest.raises(ConfigError, match=r"expected one prior called 'normal', got that of the package and .*Tri"):
-        read_prior(NAME, {"normal": [0.5, 2.5]}, "mag")
+@pytest.mark.parametrize("kind", ["normal", "mixture"])
+def test_a_prior_of_ones_own_has_a_name_of_its_own(kind, monkeypatch):
+    monkeypatch.setattr(of_docs(), "kind", kind)
+    with pytest.raises(ConfigError, match=rf"the prior '{kind}' is one of rubix_like's and also .*Triangular"):
+        read_prior(NAME, {kind: [0.5, 2.5]}, "mag")
 
 
 def test_the_numbers_of_a_prior_of_ones_own_are_its_fields(monkeypatch):

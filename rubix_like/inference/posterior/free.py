@@ -12,7 +12,14 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.prior_kinds import MIXTURE, Mixture, checked_parts, find_kind, section_of
+from rubix_like.inference.posterior.prior_kinds import (
+    MIXTURE,
+    Mixture,
+    check_kind,
+    checked_parts,
+    find_kind,
+    section_of,
+)
 from rubix_like.inference.posterior.priors import CENTRES, PURE, AbstractPrior, Isotropic, as_float
 
 Latent = Float[Array | np.ndarray, " latent"]
@@ -244,6 +251,7 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> Ab
     if not isinstance(prior, Mapping) or len(prior) != 1:
         raise ConfigError(f"fit.free.{name}: expected one prior, e.g. {{uniform: [0, 1]}}, got {prior!r}")
     (kind, numbers), *_ = prior.items()
+    check_kind(name, str(kind))
     if kind == MIXTURE:
         parts = checked_parts(name, numbers)
         weights = tuple(_number(f"fit.free.{name}: {MIXTURE}", weight, "weight", unit, None) for weight, _ in parts)

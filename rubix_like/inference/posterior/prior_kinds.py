@@ -216,19 +216,24 @@ def _quantile_latent(prior: AbstractQuantile, target: Array) -> Array:
     return jnp.where((target >= low) & (target <= high), end, jnp.nan)
 
 
+def check_kind(name: str, kind: str) -> None:
+    """Raise ConfigError for a prior of one's own that is called as one of the package."""
+    own = _defined().get(kind)
+    if own is not None and kind in (*PRIORS, MIXTURE):
+        raise ConfigError(
+            f"fit.free.{name}: the prior '{kind}' is one of rubix_like's and also {own.__module__}.{own.__qualname__}; "
+            "give your class another kind"
+        )
+
+
 def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...]]:
     """The class of a kind of prior, and what its numbers are; raises ConfigError with the nearest name for none.
 
     Of this package, of an installed one, or an `AbstractQuantile` that has been defined in this process.
     """
-    own = _defined().get(kind)
-    if kind in PRIORS and own is None:
+    if kind in PRIORS:
         return PRIORS[kind]
-    if own is not None and kind in PRIORS:
-        raise ConfigError(
-            f"fit.free.{name}: expected one prior called '{kind}', got that of the package and {own.__module__}."
-            f"{own.__qualname__}; give the latter another kind"
-        )
+    own = _defined().get(kind)
     if own is None and kind in PRIOR_KINDS:
         own = PRIOR_KINDS.find(kind)
     if own is None:

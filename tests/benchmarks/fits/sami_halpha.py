@@ -130,14 +130,14 @@ def chi_map(data, model, chosen):
     return np.where(number > 0, square.sum(axis=2) / np.maximum(number, 1), np.nan)
 
 
-RINGS_OF_CHI = ((0, 1.5), (1.5, 3), (3, 5), (5, 9))
+CHI_RINGS = ((0, 1.5), (1.5, 3), (3, 5), (5, 9))
 """Ends of the rings of which chi^2 is printed, arcsec from the centre."""
 
 
 def print_chi(name, chi, distance):
     """The median of chi^2 / n over spaxels in rings."""
-    rings = [chi[(distance >= low) & (distance < high) & np.isfinite(chi)] for low, high in RINGS_OF_CHI]
-    words = (f'{np.median(ring):.2f} ({low}-{high}")' for ring, (low, high) in zip(rings, RINGS_OF_CHI, strict=True))
+    rings = [chi[(distance >= low) & (distance < high) & np.isfinite(chi)] for low, high in CHI_RINGS]
+    words = (f'{np.median(ring):.2f} ({low}-{high}")' for ring, (low, high) in zip(rings, CHI_RINGS, strict=True))
     print(f"{name:11s} chi^2 / n of spaxels, medians: {', '.join(words)}")
 
 
@@ -187,7 +187,7 @@ def seeing_width():
     return 2 * scipy.optimize.brentq(above_half, 0.1, 5)
 
 
-RINGS, APART = 9, 0.9
+BAROLO_RINGS, BAROLO_STEP = 9, 0.9
 """Number of 3DBarolo's rings, and arcsec from one to the next."""
 
 
@@ -207,7 +207,7 @@ def barolo(program, data, middle, radius):
         }
     )  # fmt: skip
     settings = {
-        "FITSFILE": "cube.fits", "OUTFOLDER": "found/", "3DFIT": "true", "NRADII": RINGS, "RADSEP": APART,
+        "FITSFILE": "cube.fits", "OUTFOLDER": "found/", "3DFIT": "true", "NRADII": BAROLO_RINGS, "RADSEP": BAROLO_STEP,
         "XPOS": middle[1], "YPOS": middle[0], "VSYS": 0, "VROT": 150, "VDISP": 25, "Z0": 0, "INC": INCLINATION,
         "PA": kinematic_angle(data), "FREE": "VROT VDISP PA VSYS", "LINEAR": sigma / step,
         "RESTWAVE": HALPHA, "REDSHIFT": 0, "MASK": "SEARCH", "FLAGERRORS": "true", "TWOSTAGE": "true",
