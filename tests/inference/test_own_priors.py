@@ -77,8 +77,9 @@ def test_a_prior_of_ones_own_has_a_name_of_its_own(kind, monkeypatch):
 
 def test_the_numbers_of_a_prior_of_ones_own_are_its_fields(monkeypatch):
     made = of_docs()(0.5, 2.5)
+    monkeypatch.setattr(of_docs(), "kind", "rising")
     monkeypatch.setattr(of_docs(), "numbers", ("low", "width"))
-    for prior in ({"triangular": [0.5, 2.5]}, made):
+    for prior in ({"rising": [0.5, 2.5]}, made):
         with pytest.raises(
             ConfigError, match=r"Triangular\.numbers: expected its fields.*'high'\), got \('low', 'width"
         ):
