@@ -81,6 +81,7 @@ def result(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, optimised_programs():
         patch.setattr(components_reader, "SPACING", 2 * components_reader.SPACING)
         patch.setattr(components_reader, "FEWEST", 512)
+        patch.setattr(components_reader, "FEWEST_EFFECTIVE", 1)
         for name, value in SMALL.items():
             patch.setattr(foreign_cube, name, value)
         foreign_cube.write_foreign_cube(place, seed=None)
