@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, as_tuple, one_or_many
+from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, as_tuple, number_in, one_or_many
 from rubix_like.config.settings import AbstractSettings
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
@@ -97,18 +97,10 @@ class CovarianceSettings(AbstractSettings):
         lengths = {len(row) for row in lists}
         if len(lengths) > 1:
             raise ValueError(f"expected rows of one length, got rows of {', '.join(map(str, sorted(lengths)))} numbers")
-        words = [own for row in lists for own in row if isinstance(own, str) and not _is_number(own)]
+        words = [own for row in lists for own in row if isinstance(own, str) and number_in(own) is None]
         if words:
             raise ValueError(f"expected rows of numbers, got '{words[0]}' among them")
         return rows
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _form_of_covariance(value: object) -> str:

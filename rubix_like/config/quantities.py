@@ -79,7 +79,7 @@ def parse_quantity(value: object, unit: str) -> float:
     """
     example = unit if unit[:1].isdigit() else f"0.8 {unit}"  # the unit may have a number before it, 1e-20 erg / (s cm2)
     expected = f"expected a quantity in {unit} (e.g. '{example}'), got {value!r}"
-    number = _as_float(value)
+    number = number_in(value)
     if number is None:
         try:
             number = np.asarray(_as_quantity(value).to_value(unit), dtype=np.float64).item()
@@ -105,7 +105,7 @@ def is_unit(text: object) -> bool:
 
 def parse_number(value: object) -> float:
     """A finite float from a number or numeric text; raises ValueError for anything else, also for true and false."""
-    number = _as_float(value)
+    number = number_in(value)
     if number is None or not math.isfinite(number):
         raise ValueError(f"expected a finite number, got {value!r}")
     return number
@@ -117,13 +117,13 @@ def parse_integer(value: object) -> int:
         return value
     if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
         return int(value)
-    number = _as_float(value)
+    number = number_in(value)
     if number is None or not number.is_integer():
         raise ValueError(f"expected a whole number, got {value!r}")
     return int(number)
 
 
-def _as_float(value: object) -> float | None:
+def number_in(value: object) -> float | None:
     """`value` as a float where it is a bare number or numeric text, else None."""
     if isinstance(value, bool) or not isinstance(value, str | Real):
         return None
