@@ -1,6 +1,6 @@
 """Two counter-rotating stellar discs made by numpy, fitted by two smooth components, and by one that cannot be right.
 
-    PYTHONPATH=tests python tests/benchmarks/fits/counter_rotating.py run found.jsonl [--seeds 3] [--spaxels 11]
+    PYTHONPATH=tests python tests/benchmarks/fits/counter_rotating.py run found.jsonl [--seeds 3] [--spaxels 17]
     PYTHONPATH=tests python tests/benchmarks/fits/counter_rotating.py report found.jsonl
 
 A galaxy like that of Jethwa et al. (2025, arXiv:2511.03663): a ground truth that resembles a counter-rotating galaxy,
@@ -179,28 +179,32 @@ def fitted(cube, model, library, blind=False):
 
 def run(given):
     """Fit what the file does not have yet."""
-    done = {(own["ratio"], own["seed"], own["model"]) for own in records(given.file, given.spaxels)}
+    done = {(own["ratio"], own["seed"], own["model"]) for own in records(given)}
     for ratio in given.ratios:
         for seed in range(1, given.seeds + 1):
             missing = [own for own in given.models if (ratio, seed, own) not in done]
             if not missing:
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                grid = GRID | {"N_SPAXEL": given.spaxels}
+                grid = GRID | {"N_SPAXEL": given.spaxels, "LAST": given.last}
                 cube = write_cube(Path(folder) / "two.fits", given.library, ratio, seed, grid)
                 for model in missing:
-                    record = {"ratio": ratio, "seed": seed, "model": model, "spaxels": given.spaxels} | fitted(
-                        cube, model, given.library, given.blind
-                    )
+                    record = {
+                        "ratio": ratio,
+                        "seed": seed,
+                        "model": model,
+                        "spaxels": given.spaxels,
+                        "last": given.last,
+                    } | fitted(cube, model, given.library, given.blind)
                     with given.file.open("a") as file:
                         file.write(json.dumps(record) + "\n")
                     print(ratio, seed, model, f"{record['seconds']:.0f} s", record["first_line"], flush=True)
 
 
-def records(path, spaxels):
-    """What a file has of fields of so many spaxels along a side."""
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [own for own in found if own["spaxels"] == spaxels]
+def records(given):
+    """What the file has of this field and this range of wavelengths."""
+    found = [json.loads(line) for line in given.file.read_text().splitlines()] if given.file.exists() else []
+    return [own for own in found if (own["spaxels"], own["last"]) == (given.spaxels, given.last)]
 
 
 def errors_of(record):
@@ -216,7 +220,7 @@ def errors_of(record):
 
 def report(given):
     """Print the table, and what is missed."""
-    found = records(given.file, given.spaxels)
+    found = records(given)
     print(
         "| S/N | fits | V main | V counter | [M/H] main | [M/H] counter | log age main | log age counter | "
         "largest pull | s of two, one | two told | one told | by |\n|" + "---|" * 13
@@ -278,6 +282,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--models", nargs="+", choices=("two", "one"), default=("two", "one"))
     parser.add_argument("--spaxels", type=int, default=GRID["N_SPAXEL"], help="along a side of the field")
+    parser.add_argument("--last", type=float, default=GRID["LAST"], help="end of the spectra, Angstrom")
     parser.add_argument("--blind", action="store_true")
     parser.add_argument("--library", type=Path, default=cache_directory() / "ssp" / "bc03-miles.h5")
     given = parser.parse_args()
