@@ -197,6 +197,10 @@ def test_an_instrument_with_arms():
             {"name": "sami", "arms": {"blue": {"lsf": {"polynomial": [1, -1]}}}},
             r"arm 'blue': lsf\.polynomial: exp",
         ),
+        (
+            {"name": "sami", "arms": {"blue": {"lsff": 1}}},
+            r"^[^ ]+ unknown key 'instrument\.arms\.blue\.lsff'",
+        ),
         ({"name": "sami", "arms": {"blue": 3}}, r"instrument\.arms\.blue: expected a section .* got 3"),
         ({"name": "sami", "join": True}, "join: expected arms whose bins lie on one grid .* got 0.6 and 1.05"),
         (

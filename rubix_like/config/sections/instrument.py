@@ -318,7 +318,8 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
         own = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
         return {**section, **own, "arms": None, "join": False}
     if section.get("join") is not True:
-        return {**section, **next(iter(whole.values())), "arms": whole}
+        first = next(iter(whole.values()))
+        return {**section, **{key: first[key] for key in ArmSettings.model_fields}, "arms": whole}
     try:
         bins = {name: WavelengthSettings.model_validate(own["wavelength"]) for name, own in whole.items()}
     except (ValidationError, KeyError):
