@@ -161,10 +161,7 @@ def test_one_program_serves_all_data():
         (lambda own: own.to_unconstrained({"dust.a_v": "3 km"}), "to_unconstrained: dust.a_v: "),
         (lambda own: log_posterior(CONFIG, data(), galaxy=galaxy(), model_error={}), "fit.model_error: expected null"),
         (lambda own: own.with_data(np.zeros((3, 3, 30))), r"expected a flux of shape \(3, 3, 31\).*got \(3, 3, 30\)"),
-        (
-            lambda own: own.with_data(np.ones(SHAPE), -1.0),
-            "with_data: expected a voxel with a finite",
-        ),
+        (lambda own: own.with_data(np.ones(SHAPE), -1.0), "with_data: expected a voxel with a finite"),
         (lambda own: own.with_data(np.zeros(SHAPE), np.ones(31)), r"or one number, got \(3, 3, 31\) and \(31,\)"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from small import full_cube, make_maps
+from small_results import fit_result, sample_result
 
 from rubix_like import ConfigError, load_config
 from rubix_like.runs.run_files import check_replaced, check_result_replaced
@@ -128,3 +129,14 @@ def test_files_of_a_fit(tmp_path, name, there, words):
     files = tmp_path / "fit.h5", [tmp_path / "fit_model.fits"]
     with pytest.raises(ConfigError, match=words) if words else nullcontext():
         check_result_replaced(load_config(NAMED), FIT, *files, "--overwrite", "--output ANOTHER")
+
+
+@pytest.mark.parametrize("result", [fit_result(), sample_result()], ids=["fit", "sampling"])
+def test_results_name_their_configuration(tmp_path, result):
+    """So that the same configuration replaces them, and no other."""
+    model = dataclasses.replace(result.model, meta=result.model.meta.replace(configuration="disc"))
+    path = dataclasses.replace(result, model=model).write(tmp_path / "result.h5")
+    kind = written_by_us(path).kind
+    check_result_replaced(load_config(NAMED), kind, path, [], "--overwrite", "--output ANOTHER")
+    with pytest.raises(ConfigError, match="by the configuration 'disc', and this is a configuration without a name"):
+        check_result_replaced(load_config(BASE), kind, path, [], "--overwrite", "--output ANOTHER")
