@@ -35,7 +35,7 @@ def read(path, reader="auto"):
         tables = {family: snapshot.read(family, 0, snapshot.count(family)) for family in FAMILIES}
         epoch, name = snapshot.epoch, snapshot.field_map.name
     columns = {f"{family}.{name}": values for family in FAMILIES for name, values in tables[family].items()}
-    header = [epoch.scale_factor, epoch.h, epoch.box_size or 0.0, epoch.time]
+    header = [epoch.scale_factor, epoch.h, *(epoch.box_size or (0.0,)), epoch.time]
     return columns | {"header": np.array(header), "cosmology": np.array([epoch.cosmology_text])}, name
 
 

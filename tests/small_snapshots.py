@@ -239,7 +239,7 @@ SMALL: dict[str, Small] = {
     ),
     "gadget": Small(
         header=GADGET_HEADER,
-        stars=GADGET_STARS,
+        stars=GADGET_STARS | {"initial_mass": ("InitialMass", 1e10, 0, -1)},
         gas=GADGET_GAS,
         pure_stars={"metallicity": "Metallicity", "birth_scale_factor": "StellarFormationTime"},
         pure_gas={

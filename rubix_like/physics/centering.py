@@ -18,8 +18,8 @@ _SAME_PLACE = 1e-12
 """Distance, in first radii, below which particles are at one place, as in an overwritten file."""
 
 
-def unwrap(position: Vectors, reference: Vector, box_size: float | None) -> Vectors:
-    """Offsets from `reference` of the nearest periodic images in a cube of side `box_size` (None: not periodic)."""
+def unwrap(position: Vectors, reference: Vector, box_size: Vector | None) -> Vectors:
+    """Offsets from `reference` of the nearest periodic images in a box of sides `box_size` (None: not periodic)."""
     offset = np.asarray(position, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
     if box_size is None:
         return offset

@@ -123,11 +123,11 @@ class StoredStars(AbstractStars):
 
 @dataclass(frozen=True)
 class GalaxyFrame:
-    """What is taken off the particles, in kpc and km/s of the simulation's box, and the side of the periodic box."""
+    """What is taken off the particles, in kpc and km/s of the simulation's box, and the sides of the periodic box."""
 
     center: Vector
     velocity: Vector
-    box_size: float | None
+    box_size: Vector | None
 
     def stars(self, table: Table) -> Stars:
         """Stars from the columns position, velocity, mass, log_age, metallicity and, where there are, the others.
@@ -160,7 +160,7 @@ class GalaxyFrame:
 
 
 def find_frame(
-    stars: AbstractStars, given: Vector | None, box_size: float | None, origin: str = "galaxy.center"
+    stars: AbstractStars, given: Vector | None, box_size: Vector | None, origin: str = "galaxy.center"
 ) -> tuple[GalaxyFrame, tuple[str, ...]]:
     """The frame of these stars, with notes: the given centre (kpc; notes name its `origin`) or the shrinking sphere's.
 
@@ -190,7 +190,7 @@ def find_frame(
     return GalaxyFrame(center, motion.mean, box_size), (*notes, *_clipping_notes(motion, clip))
 
 
-def _densest_place(position: Vectors, mass: Float[ndarray, " particle"], box_size: float | None) -> Vector:
+def _densest_place(position: Vectors, mass: Float[ndarray, " particle"], box_size: Vector | None) -> Vector:
     first = position[0]
     return first + shrinking_sphere(unwrap(position, first, box_size), mass)
 
@@ -245,7 +245,7 @@ class _InnerHalf:
 
     stars: AbstractStars
     center: Vector
-    box_size: float | None
+    box_size: Vector | None
     edges: Float[ndarray, " edge"]
     clip: Clip
 

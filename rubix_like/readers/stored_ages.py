@@ -11,7 +11,10 @@ from rubix_like.physics.cosmology import age_table, find_cosmology
 from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 
-SOURCES = ("birth_scale_factor", "birth_time", "lookback_time", "age", "log_age")
+BIRTHS = ("birth_scale_factor", "birth_redshift", "birth_time")
+"""Births, of which codes use negative numbers as marks of stars of the initial conditions and of winds."""
+
+SOURCES = (*BIRTHS, "lookback_time", "age", "log_age")
 """Quantities that ages come from, the first that a table has being taken."""
 
 LOOKBACK_SLACK: float = 1e6
@@ -24,16 +27,17 @@ def age_source(known: Collection[str]) -> str | None:
 
 
 def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:
-    """log10(age / yr), NaN for stars whose group has no ages, an age below 1 yr being 0; None without any ages.
+    """log10(age / yr), an age below 1 yr being 0; None without any ages.
 
-    Raises ValueError for births after the snapshot.
+    NaN for stars whose group has no ages and where a birth is negative, which is a mark and no number. Raises
+    ValueError for births after the snapshot.
     """
     source = age_source(table)
     if source is None:
         return None
     place = f"{snapshot.container.name}: {snapshot.field_name('stars', source, '/'.join(snapshot.groups('stars')))}"
     stored = table[source]
-    known = np.isfinite(stored)
+    known = np.isfinite(stored) & ((stored >= 0) | (source not in BIRTHS))
     result = np.full(stored.shape, np.nan)
     result[known] = stored[known] if source == "log_age" else np.log10(_ages(snapshot, source, stored[known], place))
     return result
@@ -41,9 +45,10 @@ def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | 
 
 def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float[ndarray, " particle"]:
     """Ages in yr, at least 1."""
-    if source == "birth_scale_factor":
+    if source in {"birth_scale_factor", "birth_redshift"}:
         cosmology = snapshot.epoch.cosmology
         assert cosmology is not None
+        stored = 1.0 / (1.0 + stored) if source == "birth_redshift" else stored
         return np.maximum(age_table(cosmology, snapshot.epoch.scale_factor).stellar_age(stored, place), 1.0)
     age, slack = stored, 0.0
     if source == "lookback_time":

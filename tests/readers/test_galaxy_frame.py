@@ -23,7 +23,7 @@ from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
 from rubix_like.runtime.processes.process_group import SINGLE
 from rubix_like.runtime.progress import silent
 
-BOX = 200.0
+BOX = np.full(3, 200.0)
 
 
 @pytest.fixture(autouse=True)

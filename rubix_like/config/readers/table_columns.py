@@ -61,6 +61,8 @@ class TableSettings(AbstractSettings):
     log_age: Column = None
     """log10(age / yr)."""
     birth_scale_factor: Column = None
+    birth_redshift: Column = None
+    """This and the scale factor need the snapshot's redshift, HubbleParam and Omega0 in the file."""
     metallicity: Column = None
     """Mass fraction Z of metals."""
     smoothing_length: Column = None

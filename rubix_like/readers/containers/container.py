@@ -12,10 +12,12 @@ _QUOTES = "\"'"
 class AbstractContainer(ABC):
     """One open file, or several of one snapshot: `group/dataset` arrays of rows, read slab by slab.
 
-    A group without rows counts as absent. `name` stands for the file in messages.
+    A group without rows counts as absent. `name` stands for the file in messages; `unread` names what the file has
+    beside its groups and datasets.
     """
 
     name: str
+    unread: tuple[str, ...] = ()
 
     @abstractmethod
     def groups(self) -> tuple[str, ...]:
@@ -45,7 +47,8 @@ class AbstractContainer(ABC):
         """What is there, in words for messages: the datasets of `group`, or the groups of the file."""
         found = self.datasets(group) if group else ()
         if found:
-            return f"{group} has {', '.join(found)}"
+            unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""
+            return f"{group} has {', '.join(found)}{unread}"
         return f"the file has {', '.join(self.groups()) or 'nothing'}"
 
     def missing(self, group: str, dataset: str) -> ValueError:

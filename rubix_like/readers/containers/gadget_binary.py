@@ -74,6 +74,7 @@ LAYOUTS: dict[str, BlockLayout] = {
     "SFR": BlockLayout("StarFormationRate"),
     "AGE": BlockLayout("StellarFormationTime", types=(STARS, (4, 5))),
     "Z": BlockLayout("Metallicity", 0, types=((0, 4), GAS, STARS)),
+    "Zs": BlockLayout("Zs", 0, types=((0, 4), GAS, STARS)),
     "HSMS": BlockLayout("SmoothingLength", types=(STARS,)),
     "iM": BlockLayout("InitialMass", types=(STARS,)),
     "TEMP": BlockLayout("Temperature"),
@@ -157,6 +158,7 @@ class GadgetContainer(AbstractContainer):
     file: BinaryIO
     header: dict[str, Any]
     places: dict[tuple[str, str], Place]
+    unread: tuple[str, ...] = ()
 
     def groups(self) -> tuple[str, ...]:
         """Header and the types that have particles."""
@@ -216,7 +218,9 @@ def open_gadget(path: Path) -> Iterator[GadgetContainer]:
             raise ValueError(f"{path}: expected the record markers of a Gadget snapshot (256, or 8 and HEAD); {_AGAIN}")
         records = list(_records(file, str(path), order))
         header = _read_header(file, str(path), order, records)
-        yield GadgetContainer(str(path), file, header, _find_places(str(path), order, header, records[1:]))
+        places = _find_places(str(path), order, header, records[1:])
+        unread = tuple(f"block {record.label}" for record in records[1:] if record.label not in {"", *LAYOUTS})
+        yield GadgetContainer(str(path), file, header, places, unread)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class JoinedContainer(AbstractContainer):
     name: str
     parts: tuple[AbstractContainer, ...]
     rows: dict[str, tuple[int, ...]]
+    unread: tuple[str, ...] = ()
     shapes: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
 
     @staticmethod
@@ -36,7 +37,7 @@ class JoinedContainer(AbstractContainer):
                         f"{part.name}: expected the datasets that {group} has in {having[0].name}; only one of them "
                         f"has {', '.join(sorted(differing))}; are they parts of one snapshot?"
                     )
-        return JoinedContainer(name, parts, rows)
+        return JoinedContainer(name, parts, rows, parts[0].unread)
 
     def groups(self) -> tuple[str, ...]:
         """The groups of all parts."""

@@ -153,13 +153,17 @@ def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettin
     """CGS factor of a quantity stored in the run's units, None where the header does not state them."""
     if quantity not in CODE_UNITS:
         return None
-    places = (header.unit_length, header.unit_mass, header.unit_velocity)
+    length, mass, velocity, time = (
+        first_number(container, places)
+        for places in (header.unit_length, header.unit_mass, header.unit_velocity, header.unit_time)
+    )
+    if velocity is None and length and time:
+        velocity = length / time
     result = 1.0
-    for place, power in zip(places, CODE_UNITS[quantity], strict=True):
-        stated = first_number(container, place) if power else 1.0
-        if stated is None or stated <= 0:
+    for stated, power in zip((length, mass, velocity), CODE_UNITS[quantity], strict=True):
+        if power and (stated is None or stated <= 0):
             return None
-        result *= stated**power
+        result *= stated**power if stated and power else 1.0
     return result
 
 

@@ -42,6 +42,7 @@ QUANTITIES: dict[str, str] = {
         "mass",
         "initial_mass",
         "birth_scale_factor",
+        "birth_redshift",
         "birth_time",
         "lookback_time",
         "age",
@@ -67,6 +68,14 @@ VECTORS = frozenset({"position", "velocity"})
 
 REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas": ("position", "mass")}
 
+
+def _as_places(value: object) -> object:
+    """Names of attributes, or numbers in their place."""
+    places = as_tuple(value)
+    return tuple(map(str, places)) if isinstance(places, tuple) else places
+
+
+HeaderPlaces = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
 Integers = Annotated[tuple[Integer, ...], BeforeValidator(as_tuple)]
 Kinds = Annotated[tuple[Literal["hdf5", "gadget-binary", "table", "pynbody"], ...], BeforeValidator(as_tuple)]
 
@@ -85,7 +94,8 @@ class FieldSettings(AbstractSettings):
     h: Number = 0.0
     """Power of h = H0 / (100 km/s/Mpc)."""
     columns: Integers | None = None
-    """Columns of a dataset of shape (N, k): one, or several that are added up; null: all of a vector, else (N,)."""
+    """Columns of a dataset of shape (N, k): one, or several that are added up; -1 is the last one; null: all of a
+    vector, else (N,)."""
     width: Integer | None = None
     """Number of columns that the dataset must have, where other codes store other columns by its name; null: any."""
     one_minus: bool = False
@@ -127,9 +137,19 @@ class FieldSettings(AbstractSettings):
         if self.stack and all(name in present for name in self.stack):
             return self, self.stack
         name = next((name for name in self.dataset if name in present), None)
-        if name is not None and (self.width is None or shape_of(name)[1:] == (self.width,)):
+        if name is not None and self._has_columns(shape_of, name) and self._has_divisor(present):
             return self, (name,)
         return self.otherwise.find(present, shape_of) if self.otherwise else None
+
+    def _has_columns(self, shape_of: Callable[[str], tuple[int, ...]], name: str) -> bool:
+        """Whether the dataset is as wide as stated; a sum of columns with an alternative needs columns."""
+        if self.width is not None:
+            return shape_of(name)[1:] == (self.width,)
+        return self.columns is None or self.otherwise is None or len(shape_of(name)) > 1
+
+    def _has_divisor(self, present: Collection[str]) -> bool:
+        """Whether the divisor is there, where there is an alternative to it."""
+        return self.divide_by is None or self.otherwise is None or self.divide_by in present
 
     @field_validator("unit")
     @classmethod
@@ -175,29 +195,47 @@ class FamilySettings(AbstractSettings):
 
 
 class HeaderSettings(AbstractSettings):
-    """Where the file keeps what holds for all particles: attributes as Group/Name, the first that is there."""
+    """Where the file keeps what holds for all particles: attributes as Group/Name, the first that is there.
 
-    cosmological: Texts = ("Header/ComovingIntegrationOn", "Parameters/ComovingIntegrationOn")
+    A number in place of a name is that number, for files without a header.
+    """
+
+    cosmological: HeaderPlaces = ("Header/ComovingIntegrationOn", "Parameters/ComovingIntegrationOn")
     """1 for a cosmological run, 0 for one without expansion: goes before the guess of `expansion: auto`."""
-    time: Texts = ("Header/Time",)
+    time: HeaderPlaces = ("Header/Time",)
     """Time of a snapshot without expansion, in the unit of the stars' birth times."""
-    scale_factor: Texts = ("Header/Time",)
-    redshift: Texts = ("Header/Redshift",)
-    h: Texts = ("Header/HubbleParam",)
-    omega_m: Texts = ("Header/Omega0",)
-    omega_l: Texts = ("Header/OmegaLambda",)
+    scale_factor: HeaderPlaces = ("Header/Time",)
+    redshift: HeaderPlaces = ("Header/Redshift",)
+    h: HeaderPlaces = ("Header/HubbleParam",)
+    omega_m: HeaderPlaces = ("Header/Omega0",)
+    omega_l: HeaderPlaces = ("Header/OmegaLambda",)
     box_size: Texts = ("Header/BoxSize",)
-    """In the unit, and with the powers, of the stars' position."""
+    """One side or three, in the unit, and with the powers, of the stars' position."""
     flat: bool = False
     """Whether Omega_Lambda = 1 - Omega_m where it is missing."""
-    unit_length: Texts = ("Header/UnitLength_in_cm", "Header/UnitLength_In_CGS", "Parameters/UnitLength_in_cm")
+    unit_length: HeaderPlaces = (
+        "Header/UnitLength_in_cm",
+        "Header/UnitLength_In_CGS",
+        "Parameters/UnitLength_in_cm",
+        "Header/Unit length in cgs (U_L)",
+        "Units/Unit length in cgs (U_L)",
+    )
     """The run's own units in CGS: where stated they go before the field map's, as a dataset's own attributes do."""
-    unit_mass: Texts = ("Header/UnitMass_in_g", "Header/UnitMass_In_CGS", "Parameters/UnitMass_in_g")
-    unit_velocity: Texts = (
+    unit_mass: HeaderPlaces = (
+        "Header/UnitMass_in_g",
+        "Header/UnitMass_In_CGS",
+        "Parameters/UnitMass_in_g",
+        "Header/Unit mass in cgs (U_M)",
+        "Units/Unit mass in cgs (U_M)",
+    )
+    unit_velocity: HeaderPlaces = (
         "Header/UnitVelocity_in_cm_per_s",
         "Header/UnitVelocity_In_CGS",
         "Parameters/UnitVelocity_in_cm_per_s",
+        "Header/Unit velocity in cgs (U_V)",
     )
+    unit_time: HeaderPlaces = ("Header/Unit time in cgs (U_t)", "Units/Unit time in cgs (U_t)")
+    """Gives the unit of velocity where the file states none."""
     simulation: Texts = ()
     """The name of the run, for the output."""
     mass_table: str = "Header/MassTable"
@@ -264,7 +302,8 @@ class FieldMap(AbstractSettings):
     over: tuple[str, ...] = ()
     """Field maps that give way to this one where both fit."""
     expansion: Literal["always", "auto", "never"] = "always"
-    """Whether runs are cosmological; auto: where Omega_m > 0 and Time (1 + Redshift) = 1."""
+    """Whether runs are cosmological; always: but for those whose header denies it (`cosmological`, or Omega_m = 0);
+    auto: nor are those whose Time (1 + Redshift) is not 1."""
     header: HeaderSettings = HeaderSettings()
     attributes: AttributeSettings | None = None
     fixed_units: bool = False

@@ -13,8 +13,17 @@ from rubix_like.readers.fields.field_map import (
     load_recognised_by,
 )
 
-CATALOGUES = ("Subhalo/SubhaloLenType", "Group/GroupLenType")
-"""What tells a group catalogue, which lies beside a snapshot."""
+CATALOGUES = {
+    "Subhalo/SubhaloLenType": "SUBFIND",
+    "Group/GroupLenType": "SUBFIND",
+    "InputHalos": "SOAP",
+    "BoundSubhalo": "SOAP",
+    "galaxy_data": "CAESAR",
+    "halo_data": "CAESAR",
+    "Mass_200crit": "VELOCIraptor",
+    "Mass_200mean": "VELOCIraptor",
+}
+"""What tells a catalogue of haloes, which lies beside a snapshot, and the program that wrote it."""
 
 
 def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
@@ -28,10 +37,14 @@ def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
             f"galaxy.path: '{container.name}' fits {len(best)} kinds of simulation: {' and '.join(names)}; "
             f"name one, e.g. galaxy: {{reader: {names[0]}}}"
         )
-    if any(_is_there(place, container) for place in CATALOGUES):
+    writer = next((writer for place, writer in CATALOGUES.items() if _is_there(place, container)), None)
+    if writer is not None:
+        use = "this file as galaxy.catalogue, with galaxy.subhalo or galaxy.halo"
+        if writer != "SUBFIND":
+            use = "the place of a halo from this file, as galaxy.center with galaxy.sphere"
         raise ConfigError(
-            f"galaxy.path: '{container.name}' is a group catalogue: it has no particles; give the snapshot as "
-            f"galaxy.path and this file as galaxy.catalogue, with galaxy.subhalo or galaxy.halo"
+            f"galaxy.path: '{container.name}' is a catalogue of haloes by {writer}: it has no particles; give the "
+            f"snapshot as galaxy.path, and {use}"
         )
     raise ConfigError(
         f"galaxy.path: '{container.name}' is not recognised ({container.contents()}); name its simulation "

@@ -10,9 +10,9 @@ from numpy import ndarray
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.galaxy.limits import check_magnitudes, require
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.readers.fields.columns import Places, Table, check_numbers, row_count, stacked
+from rubix_like.readers.fields.columns import Places, Table, Vector, check_numbers, row_count, stacked
 from rubix_like.readers.fields.conversion import Conversion, find_conversion
-from rubix_like.readers.fields.epoch import Epoch
+from rubix_like.readers.fields.epoch import Epoch, side_words
 from rubix_like.readers.fields.field_map import (
     FAMILIES,
     REQUIRED,
@@ -22,6 +22,10 @@ from rubix_like.readers.fields.field_map import (
     FieldMap,
     FieldSettings,
 )
+
+TIMES = frozenset({"birth_time"})
+
+EXPANSIONS = frozenset({"birth_scale_factor", "birth_redshift", "lookback_time"})
 
 _BY_ZERO = "other numbers are divided by these: leave these particles out or download the file again"
 
@@ -49,7 +53,7 @@ class Snapshot:
         settings = self.field_map.family(family)
         if settings is None:
             return {}
-        named = (*settings.groups, *(settings.isolated_groups if self.epoch.cosmology is None else ()))
+        named = (*settings.groups, *(settings.isolated_groups if self.epoch.is_isolated else ()))
         found = {group: self._rows(settings, group) for group in named if self.container.datasets(group)}
         return {group: n_rows for group, n_rows in found.items() if n_rows}
 
@@ -71,9 +75,7 @@ class Snapshot:
             name: field.find(present, lambda dataset: self.container.shape(group, dataset))
             for name, field in fields.items()
         }
-        without = self.epoch.cosmology is None
-        idle = {"birth_scale_factor", "lookback_time"} if without else {"birth_time"}
-        found = {name: place for name, place in places.items() if place is not None and name not in idle}
+        found = {name: place for name, place in places.items() if place is not None and name not in self.idle}
         return {name: place for name, place in found.items() if self._has_whole(family, group, place[0], found)}
 
     def _has_whole(self, family: Family, group: str, field: FieldSettings, found: Collection[str]) -> bool:
@@ -82,14 +84,19 @@ class Snapshot:
         return whole is None or whole in found or (whole == "mass" and self.table_mass(family, group) > 0)
 
     @property
+    def idle(self) -> frozenset[str]:
+        """The quantities that mean nothing in such a run: times of birth with expansion, redshifts without."""
+        return TIMES if self.epoch.cosmology is not None else EXPANSIONS
+
+    @property
     def length(self) -> float:
         """kpc per unit of length of the file: that of the stars' positions, and of the box."""
         return self._star_factor("position")
 
     @property
-    def box_size(self) -> float | None:
-        """Side of the periodic box in kpc, None where nothing is periodic."""
-        return None if self.epoch.box_size is None else self.epoch.box_size * self.length
+    def box_size(self) -> Vector | None:
+        """Sides of the periodic box in kpc, None where nothing is periodic."""
+        return None if self.epoch.box_size is None else np.array(self.epoch.box_size) * self.length
 
     @property
     def now(self) -> float:
@@ -122,6 +129,16 @@ class Snapshot:
         if self.field_map.name == TABLE:
             remedy = f"name its column (galaxy.{'columns' if family == 'stars' else 'gas'}: {{{quantity}: COLUMN}})"
         remedy = f"{remedy}, or {otherwise}" if otherwise else remedy
+        stored = self.container.datasets(group)
+        if quantity in self.idle and any(dataset in stored for dataset in name.removeprefix(f"{group}/").split(" or ")):
+            if self.field_map.name == TABLE:
+                header = "store redshift, HubbleParam and Omega0 of the snapshot as meta data (attributes) of the file"
+            else:
+                header = "correct the header if it is wrong"
+            return (
+                f"{self.container.name}: {name} ({quantity}) gives no ages: the cosmology of the file is "
+                f"{self.epoch.cosmology_text}; {header}, or {remedy}"
+            )
         return f"{self.container.name}: {name} is missing; {self.container.contents(group)}; {remedy}"
 
     def _star_factor(self, quantity: str) -> float:
@@ -283,10 +300,11 @@ class Snapshot:
         """Raise ValueError where values are beyond any particle's, or positions far outside the periodic box."""
         check_magnitudes(quantity, values, place)
         if quantity == "position" and self.epoch.box_size is not None:
-            side = self.epoch.box_size * factor
-            check_magnitudes(quantity, np.array([side]), f"{self.container.name}: side of the periodic box")
+            sides = np.array(self.epoch.box_size) * factor
+            check_magnitudes(quantity, sides, f"{self.container.name}: side of the periodic box")
             remedy = "the file is damaged there, or its BoxSize is in another unit"
-            require(np.abs(values) <= 2 * side, values, place, f"positions in or near the box of {side:g} kpc", remedy)
+            expected = f"positions in or near the box of {side_words(sides)} kpc"
+            require(np.abs(values) <= 2 * sides, values, place, expected, remedy)
 
     def _stored(
         self,
@@ -318,7 +336,7 @@ class Snapshot:
         if vector:
             good, expected = shape[1:] == (3,), "(N, 3)"
         elif columns is not None:
-            fewest = max(columns) + 1
+            fewest = max(max(columns) + 1, -min(columns))
             good = len(shape) == 2 and shape[1] >= fewest
             expected = f"(N, {fewest} or more)"
             if columns == (0,) and len(shape) == 1:

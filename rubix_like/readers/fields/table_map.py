@@ -27,6 +27,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "age": ("age", "ages", "stellar_age", "stellar_ages"),
     "log_age": ("log_age", "logage", "log10_age"),
     "birth_scale_factor": ("birth_scale_factor", "formation_scale_factor", "a_form", "aform"),
+    "birth_redshift": ("birth_redshift", "formation_redshift", "form_z", "z_form"),
     "metallicity": ("metallicity", "metallicities", "metal_mass_fraction", "metal_fraction", "metals", "Z"),
     "smoothing_length": ("smoothing_length", "smoothing_lengths", "hsml"),
     "density": ("density", "densities", "rho"),

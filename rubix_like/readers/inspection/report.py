@@ -14,7 +14,7 @@ from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.readers.fields.epoch import first_number, read_epoch
+from rubix_like.readers.fields.epoch import first_number, read_epoch, side_words
 from rubix_like.readers.fields.field_map import FAMILIES, FieldMap
 from rubix_like.readers.fields.file_parts import check_parts
 from rubix_like.readers.fields.recognise import conditions
@@ -177,9 +177,10 @@ def _box(snapshot: Snapshot) -> str:
     if stored is None:
         return "none"
     try:
-        return f"{stored:g} x {snapshot.length:.6g} kpc = {stored * snapshot.length:.6g} kpc"
+        sides = [side * snapshot.length for side in stored]
+        return f"{side_words(stored)} x {snapshot.length:.6g} kpc = {side_words(sides)} kpc"
     except ValueError:
-        return f"{stored:g} in the unit of the positions"
+        return f"{side_words(stored)} in the unit of the positions"
 
 
 def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]:

@@ -19,11 +19,11 @@ def place_in_kpc(place: Place, file_unit: float) -> Vector:
 
 @dataclass(frozen=True)
 class AbstractRegion(ABC):
-    """A region about `center` in a cube of side `box_size` (kpc; None: not periodic); `key` names it in settings."""
+    """A region about `center` in a box of sides `box_size` (kpc; None: not periodic); `key` names it in settings."""
 
     key: str
     center: Vector
-    box_size: float | None
+    box_size: Vector | None
 
     @abstractmethod
     def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
@@ -58,7 +58,7 @@ class Box(AbstractRegion):
 
 
 def find_regions(
-    selection: AbstractSelection, center: Vector | None, length: float, box_size: float | None
+    selection: AbstractSelection, center: Vector | None, length: float, box_size: Vector | None
 ) -> tuple[AbstractRegion, ...]:
     """The sphere and the box of a selection; `center` (kpc) is the galaxy's, `length` kpc per unit of the file.
 
