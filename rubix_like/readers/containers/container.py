@@ -13,11 +13,12 @@ class AbstractContainer(ABC):
     """One open file, or several of one snapshot: `group/dataset` arrays of rows, read slab by slab.
 
     A group without rows counts as absent. `name` stands for the file in messages; `unread` names what the file has
-    beside its groups and datasets.
+    beside its groups and datasets, `nests` says whether a slash in a dataset's name leads into a subgroup.
     """
 
     name: str
     unread: tuple[str, ...] = ()
+    nests: bool = False
 
     @abstractmethod
     def groups(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ class HDF5Container(AbstractContainer):
     file: h5py.File
     whole: dict[str, Extents]
     """Where the bytes of the datasets lie that have been found whole; each is checked before its first read."""
+    nests: bool = True
 
     def groups(self) -> tuple[str, ...]:
         """Everything at the top of the file."""

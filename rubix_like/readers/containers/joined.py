@@ -21,6 +21,7 @@ class JoinedContainer(AbstractContainer):
     parts: tuple[AbstractContainer, ...]
     rows: dict[str, tuple[int, ...]]
     unread: tuple[str, ...] = ()
+    nests: bool = False
     shapes: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
 
     @staticmethod
@@ -37,7 +38,7 @@ class JoinedContainer(AbstractContainer):
                         f"{part.name}: expected the datasets that {group} has in {having[0].name}; only one of them "
                         f"has {', '.join(sorted(differing))}; are they parts of one snapshot?"
                     )
-        return JoinedContainer(name, parts, rows, parts[0].unread)
+        return JoinedContainer(name, parts, rows, parts[0].unread, parts[0].nests)
 
     def groups(self) -> tuple[str, ...]:
         """The groups of all parts."""

@@ -15,16 +15,20 @@ from rubix_like.readers.containers.pynbody_snapshot import is_ramses, is_tipsy, 
 from rubix_like.readers.containers.table_files import (
     GZIP,
     open_fits_tables,
+    open_npy_table,
     open_npz_tables,
     open_parquet,
-    open_text_table,
 )
+from rubix_like.readers.containers.text_tables import open_ecsv, open_text_table, open_votable, text_layout
 from rubix_like.runtime.files.parquet_files import PARQUET_HEAD
 from rubix_like.runtime.files.writers import OPENED_BY, written_by_us
 
 HEAD_BYTES = 4096
 
-_KNOWN = "HDF5, Gadget's binary formats, tables (FITS, ECSV, CSV, Parquet, npz), tipsy and RAMSES (through pynbody)"
+_KNOWN = (
+    "HDF5, Gadget's binary formats, tables (FITS, ECSV, VOTable, text with names, Parquet, npz, npy), "
+    "tipsy and RAMSES (through pynbody)"
+)
 
 
 @contextmanager
@@ -86,8 +90,9 @@ def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], s
         return open_gadget(path), "gadget-binary"
     if is_tipsy(path, head):
         return open_pynbody(path), "pynbody"
-    if _is_csv(head):
-        return open_text_table(path, "csv"), "table"
+    layout = text_layout(head, len(head) < HEAD_BYTES)
+    if layout is not None:
+        return open_text_table(path, layout), "table"
     raise OSError(
         f"galaxy.path: '{path}' is not an HDF5 file, nor another one that is recognised; expected a snapshot, cut-out "
         f"or table as downloaded: {_KNOWN}; other files that pynbody reads need galaxy.reader: pynbody"
@@ -104,31 +109,12 @@ def _is_fits(head: bytes) -> bool:
     return head[:9] == b"SIMPLE  ="
 
 
-def _is_csv(head: bytes) -> bool:
-    """Text whose first line has names and whose second line has as many entries, numbers among them."""
-    try:
-        lines = head.decode("utf-8", "strict" if len(head) < HEAD_BYTES else "ignore").splitlines()
-    except UnicodeDecodeError:
-        return False
-    lines = [line for line in lines[:50] if line.strip() and not line.startswith("#")]
-    if len(lines) < 2 or b"\0" in head:
-        return False
-    names, numbers = lines[0].split(","), lines[1].split(",")
-    return len(names) == len(numbers) > 1 and not _is_number(names[0]) and any(map(_is_number, numbers))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 _TABLES: tuple[tuple[Callable[[bytes], bool], Callable[[Path], AbstractContextManager[AbstractContainer]]], ...] = (
     (_is_fits, open_fits_tables),
     (lambda head: head.startswith(PARQUET_HEAD), open_parquet),
     (lambda head: head[:4] == b"PK\x03\x04", open_npz_tables),
-    (lambda head: head.startswith(b"# %ECSV"), lambda path: open_text_table(path, "ecsv")),
+    (lambda head: head.startswith(b"\x93NUMPY"), open_npy_table),
+    (lambda head: head.startswith(b"# %ECSV"), open_ecsv),
+    (lambda head: head.lstrip().startswith(b"<") and b"<VOTABLE" in head, open_votable),
 )
 """Kinds of tables by the beginning of the file."""

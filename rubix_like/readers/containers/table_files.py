@@ -1,6 +1,6 @@
-"""Tables of particles in FITS, ECSV, CSV, Parquet and npz: a table of the file is a group, its columns the datasets.
+"""Tables of particles in FITS, Parquet, npz and npy: a table of the file is a group, its columns the datasets.
 
-Of Parquet, npz and uncompressed FITS only the rows that are asked for are held.
+Of Parquet, npz, npy and uncompressed FITS only the rows that are asked for are held.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from astropy.io import fits
 from numpy import ndarray
 from numpy.lib import format as npy
 
-from rubix_like.config.yaml_files import check_ecsv, count_nodes
+from rubix_like.config.yaml_files import count_nodes
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.runtime.files.damaged_files import DAMAGED
 from rubix_like.runtime.files.fits_opening import check_fits
@@ -134,7 +134,7 @@ def _npz_tables(file: zipfile.ZipFile) -> dict[str, AbstractColumns]:
         if member.dtype.names:
             tables[key] = dict.fromkeys(member.dtype.names, member)
         else:
-            tables.setdefault(group or _ONLY, {})[column] = member
+            tables.setdefault(group or ONLY_TABLE, {})[column] = member
     return {group: NpzColumns(file, members) for group, members in tables.items()}
 
 
@@ -163,7 +163,7 @@ def _numbers(file: zipfile.ZipFile, member: _Member, shape: tuple[int, ...], fir
 GZIP = b"\x1f\x8b"
 """First bytes of a file compressed by gzip."""
 
-_ONLY = "table"
+ONLY_TABLE = "table"
 """Name of the table in files that hold one."""
 
 
@@ -279,12 +279,12 @@ class ParquetColumns(AbstractColumns):
 @contextmanager
 def open_fits_tables(path: Path) -> Iterator[TableContainer]:
     """Open the tables of a FITS file; raises OSError where it is damaged, ValueError where it has none."""
-    with _opening(path, "a FITS file"):
+    with opening(path, "a FITS file"):
         check_fits(path)
     with path.open("rb") as raw, ExitStack() as stack:
         packed = raw.read(2) == GZIP
         raw.seek(0)
-        with _opening(path, "a FITS file"):
+        with opening(path, "a FITS file"):
             stream = stack.enter_context(gzip.open(raw)) if packed else raw
             file = stack.enter_context(fits.open(cast(Any, stream), memmap=not packed))
             hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
@@ -300,37 +300,36 @@ def _fits_columns(hdu: Any) -> FitsColumns:
 
 
 @contextmanager
-def open_text_table(path: Path, kind: str) -> Iterator[TableContainer]:
-    """Read an "ecsv" or "csv" file, which is held whole; raises OSError where it cannot be read."""
-    with _opening(path, f"an {kind.upper()} table"):
-        if kind == "ecsv":
-            check_ecsv(path)
-        table = found_at("astropy.table:Table").read(path, format=f"ascii.{kind}", guess=False)
-    arrays = {name: _plain(table[name]) for name in table.colnames}
-    units = {name: str(table[name].unit) for name in table.colnames if table[name].unit is not None}
-    yield TableContainer(str(path), {_ONLY: ArrayColumns(arrays, units)}, dict(table.meta))
-
-
-@contextmanager
 def open_parquet(path: Path) -> Iterator[TableContainer]:
     """Open a Parquet file; raises ConfigError without pyarrow, OSError where the file is damaged."""
     parquet = import_optional("pyarrow.parquet", f"galaxy.path: '{path}', a Parquet file,")
-    with _opening(path, "a Parquet file"):
+    with opening(path, "a Parquet file"):
         file = parquet.ParquetFile(path)
     with file:
         units, entries = _parquet_meta(file.schema_arrow)
-        yield TableContainer(str(path), {_ONLY: ParquetColumns(file, units)}, entries)
+        yield TableContainer(str(path), {ONLY_TABLE: ParquetColumns(file, units)}, entries)
 
 
 @contextmanager
 def open_npz_tables(path: Path) -> Iterator[TableContainer]:
     """Open an npz file; arrays named `stars/x`, or a structured array `stars`, are tables of their own."""
     with ExitStack() as stack:
-        with _opening(path, "an npz file"):
+        with opening(path, "an npz file"):
             check_packed(path)
             file = stack.enter_context(zipfile.ZipFile(path))
             tables = _npz_tables(file)
         yield TableContainer(str(path), tables)
+
+
+@contextmanager
+def open_npy_table(path: Path) -> Iterator[TableContainer]:
+    """Open a structured array of numpy, whose fields are the columns; raises OSError where it is none."""
+    with opening(path, "a structured array of numpy"):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not array.dtype.names or array.ndim != 1:
+            raise ValueError(f"expected one row of named fields a particle, got {array.dtype} of shape {array.shape}")
+    columns = {name: array[name] for name in array.dtype.names}
+    yield TableContainer(str(path), {ONLY_TABLE: ArrayColumns(columns)})
 
 
 def _parquet_meta(schema: Any) -> tuple[dict[str, str], dict[str, Any]]:
@@ -341,7 +340,7 @@ def _parquet_meta(schema: Any) -> tuple[dict[str, str], dict[str, Any]]:
     return units | {name: found[b"unit"].decode() for name, found in fields.items() if b"unit" in found}, entries
 
 
-def _plain(column: Any) -> ndarray:
+def plain_column(column: Any) -> ndarray:
     """A column as an array, masked numbers as NaN."""
     if isinstance(column, found_at("astropy.table:MaskedColumn")) and column.dtype.kind in "fiu":
         return np.ma.filled(np.ma.asarray(column, dtype=np.float64), np.nan)
@@ -349,7 +348,8 @@ def _plain(column: Any) -> ndarray:
 
 
 @contextmanager
-def _opening(path: Path, kind: str) -> Iterator[None]:
+def opening(path: Path, kind: str) -> Iterator[None]:
+    """Turn every fault of a file into an OSError that names it as of this kind."""
     try:
         with _truncation_is_an_error():
             yield

@@ -1,5 +1,8 @@
 """A field map for a plain table: its columns are recognised by common names, or named in the settings."""
 
+import re
+from collections.abc import Mapping
+
 from astropy import units
 
 from rubix_like.config.plug_ins import TABLE
@@ -29,7 +32,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "birth_scale_factor": ("birth_scale_factor", "formation_scale_factor", "a_form", "aform"),
     "birth_redshift": ("birth_redshift", "formation_redshift", "form_z", "z_form"),
     "metallicity": ("metallicity", "metallicities", "metal_mass_fraction", "metal_fraction", "metals", "Z"),
-    "smoothing_length": ("smoothing_length", "smoothing_lengths", "hsml"),
+    "smoothing_length": ("smoothing_length", "smoothing_lengths", "hsml", "size_h"),
     "density": ("density", "densities", "rho"),
     "temperature": ("temperature", "temperatures", "temp", "T"),
     "internal_energy": ("internal_energy", "internal_energies", "u"),
@@ -68,7 +71,7 @@ GAS_TABLES = ("gas", "particles/gas", "parttype0")
 
 UNIT_ATTRIBUTES = ("unit", "units", "Unit", "Units", "UNIT", "UNITS")
 
-PURE_NUMBERS = ("", "1", "none", "dimensionless")
+PURE_NUMBERS = ("", "1", "-", "none", "dimensionless")
 
 _AMBIGUOUS = ("age",)
 """Quantities without an assumed unit."""
@@ -131,7 +134,7 @@ def _tables(container: AbstractContainer) -> tuple[str, ...]:
     found = {}
     for group in (*container.groups(), "/"):
         for dataset in container.datasets(group):
-            inner = dataset.rpartition("/")[0]
+            inner = dataset.rpartition("/")[0] if container.nests else ""
             found[f"{group}/{inner}" if inner and group != "/" else group] = None
     names = [name for name in found if not name.endswith(ASTROPY_META)]
     nested = {name.partition("/")[0] for name in names if name != "/"}
@@ -169,7 +172,8 @@ def _family(container: AbstractContainer, table: str, settings: TableSettings, k
                 )
     taken = {name for column in named.values() for name in column.column}
     for quantity in NAMES:
-        found = None if quantity in named else _recognise(quantity, [name for name in columns if name not in taken])
+        free = {_split_name(name)[0]: name for name in columns if name not in taken}
+        found = None if quantity in named else _recognise(quantity, free)
         if found is not None:
             named[quantity] = found
             taken.update(found.column)
@@ -181,12 +185,27 @@ def _family(container: AbstractContainer, table: str, settings: TableSettings, k
     return FamilySettings(groups=(table,), fields=fields)
 
 
-def _recognise(quantity: str, columns: list[str]) -> ColumnSettings | None:
-    """The column whose name is one of the common ones; with an ending such as `_gyr` its unit is known, too."""
+def _split_name(column: str) -> tuple[str, str | None]:
+    """A column's name and the unit in brackets behind it: `vx [km/s]`; None where there is no unit."""
+    found = re.fullmatch(r"(.*\S)\s*[\[(](.+)[\])]", column)
+    if found is None:
+        return column, None
+    try:
+        units.Unit(found[2])
+    except ValueError:
+        return column, None
+    return found[1], found[2]
+
+
+def _recognise(quantity: str, columns: Mapping[str, str]) -> ColumnSettings | None:
+    """The column whose name is one of the common ones; with an ending such as `_gyr` its unit is known, too.
+
+    `columns`: the file's columns by their names without units.
+    """
     for triple in TRIPLES.get(quantity, ()):
         if set(triple) <= set(columns):
-            return ColumnSettings(column=triple)
-    by_name = {name if len(name) == 1 else name.lower(): name for name in reversed(columns)}
+            return ColumnSettings(column=tuple(columns[name] for name in triple))
+    by_name = {name if len(name) == 1 else name.lower(): columns[name] for name in reversed(columns)}
     for name in NAMES[quantity]:
         if name in by_name:
             return ColumnSettings(column=(by_name[name],))
@@ -242,6 +261,6 @@ def _stated_unit(container: AbstractContainer, table: str, column: str) -> str |
     where, _, name = table.rpartition("/")
     beside = f"{name}{ASTROPY_META}"
     if beside not in container.datasets(where or "/"):
-        return None
+        return _split_name(column)[1]
     lines = container.read(where or "/", beside, 0, container.shape(where or "/", beside)[0])
     return yaml_units([as_text(line) for line in lines])[0].get(column)
