@@ -9,7 +9,8 @@ import pytest
 from small_snapshots import write_small
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.galaxy.validation import VelocitySums, integer_notes, validate
+from rubix_like.galaxy.plausibility import ParticleSums
+from rubix_like.galaxy.validation import integer_notes, validate
 from rubix_like.readers.galaxy_loading import load
 
 CONFIG = {
@@ -81,7 +82,7 @@ def test_the_dispersion_is_that_of_the_formula():
         Stars(**{name: values[part] for name, values in vars(own).items() if values is not None})
         for part in (slice(0, 15), slice(15, 40))
     ]
-    sums = VelocitySums().joined(VelocitySums.of(halves[0])).joined(VelocitySums.of(halves[1]))
+    sums = ParticleSums.of(halves[0]).joined(ParticleSums.of(halves[1]))
     assert sums.dispersion == pytest.approx(expected, rel=1e-6)
     assert sums.mass == pytest.approx(mass.sum(), rel=1e-12)
 

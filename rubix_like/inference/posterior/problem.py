@@ -32,6 +32,7 @@ from rubix_like.forward.stages.noise import Noise
 from rubix_like.forward.systematics.systematic import AbstractSystematic
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.plausibility import implausible_voxels
 from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
@@ -242,7 +243,8 @@ def draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
 def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
     """The data without voxels that are no numbers, whatever their mask says, with a note on them.
 
-    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used.
+    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used, or numbers are
+    implausible.
     """
     if observed.variance is None and settings.sigma is None:
         raise ConfigError(
@@ -252,9 +254,19 @@ def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> Observe
         raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
     used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
     check_any_used(used, observed.source, (*observed.notes, *why))
-    if np.array_equal(used, observed.used):
-        return observed
-    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why))
+    found = implausible_voxels(observed.flux, variance_of(observed, settings), used)
+    check_plausible(found, observed.source, settings)
+    why = () if np.array_equal(used, observed.used) else why
+    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why, *found))
+
+
+def check_plausible(found: tuple[str, ...], place: str, settings: FitSettings) -> None:
+    """Raise ValueError for sentences on implausible numbers, unless the settings accept them."""
+    if found and not settings.accept_implausible:
+        raise ValueError(
+            f"{place}: expected plausible numbers, but {'; '.join(found)}. If they are right, set "
+            f"fit.accept_implausible: true"
+        )
 
 
 def select_bins(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from rubix_like.config.readers.selection import AUTO
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
+from rubix_like.forward.slabs import SlabCuts
+from rubix_like.galaxy.plausibility import ParticleSums, implausible_galaxy
+from rubix_like.readers.birth_mass import without_birth_mass
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.fields.epoch import first_number, read_epoch
 from rubix_like.readers.fields.field_map import FAMILIES, FieldMap
@@ -25,6 +29,7 @@ from rubix_like.readers.inspection.missing import required
 from rubix_like.readers.inspection.structure import dataset_names, skeleton, structure_lines
 from rubix_like.readers.mapped_files import find_field_map, open_mapped_file
 from rubix_like.readers.selection.halo_ids import find_entry
+from rubix_like.readers.selection.row_ranges import SLAB_ROWS
 from rubix_like.readers.selection.selected import select
 from rubix_like.runtime.words import counted
 
@@ -33,7 +38,8 @@ from rubix_like.runtime.words import counted
 class Inspection:
     """What a file holds: `facts` by name, `groups`, groups that are not used, and the section `galaxy:` that reads it.
 
-    `groups` are of all rows; `selection` says how many of them are selected, where the section selects any.
+    `groups` are of all rows; `selection` says how many of them are selected, where the section selects any. `notes` are
+    on numbers that no galaxy has, in what is selected.
     `problems` are reasons why the file is refused. Where nothing is recognised, or header or groups cannot be read,
     `structure` shows what is there and `field_map` is the start of a field map for it.
     """
@@ -46,6 +52,7 @@ class Inspection:
     galaxy: str = ""
     structure: tuple[str, ...] = ()
     field_map: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
@@ -120,13 +127,17 @@ def _inspect(
     problems += [problem] if problem else []
     needed = {key: value for report in reports for key, value in report.needed.items()}
     galaxy = {name: str(value) if isinstance(value, Path) else value for name, value in section.items()}
+    galaxy |= {key: value for key, value in needed.items() if key not in galaxy}
+    notes, problem = ((), "") if problems else _implausible(_settings(galaxy))
+    problems += [problem] if problem else []
     return Inspection(
         facts | _facts(snapshot),
         tuple(reports),
         _unused_groups(snapshot, {report.group for report in reports}),
         selection,
         tuple(problems),
-        format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
+        format_yaml({"galaxy": galaxy}),
+        notes=notes,
     )
 
 
@@ -151,6 +162,18 @@ def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, str]:
         return "", str(error)
     counts = [f"{selected.count(family)} of {snapshot.count(family)} {family}" for family in FAMILIES]
     return "; ".join((" and ".join(counts), *selected.notes)), ""
+
+
+def _implausible(settings: SnapshotReader) -> tuple[tuple[str, ...], str]:
+    """Sentences on numbers that no galaxy has, or why the particles cannot be read."""
+    try:
+        with settings.open_galaxy() as parts:
+            slabs = SlabCuts.of(parts, SLAB_ROWS, with_gas=True).read(parts)
+            known = (without_birth_mass(slab)[0] for slab in slabs)
+            sums = reduce(ParticleSums.joined, (ParticleSums.of(galaxy.stars, galaxy.gas) for galaxy in known))
+    except (ValueError, OSError) as error:
+        return (), str(error)
+    return implausible_galaxy(sums, is_at_rest=settings.velocities == "zero"), ""
 
 
 def _facts(snapshot: Snapshot) -> dict[str, str]:
