@@ -60,6 +60,7 @@ def test_what_no_observation_has_is_noted(tmp_path, changes, found, remedy):
     "changes",
     [
         {"ERR": np.full(SHAPE, 100 / 5e3)},  # a bright star
+        {"VAR": np.full(SHAPE, 1e-4)},  # as the note on ERR says
         {"flux": np.full(SHAPE, 3.6e-9), "cards": IN_EXPONENT},  # Vega
         {"flux": LIGHT / 1e10, "cards": {"BUNIT": "Jy/beam", "BMAJ": 1e-3, "BMIN": 1e-3}},
         {"flux": np.where(np.arange(40)[:, None, None] == 7, np.where(field(0, 1), 100, 1e30), LIGHT)},  # cosmic rays

@@ -187,7 +187,7 @@ def test_stars_that_are_meant_to_be_at_rest_are_not_noted(tmp_path):
         assert sum("dispersion is 0 km/s" in note for note in pipeline.notes) == n_notes
 
 
-def test_every_reader_of_files_notes_them(tmp_path, capsys):
+def test_what_no_galaxy_has_is_noted_where_a_file_is_read(tmp_path, capsys):
     """In what is known of the galaxy, and in the report of `inspect`."""
     places = dict(zip("xyz", np.random.default_rng(3).normal(scale=2e-3, size=(3, 40)), strict=True))
     config = table(tmp_path / "megaparsecs.hdf5", **places)
