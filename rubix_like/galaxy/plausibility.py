@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.runtime.words import percent
 
@@ -39,7 +38,7 @@ MOST_UNUSED: float = 0.5
 """Share of the voxels with flux."""
 
 _LEAST_STARS = 10
-"""Fewer stars have neither a radius nor a dispersion to judge."""
+"""Fewer stars say nothing of radius, dispersion and the share of newborn ones."""
 
 _ROUNDING = 1e-12
 """Relative rounding of sums over stars."""
@@ -94,7 +93,7 @@ class ParticleSums(NamedTuple):
 
     def joined(self, other: "ParticleSums") -> "ParticleSums":
         """The sums over the particles of both."""
-        return ParticleSums(*(mine + others for mine, others in zip(self, other, strict=True)))
+        return ParticleSums._make(left + right for left, right in zip(self, other, strict=True))
 
     @property
     def dispersion(self) -> float:
@@ -135,12 +134,12 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple
                 f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
                 f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT}"
             )
-    if sums.newborn > MOST_NEWBORN * sums.mass:
-        notes.append(
-            f"{percent(sums.newborn / sums.mass)} of the stars' mass is younger than {10**NEWBORN_LOG_AGE:g} yr, which "
-            f"is no galaxy's (at most {percent(MOST_NEWBORN)}): are ages in Gyr or Myr taken for yr, or for log10(age "
-            f"/ yr)? {_UNIT}"
-        )
+        if sums.newborn > MOST_NEWBORN * sums.mass:
+            notes.append(
+                f"{percent(sums.newborn / sums.mass)} of the stars' mass is younger than {10**NEWBORN_LOG_AGE:g} yr, "
+                f"which is no galaxy's (at most {percent(MOST_NEWBORN)}): are ages in Gyr or Myr taken for yr, or for "
+                f"log10(age / yr)? {_UNIT}"
+            )
     for kind, rich, mass in (("stars", sums.rich, sums.mass), ("gas", sums.rich_gas, sums.gas)):
         if rich > 0.5 * mass:
             notes.append(
@@ -190,7 +189,7 @@ def implausible_voxels(
     if not light.any():
         return tuple(notes)
     brightness = np.abs(flux[light])
-    brightest = float(np.percentile(brightness, 99)) * CUBE_FLUX_UNIT.value
+    brightest = float(np.percentile(brightness, 99)) * 1e-20  # erg/s/cm2/Angstrom
     if brightest > LARGEST_FLUX:
         notes.append(
             f"the flux density reaches {brightest:.3g} erg/s/cm2/Angstrom per spaxel, unlike in observations (at most "
