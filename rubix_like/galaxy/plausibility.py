@@ -34,8 +34,8 @@ LARGEST_SIGNAL_TO_NOISE: float = 1e4
 LARGEST_FLUX: float = 1e-8
 """erg/s/cm2/Angstrom: that of Sirius in V, the brightest star."""
 
-MOST_UNUSED: float = 0.5
-"""Share of the voxels with flux."""
+MOST_UNUSED, IS_FLUX = 0.5, 5.0
+"""Share of the voxels with flux, which is at least so many standard deviations: masked ones may hold noise."""
 
 _LEAST_STARS = 10
 """Fewer stars say nothing of radius, dispersion and the share of newborn ones."""
@@ -179,27 +179,32 @@ def implausible_voxels(
         variance = None if variance is None else variance[sample]
     notes = []
     has_flux = np.isfinite(flux) & (flux != 0)
-    unused = np.count_nonzero(has_flux & ~used) / max(np.count_nonzero(has_flux), 1)
+    good = has_flux if variance is None else has_flux & (variance > 0)
+    snr = np.zeros(flux.shape)
+    if variance is not None:
+        snr[good] = np.abs(flux[good]) / np.sqrt(variance[good])
+    above_noise = snr > IS_FLUX
+    judged = above_noise if above_noise.any() else has_flux
+    unused = np.count_nonzero(judged & ~used) / max(np.count_nonzero(judged), 1)
     if unused > MOST_UNUSED:
         notes.append(
             f"{percent(unused)} of the voxels with flux are masked or have no variance, unlike in observations (at "
             f"most half): does the mask mark good voxels? Write 0 where voxels are good, or rename the mask's HDU"
         )
-    light = has_flux & used & (True if variance is None else variance > 0)
+    light = good & used
     if not light.any():
         return tuple(notes)
-    brightness = np.abs(flux[light])
-    brightest = float(np.percentile(brightness, 99)) * 1e-20  # erg/s/cm2/Angstrom
+    brightest = float(np.percentile(np.abs(flux[light]), 99)) * 1e-20  # erg/s/cm2/Angstrom
     if brightest > LARGEST_FLUX:
         notes.append(
             f"the flux density reaches {brightest:.3g} erg/s/cm2/Angstrom per spaxel, unlike in observations (at most "
             f"{LARGEST_FLUX:g}): does BUNIT mean another power of ten? Give units, such as '1e-16 erg/s/cm2/Angstrom' "
             f"(in a fit: fit.data_units)"
         )
-    ratio = 0.0 if variance is None else float(np.median(brightness / np.sqrt(variance[light])))
-    if ratio > LARGEST_SIGNAL_TO_NOISE:
+    median = float(np.median(snr[light]))
+    if median > LARGEST_SIGNAL_TO_NOISE:
         notes.append(
-            f"the median S/N per voxel is {ratio:.3g}, unlike in observations (at most {LARGEST_SIGNAL_TO_NOISE:g}): "
+            f"the median S/N per voxel is {median:.3g}, unlike in observations (at most {LARGEST_SIGNAL_TO_NOISE:g}): "
             f"are these variances in an HDU for standard deviations, or errors in another unit? Rename the HDU VAR, or "
             f"give it a BUNIT"
         )

@@ -41,7 +41,11 @@ def field(inside, outside):
         # numbers in 1e-16 whose BUNIT says the reverse
         ({"cards": {"BUNIT": "1e+16 erg/s/cm2/Angstrom"}}, f"reaches {BRIGHTEST * 1e16:.3g} erg/s", "Give units"),
         ({"flux": np.full(SHAPE, 3.0), "cards": IN_EXPONENT}, "flux density reaches 3 erg/s/cm2/Angstrom", "BUNIT"),
-        ({"MASK": QUALITY}, "67 % of the voxels with flux are masked", "Write 0 where voxels are good"),
+        (
+            {"MASK": QUALITY, "VAR": np.full(SHAPE, 9.0)},
+            "67 % of the voxels with flux are masked",
+            "Write 0 where voxels are good",
+        ),
     ],
 )
 def test_what_no_observation_has_is_noted(tmp_path, changes, found, remedy):
@@ -67,6 +71,8 @@ def test_what_no_observation_has_is_noted(tmp_path, changes, found, remedy):
         {"MASK": np.where(np.arange(6)[None, :, None] < 3, 1, 0) * np.ones(SHAPE, "i2")},  # half of them
         {"flux": field(LIGHT, 0.0), "MASK": field(0, 1) * np.ones(SHAPE, "i2")},  # a bundle of fibres
         {"flux": field(LIGHT, np.nan)},
+        # noise alone outside of an aperture
+        {"flux": field(LIGHT, LIGHT - 100), "ERR": np.full(SHAPE, 30.0), "MASK": field(0, 1) * np.ones(SHAPE, "i2")},
     ],
 )
 def test_what_observations_have_is_not_noted(tmp_path, changes):
