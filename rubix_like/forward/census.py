@@ -20,10 +20,10 @@ from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.alignment import StarSample
 from rubix_like.galaxy.limits import require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.galaxy.plausibility import ParticleSums
 from rubix_like.instrument.crowding import AUTO, Crowding, paints_stars
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
+from rubix_like.physics.plausibility import ParticleSums
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.ssp.ionising_photons import ionising_photons
 
@@ -245,7 +245,7 @@ class _Rules(NamedTuple):
         birth_mass, velocity = (np.asarray(x, dtype=np.float64) for x in (stars.initial_mass, stars.velocity))
         return Census(
             n_stars=len(birth_mass),
-            sums=ParticleSums.of(stars, galaxy.gas),
+            sums=ParticleSums.of(vars(stars), None if galaxy.gas is None else vars(galaxy.gas)),
             sample=StarSample.of(_no_stars() if self.config.resolved_align == "none" else stars),
             fast=FastParticles.of(velocity, speeds(self.config, stars), self.brightness.of(stars)),
             lengths=Lengths.of(stars, self.widest),

@@ -11,7 +11,7 @@ from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
-from rubix_like.galaxy.plausibility import implausible_galaxy
+from rubix_like.physics.plausibility import implausible_galaxy
 from rubix_like.physics.templates import LineTemplates
 from rubix_like.runtime.words import counted, percent
 

@@ -13,6 +13,7 @@ from astropy.units import Quantity
 
 from rubix_like.galaxy.limits import FRACTIONS, LARGEST_LOG_AGE, NOT_NEGATIVE, SMALLEST_METALLICITY, require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 
 AGE_SLACK: float = 1e-3
 """dex by which a star may be older than the Universe (rounding in the file)."""
@@ -122,6 +123,12 @@ def _without_negative_fractions(particles: Particles) -> Particles:
     fractions = {name: value for name, value in vars(particles).items() if name in FRACTIONS and value is not None}
     negative = {name: value for name, value in fractions.items() if (np.asarray(value) < 0).any()}
     return replace(particles, **{name: value.clip(min=0) for name, value in negative.items()})
+
+
+def implausible_notes(galaxy: Galaxy, *, is_at_rest: bool) -> tuple[str, ...]:
+    """Sentences on numbers of particles without padding that no galaxy has; `is_at_rest`: as the user wants it."""
+    gas = None if galaxy.gas is None else vars(galaxy.gas)
+    return implausible_galaxy(ParticleSums.of(vars(galaxy.stars), gas), is_at_rest=is_at_rest)
 
 
 def integer_notes(galaxy: Galaxy) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.galaxy.plausibility import ParticleSums, implausible_galaxy
+from rubix_like.galaxy.validation import implausible_notes
 from rubix_like.inference.posterior.problem import Given, Problem, check_plausible, pose
 from rubix_like.inference.request import Request
 from rubix_like.inference.sets.pose_sets import pose_sets
@@ -44,6 +44,6 @@ def posed(
 def _with_judged_galaxy(problem: Problem, request: Request) -> Problem:
     """The problem with notes on numbers that no galaxy has; raises ValueError unless the settings accept them."""
     galaxy = problem.posterior.forward.source.of_host({})
-    found = implausible_galaxy(ParticleSums.of(galaxy.stars, galaxy.gas), is_at_rest=request.config.is_at_rest)
+    found = implausible_notes(galaxy, is_at_rest=request.config.is_at_rest)
     check_plausible(found, "the galaxy", request.settings)
     return replace(problem, notes=tuple(dict.fromkeys((*problem.notes, *found))))

@@ -12,8 +12,8 @@ from small_snapshots import write_small
 
 from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy_info, log_posterior
 from rubix_like.cli.main import main
-from rubix_like.galaxy.plausibility import ParticleSums
 from rubix_like.galaxy.validation import integer_notes, validate
+from rubix_like.physics.plausibility import ParticleSums
 from rubix_like.readers.galaxy_loading import load
 
 CONFIG = {
@@ -85,7 +85,7 @@ def test_dispersion_and_radius_are_those_of_the_formula():
         Stars(**{name: values[part] for name, values in vars(own).items() if values is not None})
         for part in (slice(0, 15), slice(15, 40))
     ]
-    sums = ParticleSums.of(halves[0]).joined(ParticleSums.of(halves[1]))
+    sums = ParticleSums.of(vars(halves[0])).joined(ParticleSums.of(vars(halves[1])))
     assert sums.dispersion == pytest.approx(expected, rel=1e-6)
     assert sums.mass == pytest.approx(mass.sum(), rel=1e-12)
     radius = np.linalg.norm(own.position, axis=1)

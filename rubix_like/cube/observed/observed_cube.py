@@ -24,7 +24,7 @@ from rubix_like.cube.meta import (
     SATURATED,
     SPREAD_FROM_BEYOND,
 )
-from rubix_like.galaxy.plausibility import implausible_voxels
+from rubix_like.physics.plausibility import implausible_voxels
 
 Voxels = Float[ndarray, "y x wave"]
 Choice = Bool[ndarray, "y x wave"]

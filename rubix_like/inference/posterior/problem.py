@@ -32,7 +32,6 @@ from rubix_like.forward.stages.noise import Noise
 from rubix_like.forward.systematics.systematic import AbstractSystematic
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.plausibility import implausible_voxels
 from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
@@ -68,6 +67,7 @@ from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
+from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.readers.components_reader import point_numbers
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.model_reader import AbstractModelReader

@@ -1,12 +1,12 @@
 """Numbers that no galaxy and no observation has: the trace of a wrong unit, power of h, column or mask."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.runtime.words import percent
 
 STELLAR_MASSES: tuple[float, float] = (1e3, 1e14)
@@ -71,24 +71,25 @@ class ParticleSums(NamedTuple):
     rich_gas: float = 0.0
 
     @staticmethod
-    def of(stars: Stars, gas: Gas | None = None) -> "ParticleSums":
-        """The sums over these particles (without padding), in float64."""
-        mass, velocity = (np.asarray(values, dtype=np.float64) for values in (stars.initial_mass, stars.velocity))
-        random = np.zeros_like(mass) if stars.random_velocity is None else np.asarray(stars.random_velocity, np.float64)
-        radius = np.linalg.norm(np.asarray(stars.position, np.float64), axis=1)
+    def of(stars: Mapping[str, Any], gas: Mapping[str, Any] | None = None) -> "ParticleSums":
+        """The sums in float64 over particles (without padding) of these columns: those of `Stars` and `Gas`."""
+        names = ("initial_mass", "velocity", "position")
+        mass, velocity, position = (np.asarray(stars[name], dtype=np.float64) for name in names)
+        random = np.asarray(0.0 if stars.get("random_velocity") is None else stars["random_velocity"], np.float64)
+        radius = np.linalg.norm(position, axis=1)
         bins = (np.log10(np.clip(radius, 1e-12, 1e12)) - _LOG_RADIUS) * _BINS_PER_DEX
-        metals = None if gas is None or gas.metallicity is None else np.asarray(gas.metallicity)
-        gas_mass = np.zeros(0) if gas is None or metals is None else np.asarray(gas.mass, np.float64)
+        with_metals = gas if gas is not None and gas.get("metallicity") is not None else {"mass": [], "metallicity": []}
+        gas_mass, metals = (np.asarray(with_metals[name], dtype=np.float64) for name in ("mass", "metallicity"))
         return ParticleSums(
             n_stars=len(mass),
             mass=float(mass.sum()),
             momentum=mass @ velocity,
             squares=float(mass @ ((velocity**2).sum(axis=1) + 3 * random**2)),
             radii=np.bincount(np.clip(bins.astype(int), 0, _N_BINS - 1), mass, _N_BINS),
-            newborn=float(mass[np.asarray(stars.log_age) < NEWBORN_LOG_AGE].sum()),
-            rich=float(mass[np.asarray(stars.metallicity) > RICHEST].sum()),
+            newborn=float(mass[np.asarray(stars["log_age"]) < NEWBORN_LOG_AGE].sum()),
+            rich=float(mass[np.asarray(stars["metallicity"]) > RICHEST].sum()),
             gas=float(gas_mass.sum()),
-            rich_gas=0.0 if metals is None else float(gas_mass[metals > RICHEST].sum()),
+            rich_gas=float(gas_mass[metals > RICHEST].sum()),
         )
 
     def joined(self, other: "ParticleSums") -> "ParticleSums":
