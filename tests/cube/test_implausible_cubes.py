@@ -9,12 +9,13 @@ from small import MUSE, few_stars, image, mock_data, muse, write_fits
 from rubix_like import load_config, log_posterior, read_observed
 
 SHAPE = (40, 6, 8)
+ONES = np.ones(SHAPE, "i2")
 LIGHT = np.random.default_rng(1).uniform(50, 150, SHAPE).astype("f4")
 """(wave, y, x) in 1e-20 erg/s/cm2/Angstrom, with a median of 100."""
 
 BRIGHTEST = np.percentile(LIGHT, 99)
 
-QUALITY = np.where(np.arange(6)[None, :, None] < 4, 9, 0) * np.ones(SHAPE, "i2")
+QUALITY = np.where(np.arange(6)[None, :, None] < 4, 9, 0) * ONES
 """9 where data are good, 0 where they are bad: the reverse of a mask."""
 
 IN_EXPONENT = {"BUNIT": "erg/s/cm2/Angstrom"}
@@ -68,11 +69,11 @@ def test_what_no_observation_has_is_noted(tmp_path, changes, found, remedy):
         {"flux": np.full(SHAPE, 3.6e-9), "cards": IN_EXPONENT},  # Vega
         {"flux": LIGHT / 1e10, "cards": {"BUNIT": "Jy/beam", "BMAJ": 1e-3, "BMIN": 1e-3}},
         {"flux": np.where(np.arange(40)[:, None, None] == 7, np.where(field(0, 1), 100, 1e30), LIGHT)},  # cosmic rays
-        {"MASK": np.where(np.arange(6)[None, :, None] < 3, 1, 0) * np.ones(SHAPE, "i2")},  # half of them
-        {"flux": field(LIGHT, 0.0), "MASK": field(0, 1) * np.ones(SHAPE, "i2")},  # a bundle of fibres
+        {"MASK": np.where(np.arange(6)[None, :, None] < 3, 1, 0) * ONES},  # half of them
+        {"flux": field(LIGHT, 0.0), "MASK": field(0, 1) * ONES},  # a bundle of fibres
         {"flux": field(LIGHT, np.nan)},
         # noise alone outside of an aperture
-        {"flux": field(LIGHT, LIGHT - 100), "ERR": np.full(SHAPE, 30.0), "MASK": field(0, 1) * np.ones(SHAPE, "i2")},
+        {"flux": field(LIGHT, (LIGHT - 100) / 5), "ERR": np.full(SHAPE, 10.0), "MASK": field(0, 1) * ONES},
     ],
 )
 def test_what_observations_have_is_not_noted(tmp_path, changes):
