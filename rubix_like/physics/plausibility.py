@@ -72,14 +72,14 @@ class ParticleSums(NamedTuple):
 
     @staticmethod
     def of(stars: Mapping[str, Any], gas: Mapping[str, Any] | None = None) -> "ParticleSums":
-        """The sums in float64 over particles (without padding) of these columns: those of `Stars` and `Gas`."""
-        names = ("initial_mass", "velocity", "position")
-        mass, velocity, position = (np.asarray(stars[name], dtype=np.float64) for name in names)
+        """The sums in float64 over particles with these columns, those of `Stars` and `Gas`; padding does not count."""
+        mass = _weighted(stars, "initial_mass")
+        velocity, position = (np.asarray(stars[name], dtype=np.float64) for name in ("velocity", "position"))
         random = np.asarray(0.0 if stars.get("random_velocity") is None else stars["random_velocity"], np.float64)
         radius = np.linalg.norm(position, axis=1)
         bins = (np.log10(np.clip(radius, 1e-12, 1e12)) - _LOG_RADIUS) * _BINS_PER_DEX
         with_metals = gas if gas is not None and gas.get("metallicity") is not None else {"mass": [], "metallicity": []}
-        gas_mass, metals = (np.asarray(with_metals[name], dtype=np.float64) for name in ("mass", "metallicity"))
+        gas_mass, metals = _weighted(with_metals, "mass"), np.asarray(with_metals["metallicity"])
         return ParticleSums(
             n_stars=len(mass),
             mass=float(mass.sum()),
@@ -112,6 +112,12 @@ class ParticleSums(NamedTuple):
         """The radius (kpc, to 1 %) within which half of the stars' mass lies; 0 for a point source."""
         index = int(np.searchsorted(np.cumsum(self.radii), 0.5 * self.mass))
         return 10 ** (_LOG_RADIUS + (index + 0.5) / _BINS_PER_DEX) if index else 0.0
+
+
+def _weighted(columns: Mapping[str, Any], name: str) -> Float[ndarray, " particle"]:
+    """A column in float64, 0 for padding."""
+    weight = columns.get("weight")
+    return np.asarray(columns[name], np.float64) * (1.0 if weight is None else np.asarray(weight, np.float64))
 
 
 def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple[str, ...]:

@@ -154,9 +154,16 @@ def test_what_galaxies_have_is_not_noted(changes):
     assert not any("no galaxy's" in note for note in pipeline.notes)
 
 
-@pytest.mark.parametrize(("metallicity", "n_notes"), [(0.5, 1), (0.04, 0)])
-def test_metallicities_of_gas_in_solar_units_are_noted(metallicity, n_notes):
-    gas = Gas(sphere(2.0), np.zeros((40, 3)), np.full(40, 1e7), metallicity=np.full(40, metallicity))
+@pytest.mark.parametrize(("metallicity", "weight", "n_notes"), [(0.5, 1, 1), (0.04, 1, 0), (0.5, 0, 0)])
+def test_metallicities_of_gas_in_solar_units_are_noted(metallicity, weight, n_notes):
+    """But for padding, which has a weight of 0."""
+    gas = Gas(
+        sphere(2.0),
+        np.zeros((40, 3)),
+        np.full(40, 1e7),
+        metallicity=np.full(40, metallicity),
+        weight=np.full(40, 1.0 * weight),
+    )
     pipeline = Pipeline.from_config(CONFIG, Galaxy(stars=stars(), gas=gas))
     assert (
         sum("100 % of the mass of the gas has metallicities above 0.06" in note for note in pipeline.notes) == n_notes
