@@ -488,6 +488,11 @@ class RunConfig(AbstractSettings):
         own = isinstance(self.galaxy, ComponentsReader)  # components have angles of their own beside these
         return own or self.resolved_align != "none" or angles != (None, None)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the particles of a file have no velocities, as the user wants it."""
+        return getattr(self.galaxy, "velocities", "") == "zero"
+
     def to_yaml(self) -> str:
         """The whole configuration, every quantity with its unit, as YAML that `load_config` reads back equal."""
         return format_yaml(self.model_dump(mode="json", context={WITH_UNITS: True}))

@@ -20,10 +20,10 @@ from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.alignment import StarSample
 from rubix_like.galaxy.limits import require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.galaxy.validation import VelocitySums
 from rubix_like.instrument.crowding import AUTO, Crowding, paints_stars
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
+from rubix_like.physics.plausibility import ParticleSums
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.ssp.ionising_photons import ionising_photons
 
@@ -35,9 +35,9 @@ _ROUNDING = 1.0001
 class Census:
     """What planning needs to know of the particles of a galaxy, without padding (host, float64).
 
-    `birth_mass` in Msun; `line_light`: that of emitters of lines; `velocities`: weighted by mass at birth; `sample`:
-    what the galaxy's axes are found by, with the current mass where stars have one (empty where the axes are left as
-    they are); `n_without_mass`: stars that have no current mass; `n_older`: stars older than the Universe where the
+    `line_light`: that of emitters of lines; `sums`: their mass, and what shows whether it is a galaxy's; `sample`: what
+    the galaxy's axes are found by, with the current mass where stars have one (empty where the axes are left as they
+    are); `n_without_mass`: stars that have no current mass; `n_older`: stars older than the Universe where the
     galaxy is put; `n_beyond_losvd`: stars that may be faster than `products.losvd.limit`; `gas`: how fast the gas that
     shines is, and `gas_lengths` the smoothing lengths of gas that is read, where it was counted and there is any;
     `young`: how fast the stars are that ionise gas, where the run paints nebulae around them; `crowding`: how many
@@ -45,8 +45,7 @@ class Census:
     """
 
     n_stars: int
-    birth_mass: float
-    velocities: VelocitySums
+    sums: ParticleSums
     sample: StarSample
     fast: FastParticles
     lengths: Lengths
@@ -72,8 +71,7 @@ class Census:
         """The census of the particles of both."""
         return Census(
             n_stars=self.n_stars + other.n_stars,
-            birth_mass=self.birth_mass + other.birth_mass,
-            velocities=self.velocities.joined(other.velocities),
+            sums=self.sums.joined(other.sums),
             sample=self.sample.joined(other.sample),
             fast=self.fast.joined(other.fast),
             lengths=self.lengths.joined(other.lengths),
@@ -118,7 +116,7 @@ def take_census(
     census = reduce(Census.joined, team.exchange(lambda: own[0].among(n_stars)))
     if not census.n_stars:
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
-    if not (census.birth_mass > 0 or census.line_light > 0):
+    if not (census.sums.mass > 0 or census.line_light > 0):
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     if census.gas is not None and census.gas.number:
         return census
@@ -247,8 +245,7 @@ class _Rules(NamedTuple):
         birth_mass, velocity = (np.asarray(x, dtype=np.float64) for x in (stars.initial_mass, stars.velocity))
         return Census(
             n_stars=len(birth_mass),
-            birth_mass=float(birth_mass.sum()),
-            velocities=VelocitySums.of(stars),
+            sums=ParticleSums.of(vars(stars), None if galaxy.gas is None else vars(galaxy.gas)),
             sample=StarSample.of(_no_stars() if self.config.resolved_align == "none" else stars),
             fast=FastParticles.of(velocity, speeds(self.config, stars), self.brightness.of(stars)),
             lengths=Lengths.of(stars, self.widest),

@@ -53,7 +53,7 @@ def describe_run(
         entries |= {"systematics": ", ".join(named), "systematics_seed": config.systematics.seed}
     if info is not None:
         entries |= _galaxy_entries(info)
-        notes = info.notes + notes
+        notes = tuple(dict.fromkeys(info.notes + notes))
     entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
     entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}

@@ -11,7 +11,7 @@ from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
-from rubix_like.galaxy.validation import mass_notes
+from rubix_like.physics.plausibility import implausible_galaxy
 from rubix_like.physics.templates import LineTemplates
 from rubix_like.runtime.words import counted, percent
 
@@ -175,12 +175,11 @@ def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> l
 
 
 def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
-    """Says so where the stars have a mass or velocities of no galaxy, unless they are at rest on purpose, or where
-    they are too old."""
+    """Says so where the particles are no galaxy's (but for stars at rest on purpose), or stars are too old."""
     if census is None:
         return ()
-    is_at_rest = getattr(setup.config.galaxy, "velocities", "") == "zero"
-    return (*mass_notes(census.velocities, is_at_rest=is_at_rest), *_age_notes(setup, census))
+    found = implausible_galaxy(census.sums, is_at_rest=setup.config.is_at_rest)
+    return (*found, *_age_notes(setup, census))
 
 
 def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:

@@ -1,20 +1,19 @@
-"""Checks of a galaxy's particles on concrete data, and of masses and motions that no galaxy has.
+"""Checks of a galaxy's particles on concrete data.
 
 The constructors check shapes only, so that they work in jit.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from astropy.units import Quantity
-from jaxtyping import Float
-from numpy import ndarray
 
 from rubix_like.galaxy.limits import FRACTIONS, LARGEST_LOG_AGE, NOT_NEGATIVE, SMALLEST_METALLICITY, require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 
 AGE_SLACK: float = 1e-3
 """dex by which a star may be older than the Universe (rounding in the file)."""
@@ -126,78 +125,10 @@ def _without_negative_fractions(particles: Particles) -> Particles:
     return replace(particles, **{name: value.clip(min=0) for name, value in negative.items()})
 
 
-STELLAR_MASSES: tuple[float, float] = (1e3, 1e14)
-"""Msun: from the faintest dwarfs (Simon 2019, ARA&A 57, 375) to beyond the most massive galaxies of clusters."""
-
-LEAST_DISPERSION: float = 1.0
-"""km/s: less than that of any galaxy's stars; about 2 km/s in the faintest dwarfs (Simon 2019)."""
-
-_ROUNDING = 1e-12
-"""Relative rounding of sums over stars."""
-
-_LEAST_STARS = 10
-"""Of fewer stars the dispersion says nothing."""
-
-
-class VelocitySums(NamedTuple):
-    """Additive sums over stars: mass m (at birth), m v and m |v|^2 in Msun and km/s.
-
-    Random velocities along the line of sight (`Stars.random_velocity`) count along all three axes, with mean 0.
-    """
-
-    n_stars: int = 0
-    mass: float = 0.0
-    momentum: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    squares: float = 0.0
-
-    @staticmethod
-    def of(stars: Stars) -> "VelocitySums":
-        """The sums over these stars, in float64."""
-        mass, velocity = (np.asarray(values, dtype=np.float64) for values in (stars.initial_mass, stars.velocity))
-        random = np.zeros_like(mass) if stars.random_velocity is None else np.asarray(stars.random_velocity, np.float64)
-        x, y, z = (mass @ velocity).tolist()
-        squares = (velocity**2).sum(axis=1) + 3 * random**2
-        return VelocitySums(len(mass), float(mass.sum()), (x, y, z), float(mass @ squares))
-
-    def joined(self, other: "VelocitySums") -> "VelocitySums":
-        """The sums over the stars of both."""
-        x, y, z = (one + two for one, two in zip(self.momentum, other.momentum, strict=True))
-        return VelocitySums(
-            self.n_stars + other.n_stars, self.mass + other.mass, (x, y, z), self.squares + other.squares
-        )
-
-    @property
-    def dispersion(self) -> float:
-        """sigma_v = sqrt(sum m |v - <v>|^2 / (3 sum m)) in km/s, of one axis; <v> is the mean weighted by mass.
-
-        0 where the difference is within the rounding of the sums.
-        """
-        mean: Float[ndarray, 3] = np.asarray(self.momentum) / self.mass
-        square = self.squares / self.mass
-        variance = square - float(mean @ mean)
-        return float(np.sqrt(variance / 3)) if variance > _ROUNDING * square else 0.0
-
-
-def mass_notes(sums: VelocitySums, *, is_at_rest: bool) -> tuple[str, ...]:
-    """Sentences on a stellar mass and a velocity dispersion that no galaxy has; `is_at_rest`: as the user wants it.
-
-    None of a galaxy without stars, which is gas alone.
-    """
-    if not sums.mass:
-        return ()
-    notes = []
-    low, high = STELLAR_MASSES
-    if not low <= sums.mass <= high:
-        notes.append(
-            f"the stars' birth masses add up to {sums.mass:.3g} Msun, which is no galaxy's ({low:g} to {high:g}): are "
-            f"the masses in another unit?"
-        )
-    if sums.n_stars >= _LEAST_STARS and sums.dispersion < LEAST_DISPERSION and not is_at_rest:
-        notes.append(
-            f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
-            f"{LEAST_DISPERSION:g}): are the velocities in another unit?"
-        )
-    return tuple(notes)
+def implausible_notes(galaxy: Galaxy, *, is_at_rest: bool) -> tuple[str, ...]:
+    """Sentences on numbers of particles without padding that no galaxy has; `is_at_rest`: as the user wants it."""
+    gas = None if galaxy.gas is None else vars(galaxy.gas)
+    return implausible_galaxy(ParticleSums.of(vars(galaxy.stars), gas), is_at_rest=is_at_rest)
 
 
 def integer_notes(galaxy: Galaxy) -> tuple[str, ...]:

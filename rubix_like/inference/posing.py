@@ -1,11 +1,13 @@
 """The posterior of a request: its data are read, its model is planned."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.inference.posterior.problem import Given, Problem, pose
+from rubix_like.galaxy.validation import implausible_notes
+from rubix_like.inference.posterior.problem import Given, Problem, check_plausible, pose
 from rubix_like.inference.request import Request
 from rubix_like.inference.sets.pose_sets import pose_sets
 from rubix_like.runtime.progress import Progress
@@ -28,10 +30,20 @@ def posed(
         if check is not None:
             check(observed.shape)
         with progress.step("plan", "planning the model") as report:
-            return pose(request.model, observed, request.settings, galaxy, n_start, report)
+            problem = pose(request.model, observed, request.settings, galaxy, n_start, report)
+            return _with_judged_galaxy(problem, request)
     with progress.step("load", "reading the data"):
         sets = request.read_sets()
     if check is not None:
         check(max((own.observed.shape for own in sets), key=np.prod))
     with progress.step("plan", "planning the models") as report:
-        return pose_sets(request.model, sets, request.settings, galaxy, n_start, report)
+        problem = pose_sets(request.model, sets, request.settings, galaxy, n_start, report)
+        return _with_judged_galaxy(problem, request)
+
+
+def _with_judged_galaxy(problem: Problem, request: Request) -> Problem:
+    """The problem with notes on numbers that no galaxy has; raises ValueError unless the settings accept them."""
+    galaxy = problem.posterior.forward.source.of_host({})
+    found = implausible_notes(galaxy, is_at_rest=request.config.is_at_rest)
+    check_plausible(found, "the galaxy", request.settings)
+    return replace(problem, notes=tuple(dict.fromkeys((*problem.notes, *found))))

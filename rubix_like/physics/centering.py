@@ -62,6 +62,13 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
     return center
 
 
+def densest_place(position: Vectors, mass: Scalars, box_size: Vector | None) -> Vector:
+    """Centre of the densest part of particles in a cube of side `box_size` (None: not periodic), by shrinking
+    spheres."""
+    first = position[0]
+    return first + shrinking_sphere(unwrap(position, first, box_size), mass)
+
+
 def half_mass_radius(position: Vectors, mass: Scalars) -> float:
     """Radius about the origin of the sphere that holds half of the mass (of the particle that completes the half)."""
     squared = squared_distance(position)

@@ -14,10 +14,10 @@ from numpy import ndarray
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.physics.centering import (
     completing_half,
+    densest_place,
     half_mass_radius,
     shell_edges,
     shell_masses,
-    shrinking_sphere,
     squared_distance,
     unwrap,
 )
@@ -174,7 +174,7 @@ def find_frame(
     sample = stars.every(step, _MOTIONS)
     if step == 1:
         stars = HeldStars(sample)
-    center = _densest_place(sample["position"], sample["mass"], box_size)
+    center = densest_place(sample["position"], sample["mass"], box_size)
     notes = ()
     if given is not None:
         apart = float(np.linalg.norm(unwrap((center - given)[None], np.zeros(3), box_size)))
@@ -188,11 +188,6 @@ def find_frame(
     clip = clip_velocities(sample["velocity"][inner], sample["mass"][inner])
     motion = _InnerHalf(stars, center, box_size, shell_edges(squared), clip).motion()
     return GalaxyFrame(center, motion.mean, box_size), (*notes, *_clipping_notes(motion, clip))
-
-
-def _densest_place(position: Vectors, mass: Float[ndarray, " particle"], box_size: Vector | None) -> Vector:
-    first = position[0]
-    return first + shrinking_sphere(unwrap(position, first, box_size), mass)
 
 
 class _Motion(NamedTuple):

@@ -17,7 +17,7 @@ from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.galaxy_parts import CountingReader, GalaxyInMemory, GalaxyParts, SlabReader
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Gas, Stars
-from rubix_like.galaxy.validation import validate, validate_gas, validate_stars
+from rubix_like.galaxy.validation import implausible_notes, validate, validate_gas, validate_stars
 from rubix_like.instrument.crowding import AUTO, Crowding, choose_deposit
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth_mass_origin, without_birth_mass
@@ -173,7 +173,10 @@ def load_galaxy(source: ConfigSource) -> Galaxy:
 
 def load_galaxy_info(source: ConfigSource) -> GalaxyInfo:
     """What is known of a galaxy beside its particles; `source` as in `load_galaxy`."""
-    return load(_run_of(source))[1]
+    run = _run_of(source)
+    galaxy, info = load(run)
+    found = implausible_notes(galaxy, is_at_rest=run.is_at_rest)
+    return replace(info, notes=(*info.notes, *found))
 
 
 def _run_of(source: ConfigSource) -> RunConfig:

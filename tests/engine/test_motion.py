@@ -198,7 +198,7 @@ def test_padding_is_ignored():
     assert motion_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight) == expected
     galaxy = galaxy_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight)
     census = take_census(configuration(), with_library(configuration()), [galaxy])
-    assert (census.n_stars, census.birth_mass, census.fast.fastest) == (len(velocity), len(velocity), 2000.0)
+    assert (census.n_stars, census.sums.mass, census.fast.fastest) == (len(velocity), len(velocity), 2000.0)
 
 
 def test_similar_galaxies_share_a_limit():

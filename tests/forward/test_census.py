@@ -79,7 +79,7 @@ def assert_same(one, two, rtol=1e-12):
     np.testing.assert_array_equal(one.fast.speed, two.fast.speed)
     np.testing.assert_array_equal(one.fast.light, two.fast.light)
     assert one.fast.fastest == two.fast.fastest
-    for own, other in ((one.fast.total_light, two.fast.total_light), (one.birth_mass, two.birth_mass)):
+    for own, other in ((one.fast.total_light, two.fast.total_light), (one.sums.mass, two.sums.mass)):
         assert own == pytest.approx(other, rel=rtol)
     for own, other in zip(one.sample.in_order(), two.sample.in_order(), strict=True):
         np.testing.assert_array_equal(own, other)
@@ -90,7 +90,7 @@ def test_it_counts_what_it_says():
     census = census_of(config, resolve(config), [own])
     speed = np.linalg.norm(own.velocity, axis=1)
     assert (census.n_stars, census.n_without_mass) == (9000, 0)
-    assert census.birth_mass == pytest.approx(own.initial_mass.sum(), rel=1e-13)
+    assert census.sums.mass == pytest.approx(own.initial_mass.sum(), rel=1e-13)
     assert census.fast.fastest == speed.max()
     np.testing.assert_array_equal(census.fast.speed, np.sort(speed)[::-1][:4097])
     assert census.fast.light.sum() < census.fast.total_light
@@ -138,7 +138,7 @@ def test_processes_count_their_shares_and_all_know_the_whole(monkeypatch, size, 
         found = values_of(run_team(size, work))
         for census in found:
             assert_same(census, whole)
-            assert census.birth_mass == found[0].birth_mass
+            assert census.sums.mass == found[0].sums.mass
 
 
 def test_of_many_stars_a_fair_sample_is_kept(monkeypatch):

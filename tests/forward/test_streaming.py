@@ -286,7 +286,7 @@ def test_processes_agree_on_slabs_by_the_memory_of_the_one_with_the_least(path, 
     for own in values_of(run_team(3, lambda team: source_of(path, team=team))):
         assert isinstance(own, GalaxyInSlabs)
         assert (own.size, own.census.n_stars) == (whole.size, 622)
-        assert own.census.birth_mass == pytest.approx(whole.census.birth_mass, rel=1e-13)
+        assert own.census.sums.mass == pytest.approx(whole.census.sums.mass, rel=1e-13)
     memory_of(tmp_path / "meminfo", monkeypatch, 400 * 700 * 2 + 4096)
     held = values_of(run_team(3, lambda team: source_of(path, team=team)))
     assert [len(own.galaxy.stars.mass) for own in held] == [207, 207, 208]

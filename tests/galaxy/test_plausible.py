@@ -1,15 +1,19 @@
-"""Masses and velocities that no galaxy has: refused star by star, noted for all of them; numbers that are rounded."""
+"""Numbers that no galaxy has: refused star by star, noted for all, refused by fits; numbers that are rounded."""
 
+import json
 from pathlib import Path
 
 import equinox as eqx
 import h5py
 import numpy as np
 import pytest
+from small import mock_data
 from small_snapshots import write_small
 
-from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.galaxy.validation import VelocitySums, integer_notes, validate
+from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy_info, log_posterior
+from rubix_like.cli.main import main
+from rubix_like.galaxy.validation import integer_notes, validate
+from rubix_like.physics.plausibility import ParticleSums
 from rubix_like.readers.galaxy_loading import load
 
 CONFIG = {
@@ -71,7 +75,7 @@ def test_a_mass_of_a_simulation_in_another_unit_is_refused(tmp_path, dataset, ra
             load(load_config(config))
 
 
-def test_the_dispersion_is_that_of_the_formula():
+def test_dispersion_and_radius_are_those_of_the_formula():
     """Weighted by mass, of one axis; of parts put together, and of a galaxy that moves as a whole."""
     own = stars(velocity=np.random.default_rng(3).normal(size=(40, 3)) * [10, 20, 30] + [1e4, -3e4, 2e4])
     mass, velocity = own.initial_mass, own.velocity
@@ -81,33 +85,89 @@ def test_the_dispersion_is_that_of_the_formula():
         Stars(**{name: values[part] for name, values in vars(own).items() if values is not None})
         for part in (slice(0, 15), slice(15, 40))
     ]
-    sums = VelocitySums().joined(VelocitySums.of(halves[0])).joined(VelocitySums.of(halves[1]))
+    sums = ParticleSums.of(vars(halves[0])).joined(ParticleSums.of(vars(halves[1])))
     assert sums.dispersion == pytest.approx(expected, rel=1e-6)
     assert sums.mass == pytest.approx(mass.sum(), rel=1e-12)
+    radius = np.linalg.norm(own.position, axis=1)
+    order = np.argsort(radius)
+    half = np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum())
+    assert sums.half_mass_radius == pytest.approx(radius[order][half], rel=0.012)
+
+
+def sphere(radius, count=40):
+    """Places at one radius (kpc)."""
+    places = np.random.default_rng(4).normal(size=(count, 3))
+    return radius * places / np.linalg.norm(places, axis=1)[:, None]
+
+
+GYR = np.linspace(0.25, 10, 40)
+"""Ages in Gyr, 19 of 40 below 5; a 25th of them are metallicities in solar units, 34 of 40 above 0.06."""
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, []),
-        ({"mass": 1e1}, ["birth masses add up to 3"]),
-        ({"mass": 1e13}, ["birth masses add up to 3", "e+14 Msun"]),
-        ({"speed": 50 * 7e-5}, ["velocity dispersion is 0.003", "km/s"]),
-        ({"speed": 1.3}, []),
-        ({"count": 5, "speed": 0.0}, []),
-        ({"speed": 0.0}, ["velocity dispersion is 0 km/s"]),
-        ({"speed": 0.0, "random_velocity": 50 * np.random.default_rng(2).normal(size=40)}, []),
+        ({"mass": 1e1}, "birth masses add up to 3"),
+        ({"mass": 1e13}, "e+14 Msun, which is no galaxy's (1000 to 1e+14)"),
+        ({"speed": 50 * 7e-5}, "velocity dispersion is 0.003"),
+        ({"speed": 0.0}, "velocity dispersion is 0 km/s"),
+        ({"position": sphere(5e-3)}, "half-mass radius of the stars is 0.005 kpc, which is no galaxy's (0.01 to 500)"),
+        ({"position": sphere(5e-3)}, "are positions in Mpc or Mpc/h?"),
+        ({"position": sphere(5e3)}, "half-mass radius of the stars is 5e+03 kpc"),
+        ({"position": sphere(5e3)}, "are positions in pc, "),
+        ({"position": sphere(2e-5), "mass": 1e4}, "is 2e-05 kpc, which is no galaxy's (0.0001 to 500)"),
+        ({"log_age": GYR, "initial_mass": np.full(40, 1e8)}, "48 % of the stars' mass is younger than 100000 yr"),
+        ({"log_age": np.log10(8000 * np.ones(40))}, "100 % of the stars' mass is younger than 100000 yr"),
+        (
+            {"metallicity": GYR / 25, "initial_mass": np.full(40, 1e8)},
+            "85 % of the mass of the stars has metallicities",
+        ),
     ],
 )
 def test_what_no_galaxy_has_is_noted(changes, words):
     """In the notes, which the summary tells, and in the header."""
     pipeline = Pipeline.from_config(CONFIG, Galaxy(stars=stars(**changes)))
-    found = [note for note in pipeline.notes if "no galaxy's" in note]
-    assert len(found) == bool(words)
-    assert all(word in found[0] for word in words)
-    assert [
-        value for key, value in pipeline.frame.meta.items() if key.startswith("note_") and "no galaxy" in value
-    ] == found
+    (found,) = (note for note in pipeline.notes if "no galaxy's" in note)
+    assert words in found
+    assert [value for key, value in pipeline.frame.meta.items() if key.startswith("note_")].count(found) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"speed": 1.3},
+        {"speed": 0.0, "random_velocity": 50 * np.random.default_rng(2).normal(size=40)},
+        {"count": 5, "speed": 0.0},
+        {"position": sphere(0.025), "mass": 1e3, "speed": 3.0},  # an ultra-faint dwarf
+        {"position": sphere(0.003), "mass": 1e4, "speed": 8.0},  # a globular cluster
+        {"position": sphere(0.015), "mass": 2e6, "speed": 25.0},  # an ultra-compact dwarf
+        {"position": sphere(88.0), "mass": 1e10, "speed": 200.0, "metallicity": np.full(40, 0.04)},  # a massive halo
+        {"position": np.zeros((40, 3))},  # a point source
+        {"log_age": np.linspace(6, 10.1, 40)},  # a young galaxy
+        {"log_age": np.where(np.arange(40) == 0, 0.0, 9.0), "initial_mass": np.where(np.arange(40) == 0, 1e6, 1e8)},
+        {"metallicity": np.where(np.arange(40) < 15, 0.07, 0.03)},  # a rich centre
+    ],
+)
+def test_what_galaxies_have_is_not_noted(changes):
+    pipeline = Pipeline.from_config(CONFIG, Galaxy(stars=stars(**changes)))
+    assert not any("no galaxy's" in note for note in pipeline.notes)
+
+
+@pytest.mark.parametrize(("metallicity", "weight", "n_notes"), [(0.5, 1, 1), (0.04, 1, 0), (0.5, 0, 0)])
+def test_metallicities_of_gas_in_solar_units_are_noted(metallicity, weight, n_notes):
+    """But for padding, which has a weight of 0."""
+    gas = Gas(
+        sphere(2.0),
+        np.zeros((40, 3)),
+        np.full(40, 1e7),
+        metallicity=np.full(40, metallicity),
+        weight=np.full(40, 1.0 * weight),
+    )
+    pipeline = Pipeline.from_config(CONFIG, Galaxy(stars=stars(), gas=gas))
+    assert (
+        sum("100 % of the mass of the gas has metallicities above 0.06" in note for note in pipeline.notes) == n_notes
+    )
 
 
 def table(path: Path, *, rest=False, **changes):
@@ -132,6 +192,32 @@ def test_stars_that_are_meant_to_be_at_rest_are_not_noted(tmp_path):
     for rest, n_notes in ((True, 0), (False, 1)):
         pipeline = Pipeline.from_config(table(tmp_path / "a.hdf5", rest=rest), still, info=info)
         assert sum("dispersion is 0 km/s" in note for note in pipeline.notes) == n_notes
+
+
+def test_what_no_galaxy_has_is_noted_where_a_file_is_read(tmp_path, capsys):
+    """In what is known of the galaxy, and in the report of `inspect`."""
+    places = dict(zip("xyz", np.random.default_rng(3).normal(scale=2e-3, size=(3, 40)), strict=True))
+    config = table(tmp_path / "megaparsecs.hdf5", **places)
+    words = "half-mass radius of the stars is 0.00"
+    assert sum(words in note for note in load_galaxy_info(config).notes) == 1
+    section = config.model_dump(mode="json")["galaxy"]
+    options = [f"--set=galaxy.{key}={json.dumps(section[key])}" for key in ("columns", "reader")]
+    assert main(["inspect", section["path"], *options]) == 0
+    assert words in " ".join(capsys.readouterr().out.split())
+
+
+FREE = {"fit": {"free": {"observation.velocity_offset": {"normal": [0, 100]}}}}
+
+
+def test_a_fit_refuses_such_a_galaxy_unless_it_is_accepted():
+    good, bad = (Galaxy(stars=stars(count=10, position=sphere(radius, 10))) for radius in (0.1, 5e-3))
+    data = mock_data((5, 5, 2))
+    words = r"the galaxy: expected plausible numbers, but the half-mass radius of the stars is 0.005 kpc.*set fit"
+    assert not any("no galaxy's" in note for note in log_posterior(CONFIG | FREE, data, galaxy=good).notes)
+    with pytest.raises(ValueError, match=words):
+        log_posterior(CONFIG | FREE, data, galaxy=bad)
+    accepted = load_config(CONFIG | FREE, overrides={"fit.accept_implausible": True})
+    assert sum("no galaxy's" in note for note in log_posterior(accepted, data, galaxy=bad).notes) == 1
 
 
 def test_whole_numbers_are_noted_of_tables_and_arrays(tmp_path):

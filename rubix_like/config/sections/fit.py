@@ -277,6 +277,9 @@ class FitSettings(AbstractSettings):
     """Of the file's fluxes, e.g. 1e-16 erg/s/cm2/Angstrom; null: as its header says, or known of its instrument."""
     data_pixel_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the file's spaxels; null: as its header says."""
+    accept_implausible: bool = False
+    """Whether data or a galaxy with numbers that no observation or galaxy has, mostly from a wrong unit or mask, are
+    fitted with a note; false: they are refused."""
     free: PriorsByName = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
     correlated: tuple[CorrelatedSettings, ...] = ()

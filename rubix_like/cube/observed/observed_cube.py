@@ -1,6 +1,7 @@
 """An observed cube: fluxes, variances, the voxels that can be used, and their grid."""
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from rubix_like.cube.meta import (
     SATURATED,
     SPREAD_FROM_BEYOND,
 )
+from rubix_like.physics.plausibility import implausible_voxels
 
 Voxels = Float[ndarray, "y x wave"]
 Choice = Bool[ndarray, "y x wave"]
@@ -53,7 +55,7 @@ class ObservedCube(AbstractCube):
     | field_angle | | deg: position angle of +y, North through East |
     | ra, dec | | deg, of the field's centre; None where the file does not say |
     | name, source | | the object; where it was read |
-    | notes | | sentences on what was left out or taken to be so |
+    | notes | | sentences on what was left out or taken to be so, and on numbers that no observation has |
     | correlations | SpaxelCorrelations or None | of spaxels, as a file keeps them, or by a cube's fibres |
 
     Row y = 0 is South and column x = 0 is East where `field_angle` is 0. What is not `used` may be NaN.
@@ -77,6 +79,12 @@ class ObservedCube(AbstractCube):
             came = np.shape(getattr(self, field))
             if getattr(self, field) is not None and came != self.shape:
                 raise ValueError(f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {came}")
+        object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self.implausible))))
+
+    @functools.cached_property
+    def implausible(self) -> tuple[str, ...]:
+        """Sentences on numbers that no observation has; a fit refuses such data."""
+        return implausible_voxels(self.flux, self.variance, self.used)
 
     def __repr__(self) -> str:
         edges, share = self.wave_edges, np.mean(self.used)
@@ -124,7 +132,10 @@ class ObservedCube(AbstractCube):
             variance=None if self.variance is None else self.variance[:, :, bins],
             used=used,
             bins=self.bins.part(start, stop),
-            notes=(*self.notes, f"cut to {stop - start} bins from {low:g} to {high:g} Angstrom"),
+            notes=(
+                *(note for note in self.notes if note not in self.implausible),
+                f"cut to {stop - start} bins from {low:g} to {high:g} Angstrom",
+            ),
         )
 
 

@@ -67,6 +67,7 @@ from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
+from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.readers.components_reader import point_numbers
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.model_reader import AbstractModelReader
@@ -242,7 +243,8 @@ def draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
 def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
     """The data without voxels that are no numbers, whatever their mask says, with a note on them.
 
-    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used.
+    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used, or numbers are
+    implausible.
     """
     if observed.variance is None and settings.sigma is None:
         raise ConfigError(
@@ -252,9 +254,19 @@ def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> Observe
         raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
     used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
     check_any_used(used, observed.source, (*observed.notes, *why))
-    if np.array_equal(used, observed.used):
-        return observed
-    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why))
+    found = implausible_voxels(observed.flux, variance_of(observed, settings), used)
+    check_plausible(found, observed.source, settings)
+    why = () if np.array_equal(used, observed.used) else why
+    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why, *found))
+
+
+def check_plausible(found: tuple[str, ...], place: str, settings: FitSettings) -> None:
+    """Raise ValueError for sentences on implausible numbers, unless the settings accept them."""
+    if found and not settings.accept_implausible:
+        raise ValueError(
+            f"{place}: expected plausible numbers, but {'; '.join(found)}. If they are right, set "
+            f"fit.accept_implausible: true"
+        )
 
 
 def select_bins(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from rubix_like.config.messages import explain
@@ -13,19 +14,24 @@ from rubix_like.config.readers.selection import AUTO
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
+from rubix_like.physics.centering import densest_place, unwrap
+from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.fields.columns import Table, stacked
 from rubix_like.readers.fields.epoch import first_number, read_epoch, side_words
-from rubix_like.readers.fields.field_map import FAMILIES, FieldMap
+from rubix_like.readers.fields.field_map import FAMILIES, Family, FieldMap
 from rubix_like.readers.fields.file_parts import check_parts
 from rubix_like.readers.fields.recognise import conditions
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.inspection.groups import GroupReport, find_rows, report_group
-from rubix_like.readers.inspection.inspected_fields import GroupRows
+from rubix_like.readers.inspection.inspected_fields import MEDIAN_ROWS, GroupRows
 from rubix_like.readers.inspection.missing import required
 from rubix_like.readers.inspection.structure import dataset_names, skeleton, structure_lines
 from rubix_like.readers.mapped_files import find_field_map, open_mapped_file
 from rubix_like.readers.selection.halo_ids import find_entry
-from rubix_like.readers.selection.selected import select
+from rubix_like.readers.selection.row_ranges import SLAB_ROWS
+from rubix_like.readers.selection.selected import Selected, select
+from rubix_like.readers.stored_ages import log_ages
 from rubix_like.runtime.words import counted
 
 
@@ -33,7 +39,8 @@ from rubix_like.runtime.words import counted
 class Inspection:
     """What a file holds: `facts` by name, `groups`, groups that are not used, and the section `galaxy:` that reads it.
 
-    `groups` are of all rows; `selection` says how many of them are selected, where the section selects any.
+    `groups` are of all rows; `selection` says how many of them are selected, where the section selects any. `notes` are
+    on numbers that no galaxy has, in what is selected.
     `problems` are reasons why the file is refused. Where nothing is recognised, or header or groups cannot be read,
     `structure` shows what is there and `field_map` is the start of a field map for it.
     """
@@ -46,6 +53,7 @@ class Inspection:
     galaxy: str = ""
     structure: tuple[str, ...] = ()
     field_map: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
@@ -116,7 +124,7 @@ def _inspect(
     problems = [text for report in reports for text in report.problems]
     if not any(report.family == "stars" and report.n_rows > report.n_left_out for report in reports):
         problems += _without_stars(snapshot) if not snapshot.count("stars") else [_no_stars(snapshot)]
-    selection, problem = ("", "") if problems else _selection(snapshot, settings)
+    selection, notes, problem = ("", (), "") if problems else _selection(snapshot, settings)
     problems += [problem] if problem else []
     needed = {key: value for report in reports for key, value in report.needed.items()}
     galaxy = {name: str(value) if isinstance(value, Path) else value for name, value in section.items()}
@@ -127,6 +135,7 @@ def _inspect(
         selection,
         tuple(problems),
         format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
+        notes=notes,
     )
 
 
@@ -141,16 +150,48 @@ def _without_stars(snapshot: Snapshot) -> list[str]:
     return texts or [_no_stars(snapshot)]
 
 
-def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, str]:
-    """How many particles are selected, and what is wrong with the selection; empty without one."""
-    if all(getattr(settings, key) is None for key in ("halo", "subhalo", "sphere", "box")):
-        return "", ""
+def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, tuple[str, ...], str]:
+    """How many particles are selected (empty: all), notes on what no galaxy has, and why they cannot be selected."""
     try:
         selected = select(snapshot, settings, find_entry(settings, snapshot))
+        notes = _implausible(selected, settings)
     except (ValueError, OSError) as error:
-        return "", str(error)
+        return "", (), str(error)
+    if all(getattr(settings, key) is None for key in ("halo", "subhalo", "sphere", "box")):
+        return "", notes, ""
     counts = [f"{selected.count(family)} of {snapshot.count(family)} {family}" for family in FAMILIES]
-    return "; ".join((" and ".join(counts), *selected.notes)), ""
+    return "; ".join((" and ".join(counts), *selected.notes)), notes, ""
+
+
+def _implausible(selected: Selected, settings: SnapshotReader) -> tuple[str, ...]:
+    """Sentences on numbers that no galaxy has, by a sample of the selected particles."""
+    snapshot, stars = selected.snapshot, _sample(selected, "stars")
+    unknown = np.full(len(stars["mass"]), np.nan)
+    center = selected.center
+    if center is None:
+        center = densest_place(stars["position"], stars["mass"], snapshot.box_size)
+    birth_mass, log_age = stars.get("initial_mass", unknown), log_ages(snapshot, stars)
+    birth_mass = np.where(np.isnan(birth_mass), stars["mass"], birth_mass)
+    known = {
+        "position": unwrap(stars["position"], center, snapshot.box_size),
+        "velocity": stars.get("velocity", np.zeros_like(stars["position"])),
+        "initial_mass": birth_mass * (selected.count("stars") / len(birth_mass)),
+        "log_age": unknown if log_age is None else log_age,
+        "metallicity": stars.get("metallicity", unknown),
+    }
+    gas = _sample(selected, "gas")
+    sums = ParticleSums.of(known, gas if "mass" in gas else None)
+    return implausible_galaxy(sums, is_at_rest=settings.velocities == "zero" or "velocity" not in stars)
+
+
+def _sample(selected: Selected, family: Family) -> Table:
+    """Columns of every n-th selected particle, about 2^21 of many."""
+    count, tables = selected.count(family), []
+    step = max(1, -(-count // MEDIAN_ROWS))
+    for start in range(0, count, SLAB_ROWS):
+        table = selected.read(family, start, min(start + SLAB_ROWS, count))
+        tables.append({name: column[::step].copy() for name, column in table.items()})
+    return stacked(tables)
 
 
 def _facts(snapshot: Snapshot) -> dict[str, str]:

@@ -31,6 +31,8 @@ def inspection_text(inspection: Inspection, width: int = 120) -> str:
         blocks.append("\n".join(["What is in it:", *(line[:width] for line in inspection.structure)]))
     if inspection.field_map:
         blocks.append(_how_to_write(inspection.field_map, inspection.facts["file"], width))
+    if inspection.notes:
+        blocks.append("\n".join(["Notes", *(_item(note, width) for note in inspection.notes)]))
     if inspection.problems:
         blocks.append("\n".join(["Problems", *(_item(problem, width) for problem in inspection.problems)]))
     if inspection.galaxy:
