@@ -4,6 +4,7 @@ An importer is a `SourceFormat`; another distribution adds one through the entry
 "rubix_like.ssp_formats".
 """
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
+from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, read_foreign
 from rubix_like.runtime.registry import Registry
 from rubix_like.ssp.known_libraries import SHELF
@@ -54,10 +56,29 @@ def import_library(path: str | Path, name: str | None = None) -> Path:
     layout is not recognised or the name cannot be used, FileNotFoundError or ValueError for a bad file.
     """
     path = Path(path).expanduser()
+    _refuse_known(path)
     table: SSPTable = read_foreign(path, FORMATS, "an SSP library", "docs/ssp.md")
     target = SHELF.place_for(name or table.name, path)
     write_table(replace(table, name=target.stem), target)
     return target
+
+
+_MANGADAP = re.compile(r"(M11_\w+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_cluster_|BC03_z|bin-imf).*\.fits(\.gz)?")
+"""Names of the spectra in mangadap's data/spectral_templates."""
+
+
+def _refuse_known(path: Path) -> None:
+    """Raise ConfigError for files that are known for what they are and cannot be read, with what to take instead."""
+    if path.name.removesuffix(".gz").endswith(".ised"):
+        raise ConfigError(
+            f"{path}: a binary file of GALAXEV, whose layout depends on the machine: convert it with GALAXEV's program "
+            f"ascii_ised, and import the .ised_ASCII file or the folder of them"
+        )
+    if path.is_dir() and any(_MANGADAP.fullmatch(file.name) for file in path.iterdir()):
+        raise ConfigError(
+            f"{path}: templates of mangadap, which state neither their masses nor their units; take the library that they "
+            f"were made from (docs/ssp.md lists the layouts that are read)"
+        )
 
 
 def per_angstrom(

@@ -237,3 +237,19 @@ def test_what_is_there_is_not_fetched_again(cache, table):
     write_table(table, SHELF.cached_path("bc03-lr"))
     assert get("bc03-lr") == SHELF.cached_path("bc03-lr")
     assert get("popstar") == resource("data", "popstar")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("bc2003_hr_m62_chab_ssp.ised", "program ascii_ised, and import the .ised_ASCII file"),
+        ("folder/MaStar-SSP-A00.003-Z+0.00.fits.gz", "templates of mangadap, .* take the library"),
+        ("folder/M11_ELODIE_res0.55_imf_ss_age_0.003_z_0.02.fits", "templates of mangadap"),
+    ],
+)
+def test_files_that_are_not_read_are_called_what_they_are(tmp_path, name, words):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"spectra")
+    with pytest.raises(ConfigError, match=words):
+        import_library(path if path.parent == tmp_path else path.parent)

@@ -126,6 +126,13 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path, change, message):
         read_miles(folder)
 
 
+@pytest.mark.parametrize("words", ["2.51 (A) FWHM", "2.51 (Angstroms) FWHM"])
+def test_native_resolution_in_the_words_of_the_web_tool(tmp_path, monkeypatch, words):
+    """MIUSCAT's spectra say (A), MILES' (Angstroms)."""
+    monkeypatch.setattr("ssp_files.miles.COMMENTS", (f"= '# Spectral resolution: {words}'",))
+    assert read_miles(write_sample(tmp_path)).spectra.max() > 0
+
+
 @pytest.mark.parametrize("resolution", ["5.00 (Angstroms) FWHM", "60.0 (km/s) sigma"])
 def test_broadened_spectra_are_refused(tmp_path, monkeypatch, resolution):
     monkeypatch.setattr("ssp_files.miles.COMMENTS", (f"= '# Spectral resolution: {resolution}'",))

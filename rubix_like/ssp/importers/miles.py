@@ -213,7 +213,9 @@ def _read_spectrum(path: Path, letter: str) -> tuple[Float[ndarray, " rest"], Fl
             f"{wavelength[0]:.6g} to {wavelength[-1]:.6g}"
         )
     resolution = re.search(r"Spectral resolution:\s*([\d.]+)([^\']*)", comments)
-    if resolution and not ("Angstrom" in resolution[2] and abs(float(resolution[1]) - MILES_FWHM) < 0.05):
+    if resolution and not (
+        re.search(r"Angstrom|\(A\)", resolution[2]) and abs(float(resolution[1]) - MILES_FWHM) < 0.05
+    ):
         raise ValueError(
             f"{path}: expected the models' native resolution ({MILES_FWHM} A), got '{resolution[0].strip()}': take the "
             "spectra without broadening; a run degrades them to the instrument's resolution itself"
