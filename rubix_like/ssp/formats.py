@@ -63,7 +63,7 @@ def import_library(path: str | Path, name: str | None = None) -> Path:
     return target
 
 
-_MANGADAP = re.compile(r"(M11_\w+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_cluster_|BC03_z|bin-imf).*\.fits(\.gz)?")
+_MANGADAP = re.compile(r"(M11_.+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_cluster_|BC03_z|bin-imf).*\.fits(\.gz)?")
 """Names of the spectra in mangadap's data/spectral_templates."""
 
 
@@ -76,8 +76,8 @@ def _refuse_known(path: Path) -> None:
         )
     if path.is_dir() and any(_MANGADAP.fullmatch(file.name) for file in path.iterdir()):
         raise ConfigError(
-            f"{path}: templates of mangadap, which state neither their masses nor their units; take the library that they "
-            f"were made from (docs/ssp.md lists the layouts that are read)"
+            f"{path}: templates of mangadap, which state neither their masses nor their units; take the library that "
+            f"they were made from (docs/ssp.md lists the layouts that are read)"
         )
 
 
