@@ -46,7 +46,7 @@ from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
 
 Chosen = Parameters | Mapping[str, Any] | None
-"""All parameters, or some of them by dotted name, each in its setting's unit; None: the configuration's."""
+"""All parameters, or some of them by dotted name, each in its setting's unit or a quantity; None: the configuration's."""
 
 
 class Pipeline(eqx.Module):
@@ -229,8 +229,10 @@ class Pipeline(eqx.Module):
         self, parameters: Chosen = None, key: PRNGKeyArray | None = None
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh."""
-        own = self.parameters.changed(parameters) if isinstance(parameters, Mapping) else parameters
-        chosen = as_dtype(self.parameters if own is None else own, self.plan.dtype)
+        if isinstance(parameters, Mapping):
+            parameters = self.parameters.changed(parameters)
+        own = self.parameters if parameters is None else parameters.without_units()
+        chosen = as_dtype(own, self.plan.dtype)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002

@@ -1,5 +1,6 @@
 """A galaxy as particles: equinox pytrees of float arrays, in kpc, km/s, Msun and log10 yr."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -209,7 +210,9 @@ class GalaxyInfo(eqx.Module):
     simulation: str = ""
     redshift: float | None = None
     cosmology: str = ""
-    universe_age: float | None = None
+    universe_age: float | None = eqx.field(
+        converter=partial(plain_numbers, unit="yr", place="GalaxyInfo.universe_age"), default=None
+    )
     n_stars: int = 0
     n_gas: int = 0
     center: tuple[float, float, float] | None = None
