@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
+from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planning import plan_run
@@ -269,6 +270,19 @@ class Pipeline(eqx.Module):
     def result(self, observed: Observed) -> Cube | ShardedCube:
         """The cube, or its parts where no device holds all of it."""
         return self.to_cube(observed) if self.layout.gathered else self.to_parts(observed)
+
+    def check_finite(self, observed: Observed, galaxies: Callable[[], Iterable[Galaxy]]) -> None:
+        """Raise ValueError, which says what made them, for NaN or inf in voxels without a mask bit.
+
+        `galaxies`: the particles that were observed, as a whole or in slabs.
+        """
+        voxels = observed.voxels
+        arrays = (voxels.flux, voxels.variance, voxels.truth)
+        n_bad = int(count_not_finite(self.frame, arrays, voxels.bits, observed.counters))
+        if n_bad:
+            model = Model(self.plan, self.layout, self.tables, *self.chosen())
+            why = explain_not_finite(model, galaxies, self.frame.meta.get("ssp_library"))
+            raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
 
     def _described(self, observed: Observed) -> dict[str, Any]:
         """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""
