@@ -32,7 +32,9 @@ class AbstractSettings(BaseModel):
     @classmethod
     def _as_in_yaml(cls, data: Any) -> Any:
         """Arrays and quantities of Python as YAML has them, for every key of every section."""
-        return {key: as_yaml_values(value, str(key)) for key, value in data.items()} if isinstance(data, Mapping) else data
+        return (
+            {key: as_yaml_values(value, str(key)) for key, value in data.items()} if isinstance(data, Mapping) else data
+        )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -1,7 +1,7 @@
 """Wavelength bins of a detector, of a cube and of its files (float64 on the host)."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -31,8 +31,8 @@ class WavelengthBins:
     Of a table `nodes` are the edges and centres in turn, from the first edge to the last, and `step` is the mean width.
     """
 
-    first: float
-    step: float
+    first: Any
+    step: Any
     n_wave: int
     sampling: Sampling
     medium: Medium
@@ -40,7 +40,9 @@ class WavelengthBins:
 
     def __post_init__(self) -> None:
         units = {"first": "Angstrom", "step": "dex" if self.sampling == "log" else "Angstrom"}
-        given = {name: plain_numbers(getattr(self, name), unit, f"WavelengthBins.{name}") for name, unit in units.items()}
+        given = {
+            name: plain_numbers(getattr(self, name), unit, f"WavelengthBins.{name}") for name, unit in units.items()
+        }
         vars(self).update(given)
 
     @classmethod

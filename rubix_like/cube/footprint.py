@@ -22,9 +22,7 @@ class Footprint(eqx.Module):
 
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
-    pixel_scale: Any = eqx.field(
-        converter=partial(plain_numbers, unit="arcsec", place="Footprint.pixel_scale")
-    )
+    pixel_scale: Any = eqx.field(converter=partial(plain_numbers, unit="arcsec", place="Footprint.pixel_scale"))
 
     @classmethod
     def build(cls, settings: InstrumentSettings) -> "Footprint":

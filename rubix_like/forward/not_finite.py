@@ -55,12 +55,14 @@ def count_not_finite(
     arrays = [array for array in voxels if array is not None]
     static = frame.spaxel_bits[:, :, None] | frame.wave_bits
     n_voxel = np.asarray(own_copy(_count(arrays, static == 0, bits)))
-    return n_voxel + sum(np.asarray(own_copy(own.n_not_finite)).astype(int) for own in counters.values())
+    n_particle = [np.asarray(own_copy(own.n_not_finite)).astype(int) for own in counters.values()]
+    return np.asarray(sum(n_particle, start=n_voxel))
 
 
 @jax.jit
 def _count(arrays: list[Array], good: Array, bits: Array | None) -> Int[Array, "*n"]:
     good = jnp.pad(good, ((0, 0), (0, 0), (0, arrays[0].shape[-1] - good.shape[-1])))  # parts may have bins beyond
+    good = jnp.broadcast_to(good, arrays[0].shape)
     good = good if bits is None else good & (bits == 0)
     bad = functools.reduce(jnp.logical_or, [~jnp.isfinite(array) for array in arrays])
     return jnp.sum(bad & good, axis=(-3, -2, -1))
@@ -114,7 +116,9 @@ def _flags(
     def note(maker: str, tree: Any) -> None:
         makers.append(maker)
         leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-        flags.append(functools.reduce(jnp.logical_or, [~jnp.isfinite(leaf).all() for leaf in leaves], jnp.asarray(False)))
+        flags.append(
+            functools.reduce(jnp.logical_or, [~jnp.isfinite(leaf).all() for leaf in leaves], jnp.asarray(False))
+        )
 
     scenes = [
         source.scene(own, tables.alignment, tables.arcsec_per_kpc)

@@ -86,8 +86,10 @@ class Parameters(SimpleNamespace):
 
 def _unit_of(name: str) -> str:
     """The unit of a parameter's setting."""
-    first = name.partition(".")[0]
-    return (declarations(RunConfig) | declarations(RunConfig.sections(first)[first], f"{first}."))[name].unit
+    known = declarations(RunConfig)
+    for key, section in RunConfig.sections(name.partition(".")[0]).items():
+        known |= declarations(section, f"{key}.")
+    return known[name].unit
 
 
 def _tree(named: Mapping[str, Any]) -> Parameters:

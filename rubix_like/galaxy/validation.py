@@ -28,7 +28,7 @@ DUST_SLACK: float = 1e-6
 Particles = TypeVar("Particles", Stars, Gas)
 
 
-def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
+def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     """Check that the particles are physical and return them, slightly negative mass fractions set to 0.
 
     Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive

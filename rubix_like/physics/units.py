@@ -17,7 +17,9 @@ def plain_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
     data, mask = split_mask(values)
     n_masked = np.count_nonzero(mask)
     if n_masked:
-        text = f"expected values without a mask, got {n_masked} of {np.size(data)} masked; fill them in, or leave them out"
+        text = (
+            f"expected values without a mask, got {n_masked} of {np.size(data)} masked; fill them in, or leave them out"
+        )
         raise ValueError(f"{place}: {text}" if place else text)
     return in_plain_unit(data, unit, place)
 

@@ -105,10 +105,11 @@ class SyntheticReader(AbstractSettings):
     @classmethod
     def checked(cls, name: str, value: object) -> float | None:
         """A parameter's value in its unit; raises ValueError for another physical type and beyond its limits."""
+        place = f"SyntheticGalaxy.{name}"
         try:
-            return getattr(cls.model_validate({name: as_yaml_values(value, "")}), name)
+            return getattr(cls.model_validate({name: as_yaml_values(value, place)}), name)
         except ValidationError as error:
-            raise ValueError(f"SyntheticGalaxy.{name}: {explain_value(error)}") from error
+            raise ValueError(f"{place}: {explain_value(error)}") from error
 
     def build(self) -> "SyntheticGalaxy":
         """The galaxy's parameters as array leaves."""

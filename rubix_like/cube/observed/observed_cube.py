@@ -69,9 +69,9 @@ class ObservedCube(AbstractCube):
     used: Choice
     bins: WavelengthBins
     footprint: Footprint
-    field_angle: float = 0.0
-    ra: float | None = None
-    dec: float | None = None
+    field_angle: Any = 0.0
+    ra: Any = None
+    dec: Any = None
     name: str = ""
     source: str = ""
     notes: tuple[str, ...] = ()

@@ -53,7 +53,9 @@ def as_float(value: object) -> Values:
             f"expected the numbers of a prior in the unit of its parameter, which it does not know, got {value!r}; give "
             f"the prior as {{kind: [numbers with units]}}"
         )
-    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else np.asarray(plain_numbers(value, "", ""), dtype)
+    return (
+        jnp.asarray(value, dtype) if isinstance(value, jax.Array) else np.asarray(plain_numbers(value, "", ""), dtype)
+    )
 
 
 def _functions(*values: Values) -> Any:
