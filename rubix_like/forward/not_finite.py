@@ -68,7 +68,7 @@ def _count(arrays: list[Array], good: Array, bits: Array | None) -> Int[Array, "
     return jnp.sum(bad & good, axis=(-3, -2, -1))
 
 
-def explain_not_finite(model: Model, galaxies: Callable[[], Iterable[Galaxy]], library: str | None) -> str:
+def explain_not_finite(model: Model, galaxies: Callable[[], Iterable[Galaxy]], library: object) -> str:
     """A sentence on which parameter, field, source or stage makes NaN or inf first.
 
     `galaxies`: the particles again, as a whole or in slabs; `library`: name of the SSP library, if there is one.

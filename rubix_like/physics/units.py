@@ -45,7 +45,7 @@ def in_plain_unit(data: Any, unit: str | units.UnitBase, place: str) -> Any:
         raise ValueError(f"{place}: {text}" if place else text) from error
 
 
-def as_quantity(data: Any) -> units.Quantity | None:
+def as_quantity(data: Any) -> Any:
     """The quantity that an array with a unit is; None for all else."""
     if isinstance(data, units.Quantity):
         return data

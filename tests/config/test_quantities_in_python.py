@@ -159,7 +159,7 @@ TAKEN = {
     "posterior, data": (
         lambda: (
             posterior().with_data(np.full((10, 10, 4), 1e-18) * u.Unit("erg/(s cm2 AA)"))._posterior.likelihood.flux
-        ),  # noqa: SLF001
+        ),
         100,
     ),
     "posterior, masked data": (
@@ -167,7 +167,7 @@ TAKEN = {
             posterior()
             .with_data(np.ma.masked_less(np.arange(400.0).reshape(10, 10, 4), 300))
             ._posterior.likelihood.flux.ravel()
-        ),  # noqa: SLF001
+        ),
         np.where(np.arange(400) < 300, 0, np.arange(400)),
     ),
 }

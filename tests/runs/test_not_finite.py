@@ -139,7 +139,8 @@ def test_a_cube_with_nan_or_inf_is_not_written(pipeline, tmp_path, stages, chang
 def test_voxels_that_a_stage_masks_may_have_no_number(pipeline, tmp_path):
     config = rl.load_config({**RUN, "pipeline": pipeline(cube="psf, {scale: {bits: true}}, noise")})
     cube = rl.run(config, tmp_path / "cube.fits", quiet=True)
-    assert np.isnan(cube.flux[:2]).all() and (np.asarray(cube.mask)[:2] == NO_DATA).all()
+    assert np.isnan(cube.flux[:2]).all()
+    assert (np.asarray(cube.mask)[:2] == NO_DATA).all()
     assert np.isfinite(cube.flux[2:]).all()
     assert (tmp_path / "cube.fits").exists()
 
@@ -162,6 +163,6 @@ def test_a_catalogue_records_it(pipeline, tmp_path):
 def test_a_training_set_is_not_written(pipeline, tmp_path):
     config = rl.load_config({**RUN, "pipeline": pipeline(cube="psf, scale, noise")})
     draws = {"observation.inclination": [10.0, 20.0]}
-    with pytest.raises(ValueError, match="simulation 0: expected finite numbers.*the stage 'scale' makes them first"):
+    with pytest.raises(ValueError, match=r"simulation 0: expected finite numbers.*the stage 'scale' makes them first"):
         rl.simulate(config, draws, output=tmp_path / "set")
     assert not list(tmp_path.glob("set/*.h5"))

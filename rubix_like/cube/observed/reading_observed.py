@@ -1,5 +1,6 @@
 """Observed cubes from files: our own, those of MUSE, MaNGA and other instruments, and FITS cubes of common form."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
