@@ -143,7 +143,7 @@ def number_in(value: object) -> float | None:
 
 
 def _as_array(value: object) -> np.ndarray:
-    """An array of numbers as it is, or a quantity from text of one number and one unit; raises ValueError for others."""
+    """An array of numbers as it is, or a quantity from text of a number and a unit; raises ValueError for others."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
         return value
     match = _NUMBER_AND_UNIT.match(value) if isinstance(value, str) else None

@@ -282,7 +282,7 @@ def finish(
     fields: Fields,
     partial: Partial,
     key: PRNGKeyArray | None,
-    watch: Callable[[int, PaintedCube], None] = lambda number, cube: None,
+    watch: Callable[[int, PaintedCube], None] | None = None,
 ) -> Observed:
     """The observed cube, or a device's part of it: the sums over all particles pass the detector and the stages.
 
@@ -302,10 +302,12 @@ def finish(
         painted = Footprint(plan.n_fibre, 1, painted.pixel_scale)
     cube = PaintedCube(flux, moments, painted, fields=fields, split=layout.split)
     keys = split_keys(key, tables.cube)
-    watch(len(early), cube)
+    if watch is not None:
+        watch(len(early), cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
-        watch(number + 1, cube)
+        if watch is not None:
+            watch(number + 1, cube)
     kept = Voxels(cube.flux, cube.variance, cube.truth, cube.bits, dict(cube.contributions) or None)
     voxels = jax.tree.map(cube.footprint.images, kept)
     moments = cube.footprint.images(cube.moments)

@@ -47,7 +47,7 @@ from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
 
 Chosen = Parameters | Mapping[str, Any] | None
-"""All parameters, or some of them by dotted name, each in its setting's unit or a quantity; None: the configuration's."""
+"""All parameters, or some of them by dotted name, each in its unit or a quantity; None: the configuration's."""
 
 
 class Pipeline(eqx.Module):

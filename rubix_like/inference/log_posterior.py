@@ -116,8 +116,8 @@ class LogPosterior:
         """The posterior given other data on the same grid: its methods are not compiled again.
 
         `flux` (y, x, wave), and `sigma`, its standard deviations (an array or one number; None: those of the first
-        data), in 1e-20 erg/s/cm2/Angstrom or as quantities. Both may be traced, so that `jax.jit` and `jax.vmap` go over
-        data. Voxels that the first data leave out stay so, and so are those that are masked, without a number or
+        data), in 1e-20 erg/s/cm2/Angstrom or as quantities. Both may be traced, so that `jax.jit` and `jax.vmap` go
+        over data. Voxels that the first data leave out stay so, and so are those that are masked, without a number or
         without a positive sigma.
 
         Raises ValueError for other shapes, and if no voxel is left (not checked while traced), ConfigError for data

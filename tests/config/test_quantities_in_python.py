@@ -143,12 +143,12 @@ TAKEN = {
     "observed place": (lambda: rl.ObservedCube(**{**vars(observed()), "ra": 1 * u.hourangle}).ra, 15),
     "observed range": (lambda: observed().crop(500.5 * u.nm, 502.5 * u.nm).wavelength, [5010, 5020]),
     "masked flux": (
-        lambda: observed(flux=np.ma.masked_array(np.ones(SHAPE), np.arange(12).reshape(SHAPE) == 5)).used.ravel(),
-        np.arange(12) != 5,
+        lambda: observed(flux=np.ma.masked_array(np.ones(SHAPE), np.arange(12).reshape(SHAPE) == 5)).used,
+        np.arange(12).reshape(SHAPE) != 5,
     ),
     "masked variance": (
-        lambda: observed(variance=Masked(np.ones(SHAPE) * FLUX**2, np.arange(12).reshape(SHAPE) == 7)).used.ravel(),
-        np.arange(12) != 7,
+        lambda: observed(variance=Masked(np.ones(SHAPE) * FLUX**2, np.arange(12).reshape(SHAPE) == 7)).used,
+        np.arange(12).reshape(SHAPE) != 7,
     ),
     "posterior, value": (
         lambda: posterior().to_physical(posterior().to_unconstrained({"observation.inclination": 0.5 * u.rad}))[
@@ -166,9 +166,9 @@ TAKEN = {
         lambda: (
             posterior()
             .with_data(np.ma.masked_less(np.arange(400.0).reshape(10, 10, 4), 300))
-            ._posterior.likelihood.flux.ravel()
+            ._posterior.likelihood.flux
         ),
-        np.where(np.arange(400) < 300, 0, np.arange(400)),
+        np.where(np.arange(400) < 300, 0, np.arange(400)).reshape(10, 10, 4),
     ),
 }
 

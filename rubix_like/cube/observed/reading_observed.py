@@ -74,8 +74,8 @@ def read_observed(
     """An observed cube from a file of ours (FITS, HDF5), of MUSE, MaNGA and others (docs/observed-cubes.md).
 
     What a file does not say can be given, and counts where it says something else: `medium` "air" or "vacuum", `units`
-    of the flux ("1e-16 erg/s/cm2/Angstrom"), `pixel_scale` in arcsec or with a unit. Raises FileNotFoundError, or ValueError that
-    names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel to be used.
+    of the flux ("1e-16 erg/s/cm2/Angstrom"), `pixel_scale` in arcsec or with a unit. Raises FileNotFoundError, or
+    ValueError that names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel to be used.
     """
     path = Path(path).expanduser()
     if not (path.is_file() or is_store(path)):

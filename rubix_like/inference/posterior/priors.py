@@ -50,7 +50,7 @@ def as_float(value: object) -> Values:
     dtype = jax.dtypes.canonicalize_dtype(float)
     if as_quantity(value) is not None:
         raise ValueError(
-            f"expected the numbers of a prior in the unit of its parameter, which it does not know, got {value!r}; give "
+            f"expected the numbers of a prior in the unit of its parameter, got {value!r}; give "
             f"the prior as {{kind: [numbers with units]}}"
         )
     return (
