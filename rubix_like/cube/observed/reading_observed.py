@@ -75,7 +75,8 @@ def read_observed(
 
     What a file does not say can be given, and counts where it says something else: `medium` "air" or "vacuum", `units`
     of the flux ("1e-16 erg/s/cm2/Angstrom"), `pixel_scale` in arcsec or with a unit. Raises FileNotFoundError, or
-    ValueError that names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel to be used.
+    ValueError that names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel
+    to be used.
     """
     path = Path(path).expanduser()
     if not (path.is_file() or is_store(path)):

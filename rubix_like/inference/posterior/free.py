@@ -293,7 +293,7 @@ def read_values(place: str, value: Any, unit: str) -> Any:
             raise ConfigError(f"{place}: expected numbers or lists of one length, got {len(parts)} of several lengths")
         return np.stack(parts)
     try:
-        if isinstance(value, np.ndarray | jax.Array) and np.ndim(value):
+        if isinstance(value, jax.Array) or (isinstance(value, np.ndarray) and value.ndim):
             return np.asarray(plain_numbers(value, unit, ""), np.float64)
         return parse_quantity(value, unit) if unit else parse_number(value)
     except ValueError as error:
