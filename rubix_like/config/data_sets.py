@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, as_tuple, number_in, one_or_many
@@ -36,15 +35,6 @@ GIVEN: str = "given"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-@runtime_checkable
-class _Array(Protocol):
-    """Arrays of numpy and of JAX, which takes a second to import."""
-
-    def __array__(self, dtype: Any = None) -> np.ndarray:
-        """Convert the numbers to a numpy array."""
-        ...
-
-
 def one_prior(name: str, prior: object) -> Prior:
     """The checked prior `{kind: numbers}` of one parameter; ValueError for anything else."""
     if not isinstance(prior, dict) or len(prior) != 1:
@@ -56,12 +46,7 @@ def one_prior(name: str, prior: object) -> Prior:
         )
     if not isinstance(numbers, list | tuple):
         raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
-    return {str(kind): tuple(as_lists(number) for number in numbers)}
-
-
-def as_lists(value: object) -> object:
-    """Arrays as the lists that a file can hold; all else as it is."""
-    return np.asarray(value).tolist() if isinstance(value, _Array) else value
+    return {str(kind): tuple(numbers)}
 
 
 def check_windows(*windows: tuple[Window, ...] | None) -> None:
@@ -92,15 +77,14 @@ class CovarianceSettings(AbstractSettings):
     @field_validator("matrix", mode="before")
     @classmethod
     def _as_rows(cls, value: object) -> object:
-        rows = as_lists(value)
-        lists: list[list[object]] = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+        lists: list[list[object]] = [row for row in value if isinstance(row, list)] if isinstance(value, list) else []
         lengths = {len(row) for row in lists}
         if len(lengths) > 1:
             raise ValueError(f"expected rows of one length, got rows of {', '.join(map(str, sorted(lengths)))} numbers")
         words = [own for row in lists for own in row if isinstance(own, str) and number_in(own) is None]
         if words:
             raise ValueError(f"expected rows of numbers, got '{words[0]}' among them")
-        return rows
+        return value
 
 
 def _form_of_covariance(value: object) -> str:

@@ -8,14 +8,17 @@ import functools
 import math
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from astropy import units
-from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from rubix_like.physics.units import as_quantity, plain_numbers
 
 WITH_UNITS: str = "with_units"
 """Key of the serialisation context that makes quantities come out as text with their unit."""
@@ -82,7 +85,7 @@ def parse_quantity(value: object, unit: str) -> float:
     number = number_in(value)
     if number is None:
         try:
-            number = np.asarray(_as_quantity(value).to_value(unit), dtype=np.float64).item()
+            number = np.asarray(plain_numbers(_as_array(value), unit, ""), dtype=np.float64).item()
         except (TypeError, ValueError) as error:
             raise ValueError(expected) from error
     if not math.isfinite(number):
@@ -105,9 +108,15 @@ def is_unit(text: object) -> bool:
 
 def parse_number(value: object) -> float:
     """A finite float from a number or numeric text; raises ValueError for anything else, also for true and false."""
+    expected = f"expected a finite number, got {value!r}"
     number = number_in(value)
-    if number is None or not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {value!r}")
+    if number is None:
+        try:
+            number = parse_quantity(value, "")
+        except ValueError as error:
+            raise ValueError(expected) from error
+    if not math.isfinite(number):
+        raise ValueError(expected)
     return number
 
 
@@ -133,9 +142,9 @@ def number_in(value: object) -> float | None:
         return None
 
 
-def _as_quantity(value: object) -> units.Quantity:
-    """An astropy Quantity from text made of one number and one unit; raises TypeError or ValueError if it is not."""
-    if isinstance(value, units.Quantity):
+def _as_array(value: object) -> np.ndarray:
+    """An array of numbers as it is, or a quantity from text of a number and a unit; raises ValueError for others."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
         return value
     match = _NUMBER_AND_UNIT.match(value) if isinstance(value, str) else None
     if match is None:
@@ -143,6 +152,39 @@ def _as_quantity(value: object) -> units.Quantity:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", units.UnitsWarning)  # of several slashes, as everybody writes erg/s/cm2
         return float(match[1]) * units.Unit(match[2])
+
+
+@runtime_checkable
+class _Array(Protocol):
+    """Arrays of numpy and of JAX, which takes a second to import."""
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        """Convert the numbers to a numpy array."""
+        ...
+
+
+def as_yaml_values(value: Any, place: str) -> Any:
+    """Arrays and quantities, also in lists and sections, as YAML has them: lists, and texts with a unit.
+
+    Raises ValueError that names `place` for masked values.
+    """
+    if isinstance(value, Mapping):
+        return {key: as_yaml_values(below, f"{place}.{key}") for key, below in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(as_yaml_values(part, place) for part in value)
+    if not isinstance(value, _Array) or isinstance(value, BaseModel):
+        return value
+    quantity = as_quantity(value)
+    if quantity is None:
+        return np.asarray(plain_numbers(value, "", place)).tolist()
+    unit = quantity.unit
+    numbers = np.asarray(plain_numbers(value, unit, place)) * unit.scale
+    return _texts(numbers.tolist(), units.CompositeUnit(1.0, unit.bases, unit.powers).to_string(fraction=False))
+
+
+def _texts(numbers: Any, unit: str) -> Any:
+    """Numbers, or lists of them, as texts with the unit."""
+    return [_texts(number, unit) for number in numbers] if isinstance(numbers, list) else f"{numbers!r} {unit}"
 
 
 def as_tuple(value: Any) -> Any:

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, ClassVar, get_args
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+
+from rubix_like.config.quantities import as_yaml_values
 
 
 class AbstractSettings(BaseModel):
@@ -25,6 +27,14 @@ class AbstractSettings(BaseModel):
 
     instead: ClassVar[Mapping[str, str]] = {}
     """Keys that a section does not have though one may look for them -> what to give instead."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_in_yaml(cls, data: Any) -> Any:
+        """Arrays and quantities of Python as YAML has them, for every key of every section."""
+        return (
+            {key: as_yaml_values(value, str(key)) for key, value in data.items()} if isinstance(data, Mapping) else data
+        )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

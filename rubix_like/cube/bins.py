@@ -1,7 +1,7 @@
 """Wavelength bins of a detector, of a cube and of its files (float64 on the host)."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from rubix_like.config import WavelengthSettings
 from rubix_like.physics import air
+from rubix_like.physics.units import plain_numbers
 
 Medium = Literal["air", "vacuum"]
 
@@ -25,17 +26,24 @@ _MOST_STRETCH: float = 1.75
 @dataclass(frozen=True)
 class WavelengthBins:
     """Contiguous detector bins: `edges` (wave + 1,) in Angstrom of `medium`, uniform in lambda or in ln lambda, or
-    those of a table.
+    those of a table; quantities are converted.
 
     Of a table `nodes` are the edges and centres in turn, from the first edge to the last, and `step` is the mean width.
     """
 
-    first: float
-    step: float
+    first: Any
+    step: Any
     n_wave: int
     sampling: Sampling
     medium: Medium
     nodes: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        units = {"first": "Angstrom", "step": "dex" if self.sampling == "log" else "Angstrom"}
+        given = {
+            name: plain_numbers(getattr(self, name), unit, f"WavelengthBins.{name}") for name, unit in units.items()
+        }
+        vars(self).update(given)
 
     @classmethod
     def build(cls, settings: WavelengthSettings) -> "WavelengthBins":
@@ -50,7 +58,7 @@ class WavelengthBins:
 
         Raises ValueError where centres and edges do not follow each other.
         """
-        centres, borders = (np.asarray(values, dtype=np.float64) for values in (wavelength, edges))
+        centres, borders = (_in_angstrom(values) for values in (wavelength, edges))
         n_wave = centres.size
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
             raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
@@ -70,7 +78,7 @@ class WavelengthBins:
         Raises ValueError for less than two, for those that do not ascend, and where bins seem to be missing, because a
         step is much longer than the next.
         """
-        centres = np.asarray(wavelength, dtype=np.float64)
+        centres = _in_angstrom(wavelength)
         steps = np.diff(centres)
         if centres.ndim != 1 or centres.size < 2 or not (np.isfinite(centres).all() and steps.min() > 0):
             raise ValueError("expected at least two wavelengths, in ascending order")
@@ -94,7 +102,7 @@ class WavelengthBins:
         """
         if sampling == "table":
             return cls.of_table(wavelength, edges, medium)
-        centres, borders = (np.asarray(values, dtype=np.float64) for values in (wavelength, edges))
+        centres, borders = (_in_angstrom(values) for values in (wavelength, edges))
         n_wave = centres.size
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
             raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
@@ -191,6 +199,11 @@ class WavelengthBins:
     def to_vacuum(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
         """Vacuum wavelengths of wavelengths in `medium`."""
         return air.to_vacuum(wavelength) if self.medium == "air" else np.asarray(wavelength)
+
+
+def _in_angstrom(wavelength: ArrayLike) -> Float[ndarray, "..."]:
+    """Wavelengths as numbers in Angstrom, from quantities too."""
+    return np.asarray(plain_numbers(wavelength, "Angstrom", "wavelength"), dtype=np.float64)
 
 
 class AbstractBinned:

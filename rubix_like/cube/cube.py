@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from astropy import units
 from jaxtyping import Array, Float, Int
 
 from rubix_like.config.file_layouts import Packing
+from rubix_like.config.quantities import parse_quantity
+from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
+from rubix_like.physics.units import plain_numbers
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -46,6 +50,17 @@ _OUTPUTS: dict[str, str] = {
     "plot": "rubix_like.plots.figure:make_figure",
 }
 """What turns cubes into something else, which this module cannot import: it takes cubes itself."""
+
+_FLUX_DENSITY = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
+
+_UNITS: Mapping[str, units.UnitBase] = {
+    "flux": _FLUX_DENSITY,
+    "variance": _FLUX_DENSITY**2,
+    "truth": _FLUX_DENSITY,
+    "lsf_fwhm": units.Angstrom,
+    "mean_v_los": units.km / units.s,
+}
+"""Units of the arrays of a cube."""
 
 Voxels = Float[Array | np.ndarray, "y x wave"]
 MaskBits = Int[Array | np.ndarray, "y x wave"]
@@ -79,8 +94,9 @@ class Cube(AbstractCube, eqx.Module):
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
-    Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor checks
-    shapes only: flux may be a tracer.
+    Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor converts quantities to
+    these units and refuses masked values, which are to be set in `mask`; else it checks shapes only: flux may be a
+    tracer.
     """
 
     flux: Voxels
@@ -99,6 +115,10 @@ class Cube(AbstractCube, eqx.Module):
     contributions: Mapping[str, Voxels] = eqx.field(default_factory=dict)
     noise_sources: "MosaicNoise | None" = None
     correlations: "SpaxelCorrelations | None" = None
+
+    def __post_init__(self) -> None:
+        given = {name: plain_numbers(getattr(self, name), unit, f"Cube.{name}") for name, unit in _UNITS.items()}
+        vars(self).update(given)
 
     def __check_init__(self) -> None:
         shape = np.shape(self.flux)
@@ -225,12 +245,13 @@ class Cube(AbstractCube, eqx.Module):
 
     def plot(self, spaxels: "Sequence[tuple[int, int]]" = (), band: "Sequence[Any] | None" = None) -> "Figure":
         """White light, maps and spectra of some `spaxels` (x, y), by default the field's and the brightest one's, as a
-        matplotlib figure, which a notebook shows; `band` (lowest, highest Angstrom): also an image of it.
+        matplotlib figure, which a notebook shows; `band` (lowest, highest in Angstrom, or with units): also an
+        image of it.
 
         Raises ConfigError without matplotlib, or for a spaxel or band outside the cube.
         """
         return found_at(_OUTPUTS["plot"])(
-            self, tuple(spaxels), None if band is None else (float(band[0]), float(band[1]))
+            self, tuple(spaxels), None if band is None else tuple(parse_quantity(end, "Angstrom") for end in band)
         )
 
     def __repr__(self) -> str:

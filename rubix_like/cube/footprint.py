@@ -1,5 +1,6 @@
 """What is seen of the sky: the grid of spaxels of an instrument, of a cube and of its files."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -8,10 +9,11 @@ from jaxtyping import Shaped
 
 from rubix_like.config import InstrumentSettings
 from rubix_like.cube.bins import AbstractBinned
+from rubix_like.physics.units import plain_numbers
 
 
 class Footprint(eqx.Module):
-    """n_y x n_x square spaxels about the field's centre, `pixel_scale` arcsec wide.
+    """n_y x n_x square spaxels about the field's centre, `pixel_scale` arcsec (or a quantity) wide.
 
     Inside the model spectra are (element, wave): an element is a spaxel, row after row. `images` and `elements` turn
     them into images and back. `pixel_scale` is a number on the host, an array in the model: a new value
@@ -20,7 +22,7 @@ class Footprint(eqx.Module):
 
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
-    pixel_scale: Any
+    pixel_scale: Any = eqx.field(converter=partial(plain_numbers, unit="arcsec", place="Footprint.pixel_scale"))
 
     @classmethod
     def build(cls, settings: InstrumentSettings) -> "Footprint":

@@ -282,10 +282,14 @@ def finish(
     fields: Fields,
     partial: Partial,
     key: PRNGKeyArray | None,
+    watch: Callable[[int, PaintedCube], None] | None = None,
 ) -> Observed:
-    """The observed cube, or a device's part of it: the sums over all particles pass the detector and the stages."""
+    """The observed cube, or a device's part of it: the sums over all particles pass the detector and the stages.
+
+    `watch` is called with the number of stages that are done and the cube after them.
+    """
     early, late = leading_spatial(tables.cube, parameters)
-    spatial = _seen(tables.grid, early)
+    spatial = seen_through(tables.grid, early)
     painters = painters_of(tables, parameters)
     projected = [own.project(light, spatial, layout) for own, light in zip(painters, partial.light, strict=True)]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
@@ -298,8 +302,12 @@ def finish(
         painted = Footprint(plan.n_fibre, 1, painted.pixel_scale)
     cube = PaintedCube(flux, moments, painted, fields=fields, split=layout.split)
     keys = split_keys(key, tables.cube)
+    if watch is not None:
+        watch(len(early), cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
+        if watch is not None:
+            watch(number + 1, cube)
     kept = Voxels(cube.flux, cube.variance, cube.truth, cube.bits, dict(cube.contributions) or None)
     voxels = jax.tree.map(cube.footprint.images, kept)
     moments = cube.footprint.images(cube.moments)
@@ -371,7 +379,7 @@ def _by_wavelength(maps: _SpatialMaps) -> WavelengthSpatial | None:
     return next((own for own in maps if isinstance(own, WavelengthSpatial)), None)
 
 
-def _seen(grid: SpaxelGrid, maps: _SpatialMaps) -> Images:
+def seen_through(grid: SpaxelGrid, maps: _SpatialMaps) -> Images:
     """What is seen of painted columns: through these maps, one after the other."""
 
     def through(chosen: Callable[[WavelengthSpatial], Spatial]) -> Callable[[Array], Array]:

@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Array
 
 from rubix_like.config import RunConfig
-from rubix_like.config.parameters import missing_in
+from rubix_like.config.parameters import declarations, missing_in
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.instrument.pointing import Pointing
+from rubix_like.physics.units import as_quantity, plain_numbers
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -43,10 +44,9 @@ class Parameters(SimpleNamespace):
         return _tree(found)
 
     def changed(self, values: Mapping[str, Any]) -> "Parameters":
-        """With other values of some leaves, by dotted name, each in its setting's unit; raises ConfigError for names
-        that the run has none of, and for values of another shape."""
-        paths = jax.tree_util.tree_leaves_with_path(self)
-        leaves = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in paths}
+        """With other values of some leaves, by dotted name, each in its setting's unit or a quantity; raises
+        ConfigError for names that the run has none of, and for values of another shape or physical type."""
+        leaves = self.named()
         for name, value in values.items():
             if name not in leaves:
                 raise ConfigError(f"parameters: expected numbers of this run, got '{name}'{suggest(name, leaves)}")
@@ -57,8 +57,21 @@ class Parameters(SimpleNamespace):
                     f"parameters['{name}']: expected {wanted}, in the unit of the setting, got {value!r}; other shapes "
                     f"need another configuration"
                 )
-            leaves[name] = jnp.asarray(value)
+            try:
+                leaves[name] = jnp.asarray(plain_numbers(value, _unit_of(name), f"parameters['{name}']"))
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
         return Parameters.of(leaves)
+
+    def without_units(self) -> "Parameters":
+        """With the quantities among the leaves converted."""
+        quantities = {name: leaf for name, leaf in self.named().items() if as_quantity(leaf) is not None}
+        return self.changed(quantities) if quantities else self
+
+    def named(self) -> dict[str, Any]:
+        """The leaves by dotted name."""
+        paths = jax.tree_util.tree_leaves_with_path(self)
+        return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in paths}
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
         """Leaves and sections, each with its attribute's key, and the names of all."""
@@ -69,6 +82,14 @@ class Parameters(SimpleNamespace):
     def tree_unflatten(cls, names: tuple[str, ...], leaves: Iterable[Any]) -> "Parameters":
         """The parameters of these names."""
         return cls(**dict(zip(names, leaves, strict=True)))
+
+
+def _unit_of(name: str) -> str:
+    """The unit of a parameter's setting."""
+    known = declarations(RunConfig)
+    for key, section in RunConfig.sections(name.partition(".")[0]).items():
+        known |= declarations(section, f"{key}.")
+    return known[name].unit
 
 
 def _tree(named: Mapping[str, Any]) -> Parameters:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
+from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planning import plan_run
@@ -46,7 +47,7 @@ from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
 
 Chosen = Parameters | Mapping[str, Any] | None
-"""All parameters, or some of them by dotted name, each in its setting's unit; None: the configuration's."""
+"""All parameters, or some of them by dotted name, each in its unit or a quantity; None: the configuration's."""
 
 
 class Pipeline(eqx.Module):
@@ -229,8 +230,10 @@ class Pipeline(eqx.Module):
         self, parameters: Chosen = None, key: PRNGKeyArray | None = None
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh."""
-        own = self.parameters.changed(parameters) if isinstance(parameters, Mapping) else parameters
-        chosen = as_dtype(self.parameters if own is None else own, self.plan.dtype)
+        if isinstance(parameters, Mapping):
+            parameters = self.parameters.changed(parameters)
+        own = self.parameters if parameters is None else parameters.without_units()
+        chosen = as_dtype(own, self.plan.dtype)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
@@ -267,6 +270,19 @@ class Pipeline(eqx.Module):
     def result(self, observed: Observed) -> Cube | ShardedCube:
         """The cube, or its parts where no device holds all of it."""
         return self.to_cube(observed) if self.layout.gathered else self.to_parts(observed)
+
+    def check_finite(self, observed: Observed, galaxies: Callable[[], Iterable[Galaxy]]) -> None:
+        """Raise ValueError, which says what made them, for NaN or inf in voxels without a mask bit.
+
+        `galaxies`: the particles that were observed, as a whole or in slabs.
+        """
+        voxels = observed.voxels
+        arrays = (voxels.flux, voxels.variance, voxels.truth)
+        n_bad = int(count_not_finite(self.frame, arrays, voxels.bits, observed.counters))
+        if n_bad:
+            model = Model(self.plan, self.layout, self.tables, *self.chosen())
+            why = explain_not_finite(model, galaxies, self.frame.meta.get("ssp_library"))
+            raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
 
     def _described(self, observed: Observed) -> dict[str, Any]:
         """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""

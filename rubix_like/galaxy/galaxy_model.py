@@ -9,6 +9,7 @@ import numpy as np
 
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.physics.units import plain_numbers
 
 
 class AbstractGalaxyModel(eqx.Module):
@@ -19,7 +20,7 @@ class AbstractGalaxyModel(eqx.Module):
     A class writes `sample` or `emitters`, pure functions with jax.numpy; as many particles whatever the parameters,
     smooth in them, in kpc, km/s, Msun, log10 yr, the disc face-on in the plane z = 0 (`observation.inclination` and
     `observation.position_angle` turn it). Fields that are no parameters are static: `eqx.field(static=True)`.
-    `units`: those of parameters by their names, for quantities in a configuration.
+    `units`: those of parameters by their names, for quantities in a configuration and in Python.
     """
 
     units: ClassVar[Mapping[str, str]] = {}
@@ -67,6 +68,16 @@ def with_named_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
         return space.broadcast_to(value, np.shape(leaf)).astype(np.asarray(leaf).dtype if space is np else _dtype(leaf))
 
     return jax.tree_util.tree_map_with_path(replaced, tree)
+
+
+def without_units(model: AbstractGalaxyModel) -> AbstractGalaxyModel:
+    """The model with the quantities among its numbers converted to `units`; raises ValueError for other types."""
+
+    def plain(path: Any, leaf: Any) -> Any:
+        name = _name(path)
+        return plain_numbers(leaf, model.units.get(name, ""), f"{type(model).__name__}.{name}")
+
+    return jax.tree_util.tree_map_with_path(plain, model)
 
 
 def as_arrays(tree: Any) -> Any:

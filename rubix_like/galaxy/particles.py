@@ -1,5 +1,6 @@
 """A galaxy as particles: equinox pytrees of float arrays, in kpc, km/s, Msun and log10 yr."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -8,12 +9,38 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from rubix_like.galaxy.particle_summary import galaxy_html, galaxy_words, particle_words
+from rubix_like.physics.units import plain_numbers
 
 Particles3 = Float[Array | np.ndarray, "particle 3"]
 Particles1 = Float[Array | np.ndarray, " particle"]
 
 CELL_RADII: float = 2.0
 """Smoothing length of a gas cell over the radius of the sphere of its volume, as yt takes it for AREPO."""
+
+
+_UNITS: dict[str, str] = {
+    "position": "kpc",
+    "velocity": "km / s",
+    "initial_mass": "Msun",
+    "mass": "Msun",
+    "smoothing_length": "kpc",
+    "random_velocity": "km / s",
+    "east": "arcsec",
+    "north": "arcsec",
+    "tilt": "deg",
+    "twist": "deg",
+    "temperature": "K",
+    "density": "Msun / kpc3",
+    "internal_energy": "km2 / s2",
+    "star_formation_rate": "Msun / yr",
+    "dust_mass": "Msun",
+}
+"""Units of the columns of particles; the others are pure numbers."""
+
+
+def _plain_columns(name: str, columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns as plain arrays in their units; raises ValueError for another physical type and for masked values."""
+    return {field: plain_numbers(values, _UNITS.get(field, ""), f"{name}.{field}") for field, values in columns.items()}
 
 
 def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -> None:
@@ -32,6 +59,8 @@ def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -
 
 class Stars(eqx.Module):
     """Star particles, each a simple stellar population (every leaf a float array over the same particles).
+
+    Quantities and columns of tables are converted to these units; masked values are refused.
 
     | field | shape | unit |
     |---|---|---|
@@ -69,6 +98,9 @@ class Stars(eqx.Module):
     twist: Particles1 | None = None
     line_light: Float[Array | np.ndarray, "particle line"] | None = None
 
+    def __post_init__(self) -> None:
+        vars(self).update(_plain_columns("Stars", vars(self)))
+
     def __check_init__(self) -> None:
         _check_shapes("Stars", vars(self) | {"line_light": None}, ("position", "velocity"))
         if self.line_light is not None and np.shape(self.line_light)[:1] != np.shape(self.position)[:1]:
@@ -89,6 +121,8 @@ class Stars(eqx.Module):
 
 class Gas(eqx.Module):
     """Gas particles or cells (every leaf a float array over the same particles).
+
+    Quantities and columns of tables are converted to these units; masked values are refused.
 
     | field | shape | unit |
     |---|---|---|
@@ -125,6 +159,9 @@ class Gas(eqx.Module):
     h2_fraction: Particles1 | None = None
     dust_mass: Particles1 | None = None
     weight: Particles1 | None = None
+
+    def __post_init__(self) -> None:
+        vars(self).update(_plain_columns("Gas", vars(self)))
 
     def __check_init__(self) -> None:
         _check_shapes("Gas", vars(self), ("position", "velocity"))
@@ -173,7 +210,9 @@ class GalaxyInfo(eqx.Module):
     simulation: str = ""
     redshift: float | None = None
     cosmology: str = ""
-    universe_age: float | None = None
+    universe_age: float | None = eqx.field(
+        converter=partial(plain_numbers, unit="yr", place="GalaxyInfo.universe_age"), default=None
+    )
     n_stars: int = 0
     n_gas: int = 0
     center: tuple[float, float, float] | None = None

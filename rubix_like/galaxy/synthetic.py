@@ -5,6 +5,7 @@ from the parameters and those draws to particles (the reparametrisation by inver
 """
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from jax.core import Tracer
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
@@ -21,6 +23,7 @@ from numpy import ndarray
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws
 from rubix_like.physics.numbered_random import numbered_normal, numbered_uniform
+from rubix_like.runtime.places import found_at
 
 Uniforms = Float[Array | ndarray, "particle 4"]
 Normals = Float[Array | ndarray, "particle 5"]
@@ -162,16 +165,24 @@ def _inside(uniform: Float[ndarray, "particle k"]) -> Float[ndarray, "particle k
     return np.clip(uniform, _SMALLEST_UNIFORM, 1 - _SMALLEST_UNIFORM)
 
 
-def _as_leaf(value: Any) -> Array | None:
+_SETTINGS = "rubix_like.config.readers.synthetic:SyntheticReader"
+"""Declares units and limits of the parameters, above this package."""
+
+
+def _as_leaf(name: str, value: Any) -> Array | None:
+    """A parameter's value, by its setting in its unit and within its limits unless it is traced."""
     if value is None:
         return None
-    dtype = jax.dtypes.canonicalize_dtype(float)
-    return jnp.asarray(value if isinstance(value, jax.Array) else np.asarray(value, dtype), dtype)
+    if not isinstance(value, Tracer):
+        shortest = str(value) if isinstance(value, jax.Array) else value  # 10.3 in 32 bits is not above 10.3
+        checked = found_at(_SETTINGS).checked(name, shortest)
+        value = value if isinstance(value, jax.Array) else checked
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(float))
 
 
 def _leaf(name: str) -> Any:
     """A parameter with its default; None: the value of the stars' disc."""
-    return eqx.field(converter=_as_leaf, default=DEFAULTS[name])
+    return eqx.field(converter=functools.partial(_as_leaf, name), default=DEFAULTS[name])
 
 
 class SyntheticGalaxy(eqx.Module):
@@ -187,7 +198,8 @@ class SyntheticGalaxy(eqx.Module):
     and one star formation rate. Their density is the disc's, M / (4 pi R_d^2 h) exp(-R / R_d) sech^2(z / h), and their
     smoothing length twice the radius of a sphere of their volume, as readers take it (`particles.CELL_RADII`).
 
-    Units and meanings of the leaves are those of the settings (`config.readers.synthetic.SyntheticReader`).
+    Units, limits and meanings of the leaves are those of the settings (`config.readers.synthetic.SyntheticReader`);
+    quantities are converted.
     """
 
     stellar_mass: Scalar = _leaf("stellar_mass")

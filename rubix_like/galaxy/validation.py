@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from astropy.units import Quantity
 
 from rubix_like.galaxy.limits import FRACTIONS, LARGEST_LOG_AGE, NOT_NEGATIVE, SMALLEST_METALLICITY, require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
+from rubix_like.physics.units import plain_numbers
 
 AGE_SLACK: float = 1e-3
 """dex by which a star may be older than the Universe (rounding in the file)."""
@@ -27,16 +27,18 @@ DUST_SLACK: float = 1e-6
 Particles = TypeVar("Particles", Stars, Gas)
 
 
-def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
+def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     """Check that the particles are physical and return them, slightly negative mass fractions set to 0.
 
     Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive
     sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) + 1e-3; mass fractions in
-    [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth; no more dust than gas. Raises ValueError with the
+    [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth; no more dust than gas. `universe_age` is in yr, or
+    a quantity. Raises ValueError with the
     field, the number of bad values, the first of them and the remedy.
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
+    universe_age = plain_numbers(universe_age, "yr", "universe_age")
     if np.shape(galaxy.stars.position)[:1] == (0,):
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     stars = validate_stars(galaxy.stars, universe_age)
@@ -49,7 +51,7 @@ def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
 
 def validate_stars(stars: Stars, universe_age: float | None = None) -> Stars:
     """What `validate` checks of each star, for any part of a galaxy, even none of it."""
-    Stars(**vars(stars))  # the shapes, should a field have been replaced since
+    stars = Stars(**vars(stars))  # shapes and units, should a field have been replaced since
     _check_fields("stars", vars(stars))
     _check_mass_loss(stars)
     _check_ages(np.asarray(stars.log_age), universe_age)
@@ -58,7 +60,7 @@ def validate_stars(stars: Stars, universe_age: float | None = None) -> Stars:
 
 def validate_gas(gas: Gas) -> Gas:
     """What `validate` checks of gas, for any part of a galaxy, even none of it."""
-    Gas(**vars(gas))
+    gas = Gas(**vars(gas))
     _check_fields("gas", vars(gas))
     _check_dust(gas)
     return _without_negative_fractions(gas)
@@ -69,11 +71,8 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
         if leaf is None:
             continue
         place = f"{kind}.{name}"
-        if isinstance(leaf, Quantity) or not isinstance(leaf, np.ndarray | jax.Array):
-            raise ValueError(
-                f"{place}: expected a plain array in the unit of rubix_like (docs/units-and-names.md), got "
-                f"{type(leaf).__name__}; write e.g. np.asarray(values), or quantity.to_value('kpc')"
-            )
+        if not isinstance(leaf, np.ndarray | jax.Array):
+            raise ValueError(f"{place}: expected an array, got {type(leaf).__name__}; write np.asarray(values)")
         values = np.asarray(leaf)
         require(np.isfinite(values), values, place, "finite values", "leave these particles out or repair the file")
         if name in NOT_NEGATIVE:

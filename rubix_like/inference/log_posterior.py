@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.config.loading import ConfigSource
+from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
@@ -115,18 +116,22 @@ class LogPosterior:
         """The posterior given other data on the same grid: its methods are not compiled again.
 
         `flux` (y, x, wave), and `sigma`, its standard deviations (an array or one number; None: those of the first
-        data), in 1e-20 erg/s/cm2/Angstrom. Both may be traced, so that `jax.jit` and `jax.vmap` go over data. Voxels
-        that the first data leave out stay so, and so are those without a number or a positive sigma.
+        data), in 1e-20 erg/s/cm2/Angstrom or as quantities. Both may be traced, so that `jax.jit` and `jax.vmap` go
+        over data. Voxels that the first data leave out stay so, and so are those that are masked, without a number or
+        without a positive sigma.
 
         Raises ValueError for other shapes, and if no voxel is left (not checked while traced), ConfigError for data
         that cannot be replaced: several sets of data, correlated errors, free-form populations.
         """
         likelihood = self._posterior.likelihood
         self._check_only_data(likelihood, np.shape(flux), np.shape(likelihood.flux if sigma is None else sigma))
-        dtype = likelihood.flux.dtype
+        dtype, observed = likelihood.flux.dtype, self.problem.observed
+        flux, no_flux = plain_flux(flux, observed.bins, observed.pixel_scale, "with_data: flux")
         data, weight = jnp.asarray(flux, dtype), likelihood.inverse_sigma
-        used = (weight > 0) & jnp.isfinite(data)
+        used = (weight > 0) & jnp.isfinite(data) & ~np.asarray(no_flux)
         if sigma is not None:
+            sigma, no_sigma = plain_flux(sigma, observed.bins, observed.pixel_scale, "with_data: sigma")
+            used = used & ~np.asarray(no_sigma)
             error = jnp.broadcast_to(jnp.asarray(sigma, dtype), data.shape)
             used = used & (error > 0) & jnp.isfinite(error)
             weight = 1 / jnp.where(used, error, 1)

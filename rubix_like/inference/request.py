@@ -17,7 +17,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free_parameters import check_component, check_free, declared_by
 from rubix_like.inference.posterior.prior_kinds import section_of
@@ -230,7 +230,7 @@ def one_galaxy(galaxy: Any, model: Any) -> Any:
             f"model: expected an AbstractGalaxyModel of rubix_like.extend, got {type(model).__name__}; derive it from "
             f"that class"
         )
-    return galaxy if model is None else model
+    return galaxy if model is None else without_units(model)
 
 
 def _check_other_draws(config: RunConfig) -> None:

@@ -85,7 +85,8 @@ class WholeObserver(AbstractObserver):
             painted = counted(self.n_stars, emitters(pipeline.frame.meta))
             with progress.step("run", f"painting {painted} on {where}{which}"):
                 observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
-                cube = view.result(jax.block_until_ready(observed))
+                view.check_finite(jax.block_until_ready(observed), lambda: (self.galaxy,))
+                cube = view.result(observed)
             observed = None
             yield which, cube
 
@@ -116,13 +117,15 @@ class ArmObserver(AbstractObserver):
     n_stars: int
     compiled: Any
     observe: Callable[[], tuple[Observed, ...]]
+    galaxy: Galaxy
 
     @classmethod
     def of_all(cls, source: HeldGalaxy, arms: ArmPipelines) -> "list[ArmObserver]":
         """Those of all arms, compiled for particles in memory that are placed."""
         compiled = arms.lower(source.galaxy).compile()
         observe = functools.cache(lambda: jax.block_until_ready(compiled(*arms.arguments(source.galaxy))))
-        return [cls(number, source.census.n_stars, compiled, observe) for number in range(len(arms.arms))]
+        n_stars, galaxy = source.census.n_stars, source.galaxy
+        return [cls(number, n_stars, compiled, observe, galaxy) for number in range(len(arms.arms))]
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """The only cube: of the first arm after the painting of all, of the others from what was painted then."""
@@ -130,7 +133,9 @@ class ArmObserver(AbstractObserver):
         painting = f"painting {painted} for all arms on {counted(pipeline.mesh.size, 'device')}"
         finishing = f"finishing the cube of {pipeline.frame.meta['instrument']}"
         with progress.step("run", finishing if self.number else painting):
-            cube = pipeline.result(self.observe()[self.number])
+            observed = self.observe()[self.number]
+            pipeline.check_finite(observed, lambda: (self.galaxy,))
+            cube = pipeline.result(observed)
         yield "", cube
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -183,7 +188,8 @@ class SlabObserver(AbstractObserver):
                     parameters, key = view.chosen()
                     seen = SlabView(parameters, fields.pop(0))
                     observed = self.programs[-1].finish(sums.pop(0), view.tables, seen, key)
-                    cube = view.result(jax.block_until_ready(observed))
+                    view.check_finite(jax.block_until_ready(observed), lambda: self._slabs(pipeline))
+                    cube = view.result(observed)
                     del observed
                 yield which, cube
 
@@ -220,11 +226,14 @@ class SlabObserver(AbstractObserver):
         def tell(number: int) -> None:
             report(f"stars {one.done}", n_stars * number // n_slab, n_stars)
 
-        placed = _placed(self.cuts.read(self.parts), self.cuts, pipeline)
-        with progress.step("run", label) as report, read_ahead(placed) as slabs:
+        with progress.step("run", label) as report, read_ahead(self._slabs(pipeline)) as slabs:
             plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
             _, sums = sum_slabs(one, plan, layout, tables, views, slabs, programs, tell)
             return sums
+
+    def _slabs(self, pipeline: Pipeline) -> Iterator[Galaxy]:
+        """All slabs, read and placed."""
+        return _placed(self.cuts.read(self.parts), self.cuts, pipeline)
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """The pass that takes the most: its sums, one slab on the devices and the next one; then what it makes."""

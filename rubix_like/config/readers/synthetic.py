@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from rubix_like.config.messages import explain_value
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.plug_ins import READING
-from rubix_like.config.quantities import Integer, InUnit, Kms, Kpc, Msun, Number
+from rubix_like.config.quantities import Integer, InUnit, Kms, Kpc, Msun, Number, as_yaml_values
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.galaxy.limits import LARGEST_LOG_AGE
 from rubix_like.galaxy.synthetic_defaults import DEFAULTS, SMALLEST_LOG_AGE, Draws
@@ -100,6 +101,15 @@ class SyntheticReader(AbstractSettings):
     """Temperature of all gas."""
     star_formation_rate: Rate = DEFAULTS["star_formation_rate"]
     """Sum over all gas, spread over it by mass."""
+
+    @classmethod
+    def checked(cls, name: str, value: object) -> float | None:
+        """A parameter's value in its unit; raises ValueError for another physical type and beyond its limits."""
+        place = f"SyntheticGalaxy.{name}"
+        try:
+            return getattr(cls.model_validate({name: as_yaml_values(value, place)}), name)
+        except ValidationError as error:
+            raise ValueError(f"{place}: {explain_value(error)}") from error
 
     def build(self) -> "SyntheticGalaxy":
         """The galaxy's parameters as array leaves."""

@@ -21,7 +21,6 @@ from rubix_like.config.data_sets import (
     PolynomialSettings,
     Window,
     Windows,
-    as_lists,
     check_set_names,
     check_windows,
     one_prior,
@@ -343,7 +342,7 @@ class FitSettings(AbstractSettings):
             raise ValueError(
                 f"expected parameters with values, e.g. {{observation.inclination: 40 deg}}, got {value!r}"
             )
-        return None if value is None else {str(name): as_lists(own) for name, own in value.items()}
+        return None if value is None else {str(name): own for name, own in value.items()}
 
     @field_validator("output")
     @classmethod

@@ -2,15 +2,17 @@
 
 import re
 import warnings
+from typing import Any
 
 import numpy as np
 from astropy import units
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_KM, CUBE_FLUX_UNIT, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.physics import air
+from rubix_like.physics.units import as_quantity, in_plain_unit, split_mask
 
 F_LAMBDA = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
 F_NU = units.Unit("erg / (s cm2 Hz)")
@@ -88,6 +90,25 @@ def flux_factor(
         if own.is_equivalent(F_NU):
             return in_unit(own, F_NU) * area * _per_angstrom(bins)
     raise ValueError(f"'{unit}' is neither a flux per Angstrom (or Hz) and spaxel nor a surface brightness")
+
+
+def plain_flux(
+    values: Any, bins: WavelengthBins, pixel_scale: float, place: str, power: int = 1
+) -> tuple[Any, Bool[ndarray, "..."] | bool]:
+    """Fluxes (y, x, wave) without unit and mask, and where they are masked: a quantity in 1e-20 erg/s/cm2/Angstrom.
+
+    `power`: 2 for variances. Raises ValueError that names `place` for another physical type.
+    """
+    data, mask = split_mask(values)
+    quantity = as_quantity(data)
+    if quantity is None:
+        return in_plain_unit(data, "", place), mask
+    try:
+        factor = flux_factor(quantity.unit ** (1 / power), bins, pixel_scale)
+    except ValueError as error:
+        of = "" if power == 1 else f" to the power {power}"
+        raise ValueError(f"{place}: expected a flux density{of}, got a quantity in {quantity.unit}: {error}") from error
+    return quantity.value * factor**power, mask
 
 
 def _per_angstrom(bins: WavelengthBins) -> Float[ndarray, " wave"]:

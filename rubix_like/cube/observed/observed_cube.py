@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.cube_covariance import bin_at, known_correlations
@@ -24,7 +25,9 @@ from rubix_like.cube.meta import (
     SATURATED,
     SPREAD_FROM_BEYOND,
 )
+from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.physics.plausibility import implausible_voxels
+from rubix_like.physics.units import plain_numbers
 
 Voxels = Float[ndarray, "y x wave"]
 Choice = Bool[ndarray, "y x wave"]
@@ -59,6 +62,8 @@ class ObservedCube(AbstractCube):
     | correlations | SpaxelCorrelations or None | of spaxels, as a file keeps them, or by a cube's fibres |
 
     Row y = 0 is South and column x = 0 is East where `field_angle` is 0. What is not `used` may be NaN.
+    Quantities are converted to these units, fluxes per Hz and per arcsec2 too; voxels with a masked flux or variance
+    are not `used`.
     """
 
     flux: Voxels
@@ -66,15 +71,25 @@ class ObservedCube(AbstractCube):
     used: Choice
     bins: WavelengthBins
     footprint: Footprint
-    field_angle: float = 0.0
-    ra: float | None = None
-    dec: float | None = None
+    field_angle: Any = 0.0
+    ra: Any = None
+    dec: Any = None
     name: str = ""
     source: str = ""
     notes: tuple[str, ...] = ()
     correlations: SpaxelCorrelations | None = None
 
     def __post_init__(self) -> None:
+        scale = self.pixel_scale
+        flux, no_flux = plain_flux(self.flux, self.bins, scale, "ObservedCube.flux")
+        variance, no_variance = plain_flux(self.variance, self.bins, scale, "ObservedCube.variance", power=2)
+        angles = {name: getattr(self, name) for name in ("field_angle", "ra", "dec")}
+        vars(self).update(
+            flux=flux,
+            variance=variance,
+            used=self.used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else self.used,
+            **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
+        )
         for field in ("flux", "used", "variance"):
             came = np.shape(getattr(self, field))
             if getattr(self, field) is not None and came != self.shape:
@@ -110,11 +125,12 @@ class ObservedCube(AbstractCube):
         variance = np.where(self.used[:, :, bin_], self.variance[:, :, bin_], 0.0)
         return self.correlations.covariance(variance, float(self.wavelength[bin_]))
 
-    def crop(self, low: float | int, high: float | int) -> "ObservedCube":
-        """The bins whose centres lie from `low` to `high` (Angstrom, in the cube's own medium).
+    def crop(self, low: Any, high: Any) -> "ObservedCube":
+        """The bins whose centres lie from `low` to `high` (Angstrom in the cube's own medium, or with units).
 
         Raises ValueError where the cube has none there, or none that can be used.
         """
+        low, high = (parse_quantity(end, "Angstrom") for end in (low, high))
         keep = (self.wavelength >= low) & (self.wavelength <= high)
         if not keep.any():
             first, last = self.wavelength[[0, -1]]

@@ -11,6 +11,7 @@ from astropy import units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.reading_correlations import read_correlations
@@ -68,21 +69,24 @@ def read_observed(
     *,
     medium: str | None = None,
     units: str | None = None,
-    pixel_scale: float | None = None,
+    pixel_scale: Any = None,
 ) -> ObservedCube:
     """An observed cube from a file of ours (FITS, HDF5), of MUSE, MaNGA and others (docs/observed-cubes.md).
 
     What a file does not say can be given, and counts where it says something else: `medium` "air" or "vacuum", `units`
-    of the flux ("1e-16 erg/s/cm2/Angstrom"), `pixel_scale` in arcsec. Raises FileNotFoundError, or ValueError that
-    names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel to be used.
+    of the flux ("1e-16 erg/s/cm2/Angstrom"), `pixel_scale` in arcsec or with a unit. Raises FileNotFoundError, or
+    ValueError that names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel
+    to be used.
     """
     path = Path(path).expanduser()
     if not (path.is_file() or is_store(path)):
         raise FileNotFoundError(f"no such cube: {path}; check the path")
     if medium not in (None, *MEDIA):
         raise ValueError(f"medium: expected 'air' or 'vacuum', got {medium!r}")
-    if pixel_scale is not None and not (math.isfinite(pixel_scale) and pixel_scale > 0):
-        raise ValueError(f"pixel_scale: expected a size > 0 in arcsec, got {pixel_scale!r}")
+    if pixel_scale is not None:
+        pixel_scale = parse_quantity(pixel_scale, "arcsec")
+        if pixel_scale <= 0:
+            raise ValueError(f"pixel_scale: expected a size > 0 in arcsec, got {pixel_scale!r}")
     if not (is_store(path) or h5py.is_hdf5(path)):
         with opened(path) as hdus:
             if not _is_ours(hdus[0].header):

@@ -21,6 +21,7 @@ from rubix_like.inference.posterior.prior_kinds import (
     section_of,
 )
 from rubix_like.inference.posterior.priors import CENTRES, PURE, AbstractPrior, Isotropic, as_float
+from rubix_like.physics.units import plain_numbers
 
 Latent = Float[Array | np.ndarray, " latent"]
 Values = Mapping[str, Float[Array | np.ndarray | np.floating, "..."]]
@@ -285,15 +286,15 @@ def _number(place: str, value: object, meaning: str, unit: str, own: Any) -> Any
 
 
 def read_values(place: str, value: Any, unit: str) -> Any:
-    """A number or an array of them from a configuration, each a quantity in `unit` (empty: plain numbers)."""
+    """A number or an array of them, each a quantity in `unit` (empty: plain numbers)."""
     if isinstance(value, list | tuple):
         parts = [np.asarray(read_values(place, own, unit)) for own in value]
         if len({part.shape for part in parts}) != 1:
             raise ConfigError(f"{place}: expected numbers or lists of one length, got {len(parts)} of several lengths")
         return np.stack(parts)
-    if isinstance(value, np.ndarray | jax.Array):
-        return np.asarray(value, np.float64)
     try:
+        if isinstance(value, jax.Array) or (isinstance(value, np.ndarray) and value.ndim):
+            return np.asarray(plain_numbers(value, unit, ""), np.float64)
         return parse_quantity(value, unit) if unit else parse_number(value)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from error

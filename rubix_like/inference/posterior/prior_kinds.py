@@ -269,7 +269,7 @@ def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
         pairs = zip(prior.weights, prior.parts, strict=True)
         return {MIXTURE: tuple({WEIGHT: float(weight), **section_of(part)} for weight, part in pairs)}
     if isinstance(prior, AbstractQuantile):
-        return {prior.kind: tuple(np.asarray(getattr(prior, name)).tolist() for name in _fields_of(type(prior)))}
+        return {prior.kind: tuple(as_float(getattr(prior, name)).tolist() for name in _fields_of(type(prior)))}
     (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
     return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
 

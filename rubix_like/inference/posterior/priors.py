@@ -20,6 +20,8 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.physics.units import as_quantity, plain_numbers
+
 Values = Float[Array | ndarray | np.floating, "..."]
 
 _NAMES = ("log", "log10", "exp", "power", "sqrt", "sin", "cos", "arctan2", "where")
@@ -44,9 +46,16 @@ def _text(values: Values) -> str:
 
 
 def as_float(value: object) -> Values:
-    """An array of the host; what is traced, or on a device, stays as it is."""
+    """An array of the host; what is traced, or on a device, stays as it is. Raises ValueError for quantities."""
     dtype = jax.dtypes.canonicalize_dtype(float)
-    return jnp.asarray(value, dtype) if isinstance(value, jax.Array) else np.asarray(value, dtype)
+    if as_quantity(value) is not None:
+        raise ValueError(
+            f"expected the numbers of a prior in the unit of its parameter, got {value!r}; give "
+            f"the prior as {{kind: [numbers with units]}}"
+        )
+    return (
+        jnp.asarray(value, dtype) if isinstance(value, jax.Array) else np.asarray(plain_numbers(value, "", ""), dtype)
+    )
 
 
 def _functions(*values: Values) -> Any:

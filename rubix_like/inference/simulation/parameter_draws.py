@@ -150,7 +150,7 @@ def _apart(declared: Declaration, low: ndarray, high: ndarray) -> tuple[ndarray,
 
 def _plain(values: Any) -> Any:
     """Lists and arrays as `read_values` takes them."""
-    return values if isinstance(values, list | tuple) else np.asarray(values, np.float64)
+    return values if isinstance(values, list | tuple | ndarray) else np.asarray(values, np.float64)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import check_counters
 from rubix_like.forward.fields.dust_column import check_dust
+from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, over_samples, placed
@@ -82,11 +83,15 @@ class Simulator(eqx.Module):
 
     def __call__(self, number: Int[Array, ""], values: Values) -> Simulated:
         """The cube of one simulation; all its random numbers come from the key and the number."""
-        key = jax.random.fold_in(self.key, number)
-        forward = self._forward(number, jax.random.fold_in(key, _PARTICLES))
-        observed = forward.observed(values, jax.random.fold_in(key, _NOISE))
+        forward, key = self.model_of(number)
+        observed = forward.observed(values, key)
         voxels = observed.voxels
         return Simulated(voxels.flux, voxels.variance if self.variance else None, voxels.truth, observed.counters)
+
+    def model_of(self, number: Int[Array, ""]) -> tuple[Forward, PRNGKeyArray]:
+        """The model with the particles of one simulation, and the key of its noise."""
+        key = jax.random.fold_in(self.key, number)
+        return self._forward(number, jax.random.fold_in(key, _PARTICLES)), jax.random.fold_in(key, _NOISE)
 
     def _forward(self, number: Int[Array, ""], key: PRNGKeyArray) -> Forward:
         """The model with the particles of one simulation."""
@@ -130,8 +135,16 @@ class Program:
         made = self.compiled(self.simulator, samples.tree, samples.real)
         return made if len(made.flux) == count else jax.tree.map(lambda leaf: leaf[:count], made)
 
-    def check(self, start: int, made: Simulated) -> None:
-        """Wait for simulations; ValueError for particles that a cube is wrong for."""
+    def check(self, start: int, values: DrawnValues, made: Simulated) -> None:
+        """Wait for simulations; ValueError for NaN or inf in cubes, and for particles that a cube is wrong for."""
+        frame, voxels = self.pipeline.frame, (made.flux, made.variance, made.truth)
+        bad = np.flatnonzero(count_not_finite(frame, voxels, None, made.counters))
+        if len(bad):
+            forward, key = self.simulator.model_of(jnp.asarray(start + bad[0], jnp.int32))
+            galaxy, parameters = forward.at({name: row[bad[0]] for name, row in values.items()})
+            model = Model(forward.plan, forward.layout, forward.tables, parameters, key)
+            why = explain_not_finite(model, lambda: (galaxy,), frame.meta.get("ssp_library"))
+            raise ValueError(f"simulation {start + bad[0]}: expected finite numbers, got NaN or inf: {why}")
         limits = {
             name: own_copy(source.painter.velocity_limit)
             for name, source in zip(self.pipeline.plan.sources, self.pipeline.tables.paint, strict=True)

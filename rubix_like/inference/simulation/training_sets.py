@@ -92,8 +92,8 @@ class PlannedSimulations:
             yield self._made(program, stop - len(waiting.flux), waiting)
 
     def _made(self, program: Program, start: int, made: Simulated) -> Simulations:
-        program.check(start, made)
         described = self.described(start, start + len(made.flux))
+        program.check(start, described.parameters, made)
         return replace(described, flux=made.flux, variance=made.variance, truth=made.truth)
 
     def described(self, start: int, stop: int) -> Simulations:

@@ -1,0 +1,163 @@
+"""NaN and inf in cubes: found by one sum over the voxels, then traced back to the stage that made them first."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.forward.cube_header import Header
+from rubix_like.forward.model import (
+    Particles,
+    add_up,
+    finish,
+    finish_fields,
+    leading_spatial,
+    paint,
+    painters_of,
+    seen_through,
+    sum_fields,
+    table_specs,
+)
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.base import PaintedCube
+from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.galaxy.placing import shard
+from rubix_like.galaxy.scene import Scene
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import DATA_AXIS
+from rubix_like.runtime.mesh.placement import as_dtype, own_copy
+
+
+class Model(NamedTuple):
+    """The arguments of the compiled model but its particles."""
+
+    plan: Plan
+    layout: DeviceLayout
+    tables: Tables
+    parameters: Parameters
+    key: PRNGKeyArray | None
+
+
+def count_not_finite(
+    frame: Header, voxels: Iterable[Any], bits: Any, counters: dict[str, SourceCounters]
+) -> Int[np.ndarray, "*n"]:
+    """How many voxels without a mask bit have NaN or inf in any of the arrays `voxels` (*n, y, x, wave; None: not
+    there), and how many particles."""
+    arrays = [array for array in voxels if array is not None]
+    static = frame.spaxel_bits[:, :, None] | frame.wave_bits
+    n_voxel = np.asarray(own_copy(_count(arrays, static == 0, bits)))
+    n_particle = [np.asarray(own_copy(own.n_not_finite)).astype(int) for own in counters.values()]
+    return np.asarray(sum(n_particle, start=n_voxel))
+
+
+@jax.jit
+def _count(arrays: list[Array], good: Array, bits: Array | None) -> Int[Array, "*n"]:
+    good = jnp.pad(good, ((0, 0), (0, 0), (0, arrays[0].shape[-1] - good.shape[-1])))  # parts may have bins beyond
+    good = jnp.broadcast_to(good, arrays[0].shape)
+    good = good if bits is None else good & (bits == 0)
+    bad = functools.reduce(jnp.logical_or, [~jnp.isfinite(array) for array in arrays])
+    return jnp.sum(bad & good, axis=(-3, -2, -1))
+
+
+def explain_not_finite(model: Model, galaxies: Callable[[], Iterable[Galaxy]], library: object) -> str:
+    """A sentence on which parameter, field, source or stage makes NaN or inf first.
+
+    `galaxies`: the particles again, as a whole or in slabs; `library`: name of the SSP library, if there is one.
+    """
+    for name, leaf in model.parameters.named().items():
+        if not np.isfinite(own_copy(leaf)).all():
+            return f"the parameter {name} is {own_copy(leaf)} in {model.plan.dtype}; give it a number within its range"
+    for galaxy in galaxies():
+        maker = _first_maker(model, galaxy)
+        if maker is not None:
+            of = f" (SSP library '{library}')" if library and maker.startswith("source") else ""
+            return f"the {maker}{of} makes them first; check its options and what it reads, or leave it out"
+    return "the sum over all particles makes them; check the masses, or set engine.precision: float64"
+
+
+def _first_maker(model: Model, galaxy: Galaxy) -> str | None:
+    """The first field, source or stage that makes NaN or inf of these particles; None for none."""
+    plan, layout, tables, parameters, key = model
+    makers: list[str] = []
+    whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
+    traced = jax.shard_map(
+        functools.partial(_flags, plan, layout, makers),
+        mesh=layout.mesh,
+        in_specs=(table_specs(tables, layout), whole, split, whole),
+        out_specs=whole,
+        check_vma=False,
+    )
+    particles = Particles.of(tables, shard(as_dtype(galaxy, plan.dtype), layout.mesh))
+    flags = np.asarray(own_copy(jax.jit(traced)(tables, parameters, particles, key)))
+    return next((maker for maker, is_bad in zip(makers, flags, strict=True) if is_bad), None)
+
+
+def _flags(
+    plan: Plan,
+    layout: DeviceLayout,
+    makers: list[str],
+    tables: Tables,
+    parameters: Parameters,
+    particles: Particles,
+    key: PRNGKeyArray | None,
+) -> Int[Array, " maker"]:
+    """What every device does: the model step by step; `makers` gets the name of each step while this is traced."""
+    flags: list[Array] = []
+
+    def note(maker: str, tree: Any) -> None:
+        makers.append(maker)
+        leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+        flags.append(
+            functools.reduce(jnp.logical_or, [~jnp.isfinite(leaf).all() for leaf in leaves], jnp.asarray(False))
+        )
+
+    scenes = [
+        source.scene(own, tables.alignment, tables.arcsec_per_kpc)
+        for source, own in zip(tables.paint, particles.sources, strict=False)
+    ]
+    for name, scene in zip(plan.sources, scenes, strict=True):
+        note(f"source '{name}'", _real_particles(scene))
+
+    def staged(*, reads: bool) -> None:
+        for name, stage in zip(plan.scene, tables.scene, strict=True):
+            if bool(stage.reads) is reads:
+                scenes[:] = [stage(scene, parameters) for scene in scenes]
+                note(f"stage '{name}'", [_real_particles(scene) for scene in scenes])
+
+    staged(reads=False)
+    fields = finish_fields(plan, tables, parameters, sum_fields(plan, tables, parameters, particles.fields))
+    for name, field in fields.items():
+        note(f"field '{name}'", field)
+    scenes = [dataclasses.replace(scene, fields=fields) for scene in scenes]
+    staged(reads=True)
+    for name, source, scene in zip(plan.sources, tables.paint, scenes, strict=True):
+        note(f"source '{name}'", _real_particles(source.shine(scene, parameters)))
+    partial = add_up(layout, tables, paint(plan, tables, parameters, fields, particles.sources))
+    for name, painter, light in zip(plan.sources, painters_of(tables, parameters), partial.light, strict=True):
+        note(f"source '{name}'", painter.project(light, seen_through(tables.grid, []), layout))
+    n_early = len(leading_spatial(tables.cube, parameters)[0])
+
+    def watch(number: int, cube: PaintedCube) -> None:
+        names = plan.cube[:number] if number == n_early else plan.cube[number - 1 : number]
+        if names:
+            bits = 0 if cube.bits is None else cube.bits
+            voxels = [cube.flux, cube.variance, cube.truth]
+            note(f"stage '{', '.join(names)}'", [jnp.where(bits == 0, own, 0) for own in voxels if own is not None])
+
+    finish(plan, layout, tables, parameters, fields, partial, key, watch)
+    return lax.pmax(jnp.stack(flags).astype(jnp.int32), layout.mesh.axis_names)
+
+
+def _real_particles(scene: Scene) -> list[Array]:
+    """What is painted of a scene, 0 of padding."""
+    columns = (*scene.position.T, scene.v_los, scene.amount, *scene.coordinates.values())
+    return [jnp.where(scene.weight > 0, column, 0) for column in columns]
