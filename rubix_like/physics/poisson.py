@@ -31,8 +31,8 @@ def poisson_noise(normal: Float[Array, "*voxel"], expected: Float[Array, "*voxel
     """The number of `poisson_quantile` less its mean, with a derivative in `expected`.
 
     The number is a step function of its mean n. The derivative is that of sqrt(n) e where e, the noise in units of its
-    standard deviation, is held: e / (2 sqrt(n)), and 0 where nothing is expected. It is the slope of the number over many
-    electrons, to a relative 1 / n, and its mean over draws is that of the noise, 0.
+    standard deviation, is held: e / (2 sqrt(n)), and 0 where nothing is expected. It is the slope of the number over
+    many electrons, to a relative 1 / n, and its mean over draws is that of the noise, 0.
     """
     held = lax.stop_gradient(expected)
     noise = poisson_quantile(lax.stop_gradient(normal), held) - held

@@ -77,7 +77,9 @@ def compute_fsps(report: Callable[[str], None]) -> SSPTable:
     table = read_population(package.StellarPopulation(zcontinuous=0, **PLAIN), report)
     power = optical_power(table.rest_wavelength, table.fwhm)
     if power < _COARSE:
-        report(f"python-fsps was built with spectra of R = {power:.0f} ({OPTICAL[0]:g}-{OPTICAL[1]:g} A); {_FINER_BUILD}")
+        report(
+            f"python-fsps was built with spectra of R = {power:.0f} ({OPTICAL[0]:g}-{OPTICAL[1]:g} A); {_FINER_BUILD}"
+        )
     return table
 
 
