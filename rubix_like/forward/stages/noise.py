@@ -18,10 +18,10 @@ from rubix_like.forward.stages.noise_models import AbstractNoise, TargetNoise
 class Noise(AbstractCubeStage):
     """Adds noise of a target signal to noise or of an exposure; identity, without a variance, for `noise: null`.
 
-    With one key, flux = f(p) + sigma(p) e, and derivatives in galaxy and parameters p hold the standard normal e of every
-    voxel: those of signal to noise and of read-out noise are the limits of finite differences. Photon numbers jump by
-    whole electrons as p changes; instead of them (N - n(p)) / sqrt(n(p)) is held, n being the expected and N the drawn
-    number (`poisson_noise`). The variance has its derivatives, too. `jax.lax.stop_gradient` of both keeps noise constant.
+    With one key, flux = f(p) + sigma(p) e. Derivatives in galaxy and parameters p hold the standard normal e of every
+    voxel: those of a target's and of read-out noise are the limits of finite differences. Photon numbers N jump by whole
+    electrons as p changes: held is (N - n(p)) / sqrt(n(p)) instead, n being the expected number (`poisson_noise`). The
+    variance has its derivatives, too. `jax.lax.stop_gradient` of both keeps noise constant.
     """
 
     model: AbstractNoise | None
