@@ -20,8 +20,8 @@ class Noise(AbstractCubeStage):
 
     With one key, flux = f(p) + sigma(p) e. Derivatives in galaxy and parameters p hold the standard normal e of every
     voxel: those of a target's and of read-out noise are the limits of finite differences. Photon numbers N jump
-    by electrons as p changes: held is (N - n(p)) / sqrt(n(p)) instead, with the expected number n (`poisson_noise`). The
-    variance has its derivatives, too. `jax.lax.stop_gradient` of both keeps noise constant.
+    by electrons as p changes: held is (N - n(p)) / sqrt(n(p)) instead, with the expected number n (`poisson_noise`).
+    The variance has its derivatives, too. `jax.lax.stop_gradient` of both keeps noise constant.
     """
 
     model: AbstractNoise | None
