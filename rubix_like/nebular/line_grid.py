@@ -23,8 +23,8 @@ STEPS: Mapping[str, float] = {
     "log_age": 0.05,
     "log_peak_energy": 0.05,
 }
-"""Largest distance of two nodes of a refined axis. Multilinear look-up then errs by 0.4 % (rms) and by up to 3 % where
-[O III] falls by a factor of ten within 0.2 dex of O/H."""
+"""Largest distance of two nodes of a refined axis. Multilinear look-up then errs by 0.4 % (rms) of the spline, and by
+up to 3 % where [O III] falls by a factor of ten within 0.2 dex of O/H."""
 
 
 class LineGrid(eqx.Module):

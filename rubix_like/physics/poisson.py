@@ -27,6 +27,20 @@ def poisson_quantile(normal: Float[Array, "*voxel"], expected: Float[Array, "*vo
     )
 
 
+def poisson_noise(normal: Float[Array, "*voxel"], expected: Float[Array, "*voxel"]) -> Float[Array, "*voxel"]:
+    """The number of `poisson_quantile` less its mean, with a derivative in `expected`.
+
+    The number is a step function of its mean n. The derivative is that of sqrt(n) e where e, the noise in units of its
+    standard deviation, is held: e / (2 sqrt(n)), and 0 where nothing is expected. It is the slope of the number over
+    many electrons, to a relative 1 / n, and its mean over draws is that of the noise, 0.
+    """
+    held = lax.stop_gradient(expected)
+    noise = poisson_quantile(lax.stop_gradient(normal), held) - held
+    some = held > 0
+    ratio = jnp.where(some, expected / jnp.where(some, held, jnp.ones_like(held)), jnp.ones_like(held))
+    return noise * jnp.sqrt(ratio)
+
+
 def _quantile_of_many(normal: Float[Array, "*voxel"], expected: Float[Array, "*voxel"]) -> Float[Array, "*voxel"]:
     root = jnp.sqrt(expected)
     square = normal**2

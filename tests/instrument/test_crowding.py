@@ -14,7 +14,7 @@ from rubix_like.config.sections.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import take_census
 from rubix_like.forward.resolved import resolve
-from rubix_like.inference.posterior.problem import with_fit_deposit
+from rubix_like.inference.posterior.problem import notes_on_run, with_fit_deposit
 from rubix_like.instrument.crowding import ENOUGH, Crowding, choose_deposit, element_side
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.galaxies import load_for
@@ -220,6 +220,70 @@ FREE = {
 def test_a_fit_has_the_deposit_that_its_gradient_needs(free, asked, expected):
     settings = FitSettings(free={name: FREE[name] for name in free})
     assert with_fit_deposit(config(deposit=asked), settings).engine.deposit == expected
+
+
+@pytest.fixture(scope="module")
+def sparse():
+    """A few stars with smoothing lengths, and the configuration of their mock, which smooths them."""
+    generator = np.random.default_rng(3)
+    number = 40
+    stars = Stars(
+        position=generator.normal(size=(number, 3)),
+        velocity=generator.normal(size=(number, 3)) * 50,
+        initial_mass=np.full(number, 1e8),
+        log_age=np.full(number, 9.5),
+        metallicity=np.full(number, 0.02),
+        smoothing_length=generator.uniform(0.5, 1.5, number),
+    )
+    free = {"dust.a_v": {"uniform": [0, 2]}, "observation.offset": {"normal": [0, 0.2]}}
+    fit = {"free": free, "starts": 1, "discreteness": None}
+    others = {"dust": {"a_v": 0.5}, "noise": {"signal_to_noise": 20, "seed": 2}, "fit": fit}
+    run = load_config(config(psf={"fwhm": 0.8}, **others), overrides={"instrument.wavelength.medium": "vacuum"})
+    return Galaxy(stars), run
+
+
+@pytest.mark.parametrize(("name", "layout"), [("a.fits", "default"), ("a.hdf5", "default"), ("a.fits", "manga")])
+def test_the_deposit_of_a_run_travels_in_its_file(sparse, tmp_path, name, layout):
+    galaxy, run = sparse
+    cube = Pipeline.from_config(run, galaxy, mesh=make_mesh(1))(galaxy)
+    cube.write(tmp_path / name, layout=layout)
+    meta = rl.read_observed(tmp_path / name).meta
+    assert meta["deposit"] == "smoothed"
+    assert "deposit: smoothed" in str(meta["config"])
+    assert with_fit_deposit(run, run.fit, galaxy, meta).engine.deposit == "smoothed"
+
+
+@pytest.mark.parametrize(
+    ("made", "free", "expected"),
+    [("tsc", "dust.a_v", "tsc"), ("nearest", "dust.a_v", "nearest"), ("nearest", "observation.inclination", "tsc")],
+)
+def test_a_fit_takes_the_deposit_of_its_data(made, free, expected):
+    settings = FitSettings(free={free: FREE[free]})
+    assert with_fit_deposit(config(), settings, data={"deposit": made}).engine.deposit == expected
+
+
+@pytest.mark.slow
+def test_a_smoothed_mock_is_fitted_by_its_own_configuration(sparse):
+    """The dust and the place of few stars within four standard deviations, by `auto` in the run and in the fit."""
+    galaxy, run = sparse
+    mock = Pipeline.from_config(run, galaxy, mesh=make_mesh(1))(galaxy)
+    result = rl.fit(run, mock, galaxy=galaxy)
+    assert 0.9 < result.quality.reduced < 1.1
+    for name, true in {"dust.a_v": 0.5, "observation.offset": np.zeros(2)}.items():
+        assert np.all(np.abs(result.values[name] - true) < 4 * result.sigma[name])
+
+
+def test_smoothed_data_are_refused_for_a_model_without_lengths(tmp_path):
+    """Of a synthetic galaxy with few stars; the remedy, tsc in both, is taken."""
+    free = {"fit": {"free": {"galaxy.stellar_mass": {"log_normal": [1e10, 0.3]}}}}
+    run = config(psf={"fwhm": 0.5}, galaxy={"reader": "synthetic", "n_stars": 50}, **free)
+    data = rl.run(run, output=tmp_path / "a.fits", quiet=True).meta
+    with pytest.raises(ConfigError, match=r"engine.deposit: expected stars with smoothing lengths .*: tsc"):
+        with_fit_deposit(run, run.fit, data=data)
+    tsc = load_config(run, overrides={"engine.deposit": "tsc"})
+    assert with_fit_deposit(tsc, tsc.fit, data=data).engine.deposit == "tsc"
+    (note,) = notes_on_run(data, {**data, "deposit": "tsc"})
+    assert "engine.deposit: smoothed, the model with tsc" in note
 
 
 def test_an_unknown_deposit_is_refused():

@@ -117,29 +117,84 @@ def test_realisations_by_key(kind):
     assert realised.mean() == pytest.approx(1.0, abs=5 * np.sqrt(2 / n / truth.size))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_noise_is_constant_under_differentiation(kind):
-    """The gradient of the noisy flux in the stars' masses is that of the noiseless one, and that of STAT is 0."""
-    small = {**INSTRUMENT, "fov": 1.0, "wavelength": {"start": 5000.0, "stop": 5020.0, "step": 1.25}}
-    noise = {**KINDS[kind], "keep_truth": True}
-    noisy, noiseless = (
-        Pipeline.from_config(configuration(instrument=small, noise=own), GALAXY, mesh=make_mesh(1))
-        for own in (noise, None)
+FAINT = {"collecting_area": 1e-4, "throughput": 0.3, "read_noise": 3.0, "dark_current": 0.0}
+"""A detector that no photon reaches in a second: all of its noise is that of the read-out, which is normal."""
+
+NORMAL = {
+    "target": ({"signal_to_noise": 20.0}, {}, None),
+    "ring": ({"signal_to_noise": 20.0, "wavelength": 5020.0, "width": 15.0, "radius": 0.4}, {}, None),
+    "read-out": ({"exposure": {"time": 1.0, "sky": "none"}}, {"detector": FAINT}, None),
+    "systematics": (
+        {"signal_to_noise": 20.0},
+        {"lsf": {"fwhm": 30.0}},
+        {"flat_field": {"rms": 0.1, "correlation": 20.0}, "cosmic_rays": {"rate": 0.1, "strength": 10}},
+    ),
+}
+
+NUMBERS = {
+    "signal_to_noise": (lambda own: own[1].noise.signal_to_noise, 1e-3),
+    "time": (lambda own: own[1].noise.exposure.time, 1e-4),
+    "psf.fwhm": (lambda own: own[1].instrument.psf.fwhm, 1e-5),
+    "inclination": (lambda own: own[1].observation.inclination, 1e-3),
+    "initial_mass": (lambda own: own[0].stars.initial_mass, 1e5),
+}
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+def test_gradients_with_normal_noise_are_finite_differences_with_the_same_key(kind):
+    """Of sums of squares of flux and of variance, with respect to the noise, the PSF, the inclination and a mass."""
+    noise, instrument, systematics = NORMAL[kind]
+    generator = np.random.default_rng(11)
+    galaxy = galaxy_of(generator.normal(size=(5, 3)) * 0.3, initial_mass=generator.uniform(0.5, 2.0, 5) * 1e8)
+    config = configuration(
+        observation={"inclination": 50.0},
+        instrument={
+            "fov": 1.6,
+            "wavelength": {"start": 5000.0, "stop": 5040.0, "step": 5.0},
+            "psf": {"fwhm": 0.55},
+            **instrument,
+        },
+        engine={"deposit": "tsc"},
+        noise={**noise, "seed": 1},
+        **({} if systematics is None else {"systematics": systematics}),
     )
-    weights = jnp.asarray(np.random.default_rng(4).normal(size=noiseless(GALAXY).flux.shape))
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
+    sums = jax.jit(lambda own: jnp.stack([jnp.sum(part**2) for part in noisy(pipeline, own)]))
+    both = galaxy, pipeline.parameters
+    found, size = jax.jit(jax.jacrev(sums))(both), np.asarray(sums(both))
+    for name, (where, step) in NUMBERS.items():
+        if (name == "signal_to_noise" and kind == "read-out") or (name == "time" and kind != "read-out"):
+            continue
+        value = where(both)
+        change = step * jnp.zeros_like(value).at[(0,) * value.ndim].set(1.0)
+        up, down = (np.asarray(sums(eqx.tree_at(where, both, value + own))) for own in (change, -change))
+        own = np.asarray(where(found)).reshape(2, -1)[:, 0]
+        np.testing.assert_allclose(own, (up - down) / (2 * step), rtol=2e-5, atol=1e-9 * size.max(), err_msg=name)
+        assert name not in ("signal_to_noise", "time") or np.all(own < 0)
 
-    def gradients(pipeline, *names):
-        def totals(mass):
-            cube = pipeline(eqx.tree_at(lambda g: g.stars.initial_mass, GALAXY, mass))
-            return jnp.stack([jnp.sum(getattr(cube, name) * weights) for name in names])
 
-        return np.asarray(jax.jit(jax.jacrev(totals))(GALAXY.stars.initial_mass))
+def noisy(pipeline, both):
+    cube = pipeline(*both, key=jax.random.key(3))
+    return cube.flux, cube.variance
 
-    (expected,) = gradients(noiseless, "flux")
-    flux, truth, variance = gradients(noisy, "flux", "truth", "variance")
-    np.testing.assert_allclose(flux, expected, rtol=1e-12)
-    np.testing.assert_allclose(truth, expected, rtol=1e-12)
-    np.testing.assert_array_equal(variance, 0.0)
+
+def test_derivatives_of_photon_noise_hold_it_in_units_of_its_deviation():
+    """By numpy: of the flux F in the light of all stars 1 + (N - n) / 2n x N_source / n, with N and n from the cube."""
+    small = {**INSTRUMENT, "fov": 1.0, "wavelength": {"start": 5000.0, "stop": 5020.0, "step": 1.25}}
+    detector = {"collecting_area": 48.5, "throughput": 0.3, "read_noise": 0.0, "dark_current": 0.0}
+    noise = {"exposure": {"time": 900, "sky": "none"}, "keep_truth": True}
+    config = configuration(instrument={**small, "detector": detector}, noise=noise)
+    pipeline = Pipeline.from_config(config, GALAXY, mesh=make_mesh(1))
+
+    def flux(factor):
+        return pipeline(eqx.tree_at(lambda g: g.stars.initial_mass, GALAXY, GALAXY.stars.initial_mass * factor)).flux
+
+    cube = pipeline(GALAXY)
+    truth, drawn = np.asarray(cube.truth), np.asarray(cube.flux)
+    found = np.asarray(jax.jvp(flux, (1.0,), (1.0,))[1])
+    lit = truth > 1e-3 * truth.max()  # without sky and read-out noise all electrons are the source's
+    np.testing.assert_allclose(found[lit], (truth + 0.5 * (drawn - truth))[lit], rtol=1e-9)
+    assert np.isfinite(found).all()
 
 
 def test_truth_is_the_noiseless_cube(either, pipeline, clean):

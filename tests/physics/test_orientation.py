@@ -50,6 +50,16 @@ def disc_cube(inclination, position_angle, rotation=None):
     return observe(config, disc)
 
 
+def test_z_points_away_from_the_observer_at_inclination_0():
+    """A star that moves along +Z recedes, and one at +Z is seen at the centre."""
+    config = configuration(observation={**CENTRE, "inclination": 0.0}, instrument=FIELD)
+    cube = observe(config, galaxy_of([(0.0, 0.0, 2.0)], velocity=150.0))
+    lit = white_light(cube) > 0
+    assert np.asarray(cube.mean_v_los)[lit] == pytest.approx(150.0)
+    offsets = [axis[lit] for axis in sky_offsets(cube)]
+    assert np.hypot(*offsets) == pytest.approx(0.0, abs=0.15)
+
+
 @pytest.mark.parametrize(("position", "axis"), [((2.0, 0, 0), 0), ((0, 2.0, 0), 1)])
 def test_x_is_east_and_y_is_north(position, axis):
     """The star at x > 0 has the larger RA, the one at y > 0 the larger Dec; 2 kpc are 1.98 arcsec."""

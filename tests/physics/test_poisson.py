@@ -77,6 +77,18 @@ def test_mean_variance_and_skewness(expected, dtype):
     assert abs(np.mean(deviation**3) - third) < 5 * scatter
 
 
+def test_the_derivative_is_the_slope_over_many_electrons():
+    """Of scipy's quantiles, over a tenth of 1e8; where nothing is expected it is 0, and its mean over draws is 0."""
+    normal, expected, step = np.array([-2.0, -0.7, 0.4, 1.5, 3.0]), 1e8, 1e7
+    slope = jax.vmap(jax.grad(poisson.poisson_noise, argnums=1))
+    high, low = (stats.poisson.ppf(stats.norm.cdf(normal), expected + own) for own in (step, -step))
+    found = np.asarray(slope(jnp.asarray(normal), jnp.full(5, expected)))
+    np.testing.assert_allclose(found, (high - low) / (2 * step) - 1, rtol=1e-2)
+    assert float(jax.grad(poisson.poisson_noise, argnums=1)(jnp.asarray(1.0), jnp.asarray(0.0))) == 0
+    drawn = np.asarray(slope(jax.random.normal(jax.random.key(1), (SIZE,)), jnp.full(SIZE, 0.7)))
+    assert abs(drawn.mean()) < 5 * drawn.std() / np.sqrt(SIZE)
+
+
 def test_nothing_expected_nothing_drawn():
     assert np.all(numbers(0.0) == 0)
 

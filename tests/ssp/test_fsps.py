@@ -48,6 +48,32 @@ def test_resolution_is_that_of_fsps_or_the_sampling():
     np.testing.assert_allclose(table.fwhm[at], np.maximum(expected, [0.0, step]), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("stars", "dispersion", "power", "advised"),
+    [(b"c3k_lr", 1273.133, 100, True), (b"c3k_hr", 42.43778, 3000, False)],
+)
+def test_the_resolution_of_a_build_is_stored_and_a_coarse_one_is_told(monkeypatch, stars, dispersion, power, advised):
+    """km/s at 5500 A as in FSPS 4.0's files c3k_lr.res and c3k_hr.res; R = lambda / FWHM as in its SPECTRA/C3K."""
+
+    class Build(StellarPopulation):
+        def __init__(self, **params):
+            super().__init__(**params)
+            self.wavelengths = light.wavelengths(91.0, 1e6, 0.5)
+            self.resolutions = np.full(len(self.wavelengths), dispersion)
+            self.libraries = (b"mist", stars, b"DL07")
+
+    package = types.ModuleType("fsps")
+    package.__dict__["StellarPopulation"] = Build
+    monkeypatch.setitem(sys.modules, "fsps", package)
+    said = []
+    get("fsps", progress=said.append)
+    library = load_ssp("fsps")
+    at = np.searchsorted(library.rest_wavelength, 5500.0)
+    assert library.rest_wavelength[at] / library.fwhm[at] == pytest.approx(power, rel=2e-3)
+    assert f"R = {power} (4000-7000 A)" in library.source
+    assert any("FFLAGS='-DC3K_LR=0 -DMILES=0 -DC3K_HR=1'" in own for own in said) == advised
+
+
 def test_other_imfs_are_stated():
     assert read_population(StellarPopulation(imf_type=0)).imf == "Salpeter 1955, 0.08-120 Msun"
     assert "slopes (1.3, 2.3, 2.7)" in read_population(StellarPopulation(imf3=2.7)).imf

@@ -24,6 +24,7 @@ from rubix_like.cube.meta import (
     OUTSIDE_SSP,
     SATURATED,
     SPREAD_FROM_BEYOND,
+    Meta,
 )
 from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.physics.plausibility import implausible_voxels
@@ -60,6 +61,7 @@ class ObservedCube(AbstractCube):
     | name, source | | the object; where it was read |
     | notes | | sentences on what was left out or taken to be so, and on numbers that no observation has |
     | correlations | SpaxelCorrelations or None | of spaxels, as a file keeps them, or by a cube's fibres |
+    | meta | | of a mock cube the record of its run (`Cube.meta`); else empty |
 
     Row y = 0 is South and column x = 0 is East where `field_angle` is 0. What is not `used` may be NaN.
     Quantities are converted to these units, fluxes per Hz and per arcsec2 too; voxels with a masked flux or variance
@@ -78,6 +80,7 @@ class ObservedCube(AbstractCube):
     source: str = ""
     notes: tuple[str, ...] = ()
     correlations: SpaxelCorrelations | None = None
+    meta: Meta = dataclasses.field(default_factory=Meta)
 
     def __post_init__(self) -> None:
         scale = self.pixel_scale
@@ -205,6 +208,7 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
         source=source,
         notes=notes if variance is not None else (*notes, NO_VARIANCE),
         correlations=known_correlations(cube),
+        meta=cube.meta,
     )
 
 

@@ -46,7 +46,7 @@ def fibres_from(cube: Cube, source: str) -> ObservedFibres:
     place = {name: _number(meta.get(name)) for name in ("ra", "dec")}
     variance = None if fibres.variance is None else np.array(fibres.variance, dtype=np.float64)
     flux = np.array(fibres.flux, dtype=np.float64)
-    spectra = _spectra(flux, variance, ~fibres.usable, cube.bins, source, field_angle=angle, **place)
+    spectra = _spectra(flux, variance, ~fibres.usable, cube.bins, source, field_angle=angle, meta=meta, **place)
     return ObservedFibres(spectra, *fibres.places.on_sky_at(angle, flux.shape[1]))
 
 

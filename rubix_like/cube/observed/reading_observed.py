@@ -16,7 +16,9 @@ from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.reading_correlations import read_correlations
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.cube.files.fits_reading import read_config_table
 from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.meta import Meta
 from rubix_like.cube.observed.axes import Axes, find_axes
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
 from rubix_like.cube.observed.observed_cube import (
@@ -139,7 +141,14 @@ def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_
         source=str(path),
         notes=notes,
         correlations=correlations,
+        meta=run_record(hdus),
     )
+
+
+def run_record(hdus: Any) -> Meta:
+    """The record of the run that a file comes from, in the layout of a survey; empty for files of others."""
+    written = text_card(hdus[0].header, "ORIGIN") == ORIGIN and "CONFIG" in hdus
+    return read_config_table(hdus["CONFIG"])[0] if written else Meta()
 
 
 def _read_grid(path: Path, parts: Parts, medium: Medium | None, pixel_scale: float | None) -> Grid:

@@ -16,7 +16,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.stages.noise_models import AbstractNoise, Row, Spectra, by_rows, normal_row
 from rubix_like.instrument.sky import Sky, bin_means, load_sky
-from rubix_like.physics.poisson import poisson_quantile
+from rubix_like.physics.poisson import poisson_noise
 from rubix_like.runtime.mesh.bin_split import per_bin
 
 _SECONDS_PER_HOUR = 3600.0
@@ -89,10 +89,10 @@ class ExposureNoise(AbstractNoise):
 
         def draw_row(row: Row, row_key: PRNGKeyArray, times: Float[Array, ""]) -> tuple[Row, Row]:
             gain, background = (times * jnp.asarray(own)[None, :] for own in (self.gain, self.background))
-            expected = jnp.maximum(row, jnp.zeros_like(row)) * gain + background
+            expected = jnp.where(row < 0, jnp.zeros_like(row), row) * gain + background
             photon_key, read_key = jax.random.split(row_key)
             read = jnp.sqrt(jnp.asarray(self.read_variance)) * normal_row(read_key, row, cube.split)
-            error = poisson_quantile(normal_row(photon_key, row, cube.split), expected) - expected + read
+            error = poisson_noise(normal_row(photon_key, row, cube.split), expected) + read
             return error / gain, (expected + self.read_variance) / gain**2
 
         return by_rows(draw_row, cube, key, longer)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-from jax import lax
 from jaxtyping import PRNGKeyArray
 
 from rubix_like.engine.setup import Setup
@@ -19,7 +18,10 @@ from rubix_like.forward.stages.noise_models import AbstractNoise, TargetNoise
 class Noise(AbstractCubeStage):
     """Adds noise of a target signal to noise or of an exposure; identity, without a variance, for `noise: null`.
 
-    Noise and variance are constant under differentiation: the gradient of the flux is that of the noiseless one.
+    With one key, flux = f(p) + sigma(p) e. Derivatives in galaxy and parameters p hold the standard normal e of every
+    voxel: those of a target's and of read-out noise are the limits of finite differences. Photon numbers N jump
+    by electrons as p changes: held is (N - n(p)) / sqrt(n(p)) instead, with the expected number n (`poisson_noise`).
+    The variance has its derivatives, too. `jax.lax.stop_gradient` of both keeps noise constant.
     """
 
     model: AbstractNoise | None
@@ -46,7 +48,7 @@ class Noise(AbstractCubeStage):
             return cube
         if key is None:
             raise ConfigError("noise: expected a random key, got none; set noise.seed or pass key=jax.random.key(...)")
-        noise, variance = self.model.draw(*lax.stop_gradient((cube, parameters)), key)
+        noise, variance = self.model.draw(cube, parameters, key)
         truth = cube.flux if self.keep_truth and cube.truth is None else cube.truth
         return dataclasses.replace(cube, flux=cube.flux + noise, variance=variance, truth=truth)
 

@@ -115,7 +115,9 @@ class CosmicRays(AbstractSystematic):
         keys = jax.vmap(lambda row: jax.random.fold_in(own, row))(jnp.arange(footprint.n_y))
         like = footprint.images(cube.flux)
         hits, found = lax.map(lambda one: self._row(one[0], one[1], cube), (keys, like))
-        sigma = jnp.sqrt(lax.stop_gradient(cube.variance))
+        noisy = cube.variance > 0  # the root has no derivative at 0
+        sigma = jnp.sqrt(jnp.where(noisy, cube.variance, jnp.ones_like(cube.variance)))
+        sigma = jnp.where(noisy, sigma, jnp.zeros_like(sigma))
         hit = with_error(cube, "cosmic_rays", footprint.elements(hits) * sigma, self.record)
         return flagged(hit, footprint.elements(found), COSMIC_RAY)
 

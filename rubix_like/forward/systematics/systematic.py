@@ -79,7 +79,7 @@ def with_relative_error(cube: PaintedCube, name: str, error: Spectra, record: Er
         change = error * sum(cube.contributions.values(), start=cube.flux if cube.truth is None else cube.truth)
     variance = cube.variance
     if variance is not None:
-        variance = variance * (1 + jax.lax.stop_gradient(error)) ** 2
+        variance = variance * (1 + error) ** 2
     recorded = _recorded(cube, name, change, record)
     return dataclasses.replace(recorded, flux=cube.flux + cube.flux * error, variance=variance)
 

@@ -98,6 +98,9 @@ _ROOM = 1.2
 _LEAST_RANGE = 10.0
 """km/s: for galaxies that are at rest."""
 
+_NO_RUN: Mapping[str, Any] = {}
+"""The record of data that no run of ours has made."""
+
 
 Given = Galaxy | SyntheticSource | ComponentsSource | AbstractGalaxyModel
 """What can be given in Python in place of a configuration's galaxy."""
@@ -155,6 +158,7 @@ def pose(
         notes: tuple[str, ...] = ()
     else:
         config = for_model(on_grid_of(config_or_pipeline, observed), settings, noise=None, systematics=None)
+        config = with_fit_deposit(config, settings, galaxy, observed.meta)
         pipeline, source, notes = planned(config, settings, galaxy, of_errors, report)
     pipeline = without_noise(pipeline)
     source = without_unread_gas(source, pipeline, settings)
@@ -167,7 +171,8 @@ def pose(
     likelihood = dataclasses.replace(likelihood, errors=of_errors[LIKELIHOOD])
     solved, of_fibres = forward.mixtures is not None, pipeline.frame.fibres is not None
     likelihood, of_data = with_correlation(likelihood, observed, settings, solved=solved, of_fibres=of_fibres)
-    notes = (*observed.notes, *of_data, *notes, *draw_notes(source), *library_notes_of(free, pipeline))
+    of_run = notes_on_run(observed.meta, pipeline.frame.meta)
+    notes = (*observed.notes, *of_data, *notes, *of_run, *draw_notes(source), *library_notes_of(free, pipeline))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)
@@ -200,7 +205,7 @@ def planned(
 
     `made`: the particles, where they are known."""
     components = galaxy.base if isinstance(galaxy, ComponentsSource) else None
-    given = for_mixtures(with_fit_deposit(config, settings, galaxy), components)
+    given = for_mixtures(config, components)
     config, resolved = for_widest_psf(given, resolve(given), settings)
     source, info = source_of(given, resolved.library, galaxy, report) if made is None else made
     trees = {**trees_of(source, Parameters.build(config, config.engine.precision), None), **of_errors}
@@ -423,14 +428,49 @@ def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunCon
     return load_config(config, overrides=overrides)
 
 
-def with_fit_deposit(config: RunConfig, settings: FitSettings, galaxy: Given | None = None) -> RunConfig:
-    """The configuration with the deposit that `engine.deposit: auto` stands for in a fit: tsc where a free parameter
-    moves particles, which nearest has no gradient of, else nearest."""
+def with_fit_deposit(
+    config: RunConfig, settings: FitSettings, galaxy: Given | None = None, data: Mapping[str, Any] = _NO_RUN
+) -> RunConfig:
+    """The configuration with the deposit that `engine.deposit: auto` stands for in a fit: that of the run which made
+    the data, where their `meta` has one, else nearest; tsc in place of nearest where a free parameter moves particles,
+    which nearest has no gradient of.
+
+    Raises ConfigError for data with smoothed stars and a model whose stars have no smoothing lengths.
+    """
     if config.engine.deposit != AUTO:
         return config
+    deposit = str(data.get("deposit") or "nearest")
+    if deposit == "smoothed":
+        _check_lengths(config, galaxy, data)
     own = isinstance(galaxy, AbstractGalaxyModel | ComponentsSource) or isinstance(config.galaxy, AbstractModelReader)
     moves = any((own and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in settings.free)
-    return load_config(config, overrides={"engine.deposit": "tsc" if moves else "nearest"})
+    return load_config(config, overrides={"engine.deposit": "tsc" if moves and deposit == "nearest" else deposit})
+
+
+def _check_lengths(config: RunConfig, galaxy: Given | None, data: Mapping[str, Any]) -> None:
+    if galaxy is None:
+        lacking = isinstance(config.galaxy, SyntheticReader | AbstractModelReader)
+    else:
+        lacking = not isinstance(galaxy, Galaxy) or galaxy.stars.smoothing_length is None
+    if lacking:
+        raise ConfigError(
+            f"engine.deposit: expected stars with smoothing lengths for the 'smoothed' ones of the data "
+            f"({data.get('deposit_reason')}), got a model without, so 'auto' cannot be as in their run; set "
+            f"engine.deposit: tsc, and make the data anew with it"
+        )
+
+
+def notes_on_run(data: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, ...]:
+    """Notes on what the run that made the data chose otherwise than the model, by their `meta`; none for data of
+    another kind of galaxy."""
+    if not data.get("galaxy_reader") or data["galaxy_reader"] != model.get("galaxy_reader"):
+        return ()
+    return tuple(
+        f"the data were made with {place}: {data[key]}, the model with {model[key]}: give the run and the fit the same "
+        f"(their particles are painted at other places)"
+        for key, place in (("deposit", "engine.deposit"), ("align", "observation.align"))
+        if data[key] != model[key]
+    )
 
 
 def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:

@@ -41,11 +41,13 @@ from rubix_like.inference.posterior.problem import (
     library_notes_of,
     make_likelihood,
     model_declarations,
+    notes_on_run,
     planned,
     select_bins,
     sight_of,
     source_of,
     trees_of,
+    with_fit_deposit,
     without_bad_voxels,
     without_noise,
     without_unread_gas,
@@ -128,7 +130,7 @@ def pose_sets(
     sections = {own.name: own.settings for own in data}
     check_free_names(settings.free, sections)
     first = next((number for number, own in enumerate(data) if own.kind in {"cube", "fibres"}), 0)
-    sets = _prepare(config, data, settings, first)
+    sets = _prepare(config, data, settings, galaxy, first)
     of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
     made = _particles(sets, galaxy, report)
     pipelines, of_ages = _planned(sets, galaxy, of_errors, made, report)
@@ -213,7 +215,9 @@ def _deposit(pipelines: Sequence[Pipeline]) -> str:
     return "nearest" if "nearest" in deposits else deposits[0]
 
 
-def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, first: int) -> list[_Prepared]:
+def _prepare(
+    config: RunConfig, data: Sequence[DataSet], settings: FitSettings, galaxy: Given | None, first: int
+) -> list[_Prepared]:
     """All sets, cut, on their grids."""
     cut = []
     for own in data:
@@ -231,6 +235,7 @@ def _prepare(config: RunConfig, data: Sequence[DataSet], settings: FitSettings, 
         _check_instrument(own, run)
         try:
             run = for_model(on_set_grid(run, grid, displacement), alone, noise=None, systematics=None)
+            run = with_fit_deposit(run, alone, galaxy, own.observed.meta)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
         observed = own.observed
@@ -442,6 +447,8 @@ def _notes(
     notes = [f"{own.name}: {note}" for own in fitted for note in own.observed.notes]
     others = [own for number, own in enumerate(fitted) if number != first]
     notes += [f"{own.name}: {note}" for own in others for note in own.pipeline.notes]
+    for own in fitted:
+        notes += [f"{own.name}: {note}" for note in notes_on_run(own.observed.meta, own.pipeline.frame.meta)]
     for number, own in enumerate(sets):
         unknown = None in (own.grid.cube.ra, sets[first].grid.cube.ra) and not own.data.centred
         if number != first and unknown and own.data.settings.nuisance.shift is None:

@@ -84,9 +84,10 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
     config = for_model(config, settings)
     if galaxies is None and _is_synthetic(config):
         given = _as_points(config)
-        config, resolved = for_widest_psf(given, resolve(given), settings)
+        as_run, (config, resolved) = config, for_widest_psf(given, resolve(given), settings)
         loaded = source_of(given, resolved.library, None, report)
         pipeline, source, notes = _of_synthetic(config, resolved, settings, loaded)
+        notes = (*notes, *_deposit_notes(as_run, source))
     else:
         resolved = resolve(config)
         found, info = _loaded(config, resolved, galaxies, report)
@@ -111,6 +112,16 @@ def _is_synthetic(config: RunConfig) -> bool:
 def _as_points(config: RunConfig) -> RunConfig:
     """The configuration with the deposit nearest for `auto`: synthetic galaxies have no smoothing lengths."""
     return load_config(config, overrides={"engine.deposit": "nearest"}) if config.engine.deposit == AUTO else config
+
+
+def _deposit_notes(config: RunConfig, source: AbstractParticleSource) -> tuple[str, ...]:
+    """Says so where a run of the configuration smooths stars, which simulations have no smoothing lengths for."""
+    if config.engine.deposit != AUTO or with_deposit(config, source.of_host({}).stars).engine.deposit != "smoothed":
+        return ()
+    return (
+        "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as points "
+        "(nearest), for want of smoothing lengths: set engine.deposit: tsc in both",
+    )
 
 
 Planned = tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]

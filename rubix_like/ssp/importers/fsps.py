@@ -31,6 +31,17 @@ IMFS = (
 )
 """Names of python-fsps' `imf_type`."""
 
+OPTICAL = (4000.0, 7000.0)
+"""Angstrom between which the resolving power that is stated of a library is measured."""
+
+_COARSE = 1000.0
+"""Resolving power below which a finer build is named: that of C3K_LR is 100, of MILES 2000, of C3K_HR 3000."""
+
+_FINER_BUILD = (
+    "for R = 3000 build python-fsps with C3K_HR: pip uninstall fsps; FFLAGS='-DC3K_LR=0 -DMILES=0 -DC3K_HR=1' "
+    "python -m pip install fsps --no-binary fsps; then rubix-like ssp get fsps --force"
+)
+
 PLAIN = {"sfh": 0, "zred": 0.0, "dust1": 0.0, "dust2": 0.0, "dust3": 0.0, "fagn": 0.0, "add_neb_emission": False}
 """Parameters of python-fsps that make its spectra those of bare stellar populations at rest."""
 
@@ -63,7 +74,19 @@ def compute_fsps(report: Callable[[str], None]) -> SSPTable:
     except (RuntimeError, OSError) as error:  # what python-fsps raises where SPS_HOME is unset or holds no data
         raise ConfigError(f"ssp get fsps: FSPS' data are missing ({error}): {_DATA}") from error
     report("computing spectra with python-fsps (minutes)")
-    return read_population(package.StellarPopulation(zcontinuous=0, **PLAIN), report)
+    table = read_population(package.StellarPopulation(zcontinuous=0, **PLAIN), report)
+    power = optical_power(table.rest_wavelength, table.fwhm)
+    if power < _COARSE:
+        report(
+            f"python-fsps was built with spectra of R = {power:.0f} ({OPTICAL[0]:g}-{OPTICAL[1]:g} A); {_FINER_BUILD}"
+        )
+    return table
+
+
+def optical_power(wavelength: Float[ndarray, " rest"], fwhm: Float[ndarray, " rest"]) -> float:
+    """Median resolving power, wavelength / FWHM, in the optical."""
+    optical = (wavelength > OPTICAL[0]) & (wavelength < OPTICAL[1])
+    return float(np.median(wavelength[optical] / fwhm[optical]))
 
 
 def read_population(population: StellarPopulation, report: Callable[[str], None] = lambda _: None) -> SSPTable:
@@ -84,6 +107,8 @@ def read_population(population: StellarPopulation, report: Callable[[str], None]
         per_hertz = np.asarray(population.get_spectrum(zmet=number)[1], dtype=np.float64)
         spectra.append(per_angstrom(per_hertz, wavelength).astype(np.float32))
         surviving.append(np.array(population.stellar_mass, dtype=np.float64))
+    fwhm = _fwhm(wavelength, np.asarray(population.resolutions, dtype=np.float64))
+    power = f"R = {optical_power(wavelength, fwhm):.0f} ({OPTICAL[0]:g}-{OPTICAL[1]:g} A)"
     isochrones, stars = (_text(name) for name in population.libraries[:2])
     return SSPTable(
         name="fsps",
@@ -93,12 +118,12 @@ def read_population(population: StellarPopulation, report: Callable[[str], None]
         citation=f"{FSPS_CITATION}; python-fsps: Johnson et al. 2023",
         licence="MIT (FSPS and python-fsps)",
         source=f"python-fsps, isochrones {isochrones}, spectra {stars}; stellar light without nebulae or diffuse dust; "
-        "resolution as FSPS states it; masses with remnants",
+        f"{power}, from the dispersions and the sampling of FSPS; masses with remnants",
         spectra=np.array(spectra),
         log_age=np.asarray(population.ssp_ages, dtype=np.float64),
         metallicity=metallicity,
         rest_wavelength=wavelength,
-        fwhm=_fwhm(wavelength, np.asarray(population.resolutions, dtype=np.float64)),
+        fwhm=fwhm,
         surviving_fraction=np.array(surviving),
     )
 
