@@ -128,7 +128,7 @@ def observe_all(
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not redo:
         _refuse_changed(mine, made_from, before)
-        _refuse_unknown([entry for entry in mine if before[entry.name] is None])
+        _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary)
     label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
     with progress.step("catalogue", label) as report:
         front = _Front(summary, report, len(mine), progress.stream)
@@ -278,9 +278,10 @@ def _refuse_changed(
         )
 
 
-def _refuse_unknown(entries: Sequence[Entry]) -> None:
-    """Raise ConfigError where files of entries without a record would be overwritten."""
+def _refuse_unknown(entries: Sequence[Entry], summary: Summary) -> None:
+    """Raise ConfigError where files of entries without a record, or a summary of others, would be overwritten."""
     found = [file for entry in entries for file in entry.own_files if file.exists()]
+    found += [] if summary.may_be_replaced() else [summary.path]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ConfigError(
