@@ -22,6 +22,7 @@ from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
 from rubix_like.runtime.progress import Progress, Report, Stream
+from rubix_like.runtime.python_processes import safe_python
 from rubix_like.runtime.words import counted, reason_of
 
 
@@ -211,7 +212,7 @@ def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Exec
         yield executor
         return
     name, _, where = executor.partition(":")
-    with EXECUTORS.find(name)(where, devices) as found:
+    with safe_python(), EXECUTORS.find(name)(where, devices) as found:
         yield found
 
 
