@@ -112,7 +112,9 @@ def test_files_of_others_are_not_replaced(command, folder, capsys):
     assert not [name for name in after.keys() - before.keys() if not name.startswith("cache/")]
 
 
-@pytest.mark.parametrize("there", ["simulations_00001.h5", "simulations_00000.zarr/notes.txt", "simulations_00000.h5/a"])
+@pytest.mark.parametrize(
+    "there", ["simulations_00001.h5", "simulations_00000.zarr/notes.txt", "simulations_00000.h5/a"]
+)
 def test_a_set_starts_anew_unless_files_of_others_have_its_names(there, tmp_path):
     """Nothing is removed before all is known to be the set's."""
     files = "zarr" if "zarr" in there else "hdf5"

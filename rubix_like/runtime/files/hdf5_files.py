@@ -95,7 +95,6 @@ class _Disk(io.RawIOBase):
         """Close the file, where errors of delayed writing may come; may come twice."""
         with self._kept_error():
             self._file.close()
-        super().close()
 
     @contextmanager
     def _kept_error(self) -> Iterator[None]:
