@@ -77,13 +77,9 @@ def soon():
 
 @pytest.mark.parametrize("key", [*path_settings(), *TEXTS])
 def test_no_setting_takes_a_pipe_or_a_device(key, endless, tmp_path):
-    sections = placed(key, endless)
     name = key.replace("[]", "")
-    section, _, rest = key.partition(".")
-    if rest:
-        sections = {section: {**BASE.get(section, {}), **sections[section]}}
     with pytest.raises(ConfigError, match=rf"{name}: expected a file or a folder, got '{endless}', which is a pipe"):
-        load_config({**BASE, **sections})
+        load_config({**BASE, **placed(key, endless)})
 
 
 def test_the_schema_has_the_settings_that_are_looked_at():
