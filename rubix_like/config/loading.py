@@ -13,6 +13,7 @@ from rubix_like.config.sections.instrument import ArmSettings, is_complete, with
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, nearest
 from rubix_like.runtime.files.file_names import with_addition
+from rubix_like.runtime.files.separate_files import check_regular
 from rubix_like.runtime.words import shortened
 
 _SEEDS_BETWEEN_ARMS = 1_000_003
@@ -102,6 +103,7 @@ def _with_name(sections: dict[str, Any], name: str) -> dict[str, Any]:
 
 def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
     """The checked configuration of sections from `place`; raises ConfigError."""
+    check_regular(sections, "")
     try:
         return RunConfig.model_validate(sections)
     except ValidationError as error:

@@ -66,11 +66,14 @@ class SSPSettings(AbstractSettings):
     """A name from `rubix-like ssp list`, or the path of a converted library."""
 
 
+_LEAST_REDSHIFT = 1e-9
+
+
 class ObservationSettings(AbstractSettings):
     """Where the galaxy is, how it is oriented and where the field points."""
 
-    redshift: Annotated[Number, Field(ge=0)]
-    """Cosmological redshift."""
+    redshift: Annotated[Number, Field(ge=0, le=1000)]
+    """Cosmological redshift; without a distance at least 1e-9 (4 pc)."""
     distance: Annotated[Mpc, Field(ge=1e-6, le=1e6)] | None = None
     """Luminosity distance in Mpc; null: from redshift and cosmology (so it is required at redshift 0)."""
     cosmology: str = "Planck18"
@@ -108,8 +111,10 @@ class ObservationSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_distance(self) -> "ObservationSettings":
-        if self.redshift == 0 and self.distance is None:
-            raise ValueError("redshift 0 says nothing of the distance: expected a distance (e.g. 10 Mpc), got none")
+        if self.redshift < _LEAST_REDSHIFT and self.distance is None:
+            raise ValueError(
+                f"redshift {self.redshift:g} says nothing of the distance: expected a distance (e.g. 10 Mpc), got none"
+            )
         return self
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from rubix_like.errors import ConfigError, nearest
+from rubix_like.runtime.files.separate_files import check_regular
 from rubix_like.runtime.resources import resource, resource_names
 from rubix_like.runtime.words import reason_of
 
@@ -233,6 +234,7 @@ def read_section(path: Path) -> dict[str, Any]:
     for key in data:
         if not isinstance(key, str):
             raise ConfigError(f"{path}: expected keys that are text, got {key!r}")
+    check_regular(data, "")
     return data
 
 

@@ -25,6 +25,7 @@ USUAL_CHANGE: float = 0.05
 """Relative change of each width (and of beta - 1) that the PSF is planned for: enough for its gradient."""
 
 _LARGEST_REACH = 1000
+_FARTHEST = 1e9
 
 
 class PSFParameters(eqx.Module):
@@ -273,10 +274,10 @@ def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     if settings.kind != "moffat":
         sigma = float(settings.fwhm_table.max()) / pixel_scale / FWHM_PER_SIGMA
         enclosing = float(np.sqrt(-2.0 * np.log(1.0 - settings.enclosed)))
-        reach = max(2, int(np.ceil(sigma * enclosing)))
+        reach = max(2, int(np.ceil(min(sigma * enclosing, _FARTHEST))))
         return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))
     widest, beta = float(settings.width_table[0].max()) / pixel_scale, float(np.min(settings.width_table[1]))
     alpha = widest / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))
     radius = alpha * np.sqrt(min((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0, 1e30))
-    reach = max(2, int(np.ceil(radius)))
+    reach = max(2, int(np.ceil(min(radius, _FARTHEST))))
     return reach, moffat_lost(float(reach), widest, beta)

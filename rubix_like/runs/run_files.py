@@ -22,7 +22,7 @@ from rubix_like.instrument.fibres.cube_recipes import cube_weights
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
-from rubix_like.runtime.files.outputs import check_writable, output_bytes
+from rubix_like.runtime.files.outputs import check_writable, files_of_others, output_bytes
 from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
 from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
@@ -194,6 +194,9 @@ def _maker(path: Path, kinds: Sequence[str]) -> str | None:
     written = written_by_us(path)
     if written is None:
         return "is no file of rubix-like"
+    others = files_of_others(path)
+    if others:
+        return f"holds files of others, such as {others[0].relative_to(path)}"
     return _made_by(written.configuration) if written.kind in kinds else f"is {OPENED_BY[written.kind][0]}"
 
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,11 @@ LIMIT_BYTES: int = 2_000_000_000
 
 _LAYOUT = "6"
 """Part of every key, with the version: to be raised when what is stored, or how it is worked out, changes."""
+
+_ARCHIVE = b"PK\x03\x04"
+
+_PROGRAM = re.compile(r".+-[0-9a-f]{64}-cache")
+"""JAX's names of compiled programs."""
 
 _LOG = logging.getLogger("rubix_like")
 
@@ -65,7 +71,7 @@ def folder() -> Path:
 
 def stored() -> list[tuple[Path, int, float]]:
     """(path, bytes, time of last use) of every file, the least recently used first."""
-    return entries_of(folder(), "*.npz")
+    return [entry for entry in entries_of(folder(), "*.npz") if _is_kept_result(entry[0])]
 
 
 def entries_of(place: Path, pattern: str) -> list[tuple[Path, int, float]]:
@@ -113,6 +119,16 @@ def _unpack(content: bytes, names: Sequence[str]) -> dict[str, ndarray] | None:
         return None
     with np.load(io.BytesIO(payload), allow_pickle=False) as file:
         return {name: file[name] for name in names} if set(names) <= set(file.files) else None
+
+
+def _is_kept_result(path: Path) -> bool:
+    """Whether a file begins as `_pack` makes it: an .npz file of others begins with the archive."""
+    n_hash = len(_checksum(b""))
+    try:
+        with path.open("rb") as file:
+            return file.read(n_hash + len(_ARCHIVE))[n_hash:] == _ARCHIVE
+    except OSError:  # removed by another process, or a folder
+        return False
 
 
 def _checksum(payload: bytes) -> bytes:
@@ -176,4 +192,4 @@ def clear_cache() -> tuple[int, int]:
 
 def _programs() -> list[tuple[Path, int, float]]:
     """JAX's compiled programs; its lock and the times of last use beside them are left alone."""
-    return entries_of(compiled_folder(), "*-cache")
+    return [entry for entry in entries_of(compiled_folder(), "*-cache") if _PROGRAM.fullmatch(entry[0].name)]

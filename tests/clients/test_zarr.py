@@ -1,10 +1,14 @@
 """Cubes as Zarr stores: back bit for bit, opened by xarray, whole or not at all."""
 
 import dataclasses
+import gzip
+import importlib
 import json
 import os
 import resource
+import shutil
 import sys
+import time
 import warnings
 
 import jax
@@ -167,6 +171,124 @@ def test_damaged_stores_are_refused(zarr, tmp_path, damage):
     (path / "zarr.json").write_text(json.dumps(head))
     with pytest.raises(ValueError, match=r"not a complete cube of rubix_like \(.*\); expected a Zarr store"):
         Cube.read(path)
+
+
+def remove(store, name):
+    shutil.rmtree(store / name / "c")
+
+
+def change(store, name, **changes):
+    """Change what the store and the array say of it, alike."""
+    for path in (store / "zarr.json", store / name / "zarr.json"):
+        described = json.loads(path.read_text())
+        array = described["consolidated_metadata"]["metadata"][name] if path.parent == store else described
+        array |= changes
+        path.write_text(json.dumps(described))
+
+
+def lengthen(store, name):
+    """1e15 numbers, as many chunks or one."""
+    shape = json.loads((store / name / "zarr.json").read_text())["shape"]
+    change(store, name, shape=[10**15, *shape[1:]])
+
+
+def widen(store, name):
+    chunks = json.loads((store / name / "zarr.json").read_text())["chunk_grid"]["configuration"]["chunk_shape"]
+    shape = [10**15, *chunks[1:]]
+    grid = {"name": "regular", "configuration": {"chunk_shape": shape}}
+    change(store, name, shape=shape, chunk_grid=grid)
+
+
+def contradict(store, name):
+    described = json.loads((store / name / "zarr.json").read_text())
+    (store / name / "zarr.json").write_text(json.dumps(described | {"shape": [1] * len(described["shape"])}))
+
+
+def inflate(store, name):
+    """The chunk becomes a gigabyte when it is unpacked, and has the right checksum."""
+    packed = gzip.compress(bytes(1 << 20)) * 1000
+    chunk = next(path for path in (store / name / "c").rglob("*") if path.is_file())
+    chunk.write_bytes(packed + importlib.import_module("google_crc32c").Checksum(packed).digest()[::-1])
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip", "configuration": {"level": 5}}]
+    change(store, name, codecs=[*codecs, {"name": "crc32c"}])
+
+
+def cut(store, name):
+    chunk = next(path for path in (store / name / "c").rglob("*") if path.is_file())
+    chunk.write_bytes(chunk.read_bytes()[:-5])
+
+
+def end_nowhere(store, name):
+    (store / name / "zarr.json").unlink()
+    os.mkfifo(store / name / "zarr.json")
+
+
+def write_cube_store(folder):
+    """All of whose arrays are zeros somewhere, and a function that reads it."""
+    cube = full_cube()
+    cube = dataclasses.replace(cube, flux=jnp.zeros_like(cube.flux), mask=jnp.zeros_like(cube.mask))
+    return cube.write(folder / "cube.zarr"), cube, lambda: Cube.read(folder / "cube.zarr")
+
+
+def write_set_store(folder):
+    made = some_simulations()
+    made = dataclasses.replace(made, mask=np.zeros_like(made.mask), flux=np.zeros_like(made.flux))
+    manifest = manifest_of(made, "zarr")
+    manifest.write(folder)
+    write_shard(made, manifest, folder, 0)
+    return folder / "simulations_00000.zarr", made, lambda: rl.load_simulations(folder)
+
+
+STORES = {"cube": write_cube_store, "set": write_set_store}
+WRECKS = (remove, lengthen, widen, contradict, inflate, cut, end_nowhere)
+
+
+@pytest.mark.parametrize("wreck", WRECKS)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("cube", name) for name in ("flux", "variance", "mask")),
+        *(("set", name) for name in ("flux", "mask", "number")),
+    ],
+)
+def test_stores_with_less_than_they_state_are_refused(zarr, kind, name, wreck, tmp_path):
+    """Zarr itself reads zeros, or tries to make room for them."""
+    store, made, read = STORES[kind](tmp_path)
+    np.testing.assert_array_equal(read().flux, made.flux)
+    wreck(store, name)
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match=rf"not a complete .*{name.replace('.', '[.]')}"):
+        read()
+    assert time.monotonic() - begun < 5
+    if kind == "set":
+        manifest = manifest_of(made, "zarr")
+        assert open_folder(tmp_path, manifest, 100, resume=True) == [0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "kept"), [("cube", ["mask", "flux"], "wave"), ("set", ["mask", "galaxy"], "flux")]
+)
+def test_stores_of_older_versions_lack_chunks_of_zeros(zarr, kind, names, kept, tmp_path, caplog):
+    """They do not say that all chunks are stored; a warning says which arrays lack some."""
+    store, made, read = STORES[kind](tmp_path)
+    head = json.loads((store / "zarr.json").read_text())
+    del head["attributes"]["all_chunks_stored"]
+    (store / "zarr.json").write_text(json.dumps(head))
+    read()
+    assert not caplog.messages
+    for name in names:
+        remove(store, name)
+    np.testing.assert_array_equal(read().mask, made.mask)
+    np.testing.assert_array_equal(read().flux, made.flux)
+    assert all(name in caplog.messages[0] for name in names)
+    assert "read as zeros" in caplog.messages[0]
+    lengthen(store, "mask")
+    with pytest.raises(ValueError, match=r"mask: its shape \(1000000000000000, .* chunks, but 0 are stored"):
+        read()
+    change(store, "mask", shape=list(made.mask.shape))
+    remove(store, kept)
+    with pytest.raises(ValueError, match=rf"{kept}: its shape \(.*\) takes 1 chunks, but 0 are stored"):
+        read()
 
 
 def test_a_run_and_the_commands(zarr, tmp_path, capsys):

@@ -49,6 +49,7 @@ def _both_sides(value: object) -> object:
     return value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2
 
 
+_MOST_ON_A_SIDE = 100_000
 _ARM = re.compile(r"[A-Za-z0-9_]+")
 _OF_ARMS = WithJsonSchema(
     {"anyOf": [{"type": "object", "additionalProperties": {"type": ["object", "string"]}}, {"type": "null"}]}
@@ -133,7 +134,7 @@ class InstrumentSettings(AbstractSettings):
     description: str = ""
     source: str = ""
     """Where the values were published."""
-    pixel_scale: Annotated[Arcsec, Field(gt=0)]
+    pixel_scale: Annotated[Arcsec, Field(ge=1e-6, le=1e5)]
     """Side of a spaxel in arcsec."""
     fov: Sides
     """Field of view in arcsec: one side, or [x, y]; the whole spaxels that fit in it are used."""
@@ -162,6 +163,11 @@ class InstrumentSettings(AbstractSettings):
     @classmethod
     def _check_spaxels(cls, value: tuple[float, float], info: Any) -> tuple[float, float]:
         pixel_scale = info.data.get("pixel_scale", 0.0)
+        if pixel_scale and max(value) / pixel_scale > _MOST_ON_A_SIDE:
+            raise ValueError(
+                f"expected a field of at most {_MOST_ON_A_SIDE} spaxels of {pixel_scale} arcsec on a side, got "
+                f"{value[0]} x {value[1]} arcsec"
+            )
         if any(side <= 0 or (pixel_scale and whole_steps(side / pixel_scale) < 1) for side in value):
             raise ValueError(
                 f"expected a field of at least one spaxel of {pixel_scale} arcsec, got {value[0]} x {value[1]} arcsec"

@@ -125,6 +125,8 @@ class WavelengthSettings(AbstractSettings):
     def _check_order(self) -> "WavelengthSettings":
         if self.stop < self.start:
             raise ValueError(f"expected start <= stop, got {self.start} and {self.stop} Angstrom")
+        if self.step is not None and self._span / self.step > _MOST_BINS:
+            raise ValueError(f"expected at most {_MOST_BINS} bins, got more by a step of {self.step:g}")
         return self
 
     @model_validator(mode="after")
@@ -161,8 +163,12 @@ class WavelengthSettings(AbstractSettings):
         """Number of bins: those whose centre is not beyond `stop` (by more than `FIT_TOLERANCE` of a step)."""
         if self.step is None:
             return len(self.centre_values)
-        span = math.log10(self.stop / self.start) if self.sampling == "log" else self.stop - self.start
-        return whole_steps(span / self.step) + 1
+        return whole_steps(self._span / self.step) + 1
+
+    @property
+    def _span(self) -> float:
+        """From the centre of the first bin to the end of the range, in the unit of `step`."""
+        return math.log10(self.stop / self.start) if self.sampling == "log" else self.stop - self.start
 
     @property
     def edge_values(self) -> Float[ndarray, " edge"]:

@@ -27,7 +27,7 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, MetaValue, flat_counters, source_counters
 from rubix_like.cube.wcs import header_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.writers import CREATOR, CUBE
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
@@ -69,15 +69,12 @@ def write_hdf5(cube: ShardedCube, path: Path, team: AbstractProcessGroup, packin
 
 def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     check_complete(cube.ranges, cube.shape[2])
-    try:
-        with h5py.File(path, "w", rdcc_nbytes=0) as file:  # chunks wait in no cache, so that a full disk is an error
-            write_group(cube, file, packing)
-            if cube.fibres is not None:
-                write_fibres(cube.fibres, file.create_group(FIBRES))
-            if cube.correlations is not None:
-                write_correlations(cube.correlations, file.create_group(CORRELATIONS))
-    except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
-        raise OSError(f"HDF5: {error}") from error
+    with writing_hdf5(path) as file:
+        write_group(cube, file, packing)
+        if cube.fibres is not None:
+            write_fibres(cube.fibres, file.create_group(FIBRES))
+        if cube.correlations is not None:
+            write_correlations(cube.correlations, file.create_group(CORRELATIONS))
 
 
 def read_hdf5(path: Path) -> Cube:

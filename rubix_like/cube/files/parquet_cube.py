@@ -130,7 +130,7 @@ def _arrays(table: Any, known: dict[str, Any]) -> dict[str, ndarray]:
     """All arrays of a cube, its spaxels in their places."""
     n_y, n_x, n_wave = known["shape"]
     place = np.asarray(table["y"]) * n_x + np.asarray(table["x"])
-    if not np.array_equal(np.sort(place), np.arange(n_y * n_x)):
+    if len(place) != n_y * n_x or not np.array_equal(np.sort(place), np.arange(n_y * n_x)):
         raise ValueError(f"expected a row for each of {n_y} x {n_x} spaxels, got {len(place)} rows")
     order = np.argsort(place)
     found = {name: np.asarray(known[name], np.float64) for name in _VECTORS if name in known}

@@ -18,6 +18,7 @@ from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.files.hdf5_cube import ARRAYS, chunks_of, cube_of, flat_attributes, voxel_dtypes
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.writers import CUBE
+from rubix_like.runtime.files.zarr_storage import ALL_STORED, check_store
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.words import reason_of
@@ -39,11 +40,12 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     zarr = import_zarr()
     check_complete(cube.ranges, cube.shape[2])
     path.unlink(missing_ok=True)  # an empty file that keeps the name
-    group = zarr.create_group(path, zarr_format=3, attributes=flat_attributes(cube))
+    group = zarr.create_group(path, zarr_format=3, attributes={**flat_attributes(cube), ALL_STORED: True})
     codecs = _codecs(zarr, packing)
+    arrays: dict[str, Any] = {}  # to write to: those that the group gives would leave out chunks of zeros
     for name, (axes, unit, meaning) in _described(cube).items():
         shape = tuple(_sizes(cube)[axis] for axis in axes)
-        group.create_array(
+        arrays[name] = group.create_array(
             name,
             shape=shape,
             dtype=_dtypes(cube)[name],
@@ -52,13 +54,13 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
             attributes={"units": unit, "long_name": meaning},
             compressors=codecs,
             fill_value=0,
-            config={"write_empty_chunks": name != "mask"},  # elsewhere, 0 may be -0
+            config={"write_empty_chunks": True},  # a chunk that is missing is lost, and 0 may be -0
         )
     for name, values in _vectors(cube).items():
-        group[name][...] = values
+        arrays[name][...] = values
     for block in cube.blocks(whole_rows=True):
         for name in voxel_dtypes(cube):
-            group[name][block.rows, :, block.bins] = getattr(block, name)
+            arrays[name][block.rows, :, block.bins] = getattr(block, name)
     consolidate(group)
 
 
@@ -114,6 +116,7 @@ def read_zarr(path: Path) -> Cube:
         group = zarr.open_group(path, mode="r")
         if group.attrs.get("format") != CUBE:
             raise ValueError(f"its attribute 'format' is {group.attrs.get('format')!r}, not {CUBE!r}")
+        check_store(path, (WAVE, "wave_edges"))
         values = {name: np.asarray(group[name][...]) for name in group.array_keys()}
         return cube_of(values | {"wavelength": values[WAVE]}, group.attrs)
     except UNREADABLE as error:

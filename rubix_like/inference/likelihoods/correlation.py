@@ -126,7 +126,7 @@ def _load(path: Path, place: str) -> ndarray:
             matrix = read_array(file, allow_pickle=False) if is_numpy else None
     except OSError as error:
         raise ConfigError(f"{expected}: {error.strerror or reason_of(error)}") from error
-    except ValueError as error:
+    except (ValueError, MemoryError) as error:
         raise ConfigError(f"{expected}, which is damaged, or holds objects") from error
     if matrix is None:
         raise ConfigError(f"{expected}, which is none; write it by numpy.save")

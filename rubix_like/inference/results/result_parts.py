@@ -24,7 +24,7 @@ from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.set_result import read_set_results, read_set_verdicts, write_sets
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writers import CREATOR
 from rubix_like.runtime.files.writing_date import date_words
@@ -56,13 +56,9 @@ class ResultKind:
         path = path.expanduser()
         known = {name: getattr(self, name) for name in ("format", "layout", "description")}
         known["configuration"] = result.model.meta.get("configuration") or ""
-        with replacing(path) as temporary:
-            try:
-                with h5py.File(temporary, "w", rdcc_nbytes=0) as file:
-                    file.attrs.update({**known, "creator": CREATOR, "date": date_words()})
-                    self.fill(result, file)
-            except RuntimeError as error:  # from closing a file that could not be written, the OSError its context
-                raise OSError(f"HDF5: {error}") from error
+        with replacing(path) as temporary, writing_hdf5(temporary) as file:
+            file.attrs.update({**known, "creator": CREATOR, "date": date_words()})
+            self.fill(result, file)
         return path
 
     def read(self, path: Path) -> Any:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy import ndarray
 
@@ -19,16 +18,13 @@ from rubix_like.inference.simulation.shards import (
     stated,
 )
 from rubix_like.inference.simulation.simulations import Simulations
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 
 
 def _write(made: Simulations, of_set: SetDescription, path: Path) -> None:
-    try:
-        with h5py.File(path, "w", rdcc_nbytes=0) as file:
-            file.attrs.update(stated())
-            _fill(made, of_set, file)
-    except RuntimeError as error:  # from closing a file that could not be written, the OSError its context
-        raise OSError(f"HDF5: {error}") from error
+    with writing_hdf5(path) as file:
+        file.attrs.update(stated())
+        _fill(made, of_set, file)
 
 
 def _fill(made: Simulations, of_set: SetDescription, file: Any) -> None:

@@ -8,6 +8,7 @@ them; `mask`, which all share, is a file of numpy in base64, compressed by zlib.
 import base64
 import io
 import json
+import math
 import zlib
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from rubix_like.inference.simulation.simulations import Simulations
 from rubix_like.runtime.files.parquet_files import PARQUET_SUFFIX, import_parquet, opened_parquet, table_metadata
 
 _PURPOSE = "simulate.files: parquet"
+_HEAD_BYTES = 1000
 _GROUP_BYTES = 1 << 24
 """About as much is read at once where a few simulations are asked for."""
 
@@ -81,8 +83,14 @@ def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
         parameters={name: _values(table[name]) for name in names},
         units={name: schema.field(name).metadata[b"unit"].decode() for name in names},
         wavelength=np.asarray(known["wavelength"], np.float64),
-        mask=np.load(io.BytesIO(zlib.decompress(base64.b64decode(known["mask"]))), allow_pickle=False),
+        mask=_read_mask(known["mask"], math.prod(schema.field("flux").type.shape)),
     )
+
+
+def _read_mask(text: str, n_voxel: int) -> ndarray:
+    """The mask, unpacked to no more bytes than its voxels can take."""
+    content = zlib.decompressobj().decompress(base64.b64decode(text), _HEAD_BYTES + 8 * n_voxel)
+    return np.load(io.BytesIO(content), allow_pickle=False)
 
 
 def _rows_of(file: Any, rows: slice, columns: list[str]) -> tuple[Any, int]:

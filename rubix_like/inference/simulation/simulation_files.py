@@ -1,6 +1,7 @@
 """A training set on the disk: a folder of files of equal numbers of simulations, and what they were made from."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +22,14 @@ from rubix_like.inference.simulation.shards import (
 from rubix_like.inference.simulation.simulations import Simulations, join_simulations
 from rubix_like.inference.simulation.zarr_shards import ZARR
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.outputs import check_writable, output_bytes, remove_output, replacing
+from rubix_like.runtime.files.outputs import check_writable, files_of_others, output_bytes, remove_output, replacing
 from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import counted, format_bytes, reason_of
 
 _LARGEST_MANIFEST = 10**7
+_MOST_FILES = 10**7
 
 FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR, "parquet": PARQUET}
 """What `simulate.files` can be."""
@@ -57,6 +59,12 @@ class Manifest:
         """First simulation of a file, and the one after the last."""
         return number * self.shard, min((number + 1) * self.shard, self.n)
 
+    def files_in(self, folder: Path) -> list[Path]:
+        """The files in a folder that have the names of this set's."""
+        name = re.compile(rf"simulations_(\d{{5,}}){re.escape(FORMATS[self.files].suffix)}")
+        found = ((path, name.fullmatch(path.name)) for path in sorted(folder.iterdir()))
+        return [path for path, match in found if match and int(match[1]) < self.n_file]
+
     def write(self, folder: Path) -> None:
         """Write it into its folder, whole or not at all."""
         known = {"format": SIMULATIONS, "layout": LAYOUT, "creator": CREATOR, "date": date_words()}
@@ -83,6 +91,8 @@ class Manifest:
                 raise ValueError(f"its files are {manifest.files!r}, a format of another version")
             if not (type(manifest.n) is type(manifest.shard) is int and manifest.n > 0 < manifest.shard):
                 raise ValueError("n and shard are no numbers above 0")
+            if manifest.n_file > _MOST_FILES:
+                raise ValueError(f"it states {manifest.n_file} files, more than {_MOST_FILES}")
             units = [own["unit"] for own in manifest.parameters.values()]
             if not all(isinstance(own, str) for own in (*units, *manifest.fingerprint.values())):
                 raise ValueError("units or fingerprints are no text")
@@ -113,39 +123,41 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
     if not folder.is_dir():
         check_writable(folder, 0)
         folder.mkdir()
-    if not resume:
-        _clear(folder)
-    found = _made_before(folder, manifest)
-    open_numbers = [number for number in range(manifest.n_file) if not _is_done(folder, manifest, number)]
+    found = _made_before(folder)
+    before = [] if found is None else found.files_in(folder)
+    if found is not None and resume:
+        _check_same(folder, found, manifest)
+    _check_strangers(folder, manifest, before)
+    open_numbers = [number for number in range(manifest.n_file) if not (resume and _is_done(folder, manifest, number))]
     if open_numbers:
         left = sum(stop - start for start, stop in map(manifest.ranges, open_numbers))
-        check_writable(shard_path(folder, 0, manifest.files), left * n_bytes)
-    if found is None or found.n != manifest.n:
+        freed = 0 if resume else sum(output_bytes(path) or 0 for path in before)
+        check_writable(shard_path(folder, 0, manifest.files), max(left * n_bytes - freed, 0))
+    if not resume:
+        for path in before:
+            remove_output(path)
+    if found is None or not resume or found.n != manifest.n:
         manifest.write(folder)
     return open_numbers
 
 
-def _clear(folder: Path) -> None:
-    """Remove the simulations of a folder, the manifest first."""
-    (folder / SET_FILE).unlink(missing_ok=True)
-    for own in FORMATS.values():
-        for path in folder.glob(f"simulations_*{own.suffix}"):
-            remove_output(path)
+def _made_before(folder: Path) -> Manifest | None:
+    """The manifest that is there; None in an empty folder. ConfigError for a folder of other files."""
+    if (folder / SET_FILE).exists():
+        return Manifest.read(folder)
+    if any(path for path in folder.iterdir() if not path.name.startswith(".")):
+        raise ConfigError(
+            f"simulate.output: expected an empty folder, or one of simulations, got '{folder}' with other files; "
+            f"choose another (--output)"
+        )
+    return None
 
 
-def _made_before(folder: Path, manifest: Manifest) -> Manifest | None:
-    """The manifest that is there; None in an empty folder. ConfigError where what is there does not go with the new."""
+def _check_same(folder: Path, found: Manifest, manifest: Manifest) -> None:
+    """Raise ConfigError where what is there does not go with the new."""
     remedy = (
         "Write to another place (--output), or start anew with --restart (in Python resume=False), which replaces it"
     )
-    if not (folder / SET_FILE).exists():
-        if any(own for own in folder.iterdir() if not own.name.startswith(".")):
-            raise ConfigError(
-                f"simulate.output: expected an empty folder, or one of simulations, got '{folder}' with other files; "
-                f"choose another (--output)"
-            )
-        return None
-    found = Manifest.read(folder)
     old, new = found.fingerprint, manifest.fingerprint
     other = [what for what in {**old, **new} if old.get(what) != new.get(what)]
     if found.files != manifest.files:
@@ -159,7 +171,18 @@ def _made_before(folder: Path, manifest: Manifest) -> Manifest | None:
         )
     if found.n > manifest.n:
         raise ConfigError(f"{folder}: expected at most {manifest.n} simulations (simulate.n), got {found.n}. {remedy}")
-    return found
+
+
+def _check_strangers(folder: Path, manifest: Manifest, before: list[Path]) -> None:
+    """Raise ConfigError for a file in the place of a new one that is not among those of the set before, or one in a
+    store of these."""
+    others = [path for path in manifest.files_in(folder) if path not in before]
+    others += [own for path in before for own in files_of_others(path)]
+    if others:
+        raise ConfigError(
+            f"simulate.output: expected no file '{others[0]}', which would be replaced and is not one of those that "
+            f"'{folder / SET_FILE}' describes; move it, or choose another folder (--output)"
+        )
 
 
 def _is_done(folder: Path, manifest: Manifest, number: int) -> bool:

@@ -22,6 +22,7 @@ from rubix_like.inference.simulation.shards import (
 )
 from rubix_like.inference.simulation.simulations import Simulations
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX
+from rubix_like.runtime.files.zarr_storage import ALL_STORED, check_store
 
 _PURPOSE = "simulate.files: zarr"
 _AXES = ("simulation", "y", "x", WAVE)
@@ -30,7 +31,7 @@ _AXES = ("simulation", "y", "x", WAVE)
 def _write(made: Simulations, of_set: SetDescription, path: Path) -> None:
     zarr = import_zarr(_PURPOSE)
     path.unlink(missing_ok=True)  # an empty file that keeps the name
-    known = {**stated(), "config": of_set.config, "parameters": list(made.parameters)}
+    known = {**stated(), "config": of_set.config, "parameters": list(made.parameters), ALL_STORED: True}
     group = zarr.create_group(path, zarr_format=3, attributes=known)
 
     def add(name: str, values: ndarray, axes: tuple[str, ...], unit: str, meaning: str, **options: Any) -> None:
@@ -42,6 +43,7 @@ def _write(made: Simulations, of_set: SetDescription, path: Path) -> None:
             attributes={"units": unit, "long_name": meaning},
             compressors=(zarr.codecs.Crc32cCodec(),),
             fill_value=0,
+            config={"write_empty_chunks": True},  # a chunk that is missing is lost
             **({"chunks": values.shape} | options),
         )
         array[...] = values
@@ -60,7 +62,7 @@ def _write(made: Simulations, of_set: SetDescription, path: Path) -> None:
 
 
 def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
-    group = import_zarr(_PURPOSE).open_group(path, mode="r")
+    group = _opened(path)
     check_stated(group.attrs)
     names = [str(name) for name in group.attrs["parameters"]]
     kept = [name for name in CUBES if cubes and name in group]
@@ -75,7 +77,13 @@ def _read(path: Path, rows: slice, cubes: bool) -> Simulations:
 
 
 def _numbers(path: Path) -> ndarray:
-    return np.asarray(import_zarr(_PURPOSE).open_group(path, mode="r")["number"][...])
+    return np.asarray(_opened(path)["number"][...])
+
+
+def _opened(path: Path) -> Any:
+    """The group of a store, all of which is there."""
+    check_store(path, (*CUBES, WAVE))
+    return import_zarr(_PURPOSE).open_group(path, mode="r")
 
 
 ZARR = ShardFormat(FOLDER_SUFFIX, _write, _read, _numbers, package="zarr")

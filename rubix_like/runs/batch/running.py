@@ -22,6 +22,7 @@ from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
 from rubix_like.runtime.progress import Progress, Report, Stream
+from rubix_like.runtime.python_processes import safe_python
 from rubix_like.runtime.words import counted, reason_of
 
 
@@ -128,7 +129,7 @@ def observe_all(
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not redo:
         _refuse_changed(mine, made_from, before)
-        _refuse_unknown([entry for entry in mine if before[entry.name] is None])
+        _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary)
     label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
     with progress.step("catalogue", label) as report:
         front = _Front(summary, report, len(mine), progress.stream)
@@ -211,7 +212,7 @@ def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Exec
         yield executor
         return
     name, _, where = executor.partition(":")
-    with EXECUTORS.find(name)(where, devices) as found:
+    with safe_python(), EXECUTORS.find(name)(where, devices) as found:
         yield found
 
 
@@ -278,9 +279,10 @@ def _refuse_changed(
         )
 
 
-def _refuse_unknown(entries: Sequence[Entry]) -> None:
-    """Raise ConfigError where files of entries without a record would be overwritten."""
+def _refuse_unknown(entries: Sequence[Entry], summary: Summary) -> None:
+    """Raise ConfigError where files of entries without a record, or a summary of others, would be overwritten."""
     found = [file for entry in entries for file in entry.own_files if file.exists()]
+    found += [] if summary.may_be_replaced() else [summary.path]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ConfigError(

@@ -33,6 +33,8 @@ COLUMNS: tuple[str, ...] = (
     "notes",
     "error",
 )
+_FIRST = [name.encode() for name in COLUMNS[:5]]
+_LONGEST_HEAD = 1000
 _LARGEST_SHARE = 0.02
 
 _MOST_FAILED = 10
@@ -93,6 +95,13 @@ class Summary:
         self._settled: dict[str, Record] = {}
         self._known: dict[str, tuple[tuple[int, int], Record]] = {}
         self._next = 0.0
+
+    def may_be_replaced(self) -> bool:
+        """Whether there is none yet, or one with the columns of a catalogue."""
+        if not output_bytes(self.path):
+            return not self.path.is_dir()
+        with self.path.open("rb") as file:
+            return file.readline(_LONGEST_HEAD).split(b",")[: len(_FIRST)] == _FIRST
 
     def settle(self, name: str, record: Record) -> None:
         """Take a record as the last one of its entry; its file is not read again."""

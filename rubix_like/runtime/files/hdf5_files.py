@@ -1,5 +1,6 @@
-"""The one way in which HDF5 files are opened for reading, whoever wrote them."""
+"""The one way in which HDF5 files are opened for reading, whoever wrote them, and the one for writing."""
 
+import io
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,71 @@ def opened_hdf5(path: Path, *, whole: bool = True) -> Iterator[h5py.File]:
             pending[:0] = filter(Path.is_file, _Visit(own, whole, folders_of(path)).linked_files())
     with h5py.File(path, "r") as file:
         yield file
+
+
+@contextmanager
+def writing_hdf5(path: Path) -> Iterator[h5py.File]:
+    """A new HDF5 file at `path`, to be filled; raises the OSError of the first write that failed (disk full)."""
+    disk = _Disk(path)
+    try:
+        with disk, h5py.File(disk, "w", rdcc_nbytes=0) as file:
+            yield file
+    finally:
+        disk.check()
+
+
+class _Disk(io.RawIOBase):
+    """A new file for h5py's driver of Python objects, whose errors HDF5 does not see: `check` raises the first.
+
+    HDF5 2.0 ends the process (SIGSEGV) when it frees datasets that it could not write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._error: OSError | None = None
+        self._file = path.open("w+b", buffering=0)
+
+    def check(self) -> None:
+        """Raise the first error of writing, if there was any."""
+        if self._error is not None:
+            raise self._error
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move to a byte, as a file does."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """The present byte, as of a file."""
+        return self._file.tell()
+
+    def readinto(self, buffer: Any, /) -> int:
+        """The next bytes, as of a file."""
+        return self._file.readinto(buffer)
+
+    def write(self, data: Any, /) -> int:
+        """Write all of the bytes, unless an error came before."""
+        left = memoryview(data)
+        with self._kept_error():
+            while left and self._error is None:
+                left = left[self._file.write(left) :]
+        return len(data)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Give the file this size."""
+        with self._kept_error():
+            self._file.truncate(size)
+        return self._file.tell() if size is None else size
+
+    def close(self) -> None:
+        """Close the file, where errors of delayed writing may come; may come twice."""
+        with self._kept_error():
+            self._file.close()
+
+    @contextmanager
+    def _kept_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._error = self._error or error
 
 
 @dataclass

@@ -79,6 +79,15 @@ def is_store(path: Path) -> bool:
     return path.name.lower().endswith(FOLDER_SUFFIX) and (path / FOLDER_HEAD).is_file()
 
 
+def files_of_others(path: Path) -> list[Path]:
+    """What lies in a folder, where an output is expected, that no Zarr store has; hidden files are not counted."""
+    if path.is_dir() and not is_store(path):
+        return [path]
+    inner = [own for own in path.rglob("*") if own.is_file()] if path.is_dir() else []
+    chunks = {own for own in inner if "c" in own.relative_to(path).parts}
+    return [own for own in inner if own.name[0] != "." and own.name != FOLDER_HEAD and own not in chunks]
+
+
 def output_bytes(path: Path) -> int | None:
     """The size of an output, of a folder all its files together; None where there is none."""
     if is_store(path):

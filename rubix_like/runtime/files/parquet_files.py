@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rubix_like.runtime.files.packed_files import check_ratio
 from rubix_like.runtime.optional_packages import import_optional
 
 PARQUET_SUFFIX: str = ".parquet"
@@ -22,9 +23,12 @@ def import_parquet(purpose: str) -> tuple[Any, Any]:
 
 @contextmanager
 def opened_parquet(path: Path, purpose: str) -> Iterator[Any]:
-    """An open `pyarrow.parquet.ParquetFile` whose pages are checked as they are read."""
+    """An open `pyarrow.parquet.ParquetFile` whose pages are checked as they are read; ValueError where it is packed
+    into much less than it would become."""
     _, parquet = import_parquet(purpose)
     with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        groups = range(file.metadata.num_row_groups)
+        check_ratio(path, "its columns", sum(file.metadata.row_group(number).total_byte_size for number in groups))
         yield file
 
 

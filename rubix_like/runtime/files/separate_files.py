@@ -1,7 +1,8 @@
-"""The check that no file that is read will be replaced by one that is written."""
+"""Checks of the files that settings name: none that is read will be replaced, and none is a pipe or a device."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -50,21 +51,41 @@ def _identities(path: Path) -> Iterator[object]:
 
 def paths_in(value: Any, key: str = "") -> Iterator[Named]:
     """Every path among settings, and every text that is the name of a file, with their dotted keys."""
-    if isinstance(value, Path) or (isinstance(value, str) and _is_file(value)):
-        yield key, Path(value).expanduser()
+    for name, text in _texts_in(value, key):
+        if isinstance(text, Path) or (Path(text).suffix != "" and _has_kind(text, stat.S_ISREG)):
+            yield name, Path(text).expanduser()
+
+
+def check_regular(value: Any, key: str) -> None:
+    """Raise ConfigError for a path, or one among settings, that is neither a file nor a folder.
+
+    Reading a pipe or a device such as /dev/zero may never end.
+    """
+    for name, text in _texts_in(value, key):
+        if _has_kind(text, lambda mode: not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))):
+            raise ConfigError(
+                f"{name}: expected a file or a folder, got '{text}', which is a pipe or a device; write what "
+                f"comes from it into a file, and give that"
+            )
+
+
+def _texts_in(value: Any, key: str) -> Iterator[tuple[str, str | Path]]:
+    """Every path and every text among settings, with its dotted key."""
+    if isinstance(value, str | Path):
+        yield key, value
     for name, part in _parts(value):
-        yield from paths_in(part, f"{key}.{name}".strip("."))
+        yield from _texts_in(part, f"{key}.{name}".strip("."))
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return [(str(name), part) for name, part in value.items()]
     return [("", part) for part in value] if isinstance(value, list | tuple) else []
 
 
-def _is_file(text: str) -> bool:
-    """Whether text is the name of a file, with an ending, that there is."""
+def _has_kind(name: str | Path, is_kind: Callable[[int], bool]) -> bool:
+    """Whether there is something of a kind, by the mode of its status, under a name."""
     try:
-        return len(text) < _LONGEST_TEXT and Path(text).suffix != "" and Path(text).expanduser().is_file()
-    except (OSError, ValueError, RuntimeError):  # too long, a null character, the home of an unknown user
+        return len(str(name)) < _LONGEST_TEXT and is_kind(Path(name).expanduser().stat().st_mode)
+    except (OSError, ValueError, RuntimeError):  # nothing there, a null character, the home of an unknown user
         return False

@@ -1,0 +1,194 @@
+"""Files of others in the folders that commands write to, under names like those that are written: none is lost."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import full_cube, muse
+from small_results import manifest_of, some_simulations
+
+from rubix_like import ConfigError, load_config, load_simulations
+from rubix_like.cli.main import main
+from rubix_like.inference.simulation.simulation_files import open_folder, write_shard
+from rubix_like.runtime import arrays_on_disk
+from rubix_like.runtime.files.outputs import remove_stale
+
+CONFIG = {
+    "galaxy": {"reader": "synthetic", "n_stars": 20, "seed": 1},
+    "observation": {"redshift": 0.05, "align": "none"},
+    "instrument": muse(5000, 5200, 50, fov="0.6 arcsec"),
+    "engine": {"method": "direct", "velocity_range": 1000},
+    "noise": {"signal_to_noise": 30, "seed": 1},
+    "fit": {"data": "data.fits", "free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}, "starts": 1},
+    "simulate": {"free": {"observation.inclination": {"uniform": [0, 90]}}, "n": 2, "shard": 1},
+}
+BESIDE = {
+    "README": "notes",
+    "cube_final.fits": "my cube",
+    "fit_old.h5": "my fit",
+    ".fit.h5.rubix-like-checkpoint-mine.npz": "my checkpoint",
+    ".rubix-like-notes-cube.fits": "my notes",
+    "simulations_nbody_final.h5": "my thesis",
+    "simulations_run1.zarr/data": "my thesis",
+    "simulations_7.h5": "my thesis",
+    "simulations.csv": "my table",
+    "records.txt": "my records",
+    "results-2.npz": "my arrays",
+    "my-cache": "my cache",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
+    Path("run.yaml").write_text(json.dumps(CONFIG))
+    Path("list.csv").write_text("name,galaxy.seed\na,1\n")
+    return tmp_path
+
+
+def write(folder, texts):
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def write_set(folder, n=7, files="hdf5"):
+    """A set of seven simulations, one file; with a larger `n` the description says that there are more files."""
+    folder.mkdir(exist_ok=True)
+    made = some_simulations()
+    manifest = dataclasses.replace(manifest_of(made, files), n=n)
+    manifest.write(folder)
+    write_shard(made, manifest, folder, 0)
+    return manifest
+
+
+def cube_of_this_run(folder, name):
+    cube = full_cube()
+    dataclasses.replace(cube, meta=cube.meta.replace(configuration="run")).write(folder / name)
+
+
+REFUSED = {
+    "run": (["run", "run.yaml", "--output", "cube.fits"], {"cube.fits": "mine"}),
+    "run, within its store": (["run", "run.yaml", "--output", "cube.zarr"], {"cube.zarr/notes.txt": "mine"}),
+    "catalogue": (["run", "run.yaml", "--catalogue", "list.csv", "--output", "many"], {"many/a.fits": "mine"}),
+    "catalogue's summary": (
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many"],
+        {"many/summary.csv": "galaxy,mass\na,1\n"},
+    ),
+    "catalogue's record": (
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--redo"],
+        {"many/records/a.json": "mine"},
+    ),
+    "fit": (["fit", "run.yaml", "--restart"], {"fit.h5": "mine"}),
+    "fit's model": (["fit", "run.yaml", "--restart"], {"fit_model.fits": "mine"}),
+    "sample": (["sample", "run.yaml", "--restart", "--output", "samples.h5"], {"samples.h5": "mine"}),
+    "simulate": (["simulate", "run.yaml", "--output", ".", "--restart"], {}),
+    "simulate, description": (["simulate", "run.yaml", "--output", "set", "--restart"], {"set/simulations.json": "{}"}),
+    "new": (["new", "there.yaml"], {"there.yaml": "mine"}),
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+@pytest.mark.usefixtures("jax_settings")
+def test_files_of_others_are_not_replaced(command, folder, capsys):
+    """The command ends with one line, and every byte is as before."""
+    words, texts = REFUSED[command]
+    if command == "run, within its store":
+        pytest.importorskip("zarr")
+        cube_of_this_run(folder, "cube.zarr")
+    write(folder, BESIDE | texts)
+    before = contents(folder)
+    assert main(words) == 2
+    after = contents(folder)
+    assert {name: after.get(name) for name in before} == before
+    assert capsys.readouterr().err.splitlines()[-1].startswith("rubix-like: ")
+    assert not [name for name in after.keys() - before.keys() if not name.startswith("cache/")]
+
+
+@pytest.mark.parametrize(
+    "there", ["simulations_00001.h5", "simulations_00000.zarr/notes.txt", "simulations_00000.h5/a"]
+)
+def test_a_set_starts_anew_unless_files_of_others_have_its_names(there, tmp_path):
+    """Nothing is removed before all is known to be the set's."""
+    files = "zarr" if "zarr" in there else "hdf5"
+    if files == "zarr":
+        pytest.importorskip("zarr")
+    manifest = write_set(tmp_path, files=files)
+    if there.endswith("/a"):
+        (tmp_path / "simulations_00000.h5").unlink()
+    write(tmp_path, BESIDE | {there: "mine"})
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"expected no file .*simulations_0000[01].* which would be replaced"):
+        open_folder(tmp_path, dataclasses.replace(manifest, n=14), 100, resume=False)
+    assert contents(tmp_path) == before
+
+
+def begin_anew(folder):
+    manifest = write_set(folder)
+    assert open_folder(folder, dataclasses.replace(manifest, n=5), 100, resume=False) == [0]
+    assert not (folder / "simulations_00000.h5").exists()
+
+
+def add_simulations(folder):
+    manifest = write_set(folder)
+    assert open_folder(folder, dataclasses.replace(manifest, n=14), 100, resume=True) == [1]
+    assert len(load_simulations(folder, 0, 7)) == 7
+
+
+def clear_cache(folder):
+    for kind in ("engine", "compiled"):
+        write(folder / kind, BESIDE)
+    arrays_on_disk.remembered("basis", "key", ("a",), lambda: {"a": np.zeros(3)})
+    (folder / "compiled" / f"jit_f-{'0' * 64}-cache").write_bytes(b"program")
+    assert main(["cache", "clear"]) == 0
+    assert not list(folder.rglob("basis-key.npz"))
+    assert contents(folder / "compiled").keys() == contents(folder / "engine").keys() == BESIDE.keys()
+
+
+def evict(folder):
+    write(folder / "engine", BESIDE)
+    arrays_on_disk.remembered("basis", "key", ("a",), lambda: {"a": np.zeros(3)})
+    assert contents(folder / "engine").keys() == BESIDE.keys() | {"basis-key.npz"}
+
+
+def clean_up(folder):
+    (folder / f".rubix-like-host-{'0' * 12}-cube.fits").write_text("half of it")
+    assert remove_stale([folder / "cube.fits"]) == 1
+
+
+@pytest.mark.parametrize("act", [begin_anew, add_simulations, clear_cache, evict, clean_up])
+@pytest.mark.usefixtures("jax_settings")
+def test_what_is_removed_is_known(act, tmp_path, monkeypatch):
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path))
+    monkeypatch.setattr(arrays_on_disk, "LIMIT_BYTES", 0)
+    write(tmp_path, BESIDE)
+    act(tmp_path)
+    after = contents(tmp_path)
+    assert {name: after[name].decode() for name in BESIDE} == BESIDE
+
+
+@pytest.mark.slow(20)
+@pytest.mark.usefixtures("jax_settings")
+def test_commands_leave_files_of_others_beside_theirs(folder):
+    """Every command that writes, twice: the second time anew."""
+    main(["run", "run.yaml", "--output", "data.fits"])
+    write(folder, BESIDE)
+    (folder / "set").mkdir()
+    for again in ([], ["--restart"]):
+        assert main(["simulate", "run.yaml", "--output", "set", *again]) == 0
+        assert main(["fit", "run.yaml", "--overwrite", *again]) == 0
+        write(folder / "set", BESIDE)
+    for again in ([], ["--redo"]):
+        write(folder / "many", BESIDE)
+        assert main(["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", *again]) == 0
+    for place in (folder, folder / "set", folder / "many"):
+        after = contents(place)
+        assert {name: after[name].decode() for name in BESIDE} == BESIDE
+    assert load_config("run.yaml").simulate is not None
