@@ -277,6 +277,8 @@ class FitSettings(AbstractSettings):
     """Of the file's fluxes, e.g. 1e-16 erg/s/cm2/Angstrom; null: as its header says, or known of its instrument."""
     data_pixel_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the file's spaxels; null: as its header says."""
+    data_hdu: str | int | None = None
+    """HDU of the file's fluxes, its name or number; null: as docs/observed-cubes.md says."""
     free: PriorsByName = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
     correlated: tuple[CorrelatedSettings, ...] = ()
@@ -392,6 +394,7 @@ _OF_ONE_CUBE: Mapping[str, str] = {
     "data_medium": "medium",
     "data_units": "units",
     "data_pixel_scale": "pixel_scale",
+    "data_hdu": "hdu",
     "windows": "windows",
     "exclude": "exclude",
     "sigma": "sigma",

@@ -178,16 +178,23 @@ def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes
     axis, step = axes.wave, float(axes.matrix[axes.wave - 1, axes.wave - 1])
     kind, text = (text_card(header, f"{card}{axis}") for card in ("CTYPE", "CUNIT"))
     kind = kind.upper()
-    if not is_tabulated(header, axis) and (f"CRVAL{axis}" not in header or step == 0):
+    tabulated = is_tabulated(header, axis)
+    if not tabulated and (f"CRVAL{axis}" not in header or step == 0):
         return None, ()
     cards = {"CDELT1": step}
     cards |= {f"{card}1": number_card(header, f"{card}{axis}", 0.0, place) for card in ("CRVAL", "CRPIX")}
-    parameters = (card for card in header if re.fullmatch(rf"P[SV]{axis}_\d+", card))
-    cards |= {f"{card[:2]}1{card[card.index('_') :]}": header[card] for card in parameters}
+    if tabulated:
+        _check_table(hdus, header, axis, place)
+        parameters = (card for card in header if re.fullmatch(rf"P[SV]{axis}_\d+", card))
+        cards |= {f"{card[:2]}1{card[card.index('_') :]}": header[card] for card in parameters}
     pixels = 0.5 + 0.5 * np.arange(2 * axes.lengths[axis - 1] + 1)
     if not is_converted(kind):
-        coded = kind[:4] in ("WAVE", "AWAV") and kind[4:5] in ("", "-")
-        nodes = _computed(cards | {"CTYPE1": kind if coded else "WAVE"}, pixels, hdus, place)
+        if len(kind) > 5 and kind[4] == "-" and kind[5:] not in ("LOG", "TAB"):
+            raise ValueError(
+                f"{place}: expected CTYPE{axis} with wavelengths that are linear or end in -LOG or -TAB, got '{kind}'; "
+                f"resample the cube to an even grid"
+            )
+        nodes = _computed(cards | {"CTYPE1": f"WAVE{kind[4:8]}" if kind[4:5] == "-" else "WAVE"}, pixels, hdus, place)
         factor, notes = _angstrom(text, nodes[1::2], place, f"CUNIT{axis}")
         return nodes * factor, notes
     si, what = _SI[kind[:4]]
@@ -199,6 +206,16 @@ def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes
     cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))} | _at_rest(header, axis, kind, place)
     nodes = _computed(cards, pixels, hdus, place, limit=SPEED_OF_LIGHT * 1e3 if what == "velocity" else math.inf)
     return 1e10 * nodes, (f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths",)
+
+
+def _check_table(hdus: Any, header: Any, axis: int, place: str) -> None:
+    """Raise ValueError without the extension that an axis by a table refers to."""
+    name = text_card(header, f"PS{axis}_0")
+    if not name or name not in hdus:
+        raise ValueError(
+            f"{place}: expected the table of its wavelengths (CTYPE{axis} = '{text_card(header, f'CTYPE{axis}')}') in "
+            f"an extension '{name}' (PS{axis}_0), got a file without it"
+        )
 
 
 def _at_rest(header: Any, axis: int, kind: str, place: str) -> dict[str, float]:
@@ -225,10 +242,9 @@ def _computed(cards: dict[str, Any], pixels: Nodes, hdus: Any, place: str, limit
             wcs.wcs.sptr("WAVE-???")
         nodes = np.asarray(wcs.wcs_pix2world(pixels[:, None], 1), np.float64)[:, 0]
     except UNREADABLE as error:
-        what = "the table of its wavelengths" if kind.endswith("-TAB") else "wavelengths"
         raise ValueError(
-            f"{place}: expected {what} by CTYPE '{kind}', got a header of which astropy says: {reason_of(error)}; "
-            f"correct it, or give the wavelengths in an HDU WAVE"
+            f"{place}: expected wavelengths that astropy can compute by CTYPE '{kind}', got none ({reason_of(error)}); "
+            f"correct the header"
         ) from error
     if beyond:
         raise ValueError(f"{place}: expected velocities below that of light, got others; check CUNIT and CDELT")
@@ -300,7 +316,7 @@ def _check_plausible(wavelength: Float[ndarray, " wave"], place: str, longest: f
     if not (math.isfinite(low) and math.isfinite(high) and PLAUSIBLE[0] <= low and high <= longest):
         raise ValueError(
             f"{place}: expected wavelengths between {PLAUSIBLE[0]:g} and {longest:g} Angstrom, got {low:g} to "
-            f"{high:g}; check CRVAL3 and its unit (a logarithm is written as CTYPE3 = WAVE-LOG)"
+            f"{high:g}; check CRVAL3, CDELT3 and CUNIT3 (a logarithm is written as CTYPE3 = WAVE-LOG)"
         )
 
 
