@@ -25,6 +25,9 @@ from rubix_like.runtime.words import reason_of
 EVEN_TOLERANCE: float = 5e-3
 """Largest distance of a bin from an even grid, in bins: what wavelengths in float32 need."""
 
+_CONVERTED_TOLERANCE: float = 1e-4
+"""The same for frequencies and velocities, whose bins are known exactly."""
+
 PLAUSIBLE: tuple[float, float] = (100.0, 1e7)
 """Angstrom: what is beyond is no wavelength of a spectrograph but a wrong unit, or a logarithm."""
 
@@ -93,8 +96,8 @@ def read_wavelengths(path: Path, hdus: Any, parts: Parts, axes: Axes, medium: Me
         if is_tabulated(header, axes.wave) and edges is not None:
             bins, more = WavelengthBins.of_table(wavelength, edges, chosen), ()
         else:
-            logarithmic = kind.endswith("-LOG") or is_converted(kind)
-            bins, more = _fitted_bins(wavelength, edges, chosen, logarithmic, exact_edges=wave is None)
+            logarithmic, exact = kind.endswith("-LOG") or is_converted(kind), is_converted(kind) and wave is None
+            bins, more = _fitted_bins(wavelength, edges, chosen, logarithmic, exact=exact)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
     return SpectralGrid(bins, descending, (*notes, *more))
@@ -127,11 +130,11 @@ def _fitted_bins(
     medium: Medium,
     logarithmic: bool,
     *,
-    exact_edges: bool,
+    exact: bool,
 ) -> tuple[WavelengthBins, tuple[str, ...]]:
     """The grid through ascending wavelengths: linear or logarithmic where they are, else a table; notes on it.
 
-    `logarithmic`: to be tried first. Without `exact_edges` those of uneven bins lie half way between the centres.
+    `logarithmic`: to be tried first; `exact`: the edges of uneven bins are those given, not half way between centres.
     Raises ValueError for wavelengths out of order, and for gaps.
     """
     count = len(wavelength)
@@ -145,9 +148,9 @@ def _fitted_bins(
     kinds: tuple[Sampling, Sampling] = ("log", "linear") if logarithmic else ("linear", "log")
     for sampling in kinds:
         bins = _fitted(wavelength, medium, sampling)
-        if bins.offset(wavelength) < EVEN_TOLERANCE:
+        if bins.offset(wavelength) < (_CONVERTED_TOLERANCE if exact else EVEN_TOLERANCE):
             return bins, ()
-    if exact_edges and edges is not None:
+    if exact and edges is not None:
         return WavelengthBins.of_table(wavelength, edges, medium), ()
     try:
         bins = WavelengthBins.around(wavelength, medium)
