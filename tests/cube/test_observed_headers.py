@@ -173,7 +173,8 @@ def test_parts_at_another_place(tmp_path, cards, name):
 # ---------------------------------------------------------------- axes of length 1, beams
 
 RADIO = NO_MATRIX | {
-    "CDELT1": -STEP, "CDELT2": STEP, "CDELT3": 1e7, "CTYPE3": "FREQ", "CUNIT3": "HZ", "CRVAL3": 1.4e9, "BUNIT": "JY/BEAM",
+    "CDELT1": -STEP, "CDELT2": STEP, "CDELT3": 1e7, "CTYPE3": "FREQ", "CUNIT3": "HZ", "CRVAL3": 1.4e9,
+    "BUNIT": "JY/BEAM",
 }  # fmt: skip
 LAST = {"CTYPE4": "STOKES", "CRVAL4": 1.0, "CRPIX4": 1.0, "CDELT4": 1.0}
 
@@ -271,7 +272,7 @@ def test_kmos_and_the_choice_of_an_hdu(tmp_path):
         np.testing.assert_allclose(observed.variance, 9.0)
     np.testing.assert_array_equal(alone.flux[0, 0], 3 * FLUX[:, 0, 0])
     refused(tmp_path, "IFU.2.DATA, IFU.3.DATA, IFU.2.NOISE, IFU.3.NOISE; give hdu=", *hdus(2, 3))
-    with pytest.raises(ValueError, match="hdu: expected one of the HDUs 0 PRIMARY, 1 IFU.2.DATA.*got 'IFU.9.DATA'"):
+    with pytest.raises(ValueError, match=r"hdu: expected one of the HDUs 0 PRIMARY, 1 IFU\.2\.DATA.*got 'IFU.9.DATA'"):
         rl.read_observed(path, hdu="IFU.9.DATA")
 
 

@@ -266,8 +266,8 @@ def read_sky(header: Any, axes: Axes, place: str, pixel_scale: float | None) -> 
         matrix = np.diag([-1.0, 1.0])
     found = _square_side(matrix, place)
     notes: tuple[str, ...] = ()
-    if pixel_scale is not None and not math.isclose(pixel_scale, found, rel_tol=SQUARE_TOLERANCE):
-        says = "does not say it" if None in scales else f"says {found:g}"
+    if pixel_scale is not None and (None in scales or not math.isclose(pixel_scale, found, rel_tol=SQUARE_TOLERANCE)):
+        says = "does not say it, and its CRVAL are taken as deg" if None in scales else f"says {found:g}"
         notes = (f"pixel_scale {pixel_scale:g} arcsec as given; the header {says}",)
         matrix = matrix * (pixel_scale / found)
     flip_y, flip_x = _flips(matrix)
