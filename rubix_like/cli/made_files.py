@@ -87,7 +87,7 @@ def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json
     _print(facts, summary, width, as_json=as_json)
 
 
-def _signal_to_noise(cube: rl.ObservedCube) -> float:
+def _signal_to_noise(cube: "rl.ObservedCube") -> float:
     """Median over the voxels that are used."""
     variance = np.ones(()) if cube.variance is None else cube.variance[cube.used]
     return float(np.median(cube.flux[cube.used] / np.sqrt(variance)))

@@ -68,15 +68,6 @@ def is_image(hdu: Any) -> bool:
     return isinstance(hdu, IMAGES) and count_axes(hdu) > 0
 
 
-def holds_cube(path: Path) -> bool:
-    """Whether a file is FITS with an image of three axes or more."""
-    try:
-        with opened(path) as hdus:
-            return any(is_image(hdu) and count_axes(hdu) > 2 for hdu in hdus)
-    except (OSError, ValueError):
-        return False
-
-
 def count_axes(hdu: Any) -> int:
     """The number of axes (NAXIS) of an HDU."""
     return int(hdu.header["NAXIS"])
