@@ -1,4 +1,5 @@
-"""The command `rubix-like inspect`: what a galaxy's file holds, and how it would be read; what a file of ours is."""
+"""The command `rubix-like inspect`: what a galaxy's file or an observed cube holds, and how it would be read; what a
+file of ours is."""
 
 import argparse
 import dataclasses
@@ -9,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rubix_like.cli.made_files import print_made
-from rubix_like.cli.options import read_overrides
+from rubix_like.cli.made_files import print_made, print_observed
+from rubix_like.cli.options import read_overrides, read_stated
 from rubix_like.config.loading import with_overrides
 from rubix_like.errors import ConfigError
 from rubix_like.readers.inspection.report import Inspection, inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text
+from rubix_like.runtime.files.fits_opening import holds_cube
 from rubix_like.runtime.files.writers import written_by_us
 from rubix_like.runtime.words import counted
 
@@ -24,7 +26,11 @@ WIDEST: int = 120
 def inspect_file(options: argparse.Namespace) -> None:
     """Print the report; raises ConfigError where nothing is recognised, ValueError where the file would be refused."""
     path = Path(options.files[0]).expanduser()
-    written = written_by_us(path) if len(options.files) == 1 and options.reader is None else None
+    is_alone, stated = len(options.files) == 1 and options.reader is None, read_stated(options)
+    written = written_by_us(path) if is_alone else None
+    if stated or (is_alone and written is None and path.is_file() and holds_cube(path)):
+        print_observed(path, stated, _width(), as_json=options.json)
+        return
     if written is not None:
         print_made(path, written, _width(), as_json=options.json)
         return

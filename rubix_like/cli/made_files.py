@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import rubix_like as rl
 from rubix_like.readers.inspection.report import Inspection
 from rubix_like.readers.inspection.text import inspection_text
@@ -53,7 +55,45 @@ def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> No
     title, describe = _KINDS[written.kind]
     own, summary = describe(path)
     writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}
-    facts = {"file": str(path), "kind": title, **writer, **own}
+    _print({"file": str(path), "kind": title, **writer, **own}, summary, width, as_json=as_json)
+
+
+def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json: bool) -> None:
+    """Print what is known of the cube of a telescope or another program; `stated`: options of `read_observed`. Raises
+    as that."""
+    cube = rl.read_observed(path, **stated)
+    edges, flux = cube.wave_edges, cube.flux[cube.used]
+    place = "not stated" if cube.ra is None else f"RA {cube.ra:.6f}, Dec {cube.dec:.6f} deg"
+    angle = f"+y at position angle {cube.field_angle:g} deg"
+    facts = {
+        "file": str(path),
+        "kind": "observed cube",
+        "object": cube.name,
+        "spaxels": f"{cube.n_x} x {cube.n_y} of {cube.pixel_scale:g} arcsec, {angle}",
+        "centre": place,
+        "wavelengths": f"{cube.bins.n_wave} bins from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}, "
+        f"{cube.sampling})",
+        "flux": f"median {np.median(flux):.4g}, largest {flux.max():.4g} (1e-20 erg/s/cm2/Angstrom per spaxel)",
+        "variance": "none" if cube.variance is None else f"median S/N per voxel {_signal_to_noise(cube):.3g}",
+        "used": f"{np.mean(cube.used):.1%} of voxels",
+    }
+    name, keywords = shlex.quote(str(path)), "".join(f", {key}={value!r}" for key, value in stated.items())
+    options = "".join(f" --{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in stated.items())
+    summary = [
+        *(f"Note: {note}" for note in cube.notes),
+        f"Look at it: rubix-like plot {name}{options} (--html: a page for the browser)",
+        f"In Python: cube = rubix_like.read_observed({str(path)!r}{keywords})",
+    ]
+    _print(facts, summary, width, as_json=as_json)
+
+
+def _signal_to_noise(cube: "rl.ObservedCube") -> float:
+    """Median over the voxels that are used."""
+    variance = np.ones(()) if cube.variance is None else cube.variance[cube.used]
+    return float(np.median(cube.flux[cube.used] / np.sqrt(variance)))
+
+
+def _print(facts: dict[str, str], summary: list[str], width: int, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"facts": facts, "summary": summary}, indent=2))
     else:

@@ -107,11 +107,12 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
         "rubix_like.cli.plot_command:plot",
     ),
     "inspect": Command(
-        "say what a galaxy's file holds: simulation, quantities, units, ranges, and what is missing; or what a file of "
-        "rubix-like is",
+        "say what a galaxy's file holds: simulation, quantities, units, ranges, and what is missing; or what an "
+        "observed cube, or a file of rubix-like, is",
         of.add_inspect_options,
         "rubix_like.cli.inspect_command:inspect_file",
     ),
+    "info": Command("the same as inspect", of.add_inspect_options, "rubix_like.cli.inspect_command:inspect_file"),
     "new": Command(
         "write a configuration with comments: asks for instrument and galaxy, or takes options",
         of.add_new_options,

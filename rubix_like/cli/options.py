@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.processes.timeouts import CONNECT_TIMEOUT, PEER_TIMEOUT
@@ -107,13 +108,28 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restart", action="store_true", help="start from scratch, also if there are files already")
 
 
+def add_observed_options(parser: argparse.ArgumentParser) -> None:
+    """What a cube of another program does not say, as `rubix_like.read_observed` takes it."""
+    group = parser.add_argument_group("cubes of telescopes and other programs", "see docs/observed-cubes.md")
+    group.add_argument("--medium", choices=("air", "vacuum"), help="of the wavelengths")
+    group.add_argument("--units", metavar="UNIT", help="of the fluxes, e.g. '1e-16 erg/s/cm2/Angstrom'")
+    group.add_argument("--pixel-scale", type=float, metavar="ARCSEC", help="side of the spaxels")
+    group.add_argument("--hdu", metavar="HDU", help="name or number of the HDU with the fluxes")
+
+
+def read_stated(options: argparse.Namespace) -> dict[str, Any]:
+    """Those options that are given, as keywords of `read_observed`."""
+    stated = {name: getattr(options, name) for name in ("medium", "units", "pixel_scale", "hdu")}
+    return {name: value for name, value in stated.items() if value is not None}
+
+
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like plot`."""
     parser.add_argument(
         "cube",
         metavar="CUBE",
-        help="a file written by `rubix-like run` (a cube in FITS of the layout 'default' or HDF5, or maps), `fit` or "
-        "`sample`",
+        help="a cube of `rubix-like run` or of a telescope (all that `rubix_like.read_observed` takes), or a file of "
+        "maps, `fit` or `sample`",
     )
     parser.add_argument(
         "--output",
@@ -135,6 +151,7 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", action="store_true", help="write one self-contained interactive page instead of a picture"
     )
+    add_observed_options(parser)
 
 
 def add_inspect_options(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +160,8 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        help="a snapshot, cut-out or table of particles, or a file of rubix-like; several: the files of one snapshot",
+        help="a snapshot, cut-out or table of particles, a cube of a telescope, or a file of rubix-like; several: the "
+        "files of one snapshot",
     )
     parser.add_argument(
         "--reader",
@@ -152,6 +170,7 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
     )
     add_set_option(parser, "other keys of the section galaxy, as of `run`, e.g. --set galaxy.sphere.radius='30 kpc'")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_observed_options(parser)
 
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,11 @@
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from rubix_like.cli.options import read_stated
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.observed import cube_of, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.inference.results.result_pictures import save_fit_pictures, save_sample_pictures
 from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
@@ -13,9 +16,13 @@ from rubix_like.plots.figure import check_picture_suffix, save_figure, save_maps
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate, given_files
-from rubix_like.runtime.files.writers import FIT, MAPS, SAMPLES, written_by_us
+from rubix_like.runtime.files.writers import CUBE, FIT, FOREIGN, LAYOUT_CARD, MAPS, SAMPLES, Written, written_by_us
+
+LAYOUTS_READ: tuple[str, ...] = ("manga", "sami")
+"""Layouts for other programs that `Cube.read` takes."""
 
 PICTURED: Mapping[str, tuple[str, Callable[..., tuple[Path, ...]]]] = {
     FIT: ("result of a fit", save_fit_pictures),
@@ -36,13 +43,20 @@ def plot(options: argparse.Namespace) -> None:
     band = None if options.band is None else read_band(options.band)
     output = _output_path(path, options)
     check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
-    cube = Cube.read(path)
+    cube = _read(path, written, read_stated(options))
     choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
     if options.html:
         print(f"Page: {write_page(cube, output, choice)} (open it in a browser)")
     else:
         print(f"Picture: {save_figure(cube, output, choice)}")
+
+
+def _read(path: Path, written: Written | None, stated: Mapping[str, Any]) -> Cube:
+    """A cube of ours, or one of a telescope or another program as one of ours."""
+    layout = first_header(path)[LAYOUT_CARD] if written is not None and written.kind == FOREIGN else None
+    is_ours = written is not None and (written.kind == CUBE or layout in LAYOUTS_READ)
+    return cube_of(read_observed(path, **stated)) if stated or not is_ours else Cube.read(path)
 
 
 def _plot_other(kind: str, save: Callable[..., tuple[Path, ...]], path: Path, options: argparse.Namespace) -> None:

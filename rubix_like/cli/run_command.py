@@ -132,7 +132,11 @@ def check_cube(options: argparse.Namespace) -> None:
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
         if config.fit is not None:
-            importlib.import_module("rubix_like.inference.request").check_fit_section(config)
+            request = importlib.import_module("rubix_like.inference.request")
+            request.check_fit_section(config)
+            lines: list[str] = []
+            team.in_first(lambda: lines.extend(request.data_lines(config)))
+            print(*(f"{line}\n" for line in lines), sep="", end="")
         team.in_first(lambda: check_output(config, config.output.path))
         for name, prepared in prepare_arms(config, _progress(team), team=team):
             if team.number == 0:

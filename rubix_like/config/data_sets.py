@@ -188,6 +188,8 @@ class DataSetSettings(AbstractSettings):
     """Of the file's fluxes, e.g. 1e-16 erg/s/cm2/Angstrom; null: as its header says."""
     pixel_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the file's spaxels; null: as its header says."""
+    hdu: str | int | None = None
+    """HDU of the file's fluxes, its name or number; null: as docs/observed-cubes.md says."""
     windows: Windows | None = None
     """Wavelengths that are fitted; null: all."""
     exclude: tuple[Window, ...] = ()
@@ -251,6 +253,8 @@ class DataSetSettings(AbstractSettings):
         return self
 
     def _check_against_kind(self) -> None:
+        if self.kind == "spectrum" and self.hdu is not None:
+            raise ValueError(f"hdu: expected null for a spectrum, which is a table, got {self.hdu!r}; leave it out")
         if self.kind == "spectrum" and self.pixel_scale is not None:
             raise ValueError(
                 f"pixel_scale: expected null for a spectrum, which has no spaxels, got {self.pixel_scale:g}; the "
@@ -262,7 +266,7 @@ class DataSetSettings(AbstractSettings):
                 f"covariance: expected auto, null or a matrix, got data; data of kind {self.kind} {why}: leave it out"
             )
         if self.kind == "fibres":
-            lost = [name for name in ("medium", "units", "pixel_scale") if getattr(self, name) is not None]
+            lost = [name for name in ("medium", "units", "pixel_scale", "hdu") if getattr(self, name) is not None]
             if lost:
                 raise ValueError(f"{lost[0]}: expected null for spectra of fibres, whose file says it, got a value")
             return

@@ -1,6 +1,6 @@
 """The request for a fit: its settings, from the configuration and from Python, and its data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class Request:
     @property
     def stated(self) -> dict[str, Any]:
         """What the settings say of the data's file, as `read_observed` takes it."""
-        return {name: getattr(self.settings, f"data_{name}") for name in ("medium", "units", "pixel_scale")}
+        return {name: getattr(self.settings, f"data_{name}") for name in ("medium", "units", "pixel_scale", "hdu")}
 
     def files(self, source: object, **others: object) -> tuple[Named, ...]:
         """What is read, and must not be replaced: what the settings name, the data, `source` (the configuration, where
@@ -216,6 +216,28 @@ def check_fit_section(config: RunConfig) -> None:
         for place, names in (("fit.free", config.fit.free), ("fit.start", config.fit.start or {})):
             for name in names:
                 check_component(f"{place}.{name}", name, known)
+
+
+def data_lines(config: RunConfig) -> Iterator[str]:
+    """What the files of the data of a fit hold, as they are read; a note for those that are not there yet.
+
+    Raises ConfigError or ValueError for those that cannot be read.
+    """
+    if config.fit is None or config.fit.data is None:
+        return
+    data = config.fit.data
+    for name in [name for name, section in data.items() if section.file] if isinstance(data, Mapping) else [""]:
+        place = f"fit.data.{name}" if name else "fit.data"
+        try:
+            if isinstance(data, Mapping):
+                observed = read_sets({name: data[name]}, {})[0].observed
+            else:
+                observed = Request(config, config.fit, config, data).read()
+        except FileNotFoundError as error:
+            yield f"note        {place}: {error}"
+            continue
+        yield f"data        {observed.source}: {observed!r}"
+        yield from (f"note        {place}: {note}" for note in observed.notes)
 
 
 def one_galaxy(galaxy: Any, model: Any) -> Any:

@@ -510,8 +510,13 @@ def test_no_place_on_the_sky(tmp_path):
 @pytest.mark.parametrize(
     ("cards", "message"),
     [
-        ({"CTYPE3": "VELO"}, "expected wavelengths, got CTYPE3 = 'VELO'; resample"),
-        ({"CTYPE3": "FREQ", "CUNIT3": "Hz"}, "expected wavelengths, got CTYPE3 = 'FREQ'"),
+        ({"CTYPE3": "VELO", "CUNIT3": "m/s"}, "expected the line's rest frequency (RESTFRQ, in Hz) beside CTYPE3"),
+        ({"CTYPE3": "VELOCITY"}, "velocities of a known convention, got CTYPE3 = 'VELOCITY'; write VRAD or VOPT"),
+        ({"CTYPE3": "FREQ"}, "expected CUNIT3 to be a frequency (Hz), got 'Angstrom'"),
+        (
+            {"CTYPE3": "VRAD", "CUNIT3": "km/s", "RESTFRQ": 1e9, "CRVAL3": 4e5},
+            "expected velocities below that of light",
+        ),
         ({"CTYPE3": "WAVE-TAB"}, "expected the table of its wavelengths (CTYPE3 = 'WAVE-TAB')"),
         ({"CTYPE3": "WAVE-GRI"}, "linear or end in -LOG or -TAB, got 'WAVE-GRI'"),
         ({"CTYPE3": "STOKES", "CUNIT3": None}, "a fit needs a cube of spectra"),
@@ -527,7 +532,7 @@ def test_no_place_on_the_sky(tmp_path):
         ({"CD1_1": -STEP, "CD1_2": STEP}, "expected square spaxels, got 0.2 x 0.2828 arcsec with sides at 45 deg"),
         ({"CD1_1": 0.0}, "expected spaxels with a size, got 0 x 0.2 arcsec"),
         ({"BUNIT": "adu"}, "expected a flux density or surface brightness, but 'adu' is neither"),
-        ({"BUNIT": "Jy/beam"}, "'Jy / beam' is neither"),
+        ({"BUNIT": "Jy/beam"}, "expected the size of the beam (BMAJ and BMIN in deg"),
         ({"BUNIT": "erg/s/cm2"}, "is neither a flux per Angstrom (or Hz) and spaxel nor a surface brightness; give"),
         ({"BUNIT": "quux"}, "expected a unit of flux per Angstrom or Hz, got BUNIT = 'quux'"),
         ({"BUNIT": None}, "expected a unit of flux per Angstrom or Hz, got no BUNIT; give units="),
@@ -584,7 +589,7 @@ def test_files_that_are_no_cubes(tmp_path):
         read_observed(tmp_path / "text.fits")
     with pytest.raises(ValueError, match=r"HDU PRIMARY: expected a cube with three axes .* image of shape \(3, 4\)"):
         read_observed(write_fits(tmp_path / "image.fits", image(FLUX[0], {})))
-    with pytest.raises(ValueError, match="got several such images: A, B; name the HDU with the fluxes FLUX"):
+    with pytest.raises(ValueError, match="got several such images: A, B; give hdu="):
         read_observed(write_fits(tmp_path / "two.fits", image(FLUX, MUSE, "A"), image(FLUX, MUSE, "B")))
     with pytest.raises(ValueError, match="got no such images: none"):
         read_observed(write_fits(tmp_path / "empty.fits", fits.PrimaryHDU()))

@@ -115,10 +115,10 @@ def test_an_index_of_the_table(tmp_path, index, step):
     ("change", "message"),
     [
         ("no table", "expected the table of its wavelengths .CTYPE3 = 'WAVE-TAB'. in an extension 'WCS-TABLE'"),
-        ("no column", "expected a column 'lambda' of one row of numbers, got none"),
-        ("short", "expected wavelengths for all pixels, got a table of 3 for places 0.5 to 5.5"),
+        ("no column", "expected wavelengths that astropy can compute by CTYPE 'WAVE-TAB', got none .*'lambda'"),
+        ("short", "expected wavelengths for all pixels by CTYPE 'WAVE-TAB', got some that are not finite"),
         ("order", "expected positive wavelengths that ascend"),
-        ("nan", "expected finite numbers of one axis in column 'wavelength'"),
+        ("nan", "expected wavelengths for all pixels by CTYPE 'WAVE-TAB', got some that are not finite"),
     ],
 )
 def test_tables_that_are_refused(tmp_path, change, message):

@@ -279,6 +279,8 @@ class FitSettings(AbstractSettings):
     accept_implausible: bool = False
     """Whether data or a galaxy with numbers that no observation or galaxy has, mostly from a wrong unit or mask, are
     fitted with a note; false: they are refused."""
+    data_hdu: str | int | None = None
+    """HDU of the file's fluxes, its name or number; null: as docs/observed-cubes.md says."""
     free: PriorsByName = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
     correlated: tuple[CorrelatedSettings, ...] = ()
@@ -394,6 +396,7 @@ _OF_ONE_CUBE: Mapping[str, str] = {
     "data_medium": "medium",
     "data_units": "units",
     "data_pixel_scale": "pixel_scale",
+    "data_hdu": "hdu",
     "windows": "windows",
     "exclude": "exclude",
     "sigma": "sigma",

@@ -1,7 +1,9 @@
-"""Units of observed fluxes, as files write them, and the factors to ours."""
+"""Units as files spell them, and the factors from units of flux to ours."""
 
+import math
 import re
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,47 +19,54 @@ from rubix_like.physics.units import as_quantity, in_plain_unit, split_mask
 F_LAMBDA = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
 F_NU = units.Unit("erg / (s cm2 Hz)")
 
-_SPELLINGS: dict[str, str] = {
-    r"(?:ergs|Erg|ERG|ERGS)": "erg",
-    r"(?:sec|S|SEC)": "s",
-    r"CM": "cm",
-    r"(?:A|Å|Ang|ang|ANG|Angstroms|angstroms|ANGSTROM|Angstroem)": "Angstrom",
-    r"(?:spaxel|spaxels|spax|Spaxel|pixel|pixels|PIXEL|SPAXEL)": "pix",
-    r"(?:microJy|MICROJY)": "uJy",
+_ALIASES: dict[str, str] = {
+    **dict.fromkeys(("a", "å", "aa", "ang", "angstroem"), "Angstrom"),
+    **dict.fromkeys(("s", "sec"), "s"),
+    **dict.fromkeys(("spaxel", "spax", "spx", "fiber", "fibre"), "pix"),
+    "microjy": "uJy",
 }
-"""How files spell what astropy knows by another name; A is never ampere in a flux."""
+"""Units by names that astropy does not know, or knows for something else: A is never ampere, S never siemens."""
 
-_WHOLE_POWER = re.compile(r"^\((?P<inner>.*)\)\s*(?:\*\*|\^)\s*[({]?\s*(?P<power>[-+]?\d+)\s*[)}]?$")
+_TEX: tuple[tuple[str, str], ...] = (
+    (r"\\(?:mathrm|rm|text)\s*\{([^{}]*)\}", r"\1"),
+    (r"\\[,;! ]|[$~\[\]]", " "),
+    (r"\\(?:cdot|times)|×", "*"),
+    (r"\\", ""),
+    (r"\{", "("),
+    (r"\}", ")"),
+)
+"""What TeX writes -> what astropy reads."""
+
+_WHOLE_POWER = re.compile(r"^\((?P<inner>.*)\)\s*(?:\*\*|\^)\s*\(?\s*(?P<power>[-+]?\d+)\s*\)?$")
 _FACTOR = re.compile(
-    r"^(?P<base>\d+\.?\d*(?:[eE][-+]?\d+)?)"
-    r"(?:\s*(?:\*\*|\^|(?=[-+]))\s*(?:\(\s*(?P<bracket>[-+]?\d+)\s*\)|(?P<bare>[-+]?\d+)))?"
+    r"^(?:[xX*]\s*)?(?:(?P<base>\d+\.?\d*(?:[eE][-+]?\d+)?)|[eE](?=[-+]?\d))"
+    r"(?:\s*(?:\*\*|\^|(?=[-+(\d]))\s*(?:\(\s*(?P<bracket>[-+]?\d+)\s*\)|(?P<bare>[-+]?\d+)))?"
     r"\s*(?:\*(?!\*))?\s*(?P<rest>.*)$"
 )
-_FLAM = re.compile(r"\bFLAM(\d*)\b")
-_LETTERS = str.maketrans("0123456789", "abcdefghij")
-"""Names of units must not have digits."""
+_FLAM = re.compile(r"\bFLAM(\d*)\b(?:(?:\*\*|\^)\(?([-+]?\d+)\)?)?", re.IGNORECASE)
 
 
 def parse_unit(text: str) -> units.UnitBase:
-    """The unit that a header means by BUNIT: `1E-17 erg/s/cm^2/Ang/spaxel`, `10**(-20)*erg/s/cm**2/Angstrom`, `FLAM16`.
+    """The unit that a header means: `1E-17 erg/s/cm^2/Ang/spaxel`, `x10^-16 erg s^{-1} cm^{-2} A^{-1}`, `JY/BEAM`.
 
-    FLAM16 (KCWI) is 1e-16 erg/s/cm2/Angstrom. Raises ValueError for text that is no unit.
+    Names may be in capitals or plural; FLAM16 (KCWI) is 1e-16 erg/s/cm2/Angstrom. Raises ValueError for text that is
+    no unit.
     """
+    text = text.strip()
+    for pattern, replacement in _TEX:
+        text = re.sub(pattern, replacement, text)
     text = text.strip()
     whole = _WHOLE_POWER.match(text)
     if whole:
         return parse_unit(whole["inner"]) ** int(whole["power"])
     factor = _FACTOR.match(text)
     number, rest = (_number(factor), factor["rest"]) if factor else (1.0, text)
-    scales = {found[1]: float(f"1e-{found[1] or 0}") for found in _FLAM.finditer(rest)}
-    rest = _FLAM.sub(lambda found: f"FLAM{found[1].translate(_LETTERS)}", rest)
-    for spelling, name in _SPELLINGS.items():
-        rest = re.sub(rf"(?<![A-Za-zÅ]){spelling}(?![A-Za-zÅ])", name, rest)
-    per_angstrom = units.Unit("erg / (s cm2 Angstrom)")
-    own = [units.def_unit(f"FLAM{n.translate(_LETTERS)}", scale * per_angstrom) for n, scale in scales.items()]
-    with warnings.catch_warnings(), units.add_enabled_units(own):
+    scale = math.prod(10.0 ** (-int(found[1] or 0) * int(found[2] or 1)) for found in _FLAM.finditer(rest))
+    rest = _FLAM.sub(lambda found: _flam(int(found[2] or 1)), rest)
+    rest = re.sub(r"[A-Za-zÅå]+", lambda word: _known_name(word[0]), rest)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", units.UnitsWarning)
-        return units.Unit(number * units.Unit(rest))
+        return units.Unit(number * scale * units.Unit(rest))
 
 
 def in_unit(unit: units.UnitBase, other: units.UnitBase) -> float:
@@ -65,30 +74,57 @@ def in_unit(unit: units.UnitBase, other: units.UnitBase) -> float:
     return np.asarray(units.Quantity(1.0, unit).to_value(other), dtype=np.float64).item()
 
 
+def _flam(power: int) -> str:
+    """erg/s/cm2/Angstrom to a power, as astropy reads it."""
+    return f"(erg{power} s{-power} cm{-2 * power} Angstrom{-power})"
+
+
+@cache
+def _names() -> dict[str, tuple[str, ...]]:
+    """All names of astropy's units by their small letters."""
+    found = dict[str, tuple[str, ...]]()
+    for name in units.get_current_unit_registry().registry:
+        found[name.lower()] = (*found.get(name.lower(), ()), name)
+    return found
+
+
+def _known_name(word: str) -> str:
+    """How astropy spells a unit, whatever its case and number; the word itself where it knows none such."""
+    lower = word.lower().replace("metre", "meter")
+    for small in (lower, lower.removesuffix("s")):
+        if small in _ALIASES:
+            return _ALIASES[small]
+        names = _names().get(small, ())
+        if names:  # MJY is mega, mJy milli
+            return max(names, key=lambda name: (name == word, name[0] == word[0]))
+    return word
+
+
 def _number(factor: re.Match[str]) -> float:
-    """The value of a factor such as `10**(-20)` or `1E-17`."""
+    """The value of a factor such as `10**(-20)`, `1E-17` or `E-17`."""
     power = factor["bracket"] or factor["bare"]
-    return float(factor["base"]) if power is None else float(factor["base"]) ** int(power)
+    base = float(factor["base"] or 10.0)
+    return base if power is None else base ** int(power)
 
 
 def flux_factor(
-    unit: units.UnitBase, bins: WavelengthBins, pixel_scale: float, beam: float | None = None
+    unit: units.UnitBase, bins: WavelengthBins, pixel_scale: float, beam: float | Float[ndarray, " wave"] | None = None
 ) -> Float[ndarray, " wave"]:
     """What turns a flux in `unit` into 1e-20 erg/s/cm2 per Angstrom of the cube's medium, per spaxel.
 
     A surface brightness is multiplied by the spaxel's area (`pixel_scale` in arcsec), a flux per beam by that area over
-    the solid angle of the `beam` (arcsec2; None: not known), a flux per Hz by
+    the solid angle of the `beam` (arcsec2, of all bins or each; None: not known), a flux per Hz by
     c / lambda^2 at the vacuum wavelength (and by d lambda_vac / d lambda_air for a cube in air).
     Raises ValueError for a unit that is not one of a flux density or surface brightness.
     """
     areas = [(units.dimensionless_unscaled, 1.0), (units.pix, 1.0), (units.arcsec**2, pixel_scale**2)]
     areas += [] if beam is None else [(units.beam, pixel_scale**2 / beam)]
     for per, area in areas:
-        own = units.Unit(unit * per)
-        if own.is_equivalent(F_LAMBDA):
-            return np.full(bins.n_wave, in_unit(own, F_LAMBDA) * area)
-        if own.is_equivalent(F_NU):
-            return in_unit(own, F_NU) * area * _per_angstrom(bins)
+        density = units.Unit(unit * per)
+        if density.is_equivalent(F_LAMBDA):
+            return np.ones(bins.n_wave) * in_unit(density, F_LAMBDA) * area
+        if density.is_equivalent(F_NU):
+            return in_unit(density, F_NU) * area * _per_angstrom(bins)
     raise ValueError(f"'{unit}' is neither a flux per Angstrom (or Hz) and spaxel nor a surface brightness")
 
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -29,6 +30,9 @@ from rubix_like.cube.meta import (
 from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.physics.units import plain_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Voxels = Float[ndarray, "y x wave"]
 Choice = Bool[ndarray, "y x wave"]
@@ -128,6 +132,14 @@ class ObservedCube(AbstractCube):
         variance = np.where(self.used[:, :, bin_], self.variance[:, :, bin_], 0.0)
         return self.correlations.covariance(variance, float(self.wavelength[bin_]))
 
+    def plot(self, spaxels: "Sequence[tuple[int, int]]" = (), band: "Sequence[Any] | None" = None) -> "Figure":
+        """White light, median S/N and spectra of some `spaxels` (x, y) as a matplotlib figure, as `Cube.plot`; voxels
+        that are not used are left out.
+
+        Raises ConfigError without matplotlib, or for a spaxel or band outside the cube.
+        """
+        return cube_of(self).plot(spaxels, band)
+
     def crop(self, low: Any, high: Any) -> "ObservedCube":
         """The bins whose centres lie from `low` to `high` (Angstrom in the cube's own medium, or with units).
 
@@ -209,6 +221,21 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
         notes=notes if variance is not None else (*notes, NO_VARIANCE),
         correlations=known_correlations(cube),
         meta=cube.meta,
+    )
+
+
+def cube_of(observed: ObservedCube) -> Cube:
+    """An observed cube as a cube of ours, to be drawn or written; what is not used has the bit `NO_DATA`."""
+    place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle, "object": observed.name}
+    notes = {f"note_{number}": note for number, note in enumerate(observed.notes, start=1)}
+    return Cube(
+        flux=observed.flux,
+        mask=np.where(observed.used, 0, NO_DATA).astype(np.int32),
+        bins=observed.bins,
+        footprint=observed.footprint,
+        variance=observed.variance,
+        meta=Meta(place | notes),
+        correlations=observed.correlations,
     )
 
 

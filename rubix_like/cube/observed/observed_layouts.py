@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from rubix_like.cube.bins import Medium
 from rubix_like.cube.files.fits_manga import DO_NOT_USE, NO_COVERAGE
-from rubix_like.cube.observed.opening_observed import is_image, label, text_card
-from rubix_like.cube.observed.wave_tables import find_table
+from rubix_like.cube.observed.opening_observed import count_axes, is_image, label, text_card
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 
 ErrorKind = Literal["variance", "sigma", "inverse variance", "inverse sigma"]
@@ -19,10 +18,12 @@ ERROR_NAMES: dict[str, ErrorKind] = {
     "VAR": "variance",
     "VARIANCE": "variance",
     "IVAR": "inverse variance",
+    "INVVAR": "inverse variance",
     "ERR": "sigma",
     "ERROR": "sigma",
     "STD": "sigma",
     "STDDEV": "sigma",
+    "SIG": "sigma",
     "SIGMA": "sigma",
     "NOISE": "sigma",
     "UNCERT": "sigma",
@@ -30,8 +31,14 @@ ERROR_NAMES: dict[str, ErrorKind] = {
 }
 """EXTNAME -> what its numbers are, in the order of preference."""
 
+IMAGE_NAMES: tuple[str, ...] = ("SCI", "DATA", "FLUX", "IMAGE", "PRIMARY", "")
+"""EXTNAMEs of images of a band, which have two axes."""
+
 MASK_NAMES: tuple[str, ...] = ("MASK", "DQ", "QUAL", "QUALITY", "BADPIX", "BPM")
 WAVE_NAMES: tuple[str, ...] = ("WAVE", "WAVELENGTH", "LAMBDA")
+SENSITIVITY_NAMES: tuple[str, ...] = ("SENSFUNC",)
+
+GIVE_HDU: str = "give hdu=, the name or number of the HDU with the fluxes (of a fit: fit.data_hdu)"
 
 _HDUCLAS3: dict[str, ErrorKind] = {
     "MSE": "variance",
@@ -80,76 +87,128 @@ SAMI = Survey("SAMI", medium="air", unit="1e-16 erg/s/cm2/Angstrom/pixel", sourc
 CALIFA = Survey(
     "CALIFA", medium="air", unit="1e-16 erg/s/cm2/Angstrom", source="Garcia-Benito et al. 2015, A&A 576, A135"
 )
+KCWI = Survey("KCWI", source="kcwidrp, FluxCalibrate.py")
+PYPEIT = Survey("PypeIt", medium="vacuum", source="pypeit.readthedocs.io, DataCube")
+WEAVE = Survey("WEAVE", unit="erg/s/cm2/Angstrom", source="DATA times SENSFUNC: the survey's data model")
 HSIM = Survey("HSIM", medium="vacuum", source="docs/fits.md")
 UNKNOWN = Survey("")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The HDUs of a cube. `error_kind` says what the numbers of `error` are."""
+    """The HDUs of a cube. `error_kind` says what the numbers of `error` are; `sensitivity`: what those of the flux are
+    still to be multiplied by."""
 
     flux: Any
     error: Any | None
     error_kind: ErrorKind
     mask: Any | None
     wave: Any | None
+    sensitivity: Any | None
     survey: Survey
 
 
-def find_parts(path: Path, hdus: Any) -> Parts:
-    """The parts of the cube in a FITS file, by the cards that point to them, else by their names.
+def find_parts(path: Path, hdus: Any, chosen: str | int | None = None) -> Parts:
+    """The parts of the cube in a FITS file, by the cards that point to them, else by their names; `chosen`: the HDU of
+    the fluxes. Parts of IFU.2.DATA or RED_DATA are those whose names begin alike.
 
     Raises ValueError for a file without a cube of spectra, with what it seems to be instead.
     """
-    flux = _find_flux(path, hdus)
-    error = _pointed(hdus, flux, "ERRDATA") or _named(hdus, ERROR_NAMES, flux)
-    mask = _pointed(hdus, flux, "QUALDATA") or _named(hdus, MASK_NAMES, flux)
-    wave = find_table(path, hdus, flux) or _named(hdus, WAVE_NAMES, flux, images_only=False)
-    return Parts(flux, error, _error_kind(path, error), mask, wave, find_survey(hdus, flux, mask))
+    flux = _find_flux(path, hdus, chosen)
+    before = _beginning(flux)
+    error = _pointed(hdus, flux, "ERRDATA") or _named(hdus, ERROR_NAMES, flux, before)
+    mask = _pointed(hdus, flux, "QUALDATA") or _named(hdus, MASK_NAMES, flux, before)
+    wave = None
+    if not any(is_tabulated(flux.header, axis) for axis in range(1, count_axes(flux) + 1)):
+        wave = _named(hdus, WAVE_NAMES, flux, before, images_only=False)
+    sensitivity = _named(hdus, SENSITIVITY_NAMES, flux, before) if before else None
+    survey = WEAVE if sensitivity is not None else find_survey(hdus, flux, mask)
+    return Parts(flux, error, _error_kind(path, error, before), mask, wave, sensitivity, survey)
+
+
+def find_image_parts(path: Path, hdus: Any, chosen: str | int | None = None) -> Parts:
+    """The parts of an image with two axes. Raises ValueError for a file without one."""
+    images = [hdu for hdu in hdus if is_image(hdu) and count_axes(hdu) == 2]
+    flux = _named(images, IMAGE_NAMES, None) or next(iter(images), None)
+    flux = flux if chosen is None else _chosen_hdu(path, hdus, chosen)
+    if flux is None or count_axes(flux) != 2:
+        raise ValueError(f"{path}: expected an image with two axes, got none; a cube is given as cube: FILE")
+    error, mask = (_named(images, names, flux) for names in (ERROR_NAMES, MASK_NAMES))
+    return Parts(flux, error, _error_kind(path, error, ""), mask, None, None, UNKNOWN)
+
+
+def is_tabulated(header: Any, axis: int) -> bool:
+    """Whether a header's axis is looked up in a table."""
+    return text_card(header, f"CTYPE{axis}").upper().endswith("-TAB")
 
 
 def find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
     """The survey or instrument whose file this is; `UNKNOWN` where it is none that we know."""
     header = hdus[0].header
-    instrument = " ".join(text_card(own, "INSTRUME") for own in (header, flux.header)).upper()
+    instrument = " ".join(text_card(part, "INSTRUME") for part in (header, flux.header)).upper()
     names = {hdu.name.upper() for hdu in hdus}
     if text_card(header, "ORIGIN") == ORIGIN and text_card(header, LAYOUT_CARD) == "hsim":
         return HSIM
     if "MANGA" in instrument:
         bits = {text_card(hdu.header, "MASKNAME") for hdu in (hdus[0], mask) if hdu is not None}
         return MANGA_ANALYSIS if any(name.startswith("MANGA_DAP") for name in bits) else MANGA
-    if "MUSE" in instrument:
-        return MUSE
-    if "SAMI" in instrument:
-        return SAMI
+    if any(card in part for card in ("PYP_SPEC", "FLUXUNIT") for part in (header, flux.header)):
+        return PYPEIT
     if "PMAS" in instrument or {"ERRWEIGHT", "FIBCOVER"} <= names:
         return CALIFA
-    return UNKNOWN
+    known = {"MUSE": MUSE, "SAMI": SAMI, "KCWI": KCWI, "KCRM": KCWI}
+    return next((survey for name, survey in known.items() if name in instrument), UNKNOWN)
 
 
-def _find_flux(path: Path, hdus: Any) -> Any:
-    """The image with the fluxes: by name, else the first HDU, else the only image with three axes."""
+def _find_flux(path: Path, hdus: Any, chosen: str | int | None) -> Any:
+    """The image with the fluxes: the chosen one, else by name, else the first HDU, else the only image with three axes,
+    or the only one with such a name at its end."""
     _refuse_maps(path, hdus)
-    images = [hdu for hdu in hdus if is_image(hdu)]
+    if chosen is not None:
+        return _checked_cube(path, _chosen_hdu(path, hdus, chosen))
+    cubes = [hdu for hdu in hdus if is_image(hdu) and count_axes(hdu) >= 3]
     found = _named(hdus, FLUX_NAMES, None)
     if found is None and is_image(hdus[0]):
         found = hdus[0]
-    cubes = [hdu for hdu in images if hdu.header["NAXIS"] == 3]
-    if found is None and len(cubes) == 1:
-        found = cubes[0]
+    candidates = [hdu for hdu in cubes if _beginning(hdu)] if len(cubes) > 1 else cubes
+    if found is None and len(candidates) == 1:
+        found = candidates[0]
     if found is None:
         names = ", ".join(hdu.name or "without a name" for hdu in cubes) or "none"
         raise ValueError(
             f"{path}: expected one image with three axes (an HDU {', '.join(FLUX_NAMES)}, or the first), got "
-            f"{'several' if cubes else 'no'} such images: {names}; name the HDU with the fluxes FLUX"
+            f"{'several' if cubes else 'no'} such images: {names}; {GIVE_HDU}"
         )
-    if found.header["NAXIS"] != 3:
-        shape = tuple(found.header[f"NAXIS{axis}"] for axis in range(found.header["NAXIS"], 0, -1))
+    return _checked_cube(path, found)
+
+
+def _chosen_hdu(path: Path, hdus: Any, chosen: str | int) -> Any:
+    """The image of this name or number."""
+    try:
+        found = hdus[int(chosen) if str(chosen).isdecimal() else chosen]
+    except (LookupError, TypeError) as error:
+        names = ", ".join(f"{number} {hdu.name}".strip() for number, hdu in enumerate(hdus))
+        raise ValueError(f"{path}: hdu: expected one of the HDUs {names}, got {chosen!r}") from error
+    if not is_image(found):
+        raise ValueError(f"{label(path, found)}: hdu: expected an image with the fluxes, got none")
+    return found
+
+
+def _checked_cube(path: Path, found: Any) -> Any:
+    if count_axes(found) < 3:
+        shape = tuple(found.header[f"NAXIS{axis}"] for axis in range(count_axes(found), 0, -1))
         raise ValueError(
             f"{label(path, found)}: expected a cube with three axes (wavelength and two of the sky), got an image of "
             f"shape {shape}; a fit needs a cube of spectra, not an image or row-stacked spectra"
         )
     return found
+
+
+def _beginning(flux: Any) -> str:
+    """What stands before the name of the fluxes, such as `IFU.2.` or `RED_`; empty where nothing does."""
+    name = flux.name.upper()
+    ends = (f"{mark}{end}" for end in FLUX_NAMES for mark in "._")
+    return next((name[: 1 - len(end)] for end in ends if name.endswith(end)), "")
 
 
 def _refuse_maps(path: Path, hdus: Any) -> None:
@@ -168,16 +227,20 @@ def _pointed(hdus: Any, flux: Any, card: str) -> Any | None:
     return _named(hdus, (name,), flux) if name else None
 
 
-def _named(hdus: Any, names: Iterable[str], flux: Any | None, *, images_only: bool = True) -> Any | None:
-    """The first HDU with one of the names, in their order, that is not the flux's."""
-    for name in names:
+def _named(
+    hdus: Any, names: Iterable[str], flux: Any | None, before: str = "", *, images_only: bool = True
+) -> Any | None:
+    """The first HDU with one of the names, after what stands `before` or alone, in their order, that is not the
+    flux's."""
+    names = tuple(names)
+    for name in (*(before + name for name in names), *names):
         for hdu in hdus:
             if hdu is not flux and hdu.name.upper() == name and (not images_only or is_image(hdu)):
                 return hdu
     return None
 
 
-def _error_kind(path: Path, error: Any | None) -> ErrorKind:
+def _error_kind(path: Path, error: Any | None, before: str) -> ErrorKind:
     """What the numbers of the error's HDU are, by its class cards, else by its name."""
     if error is None:
         return "variance"
@@ -186,8 +249,9 @@ def _error_kind(path: Path, error: Any | None) -> ErrorKind:
         kind = kinds.get(text_card(header, card))
         if kind:
             return kind
-    if error.name.upper() in ERROR_NAMES:
-        return ERROR_NAMES[error.name.upper()]
+    name = error.name.upper().removeprefix(before)
+    if name in ERROR_NAMES:
+        return ERROR_NAMES[name]
     raise ValueError(
         f"{label(path, error)}: expected to be told whether it holds variances or standard deviations, got a name that "
         f"says neither; call it VAR, ERR or IVAR, or give it HDUCLAS3 = MSE, RMSE or INVMSE"

@@ -98,8 +98,8 @@ def _wavelength(path: Path, table: Any) -> Float[ndarray, " wave"]:
     if "loglam" in table.colnames and not any(own in table.colnames for own in _WAVELENGTHS[:3]):
         return 10.0**wavelength
     try:
-        return wavelength * (in_unit(units.Unit(unit), units.Angstrom) if unit else 1.0)
-    except (ValueError, units.UnitConversionError) as error:
+        return wavelength * (in_unit(parse_unit(unit), units.Angstrom) if unit else 1.0)
+    except (ValueError, TypeError, units.UnitConversionError) as error:
         raise ValueError(f"{path}: expected wavelengths as a length, got '{unit}'") from error
 
 

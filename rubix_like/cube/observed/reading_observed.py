@@ -1,6 +1,7 @@
 """Observed cubes from files: our own, those of MUSE, MaNGA and other instruments, and FITS cubes of common form."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 from rubix_like.cube.files.fits_reading import read_config_table
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Meta
-from rubix_like.cube.observed.axes import Axes, find_axes
-from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
+from rubix_like.cube.observed.axes import Axes, SkyGrid, check_axes, find_axes, pixel_matrix, read_sky
+from rubix_like.cube.observed.beams import read_beam
+from rubix_like.cube.observed.flux_units import F_LAMBDA, F_NU, flux_factor, in_unit, parse_unit
 from rubix_like.cube.observed.observed_cube import (
     NO_VARIANCE,
     ObservedCube,
@@ -28,9 +30,17 @@ from rubix_like.cube.observed.observed_cube import (
     choose_voxels,
     observed_from,
 )
-from rubix_like.cube.observed.observed_layouts import ErrorKind, Parts, Survey, find_parts
+from rubix_like.cube.observed.observed_layouts import (
+    KCWI,
+    PYPEIT,
+    UNKNOWN,
+    ErrorKind,
+    Parts,
+    Survey,
+    find_image_parts,
+    find_parts,
+)
 from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
-from rubix_like.cube.observed.sky_axes import SkyGrid, read_sky
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
@@ -42,6 +52,9 @@ _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": 
 MEDIA: dict[str, Medium] = {"air": "air", "vacuum": "vacuum"}
 
 _AN_EXAMPLE: str = "units=, such as units='1e-20 erg/s/cm2/Angstrom' (of a fit: fit.data_units)"
+
+_KCWI = units.Unit("1e16 erg / (s cm2 Angstrom)")
+"""What kcwidrp writes as BUNIT of fluxes that it has multiplied by 1e16."""
 
 _NAME_CARDS: tuple[str, ...] = ("OBJECT", "MANGAID", "NAME")
 
@@ -61,9 +74,12 @@ class Grid:
 
     def ordered(self, values: ndarray) -> ndarray:
         """An image of the file as (y, x, wave): South to North, East to West, ascending wavelengths."""
-        turned = values.transpose(self.axes.numpy_order)
         y, x = (slice(None, None, -1 if flip else 1) for flip in (self.sky.flip_y, self.sky.flip_x))
-        return turned[y, x, :: -1 if self.spectral.descending else 1]
+        return self.along_wave(self.axes.ordered(values)[y, x])
+
+    def along_wave(self, values: ndarray) -> ndarray:
+        """What the file has along the wavelengths, the last axis, in ascending order."""
+        return values[..., :: -1 if self.spectral.descending else 1]
 
 
 def read_observed(
@@ -72,13 +88,14 @@ def read_observed(
     medium: str | None = None,
     units: str | None = None,
     pixel_scale: Any = None,
+    hdu: str | int | None = None,
 ) -> ObservedCube:
     """An observed cube from a file of ours (FITS, HDF5), of MUSE, MaNGA and others (docs/observed-cubes.md).
 
     What a file does not say can be given, and counts where it says something else: `medium` "air" or "vacuum", `units`
-    of the flux ("1e-16 erg/s/cm2/Angstrom"), `pixel_scale` in arcsec or with a unit. Raises FileNotFoundError, or
-    ValueError that names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel
-    to be used.
+    of the flux ("1e-16 erg/s/cm2/Angstrom"), `pixel_scale` in arcsec or with a unit, `hdu` with the fluxes (its name or
+    number). Raises FileNotFoundError, or ValueError that names file and HDU for what is no cube of spectra on a grid of
+    square spaxels, or has no voxel to be used.
     """
     path = Path(path).expanduser()
     if not (path.is_file() or is_store(path)):
@@ -92,13 +109,39 @@ def read_observed(
     if not (is_store(path) or h5py.is_hdf5(path)):
         with opened(path) as hdus:
             if not _is_ours(hdus[0].header):
-                return _read(path, hdus, None if medium is None else MEDIA[medium], units, pixel_scale)
-    if (medium, units, pixel_scale) != (None, None, None):
+                parts = find_parts(path, hdus, hdu)
+                grid = _read_grid(path, hdus, parts, None if medium is None else MEDIA[medium], pixel_scale)
+                return _read(path, hdus, parts, grid, units)
+    if (medium, units, pixel_scale, hdu) != (None, None, None, None):
         raise ValueError(
-            f"{path}: expected neither medium, units nor pixel_scale for a cube of rubix_like, which says them itself, "
-            f"got ({medium}, {units}, {pixel_scale}); leave them out"
+            f"{path}: expected neither medium, units, pixel_scale nor hdu for a cube of rubix_like, which says them "
+            f"itself, got ({medium}, {units}, {pixel_scale}, {hdu}); leave them out"
         )
     return observed_from(Cube.read(path), str(path))
+
+
+def read_image(
+    path: Path, bins: WavelengthBins, unit: str | None, pixel_scale: float | None, hdu: str | int | None = None
+) -> ObservedCube:
+    """The image (y, x, 1) in a FITS file: mean flux densities in a band, which stands as the one of `bins`.
+
+    `unit` (such as "3.1e-19 erg/s/cm2/Angstrom", or a flux per Hz, which is converted at the bin's centre),
+    `pixel_scale` (arcsec) and `hdu` as for `read_observed`. Raises FileNotFoundError, or ValueError that names file and
+    HDU.
+    """
+    path = path.expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"no such image: {path}; check the path")
+    with opened(path) as hdus:
+        parts = find_image_parts(path, hdus, hdu)
+        header, place = parts.flux.header, label(path, parts.flux)
+        kinds = [text_card(header, f"CTYPE{axis}").upper() for axis in (1, 2)]
+        celestial = kinds[0].startswith("RA") and kinds[1].startswith("DEC")
+        lengths = int(header["NAXIS1"]), int(header["NAXIS2"]), 1
+        axes = Axes(1, 2, 3, lengths, celestial, pixel_matrix(header, place))
+        check_axes(path, parts.flux, (parts.error, parts.mask), axes)
+        sky = read_sky(header, axes, place, pixel_scale)
+        return _read(path, hdus, parts, Grid(axes, SpectralGrid(bins, descending=False, notes=()), sky), unit)
 
 
 def _is_ours(header: Any) -> bool:
@@ -106,22 +149,21 @@ def _is_ours(header: Any) -> bool:
     return text_card(header, "ORIGIN") == ORIGIN and LAYOUT_CARD not in header
 
 
-def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_scale: float | None) -> ObservedCube:
-    parts = find_parts(path, hdus)
-    grid = _read_grid(path, parts, medium, pixel_scale)
-    flux_unit, unit_notes = _flux_unit(path, parts.flux, parts.survey, unit)
-    factor = _factor(path, parts.flux, flux_unit, grid)
+def _read(path: Path, hdus: Any, parts: Parts, grid: Grid, unit: str | None) -> ObservedCube:
+    flux_unit, unit_notes = _flux_unit(path, parts, unit)
+    factor, factor_notes = _factor(path, hdus, parts, flux_unit, grid)
     flux = _voxels(path, parts.flux, parts.flux, grid)
     flux *= factor
     variance, error_notes = _variance(path, parts, grid, flux_unit, factor)
     masked, mask_notes = _masked(path, parts, grid)
     used, counts = choose_voxels(flux, variance, masked)
-    correlations, correlation_notes = _correlations(hdus, parts, grid)
+    correlations, correlation_notes = _correlations(hdus, grid)
     notes = (
         *notes_on_sums(path, hdus),
         *grid.spectral.notes,
         *grid.sky.notes,
         *unit_notes,
+        *factor_notes,
         *error_notes,
         *mask_notes,
         *correlation_notes,
@@ -151,39 +193,43 @@ def run_record(hdus: Any) -> Meta:
     return read_config_table(hdus["CONFIG"])[0] if written else Meta()
 
 
-def _read_grid(path: Path, parts: Parts, medium: Medium | None, pixel_scale: float | None) -> Grid:
+def _read_grid(path: Path, hdus: Any, parts: Parts, medium: Medium | None, pixel_scale: float | None) -> Grid:
     header, place = parts.flux.header, label(path, parts.flux)
     axes = find_axes(header, place, has_wave_table=parts.wave is not None)
-    n_x, n_y = (int(header[f"NAXIS{axis}"]) for axis in (axes.x, axes.y))
-    return Grid(
-        axes,
-        read_wavelengths(path, parts.flux, parts.wave, axes, parts.survey, medium),
-        read_sky(header, axes, (n_x, n_y), place, pixel_scale),
-    )
+    check_axes(path, parts.flux, (parts.error, parts.mask), axes)
+    spectral = read_wavelengths(path, hdus, parts, axes, medium)
+    return Grid(axes, spectral, read_sky(header, axes, place, pixel_scale))
 
 
 def _voxels(path: Path, hdu: Any, flux: Any, grid: Grid) -> Float[ndarray, "y x wave"]:
     """The numbers of an image in float64 and our order; raises ValueError where it has not the shape of the fluxes."""
-    values = image_values(path, hdu)
-    _check_shape(path, hdu, values, flux)
+    values = _in_shape(path, hdu, image_values(path, hdu), flux, grid)
     return np.ascontiguousarray(grid.ordered(values), dtype=np.float64)
 
 
-def _check_shape(path: Path, hdu: Any, values: ndarray, flux: Any) -> None:
-    expected = tuple(int(flux.header[f"NAXIS{axis}"]) for axis in (3, 2, 1))
-    if values.shape != expected:
+def _in_shape(path: Path, hdu: Any, values: ndarray, flux: Any, grid: Grid) -> ndarray:
+    """An array without axes of length 1 that are not the cube's."""
+    expected = grid.axes.shape
+    if [length for length in values.shape if length > 1] != [length for length in expected if length > 1]:
         raise ValueError(f"{label(path, hdu)}: expected shape {expected} as of {flux.name}, got {values.shape}")
+    return values.reshape(expected)
 
 
-def _flux_unit(path: Path, flux: Any, survey: Survey, given: str | None) -> tuple[units.UnitBase, tuple[str, ...]]:
+def _flux_unit(path: Path, parts: Parts, given: str | None) -> tuple[units.UnitBase, tuple[str, ...]]:
     """The unit of the fluxes: as given, else BUNIT, else as published of the instrument's files."""
-    text, place = text_card(flux.header, "BUNIT"), label(path, flux)
-    if given is None and number_card(flux.header, "FSCALE", 1.0, place) != 1.0:
+    header, survey, place = parts.flux.header, parts.survey, label(path, parts.flux)
+    text = text_card(header, "BUNIT")
+    if given is None and number_card(header, "FSCALE", 1.0, place) != 1.0:
         raise ValueError(
-            f"{place}: expected the scale of the fluxes in BUNIT, got FSCALE = {flux.header['FSCALE']} beside BUNIT = "
+            f"{place}: expected the scale of the fluxes in BUNIT, got FSCALE = {header['FSCALE']} beside BUNIT = "
             f"'{text}'; give {_AN_EXAMPLE}"
         )
-    chosen = given or text or survey.unit
+    published = survey.unit
+    if survey is PYPEIT and not text and header.get("FLUXUNIT", 1) != 1:  # 1: counts
+        published = f"{number_card(header, 'FLUXUNIT', 1.0, place)!r} erg/s/cm2/Angstrom/arcsec2"
+    if parts.sensitivity is not None:  # the numbers of the flux may be counts
+        text = next((unit for unit in (text, text_card(parts.sensitivity.header, "BUNIT")) if _is_flux(unit)), "")
+    chosen = given or text or published
     notes = ()
     if given and text:
         notes = (f"fluxes in '{given}' as given; the header says '{text}'",)
@@ -194,37 +240,77 @@ def _flux_unit(path: Path, flux: Any, survey: Survey, given: str | None) -> tupl
     if not chosen:
         raise ValueError(refusal)
     try:
-        return parse_unit(chosen), notes
+        unit = _meant(parse_unit(chosen), survey if not given else UNKNOWN)
     except (ValueError, TypeError) as error:
         raise ValueError(refusal) from error
+    return unit, (*notes, *_unit_notes(chosen, unit, survey))
 
 
-def _factor(path: Path, flux: Any, unit: units.UnitBase, grid: Grid) -> Float[ndarray, " wave"]:
+def _is_flux(text: str) -> bool:
     try:
-        return flux_factor(unit, grid.bins, grid.sky.pixel_scale, _beam(path, flux))
+        return bool(text) and any(
+            units.Unit(parse_unit(text) * per).is_equivalent(density)
+            for per in (units.dimensionless_unscaled, units.pix, units.sr)
+            for density in (F_LAMBDA, F_NU)
+        )
+    except (ValueError, TypeError):
+        return False
+
+
+def _meant(unit: units.UnitBase, survey: Survey) -> units.UnitBase:
+    """The unit that a header means: kcwidrp writes 1e+16 erg/s/cm2/Angstrom for numbers in 1e-16."""
+    if (
+        survey is KCWI
+        and unit.is_equivalent(F_LAMBDA)
+        and math.isclose(in_unit(unit, F_LAMBDA), in_unit(_KCWI, F_LAMBDA))
+    ):
+        return units.Unit(unit * 1e-32)
+    return unit
+
+
+def _unit_notes(text: str, unit: units.UnitBase, survey: Survey) -> tuple[str, ...]:
+    """Sentences on a unit that is not as it is written, or hardly can be."""
+    if parse_unit(text) != unit:
+        return (f"fluxes in '{unit}': {survey.name}'s '{text}' is written so for it ({survey.source})",)
+    if np.real(unit.scale) > 1:
+        return (f"fluxes in '{text}', a factor above 1: if 1e-N is meant, they are far too bright; give {_AN_EXAMPLE}",)
+    if re.search("fib(er|re)", text, re.IGNORECASE):
+        return (f"fluxes in '{text}': the area of a fibre is taken as that of a spaxel",)
+    return ()
+
+
+def _factor(
+    path: Path, hdus: Any, parts: Parts, unit: units.UnitBase, grid: Grid
+) -> tuple[Float[ndarray, "*spaxel wave"], tuple[str, ...]]:
+    """What the file's fluxes are multiplied by, and sentences on it."""
+    beam, notes = None, ()
+    if units.beam in unit.bases:
+        beam, notes = read_beam(path, hdus, parts.flux, grid.bins.n_wave)
+        beam = grid.along_wave(beam)
+    try:
+        factor = flux_factor(unit, grid.bins, grid.sky.pixel_scale, beam)
     except ValueError as error:
         raise ValueError(
-            f"{label(path, flux)}: expected a flux density or surface brightness, but {error}; give {_AN_EXAMPLE}"
+            f"{label(path, parts.flux)}: expected a flux density or surface brightness, but {error}; give {_AN_EXAMPLE}"
         ) from error
-
-
-def _beam(path: Path, flux: Any) -> float | None:
-    """Solid angle (arcsec2) of the Gaussian beam of the header, pi BMAJ BMIN / (4 ln 2); None without one."""
-    place = label(path, flux)
-    major, minor = (number_card(flux.header, card, 0.0, place) for card in ("BMAJ", "BMIN"))
-    if not (major > 0 and minor > 0):
-        return None
-    return math.pi * major * minor / (4 * math.log(2)) * 3600.0**2
+    if parts.sensitivity is None:
+        return factor, notes
+    values = np.squeeze(image_values(path, parts.sensitivity).astype(np.float64))
+    if values.shape == (grid.bins.n_wave,):
+        sensitivity = grid.along_wave(values)
+    else:
+        sensitivity = _voxels(path, parts.sensitivity, parts.flux, grid)
+    return factor * sensitivity, (*notes, f"fluxes times {parts.sensitivity.name}")
 
 
 def _variance(
-    path: Path, parts: Parts, grid: Grid, flux_unit: units.UnitBase, factor: Float[ndarray, " wave"]
+    path: Path, parts: Parts, grid: Grid, flux_unit: units.UnitBase, factor: Float[ndarray, "*spaxel wave"]
 ) -> tuple[Float[ndarray, "y x wave"] | None, tuple[str, ...]]:
     """The variance in our unit, and sentences on what was taken to be so; None where the file has no errors."""
     if parts.error is None:
         return None, (NO_VARIANCE,)
     values = _voxels(path, parts.error, parts.flux, grid)
-    ratio, notes = _error_scale(parts.error, parts.error_kind, _stated_unit(parts.flux, flux_unit))
+    ratio, notes = _error_scale(parts, _stated_unit(parts, flux_unit))
     power = _POWERS[parts.error_kind]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         values[~(values > 0)] = np.nan
@@ -234,27 +320,28 @@ def _variance(
     return values, notes
 
 
-def _stated_unit(flux: Any, chosen: units.UnitBase) -> units.UnitBase:
+def _stated_unit(parts: Parts, chosen: units.UnitBase) -> units.UnitBase:
     """The unit that the header gives the fluxes, to which that of the errors belongs even where another was chosen."""
-    text = text_card(flux.header, "BUNIT")
+    text = text_card(parts.flux.header, "BUNIT")
     try:
-        return parse_unit(text) if text else chosen
+        return _meant(parse_unit(text), parts.survey) if text else chosen
     except (ValueError, TypeError):
         return chosen
 
 
-def _error_scale(error: Any, kind: ErrorKind, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
+def _error_scale(parts: Parts, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
     """What turns the error's numbers into the power of the flux's unit that they should have, by their BUNIT."""
-    text, power = text_card(error.header, "BUNIT"), _POWERS[kind]
+    error: Any = parts.error
+    text, power = text_card(error.header, "BUNIT"), _POWERS[parts.error_kind]
     if not text:
         return 1.0, ()
     try:
-        own = parse_unit(text)
+        stated = _meant(parse_unit(text), parts.survey)
     except (ValueError, TypeError):
-        own = None
+        stated = None
     expected = flux_unit**power
-    if own is not None and own.is_equivalent(expected):
-        return in_unit(own, expected), ()
+    if stated is not None and stated.is_equivalent(expected):
+        return in_unit(stated, expected), ()
     return 1.0, (f"{error.name} says BUNIT = '{text}'; it is read as the flux's unit to the power {power}",)
 
 
@@ -263,11 +350,9 @@ def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarra
     if parts.mask is None:
         return {}, ()
     name, values = parts.mask.name, image_values(path, parts.mask)
-    if values.ndim == 2 and grid.axes.wave == 3:
-        n_wave = grid.bins.n_wave
-        values = np.broadcast_to(values, (n_wave, *values.shape))
-    _check_shape(path, parts.mask, values, parts.flux)
-    values = grid.ordered(values)
+    if values.ndim == 2 and grid.axes.kept[0] == grid.axes.wave:
+        values = np.broadcast_to(values, (grid.bins.n_wave, *values.shape))
+    values = grid.ordered(_in_shape(path, parts.mask, values, parts.flux, grid))
     bits = parts.survey.bad_bits
     if bits is None or values.dtype.kind not in "iu":
         return {f"{name} not 0": values != 0}, ()
@@ -277,12 +362,12 @@ def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarra
     return {f"bits {bits:#x} of {name}": bad}, (note,) if n_other else ()
 
 
-def _correlations(hdus: Any, parts: Parts, grid: Grid) -> tuple[SpaxelCorrelations | None, tuple[str, ...]]:
+def _correlations(hdus: Any, grid: Grid) -> tuple[SpaxelCorrelations | None, tuple[str, ...]]:
     """Correlations of the spaxels as files of MaNGA and SAMI have them, and a sentence where they cannot be read."""
     if grid.axes.wave != 3:
         return None, ()
-    shape = int(parts.flux.header["NAXIS2"]), int(parts.flux.header["NAXIS1"])
-    wavelength = grid.bins.wavelength[:: -1 if grid.spectral.descending else 1]
+    shape = grid.axes.lengths[1], grid.axes.lengths[0]
+    wavelength = grid.along_wave(grid.bins.wavelength)
     try:
         found = read_correlations(hdus, wavelength, shape)
     except (KeyError, TypeError, ValueError) as error:

@@ -1,34 +1,59 @@
 """The wavelengths of a cube in a FITS file as bins in Angstrom: even ones where they are, else those of a table."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from astropy import units
+from astropy.io import fits
+from astropy.wcs import WCS
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
-from rubix_like.cube.observed.axes import Axes
+from rubix_like.cube.observed.axes import Axes, is_converted
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
-from rubix_like.cube.observed.observed_layouts import Survey
+from rubix_like.cube.observed.observed_layouts import Parts, Survey, is_tabulated
 from rubix_like.cube.observed.opening_observed import image_values, is_image, label, number_card, text_card
-from rubix_like.cube.observed.velocity_axes import is_velocity, wavelengths_of
-from rubix_like.cube.observed.wave_tables import is_tabulated, tabulated_nodes
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.words import reason_of
 
 EVEN_TOLERANCE: float = 5e-3
 """Largest distance of a bin from an even grid, in bins: what wavelengths in float32 need."""
 
+_CONVERTED_TOLERANCE: float = 1e-4
+"""The same for frequencies and velocities, whose bins are known exactly."""
+
 PLAUSIBLE: tuple[float, float] = (100.0, 1e7)
 """Angstrom: what is beyond is no wavelength of a spectrograph but a wrong unit, or a logarithm."""
+
+_LONGEST_RADIO: float = 1e12
+"""Angstrom, of frequencies and velocities: 3 MHz."""
 
 OPTICAL: tuple[float, float] = (3000.0, 30000.0)
 """Numbers without a unit that can only be Angstrom: in nm or m they would be no spectrograph's."""
 
 _COLUMNS: tuple[str, ...] = ("WAVE", "WAVELENGTH", "LAMBDA", "LAM")
+
+_SI: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("VELO", "VRAD", "VOPT", "FELO"), ("m/s", "velocity")),
+    "FREQ": ("Hz", "frequency"),
+    "ENER": ("J", "energy"),
+    "WAVN": ("1/m", "wavenumber"),
+    "ZOPT": ("", "number"),
+    "BETA": ("", "number"),
+}
+"""CTYPE -> unit of its numbers without a CUNIT, and what they measure."""
+
+_OF_A_LINE: tuple[str, ...] = ("VELO", "VRAD", "VOPT", "FELO", "ZOPT", "BETA")
+"""What needs the frequency at rest."""
+
+Nodes = Float[ndarray, " node"]
+"""Edges and centres of all bins in turn, Angstrom."""
 
 
 @dataclass(frozen=True)
@@ -40,52 +65,42 @@ class SpectralGrid:
     notes: tuple[str, ...]
 
 
-def read_wavelengths(
-    path: Path, flux: Any, wave: Any | None, axes: Axes, survey: Survey, medium: Medium | None
-) -> SpectralGrid:
+def read_wavelengths(path: Path, hdus: Any, parts: Parts, axes: Axes, medium: Medium | None) -> SpectralGrid:
     """The bins of the cube: from the HDU of wavelengths where there is one, else from the header of the fluxes.
 
     `medium` as the user gives it, or None. Raises ValueError for wavelengths out of order or with gaps, unknown units
     and an unknown medium.
     """
-    place, n_wave = label(path, flux), int(flux.header[f"NAXIS{axes.wave}"])
-    chosen, notes = find_medium(flux.header, axes.wave, survey, medium, place)
-    if wave is not None and is_tabulated(flux.header, axes.wave):
-        return _of_table(path, flux, wave, axes, chosen, notes)
-    by_header, step, more = _header_wavelengths(flux.header, axes, n_wave, place)
-    if wave is None:
-        if by_header is None:
-            raise ValueError(
-                f"{place}: expected the wavelengths (cards CRVAL{axes.wave} and CDELT{axes.wave} or "
-                f"CD{axes.wave}_{axes.wave}, or an HDU WAVE), got none"
-            )
-        wavelength, notes = by_header, (*notes, *more)
-    else:
+    header, place, wave = parts.flux.header, label(path, parts.flux), parts.wave
+    kind = text_card(header, f"CTYPE{axes.wave}").upper()
+    chosen, notes = find_medium(header, axes.wave, parts.survey, medium, place)
+    nodes, more = _header_nodes(hdus, header, axes, place)
+    if wave is not None:
         place = label(path, wave)
-        wavelength, more = _table_wavelengths(path, wave, flux.header, axes.wave, n_wave)
+        by_header = None if nodes is None else nodes[1::2]
+        wavelength, more = _table_wavelengths(path, wave, header, axes, by_header)
         notes = (*notes, *more, *_disagreement(wavelength, by_header, place))
-    kind = text_card(flux.header, f"CTYPE{axes.wave}").upper()
-    if not is_velocity(kind):
-        _check_plausible(wavelength, place)
-    descending = bool(n_wave > 1 and wavelength[-1] < wavelength[0])
-    logarithmic = kind.endswith("-LOG") or is_velocity(kind)
-    bins, more = fitted_bins(wavelength[::-1] if descending else wavelength, chosen, logarithmic, place, step)
-    return SpectralGrid(bins, descending, (*notes, *more))
-
-
-def _of_table(path: Path, flux: Any, table: Any, axes: Axes, medium: Medium, notes: tuple[str, ...]) -> SpectralGrid:
-    """The bins of CTYPE = WAVE-TAB: pixels begin and end where the table is half a pixel from their centres."""
-    place = label(path, table)
-    nodes = tabulated_nodes(path, table, flux.header, axes, int(flux.header[f"NAXIS{axes.wave}"]))
-    unit, more = _angstrom(text_card(flux.header, f"CUNIT{axes.wave}"), nodes, place, f"CUNIT{axes.wave}")
-    nodes = nodes * unit
-    _check_plausible(nodes, place)
-    descending = bool(nodes[-1] < nodes[0])
-    nodes = nodes[::-1] if descending else nodes
+        edges = None if nodes is None else nodes[::2]
+    elif nodes is None:
+        raise ValueError(
+            f"{place}: expected the wavelengths (cards CRVAL{axes.wave} and CDELT{axes.wave} or "
+            f"CD{axes.wave}_{axes.wave}, or an HDU WAVE), got none"
+        )
+    else:
+        wavelength, edges, notes = nodes[1::2], nodes[::2], (*notes, *more)
+    _check_plausible(wavelength, place, _LONGEST_RADIO if is_converted(kind) else PLAUSIBLE[1])
+    descending = bool(len(wavelength) > 1 and wavelength[-1] < wavelength[0])
+    if descending:
+        wavelength, edges = wavelength[::-1], None if edges is None else edges[::-1]
     try:
-        return SpectralGrid(WavelengthBins.of_table(nodes[1::2], nodes[::2], medium), descending, (*notes, *more))
+        if is_tabulated(header, axes.wave) and edges is not None:
+            bins, more = WavelengthBins.of_table(wavelength, edges, chosen), ()
+        else:
+            logarithmic, exact = kind.endswith("-LOG") or is_converted(kind), is_converted(kind) and wave is None
+            bins, more = _fitted_bins(wavelength, edges, chosen, logarithmic, exact=exact)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
+    return SpectralGrid(bins, descending, (*notes, *more))
 
 
 def find_medium(
@@ -94,7 +109,7 @@ def find_medium(
     """Air or vacuum: as given, else by CTYPE (AWAV, WAVE), else by what is published of the instrument's files."""
     kind = text_card(header, f"CTYPE{axis}").upper()
     stated: Medium | None = "air" if kind.startswith("AWAV") else None
-    if kind == "WAVE" or kind.startswith("WAVE-") or is_velocity(kind):
+    if kind == "WAVE" or kind.startswith("WAVE-") or is_converted(kind):
         stated = "vacuum"
     if given is not None:
         differs = stated is not None and stated != given
@@ -109,30 +124,38 @@ def find_medium(
     )
 
 
-def fitted_bins(
-    wavelength: Float[ndarray, " wave"], medium: Medium, logarithmic: bool, place: str, step: float = 0.0
+def _fitted_bins(
+    wavelength: Float[ndarray, " wave"],
+    edges: Float[ndarray, " edge"] | None,
+    medium: Medium,
+    logarithmic: bool,
+    *,
+    exact: bool,
 ) -> tuple[WavelengthBins, tuple[str, ...]]:
     """The grid through ascending wavelengths: linear or logarithmic where they are, else a table; notes on it.
 
-    `logarithmic`: to be tried first. `step`: width of a single bin in Angstrom. Raises ValueError for wavelengths out
-    of order, and for gaps.
+    `logarithmic`: to be tried first; `exact`: the edges of uneven bins are those given, not half way between centres.
+    Raises ValueError for wavelengths out of order, and for gaps.
     """
     count = len(wavelength)
     if count == 1:
-        if not step > 0:
-            raise ValueError(f"{place}: expected the width of the single bin (CD3_3 or CDELT3), got {step}")
-        return WavelengthBins(float(wavelength[0]), step, 1, "linear", medium), ()
+        step = 0.0 if edges is None else float(edges[1] - edges[0])
+        if step == 0:
+            raise ValueError("expected the width of the single bin (CD3_3 or CDELT3), got none")
+        return WavelengthBins(float(wavelength[0]), abs(step), 1, "linear", medium), ()
     if np.any(np.diff(wavelength) <= 0):
-        raise ValueError(f"{place}: expected wavelengths in order, got some that are equal or out of it")
+        raise ValueError("expected wavelengths in order, got some that are equal or out of it")
     kinds: tuple[Sampling, Sampling] = ("log", "linear") if logarithmic else ("linear", "log")
     for sampling in kinds:
         bins = _fitted(wavelength, medium, sampling)
-        if bins.offset(wavelength) < EVEN_TOLERANCE:
+        if bins.offset(wavelength) < (_CONVERTED_TOLERANCE if exact else EVEN_TOLERANCE):
             return bins, ()
+    if exact and edges is not None:
+        return WavelengthBins.of_table(wavelength, edges, medium), ()
     try:
         bins = WavelengthBins.around(wavelength, medium)
     except ValueError as error:
-        raise ValueError(f"{place}: {error}; fill the gap with bins that are masked, or cut the cube there") from error
+        raise ValueError(f"{error}; fill the gap with bins that are masked, or cut the cube there") from error
     return bins, (f"uneven wavelengths: bins from {bins.edges[0]:.6g} Angstrom end half way between their centres",)
 
 
@@ -148,49 +171,119 @@ def _fitted(wavelength: Float[ndarray, " wave"], medium: Medium, sampling: Sampl
     return WavelengthBins(10.0**first if sampling == "log" else first, step + slope, count, sampling, medium)
 
 
-def _header_wavelengths(
-    header: Any, axes: Axes, n_wave: int, place: str
-) -> tuple[Float[ndarray, " wave"] | None, float, tuple[str, ...]]:
-    """Wavelengths by the FITS cards (None where there are none) and the width of the last bin, in Angstrom; notes.
+def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes | None, tuple[str, ...]]:
+    """Wavelengths of the edges and centres of all bins by astropy's WCS of the axis, and sentences on them; None where
+    the header has none.
 
-    Linear: CRVAL + CD (p - CRPIX); log: CRVAL exp(CD (p - CRPIX) / CRVAL) (Greisen et al. 2006, A&A 446, 747, eq. 5).
+    Frequencies and velocities, also by the names of AIPS, become wavelengths in vacuum (Greisen et al. 2006, A&A 446,
+    747).
     """
-    axis = axes.wave
-    step = float(axes.matrix[axis - 1, axis - 1])
-    if f"CRVAL{axis}" not in header or step == 0:
-        return None, 0.0, ()
-    kind = text_card(header, f"CTYPE{axis}").upper()
-    if len(kind) > 5 and kind[4] == "-" and not kind.endswith("-LOG"):
+    axis, step = axes.wave, float(axes.matrix[axes.wave - 1, axes.wave - 1])
+    kind, text = (text_card(header, f"{card}{axis}") for card in ("CTYPE", "CUNIT"))
+    kind = kind.upper()
+    tabulated = is_tabulated(header, axis)
+    if not tabulated and (f"CRVAL{axis}" not in header or step == 0):
+        return None, ()
+    cards = {"CDELT1": step}
+    cards |= {f"{card}1": number_card(header, f"{card}{axis}", 0.0, place) for card in ("CRVAL", "CRPIX")}
+    if tabulated:
+        _check_table(hdus, header, axis, place)
+        parameters = (card for card in header if re.fullmatch(rf"P[SV]{axis}_\d+", card))
+        cards |= {f"{card[:2]}1{card[card.index('_') :]}": header[card] for card in parameters}
+    pixels = 0.5 + 0.5 * np.arange(2 * axes.lengths[axis - 1] + 1)
+    if not is_converted(kind):
+        if len(kind) > 5 and kind[4] == "-" and kind[5:] not in ("LOG", "TAB"):
+            raise ValueError(
+                f"{place}: expected CTYPE{axis} with wavelengths that are linear or end in -LOG or -TAB, got '{kind}'; "
+                f"resample the cube to an even grid"
+            )
+        nodes = _computed(cards | {"CTYPE1": f"WAVE{kind[4:8]}" if kind[4:5] == "-" else "WAVE"}, pixels, hdus, place)
+        factor, notes = _angstrom(text, nodes[1::2], place, f"CUNIT{axis}")
+        return nodes * factor, notes
+    si, what = _SI[kind[:4]]
+    try:
+        factor = in_unit(parse_unit(text or si), units.Unit(si))
+    except (ValueError, TypeError, units.UnitConversionError) as error:
+        raise ValueError(f"{place}: expected CUNIT{axis} to be a {what} ({si}), got '{text}'") from error
+    cards |= {"CTYPE1": kind, "CUNIT1": si, "CDELT1": factor * step, "CRVAL1": factor * cards["CRVAL1"]}
+    cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))} | _at_rest(header, axis, kind, place)
+    nodes = _computed(cards, pixels, hdus, place, limit=SPEED_OF_LIGHT * 1e3 if what == "velocity" else math.inf)
+    return 1e10 * nodes, (f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths",)
+
+
+def _check_table(hdus: Any, header: Any, axis: int, place: str) -> None:
+    """Raise ValueError without the extension that an axis by a table refers to."""
+    name = text_card(header, f"PS{axis}_0")
+    if not name or name not in hdus:
         raise ValueError(
-            f"{place}: expected CTYPE{axis} with wavelengths that are linear or end in -LOG or -TAB, got '{kind}'; "
-            f"resample the cube to an even grid"
+            f"{place}: expected the table of its wavelengths (CTYPE{axis} = '{text_card(header, f'CTYPE{axis}')}') in "
+            f"an extension '{name}' (PS{axis}_0), got a file without it"
         )
-    value = number_card(header, f"CRVAL{axis}", 0.0, place)
-    pixels = np.arange(1, n_wave + 2) - number_card(header, f"CRPIX{axis}", 0.0, place)
-    with np.errstate(over="ignore"):
-        logarithmic = value * np.exp(step * pixels / value) if kind.endswith("-LOG") and value else None
-    values = value + step * pixels if logarithmic is None else logarithmic
-    if is_velocity(kind):
-        found = wavelengths_of(values, header, axis, place)
-        return found[:-1], float(abs(found[-1] - found[-2])), (f"velocities ({kind}) as vacuum wavelengths",)
-    unit, notes = _angstrom(text_card(header, f"CUNIT{axis}"), values[:-1], place, f"CUNIT{axis}")
-    return values[:-1] * unit, float(abs(values[-1] - values[-2])) * unit, notes
+
+
+def _at_rest(header: Any, axis: int, kind: str, place: str) -> dict[str, float]:
+    """The cards of a line's frequency (Hz) and wavelength (m) at rest; none where numbers are not those of a line."""
+    if kind[:4] not in _OF_A_LINE:
+        return {}
+    wavelength = number_card(header, "RESTWAV", 0.0, place)
+    frequency = max(number_card(header, card, 0.0, place) for card in ("RESTFRQ", "RESTFREQ"))
+    if not (wavelength > 0 or frequency > 0):
+        raise ValueError(
+            f"{place}: expected the line's rest frequency (RESTFRQ, in Hz) beside CTYPE{axis} = '{kind}', got none; "
+            f"write it into the header"
+        )
+    return {"RESTFRQ": frequency or SPEED_OF_LIGHT * 1e3 / wavelength, "RESTWAV": wavelength}
+
+
+def _computed(cards: dict[str, Any], pixels: Nodes, hdus: Any, place: str, limit: float = math.inf) -> Nodes:
+    """World coordinates along the axis of these cards: as they are for wavelengths, else in m."""
+    kind = cards["CTYPE1"]
+    try:
+        wcs = WCS(fits.Header(cards), fobj=hdus)
+        beyond = np.abs(wcs.wcs_pix2world(pixels[[0, -1], None], 1)).max() >= limit
+        if is_converted(kind) and not beyond:
+            wcs.wcs.sptr("WAVE-???")
+        nodes = np.asarray(wcs.wcs_pix2world(pixels[:, None], 1), np.float64)[:, 0]
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{place}: expected wavelengths that astropy can compute by CTYPE '{kind}', got none ({reason_of(error)}); "
+            f"correct the header"
+        ) from error
+    if beyond:
+        raise ValueError(f"{place}: expected velocities below that of light, got others; check CUNIT and CDELT")
+    if not np.isfinite(nodes).all():
+        raise ValueError(
+            f"{place}: expected wavelengths for all pixels by CTYPE '{kind}', got some that are not finite"
+        )
+    return nodes
 
 
 def _table_wavelengths(
-    path: Path, wave: Any, header: Any, axis: int, n_wave: int
+    path: Path, wave: Any, header: Any, axes: Axes, by_header: Float[ndarray, " wave"] | None
 ) -> tuple[Float[ndarray, " wave"], tuple[str, ...]]:
     """Angstrom of the HDU of wavelengths: a vector, or a column of a table."""
-    place = label(path, wave)
+    place, n_wave = label(path, wave), axes.lengths[axes.wave - 1]
     if is_image(wave):
         values, unit = image_values(path, wave), text_card(wave.header, "BUNIT")
     else:
         values, unit = _column(wave, place)
     values = np.squeeze(np.asarray(values, dtype=np.float64))
-    if values.shape != (n_wave,):
+    if values.shape != (n_wave,) and (n_wave, values.size) != (1, 1):
         raise ValueError(f"{place}: expected {n_wave} wavelengths, one per bin of the cube, got shape {values.shape}")
-    factor, notes = _angstrom(unit or text_card(header, f"CUNIT{axis}"), values, place, "BUNIT")
+    values = values.reshape(n_wave)
+    if unit:
+        factor, notes = _angstrom(unit, values, place, "BUNIT")
+        return values * factor, notes
+    factor, notes = _angstrom(text_card(header, f"CUNIT{axes.wave}"), values, place, "BUNIT")
+    if by_header is not None and _distance(values, by_header) < _distance(values * factor, by_header):
+        return values, ("wavelengths of the HDU are in Angstrom, by those of the header; its own unit is not stated",)
     return values * factor, notes
+
+
+def _distance(values: Float[ndarray, " wave"], other: Float[ndarray, " wave"]) -> float:
+    """How far two sets of wavelengths are apart: ln of the ratio of their means."""
+    with np.errstate(all="ignore"):
+        return abs(float(np.log(np.mean(values) / np.mean(other))))
 
 
 def _column(wave: Any, place: str) -> tuple[ndarray, str]:
@@ -221,12 +314,12 @@ def _angstrom(text: str, values: Float[ndarray, " wave"], place: str, card: str)
     )
 
 
-def _check_plausible(wavelength: Float[ndarray, " wave"], place: str) -> None:
+def _check_plausible(wavelength: Float[ndarray, " wave"], place: str, longest: float) -> None:
     low, high = float(np.min(wavelength)), float(np.max(wavelength))
-    if not (math.isfinite(low) and math.isfinite(high) and PLAUSIBLE[0] <= low and high <= PLAUSIBLE[1]):
+    if not (math.isfinite(low) and math.isfinite(high) and PLAUSIBLE[0] <= low and high <= longest):
         raise ValueError(
-            f"{place}: expected wavelengths between {PLAUSIBLE[0]:g} and {PLAUSIBLE[1]:g} Angstrom, got {low:g} to "
-            f"{high:g}; check CRVAL3 and its unit (a logarithm is written as CTYPE3 = WAVE-LOG)"
+            f"{place}: expected wavelengths between {PLAUSIBLE[0]:g} and {longest:g} Angstrom, got {low:g} to "
+            f"{high:g}; check CRVAL3, CDELT3 and CUNIT3 (a logarithm is written as CTYPE3 = WAVE-LOG)"
         )
 
 

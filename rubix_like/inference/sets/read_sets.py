@@ -13,8 +13,8 @@ from rubix_like.config.data_sets import GIVEN, DataSetSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.cube.observed.observed_fibres import ObservedFibres, fibres_from, read_fibres
-from rubix_like.cube.observed.observed_image import read_image
 from rubix_like.cube.observed.observed_spectrum import read_spectrum
+from rubix_like.cube.observed.reading_observed import read_image
 from rubix_like.errors import ConfigError
 from rubix_like.inference.sets.response_curves import ImageBand, band_of
 
@@ -81,7 +81,7 @@ def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
     kind, path = settings.kind, settings.file
     if kind == "fibres":
         return _fibres(name, settings, given)
-    stated: dict[str, Any] = {key: getattr(settings, key) for key in ("medium", "units", "pixel_scale")}
+    stated: dict[str, Any] = {key: getattr(settings, key) for key in ("medium", "units", "pixel_scale", "hdu")}
     band = None if settings.filter is None else band_of(settings.filter, f"fit.data.{name}.filter")
     if given is not None:
         _check_given(name, settings, stated)
@@ -108,7 +108,7 @@ def _fibres(name: str, settings: DataSetSettings, given: Any) -> DataSet:
 
 def _from_file(path: Path, kind: str, band: ImageBand | None, stated: Mapping[str, Any]) -> ObservedCube:
     if band is not None:
-        return read_image(path, band.whole, stated["units"], stated["pixel_scale"])
+        return read_image(path, band.whole, stated["units"], stated["pixel_scale"], stated["hdu"])
     if kind == "spectrum":
         return read_spectrum(path, stated["medium"], stated["units"])
     return read_observed(path, **stated)

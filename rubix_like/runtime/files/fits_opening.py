@@ -112,3 +112,12 @@ def _data_bytes(cards: dict[str, int]) -> int:
 
 
 IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)
+
+
+def holds_cube(path: Path) -> bool:
+    """Whether a file is FITS with an image of three axes or more."""
+    try:
+        with opened_fits(path, quiet=True) as hdus:
+            return any(isinstance(hdu, IMAGES) and hdu.header["NAXIS"] > 2 for hdu in hdus)
+    except UNREADABLE:
+        return False
