@@ -25,7 +25,7 @@ from .kinds import Kind
 SECONDS = 30
 """Of processor time: a case that takes longer is a hang, however busy the computer is."""
 
-WAITING_SECONDS = 120
+WAITING_SECONDS = 60
 """After which a case that does nothing is one, too."""
 
 MEMORY = 6 << 30

@@ -47,9 +47,9 @@ FIT = {
 
 FIBRES = {
     "name": "manga",
-    "fibres": {"bundle": "manga-19"},
+    "fibres": {"bundle": "manga-19", "dead": [4]},
     "fov": "9.5 arcsec",
-    "psf": None,
+    "psf": {"kind": "gaussian", "fwhm": 1.5},
     "lsf": None,
     "wavelength": {"sampling": "linear", "medium": "vacuum", "start": 4700, "stop": 7100, "step": 300},
 }

@@ -21,7 +21,7 @@ from rubix_like.inference.simulation.shards import (
 from rubix_like.inference.simulation.simulations import Simulations, join_simulations
 from rubix_like.inference.simulation.zarr_shards import ZARR
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.outputs import check_writable, output_bytes, remove_output, replacing
+from rubix_like.runtime.files.outputs import check_writable, output_bytes, remove_output, remove_stale, replacing
 from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.optional_packages import import_optional
@@ -115,6 +115,7 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
         folder.mkdir()
     if not resume:
         _clear(folder)
+    remove_stale([folder / SET_FILE, *(shard_path(folder, own, manifest.files) for own in range(manifest.n_file))])
     found = _made_before(folder, manifest)
     open_numbers = [number for number in range(manifest.n_file) if not _is_done(folder, manifest, number)]
     if open_numbers:
