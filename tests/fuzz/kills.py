@@ -9,6 +9,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,48 +82,49 @@ def main() -> int:
 
 def interrupted(name: str, n_kill: int, chance: random.Random, folder: Path) -> list[str]:
     """Faults of a command that is killed so many times, in rounds that end with one that is left alone."""
-    whole, stopped = folder / "whole", folder / "stopped"
-    for place in (whole, stopped):
-        prepare(place)
+    prepare(folder)
     begun = time.monotonic()
-    code, errors = finished(start(name, whole))
+    code, errors = finished(start(name, folder))
     seconds = time.monotonic() - begun
     if code != 0:
         return [f"ended with {code}: {errors}"]
-    expected, faults, moments = contents(whole), [], []
+    expected, faults, moments = contents(folder), [], []
     while n_kill > 0:
+        placed = prepare(folder)
         for _ in range(min(n_kill, KILLS_A_ROUND)):
-            moments.append(killed(name, stopped, seconds, chance))
+            moments.append(killed(name, folder, seconds, chance))
             n_kill -= 1
-            add_strangers(stopped)
-        code, errors = finished(start(name, stopped))
-        faults += [f"ended with {code} after kills: {errors}"] if code != 0 else differences(expected, stopped)
-        for path in sorted(stopped.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
-        prepare(stopped)
+            placed |= add_strangers(folder, placed)
+        code, errors = finished(start(name, folder))
+        faults += [f"ended with {code} after kills: {errors}"] if code != 0 else differences(expected, folder, placed)
     print(f"{name}: {len(moments)} kills, {moments.count('ended')} too late; left: {', '.join(moments)}", flush=True)
     return faults
 
 
-def prepare(folder: Path) -> None:
-    """Inputs of all commands, and files of others beside."""
-    folder.mkdir(parents=True, exist_ok=True)
+def prepare(folder: Path) -> set[str]:
+    """Inputs of all commands, files of others beside, and nothing else; the names of those."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
     (folder / "run.yaml").write_text(json.dumps(SETTINGS))
     (folder / "list.csv").write_text("name,galaxy.seed\n" + "".join(f"g{seed},{seed}\n" for seed in range(8)))
-    data = folder.parent.parent / "data.fits"
+    data = folder.parent / "data.fits"
     if not data.exists():
         code, errors = finished(start("run", folder, "--output", str(data), "--set", "output.maps=false"))
         assert code == 0, errors
     (folder / "data.fits").write_bytes(data.read_bytes())
-    add_strangers(folder)
+    return add_strangers(folder, set())
 
 
-def add_strangers(folder: Path) -> None:
-    """Files of others, where there are folders for them; not those that are there."""
-    for name in STRANGERS:
-        path = folder / name
-        if path.parent.is_dir() and any(path.parent.iterdir()) and not path.exists():
-            path.write_text(name)
+def add_strangers(folder: Path, placed: set[str]) -> set[str]:
+    """Write files of others but those that were `placed` before, where outputs have made their folders; their names."""
+    added = set()
+    for name in {*STRANGERS} - placed:
+        parent = (folder / name).parent
+        if parent.is_dir() and any(not own.name.startswith(".") for own in parent.iterdir()):
+            (folder / name).write_text(name)
+            added.add(name)
+    return added
 
 
 def start(name: str, folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -179,14 +181,12 @@ def listing(folder: Path) -> set[tuple[str, int, int]]:
     return found
 
 
-def differences(expected: dict[str, object], folder: Path) -> list[str]:
-    """What differs of the files in a folder; names of outputs that are missing or should not be there."""
+def differences(expected: dict[str, object], folder: Path, placed: set[str]) -> list[str]:
+    """What differs of the files in a folder: outputs, and those of others that were `placed` there."""
     found = contents(folder)
-    changed = [own for own in STRANGERS if (folder / own).exists() and (folder / own).read_text() != own]
-    gone = [own for own in STRANGERS if (folder / own).parent.is_dir() and not (folder / own).exists()]
+    touched = [own for own in placed if not (folder / own).exists() or (folder / own).read_text() != own]
     return [
-        *(f"{own} of others has changed" for own in changed),
-        *(f"{own} of others is gone" for own in gone),
+        *(f"{own} of others is gone or changed" for own in touched),
         *(f"{own} is missing" for own in expected.keys() - found.keys()),
         *(f"{own} stayed" for own in found.keys() - expected.keys()),
         *(f"{own} differs" for own in expected.keys() & found.keys() if expected[own] != found[own]),
