@@ -116,7 +116,7 @@ def _scale(header: fits.Header, path: Path) -> float:
     try:
         sky = found_at("astropy.wcs:WCS")(header, naxis=2)
         scales = found_at("astropy.wcs.utils:proj_plane_pixel_scales")(sky) * 3600.0
-    except UNREADABLE as error:
+    except (AttributeError, *UNREADABLE) as error:  # the first where astropy expects text and a card is a number
         raise ConfigError(
             f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header "
             f"has no world coordinates that can be read ({reason_of(error)})"
