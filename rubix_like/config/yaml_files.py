@@ -124,7 +124,7 @@ def _where(mark: Any) -> str:
 
 
 def count_nodes(text: str, place: str, *, tags: bool = False) -> None:
-    """Raise ConfigError where text is not YAML or too long, its nodes are too many or too deep, or a number is too long.
+    """Raise ConfigError where text is not YAML, is too long, has too many or too deep nodes, or too long a number.
 
     Nothing is made of the nodes. `tags`: whether values may have one.
     """

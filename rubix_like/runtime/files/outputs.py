@@ -122,8 +122,8 @@ def remove_output(path: Path) -> None:
 def temporary_file(path: Path) -> Iterator[Path]:
     """A new, empty file beside `path`, `.rubix-like-HOST-NUMBERS-NAME`; if it is still there after the block, it goes.
 
-    Its numbers are that of the process, and a random one. A signal may come at any moment: the file is made where it is sure to be removed. Raises OSError where none can be
-    made.
+    Its numbers are that of the process, and a random one. A signal may come at any moment: the file is made where it is
+    sure to be removed. Raises OSError where none can be made.
     """
     begin = f".{_OWN}-{_host()}-{os.getpid() % (1 << 24):06x}"
     while (temporary := path.with_name(f"{begin}{secrets.token_hex(3)}-{path.name}")).exists():
