@@ -31,6 +31,9 @@ LARGEST_SIZE: int = 1 << 48
 
 _SIZE = re.compile(rb"(BITPIX|NAXIS\d*|PCOUNT|GCOUNT) *= *([-+]?\d+)")
 
+_NO_TEXT = re.compile(rb"(TTYPE|TFORM|TUNIT|TDISP|TDIM)\d+ *= *[^ '/]")
+"""A card of a table whose value must be text, and is none: astropy raises AssertionError."""
+
 
 @contextmanager
 def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
@@ -62,7 +65,8 @@ def first_header(path: Path) -> dict[str, Any]:
 
 
 def check_fits(path: Path) -> None:
-    """Raise ValueError where astropy would not come to the end of a file: by its packing, or by its headers' sizes."""
+    """Raise ValueError where astropy would not come to the end of a file: by its packing, or by its headers' sizes;
+    and for cards of tables that must be text."""
     with unpacked(path) as stream:
         place = 0
         while (sizes := _sizes(path, stream, place)) is not None:
@@ -79,6 +83,10 @@ def _sizes(path: Path, stream: BufferedIOBase, place: int) -> tuple[int, dict[st
         match = _SIZE.match(card)
         if match:
             found.setdefault(match[1].decode(), int(match[2]))
+        if _NO_TEXT.match(card):
+            raise ValueError(
+                f"{path}: expected text in the card '{card.decode('ascii', 'replace').strip()}'; {DAMAGED}"
+            )
         if card.rstrip() == b"END":
             return (number // CARDS + 1) * FITS_BLOCK, found
     if number + 1 < MOST_BLOCKS * CARDS:
