@@ -92,12 +92,15 @@ def interrupted(name: str, n_kill: int, chance: random.Random, folder: Path) -> 
     while n_kill > 0:
         placed = prepare(folder)
         for _ in range(min(n_kill, KILLS_A_ROUND)):
-            moments.append(killed(name, folder, seconds, chance))
+            left = killed(name, folder, seconds, chance)
+            if left is None:
+                break
+            moments.append(left)
             n_kill -= 1
             placed |= add_strangers(folder, placed)
         code, errors = finished(start(name, folder))
         faults += [f"ended with {code} after kills: {errors}"] if code != 0 else differences(expected, folder, placed)
-    print(f"{name}: {len(moments)} kills, {moments.count('ended')} too late; left: {', '.join(moments)}", flush=True)
+    print(f"{name}: {len(moments)} kills, that left: {', '.join(moments)}", flush=True)
     return faults
 
 
@@ -141,13 +144,13 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, errors[-1000:]
 
 
-def killed(name: str, folder: Path, seconds: float, chance: random.Random) -> str:
-    """Start a command and kill it: at any moment, or just after some change of its files; the newest file it left.
+def killed(name: str, folder: Path, seconds: float, chance: random.Random) -> str | None:
+    """Start a command and kill it, at any moment or just after some change of its files; the newest file it left.
 
-    `seconds`: how long an undisturbed one takes.
+    None where it ended before. `seconds`: how long an undisturbed one takes.
     """
     process, before = start(name, folder), listing(folder)
-    latest = time.monotonic() + chance.uniform(0.1, 1) * seconds
+    latest = time.monotonic() + chance.uniform(0.1, 0.8) * seconds
     n_change, wait = chance.choice([0, 1, 1, 2, 5, 20]), chance.choice([0, 0.001, 0.01, 0.1])
     while process.poll() is None and time.monotonic() < latest + 2 * seconds * (n_change > 0):
         now = listing(folder)
@@ -157,12 +160,11 @@ def killed(name: str, folder: Path, seconds: float, chance: random.Random) -> st
                 break
         time.sleep(0.0005)
     time.sleep(wait)
-    ended = process.poll() is not None
-    if not ended:
+    if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     newest = max(files(folder), key=lambda path: path.stat().st_mtime_ns)
-    return "ended" if ended else newest.name
+    return newest.name if process.returncode == -signal.SIGKILL else None
 
 
 def files(folder: Path) -> list[Path]:
