@@ -155,6 +155,10 @@ def change_card(path, rng):
     return f"{bytes(key).decode().strip()} = {value}"
 
 
+STRUCTURE = ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "TFIELDS")
+"""Cards that astropy writes as the data are, or never comes to an end with: `change_card` changes them."""
+
+
 def change_hdu(path, rng):
     """One HDU of a FITS file, its numbers, cards or place, with the check sums that then are right."""
     with fits.open(path, memmap=False) as file:
@@ -171,7 +175,8 @@ def change_hdu(path, rng):
         elif kind == "name":
             hdu.name = ("DATA", "FLUX", "STAT", "IVAR", "MASK", "WAVE", "COVAR", "X")[rng.integers(8)]
         elif kind == "card" or hdu.data is None:
-            key = list(hdu.header)[rng.integers(len(hdu.header))]
+            keys = [own for own in hdu.header if not own.startswith(STRUCTURE)]
+            key = keys[rng.integers(len(keys))]
             hdu.header[key] = card = (0, -1, 1, 2.5, 1e300, -1e-300, 10**9, "text", "", True)[rng.integers(10)]
             kind = f"{key} = {card!r}"
         elif isinstance(hdu, fits.BinTableHDU):

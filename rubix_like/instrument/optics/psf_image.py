@@ -13,7 +13,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf_profile import TAPS, cell_offsets, sharpened
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
@@ -70,7 +70,7 @@ def load_psf_image(settings: PSFSettings) -> PSFImage:
 
 def _chosen(hdus: list[Any], extension: str | None, path: Path) -> Any:
     """The HDU with the image."""
-    found = [hdu for hdu in hdus if hdu.is_image and hdu.data is not None]
+    found = [hdu for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
     if not found:
         raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
     by_name = {hdu.name.upper(): hdu for hdu in reversed(found)}
