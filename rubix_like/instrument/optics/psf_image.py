@@ -42,14 +42,17 @@ def load_psf_image(settings: PSFSettings) -> PSFImage:
     path = Path(settings.file or "").expanduser()
     try:
         with opened_fits(path, quiet=True) as hdus:
-            chosen = _chosen(list(hdus), settings.extension, path)
-            data, header = np.asarray(chosen.data, dtype=np.float64), chosen.header
+            return _image_of(_chosen(list(hdus), settings.extension, path), settings, path)
     except ConfigError:
         raise
     except UNREADABLE as error:
         raise ConfigError(
             f"instrument.psf.file: expected a readable FITS image, got {path} ({reason_of(error)})"
         ) from error
+
+
+def _image_of(hdu: Any, settings: PSFSettings, path: Path) -> PSFImage:
+    data, header = np.asarray(hdu.data, dtype=np.float64), hdu.header
     data = data[None] if data.ndim == 2 else data
     table = None if settings.wavelength is None else np.asarray(settings.wavelength)
     if table is None and data.ndim == 3 and len(data) > 1:

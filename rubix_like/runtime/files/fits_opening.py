@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from astropy.io import fits
+from astropy.io.fits.hdu.base import NonstandardExtHDU
 from astropy.utils.exceptions import AstropyWarning
 
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
@@ -34,6 +35,11 @@ _SIZE = re.compile(rb"(BITPIX|NAXIS\d*|PCOUNT|GCOUNT) *= *([-+]?\d+)")
 _NO_TEXT = re.compile(rb"(TTYPE|TFORM|TUNIT|TDISP|TDIM)\d+ *= *[^ '/]")
 """A card of a table whose value must be text, and is none: astropy raises AssertionError."""
 
+IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)
+
+_KINDS = (*IMAGES, fits.BinTableHDU, fits.TableHDU, fits.GroupsHDU, NonstandardExtHDU)
+"""Of another kind are HDUs whose header astropy does not understand, and which have no data."""
+
 
 @contextmanager
 def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
@@ -47,6 +53,8 @@ def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
         if quiet:
             warnings.simplefilter("ignore", AstropyWarning)
         with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
+            if not all(isinstance(hdu, _KINDS) for hdu in hdus):
+                raise ValueError(f"{path}: expected images and tables, got an HDU that is neither; {DAMAGED}")
             yield hdus
 
 
@@ -117,6 +125,3 @@ def _data_bytes(cards: dict[str, int]) -> int:
     values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
     count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
     return -(-count // FITS_BLOCK) * FITS_BLOCK
-
-
-IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)
