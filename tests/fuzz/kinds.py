@@ -144,7 +144,7 @@ def _rss(path: Path) -> list[str]:
     spectra = fibres.spectra
     found = impossible.of_flux(spectra.flux, spectra.variance, spectra.used)
     seen = spectra.used[:, 0]
-    return found + impossible.of_numbers("places", [fibres.east[seen], fibres.north[seen]], -1e5, 1e5)
+    return found + impossible.of_numbers("places", [fibres.east[seen], fibres.north[seen]])
 
 
 def _zarr(path: Path) -> list[str]:
