@@ -205,7 +205,7 @@ def _mask(path: Path) -> list[str]:
 def _checkpoint(path: Path) -> list[str]:
     kept = checkpoint.load_checkpoint(path, FINGERPRINT, SearchState.from_arrays)
     if kept is None:
-        return ["nothing was found"]
+        return ["nothing was found"] if path.exists() else []
     lengths = {len(own) for own in (kept.start, kept.latent, kept.loss, kept.gradient_norm, kept.n_step, kept.status)}
     found = [] if lengths == {len(kept.loss)} else [f"starts of several numbers: {lengths}"]
     checkpoint.kept_notes(path)
