@@ -125,11 +125,14 @@ def _where(mark: Any) -> str:
 
 
 def count_nodes(text: str, place: str, *, tags: bool = False) -> None:
-    """Raise ConfigError where YAML is too long, its nodes are too many or too deep, or a number is too long.
+    """Raise ConfigError where text is not YAML, is too long, has too many or too deep nodes, or too long a number.
 
-    Nothing is made of the nodes. `tags`: whether values may have one. Raises what PyYAML raises for what is not YAML.
+    Nothing is made of the nodes. `tags`: whether values may have one.
     """
-    _count(yaml.parse(_limited(text, place), Loader=_Loader), place, tags=tags)
+    try:
+        _count(yaml.parse(_limited(text, place), Loader=_Loader), place, tags=tags)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{place}: expected YAML, but {reason_of(error)}") from error
 
 
 def _limited(text: str, place: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from astropy.io import fits
 from astropy.io.fits import Header
 
-from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.runtime.places import found_at
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Card = tuple[str, Any, str]
 """Keyword, value, comment."""
 
-SPECTRAL_TYPE: dict[tuple[str, str], str] = {
+SPECTRAL_TYPE: dict[tuple[Medium, Sampling], str] = {
     ("vacuum", "linear"): "WAVE",
     ("air", "linear"): "AWAV",
     ("vacuum", "log"): "WAVE-LOG",

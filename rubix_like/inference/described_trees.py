@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy import ndarray
 
@@ -53,6 +54,13 @@ def read_tree(kind: type, group: Any, sizes: Mapping[str, int] = _NO_SIZES) -> d
 def add_dataset(group: Any, name: str, data: Any, description: str, unit: str = "", **options: Any) -> None:
     """Write a dataset that says what is in it; `options` are h5py's."""
     group.create_dataset(name, data=data, **options).attrs.update({"unit": unit, "description": description})
+
+
+def texts_of(dataset: Any) -> Any:
+    """The text, or array of texts, in a dataset; raises ValueError for a group."""
+    if not isinstance(dataset, h5py.Dataset):
+        raise ValueError(f"{dataset.name}: expected text, got a group")
+    return dataset.asstr()[()]
 
 
 def numbers_of(dataset: Any, shape: tuple[int, ...] | None = None, *, finite: bool = False) -> ndarray:

@@ -18,7 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.scales import Kind, Scale, scale_of
 from rubix_like.plots.style import BAND_LABEL, LIGHT_LABEL, unit_label
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
 from rubix_like.runtime.words import reason_of
 
 Band = tuple[float, float]
@@ -137,7 +137,7 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
 
 
 def _is_map(hdu: Any, truth: bool) -> bool:
-    if not hdu.is_image or hdu.header.get("NAXIS") != 2 or hdu.name == "DQ":
+    if not isinstance(hdu, IMAGES) or hdu.header.get("NAXIS") != 2 or hdu.name == "DQ":
         return False
     return truth or not hdu.name.endswith(TRUE)
 

@@ -34,7 +34,7 @@ from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
 from rubix_like.runs.run_files import OutputFile, arm_path, check_output, check_replaced, cube_bytes, output_files
 from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters
 from rubix_like.runs.together import check_together, connect_devices, loading_words
-from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.outputs import check_writable, remove_abandoned
 from rubix_like.runtime.files.separate_files import Named, given_files
 from rubix_like.runtime.memory import MemoryNeed, available_memory, check_memory, fits_memory
 from rubix_like.runtime.mesh.mesh import process_count
@@ -193,7 +193,8 @@ def compute(
     Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
     ones.
     """
-    team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1, read))
+    n_writing = team.size if config.devices.is_sharded else 1
+    team.in_first(lambda: remove_abandoned(check_output(config, path, n_writing, read)))
     if config.instrument.arms is not None:
         return _compute_arms(config, path, progress, team)
     with prepare(config, progress, path, team) as prepared:

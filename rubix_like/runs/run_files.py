@@ -125,8 +125,8 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     return (*files, _file(config, path, grid.footprint, is_mosaic=True))
 
 
-def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = ()) -> None:
-    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
+def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = ()) -> list[Path]:
+    """The files of a run; ConfigError or OSError where they could not be written at `path`, and beside it, after it.
 
     `n_processes`: how many write each cube together; `read`: files that must not be replaced beside those that the
     settings name.
@@ -145,6 +145,7 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
                 f"output.path, output.maps or the name of a pointing"
             )
         check_writable(own, sum(file.n_bytes + file.truth_bytes + file.spectra_bytes for file in files))
+    return every
 
 
 def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: str, read: Sequence[Named] = ()) -> None:

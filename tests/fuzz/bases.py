@@ -1,31 +1,51 @@
-"""Writes one small whole file of every kind: `python bases.py FOLDER`; in a process of its own, as it starts JAX."""
+"""Writes one small whole file of every kind: `python bases.py FOLDER`; in a process of its own, as it starts JAX.
 
+Of a kind whose optional package is not installed (zarr) there is none.
+"""
+
+import importlib.util
 import sys
 from pathlib import Path
 
 import numpy as np
 import yaml
 from astropy.io import fits
+from astropy.table import Table
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [*(str(TESTS / name) for name in ("", "cube", "inference", "plots")), str(TESTS.parent)]
+sys.path[:0] = [*(str(TESTS / name) for name in ("", "cube", "inference", "instrument", "plots")), str(TESTS.parent)]
 
 from damage import write_eagle, write_gadget, write_illustris  # noqa: E402
 from nebular_files import fsps_text, write_nebulabayes, write_synthesizer  # noqa: E402
 from small import full_cube, muse_hdus, write_fits  # noqa: E402
-from small_results import FINGERPRINT, fit_result, sample_result, snapshot  # noqa: E402
+from small_results import (  # noqa: E402
+    FINGERPRINT,
+    fit_result,
+    manifest_of,
+    sample_result,
+    snapshot,
+    some_simulations,
+)
 from ssp_files import dsps, pipe3d, ppxf, synthesizer  # noqa: E402
+from test_fibre_covariance import cube_of_fibres  # noqa: E402
+from test_psf import stpsf_planes, write_stpsf  # noqa: E402
+from test_wave_tables import jwst  # noqa: E402
 
 from fuzz.settings import CONFIG, INSTRUMENT  # noqa: E402
+from rubix_like.cube.bins import WavelengthBins  # noqa: E402
+from rubix_like.cube.survey_files.spectra_files import write_spectra  # noqa: E402
 from rubix_like.inference.checkpoint import save  # noqa: E402
+from rubix_like.inference.simulation.simulation_files import write_shard  # noqa: E402
 from rubix_like.nebular import import_nebular  # noqa: E402
 from rubix_like.ssp.formats import import_library  # noqa: E402
 
 
 def write_all(folder: Path) -> None:
-    """One file or more of each kind, `KIND.NAME` in the folder."""
+    """One file or folder or more of each kind, `KIND/NAME` in the folder."""
     for kind in ("galaxy", "gadget", "ssp", "nebular", "mask", "psf", "cube-fits", "cube-hdf5", "observed"):
         (folder / kind).mkdir()
+    _write_survey_cubes(folder)
+    _write_stores(folder)
     write_illustris(folder / "galaxy/tng.hdf5")
     write_eagle(folder / "galaxy/eagle.hdf5")
     write_gadget(folder / "gadget/snap")
@@ -57,7 +77,46 @@ def write_all(folder: Path) -> None:
         result.write(folder / name / f"{name}.h5")
 
 
+def _write_survey_cubes(folder: Path) -> None:
+    """Cubes of fibres and their spectra in MaNGA's and SAMI's layouts, and cubes with a table of wavelengths."""
+    for kind in ("manga", "sami", "rss", "wave-tab"):
+        (folder / kind).mkdir()
+    cube = cube_of_fibres("manga-19", "9.5 arcsec")
+    for layout in ("manga", "sami"):
+        path = cube.write(folder / layout / f"{layout}.fits", layout)
+        with fits.open(path) as hdus:  # as another program's
+            del hdus[0].header["ORIGIN"]
+            hdus.writeto(folder / layout / "survey.fits")
+    write_spectra(cube, (folder / "rss/rss.fits",), "manga")
+    edges = np.array([4745.0, 4750, 4756, 4763, 4771])
+    bins = WavelengthBins.of_table((edges[1:] + edges[:-1]) / 2, edges, "air")
+    full_cube(bins=bins).write(folder / "wave-tab/cube.fits")
+    jwst(folder / "wave-tab/jwst.fits", np.array([0.4750, 0.4753, 0.4757, 0.4762]))
+
+
+def _write_stores(folder: Path) -> None:
+    """Folders of files: training sets, and where there is the package a cube in Zarr."""
+    made, formats = some_simulations(), ["hdf5"]
+    if importlib.util.find_spec("zarr"):
+        formats.append("zarr")
+        (folder / "zarr").mkdir()
+        full_cube().write(folder / "zarr/cube.zarr")
+    for files in formats:
+        place = folder / "training" / files
+        place.mkdir(parents=True)
+        manifest = manifest_of(made, files)
+        manifest.write(place)
+        write_shard(made, manifest, place, 0)
+
+
 def _write_images(folder: Path) -> None:
+    for kind in ("psf-planes", "covariance", "sky"):
+        (folder / kind).mkdir()
+    write_stpsf(folder / "psf-planes/planes.fits", stpsf_planes(), WAVELN00=5.3e-7, WAVELN01=4.9e-7)
+    np.save(folder / "covariance/covariance.npy", 4 * 0.5 ** np.abs(np.subtract.outer(np.arange(5), np.arange(5))))
+    sky = Table({"wavelength": np.linspace(4000.0, 6000.0, 9), "emission": np.ones(9), "transmission": np.full(9, 0.9)})
+    sky.write(folder / "sky/sky.fits")
+    sky.write(folder / "sky/sky.ecsv")
     y, x = np.mgrid[-6:7, -6:7]
     psf = fits.PrimaryHDU(np.exp(-(x**2 + y**2) / 8.0))
     psf.header.update({"CDELT1": -0.1 / 3600, "CDELT2": 0.1 / 3600, "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN"})

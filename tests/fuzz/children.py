@@ -18,7 +18,6 @@ from typing import NoReturn
 import numpy as np
 
 import rubix_like_command
-from rubix_like.runtime.files.damaged_files import UNREADABLE
 
 from . import impossible, mutations
 from .kinds import Kind
@@ -26,7 +25,7 @@ from .kinds import Kind
 SECONDS = 30
 """Of processor time: a case that takes longer is a hang, however busy the computer is."""
 
-WAITING_SECONDS = 300
+WAITING_SECONDS = 60
 """After which a case that does nothing is one, too."""
 
 MEMORY = 6 << 30
@@ -71,14 +70,17 @@ def changed_copy(kind: Kind, number: int, source: Path, folder: Path) -> tuple[P
     """The copy in `folder`, and what was done to it."""
     rng = np.random.default_rng([number, *kind.name.encode()])
     path = folder / source.name
-    shutil.copyfile(source, path)
+    copy = shutil.copytree if source.is_dir() else shutil.copyfile
+    copy(source, path)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             change = kind.changes[rng.integers(len(kind.changes))](path, rng)
-        except UNREADABLE:  # what cannot be changed so, is changed otherwise
-            shutil.copyfile(source, path)
-            change = mutations.change_bytes(path, rng)
+        except Exception:  # what cannot be changed so, is changed otherwise
+            if path.is_dir():
+                shutil.rmtree(path)
+            copy(source, path)
+            change = (mutations.change_inside if path.is_dir() else mutations.change_bytes)(path, rng)
     return path, f"{source.name}: {change}"
 
 
@@ -87,7 +89,7 @@ def _read(kind: Kind, path: Path, told: Path) -> None:
     with contextlib.suppress(BaseException):
         signal.alarm(WAITING_SECONDS)
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
-        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, resource.RLIM_INFINITY))
+        _limit_memory()
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
@@ -108,16 +110,16 @@ def _outcome(kind: Kind, path: Path) -> tuple[str, str]:
     return ("impossible", "; ".join(found)) if found else ("accepted", "")
 
 
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+def _limit_memory() -> None:
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, resource.RLIM_INFINITY))
 
 
 def command(kind: Kind, number: int, source: Path, folder: Path, data: Path, *, is_new: bool = False) -> Outcome:
-    """The same as a user's command; `data`: the whole cube that fits are given. `is_new`: in a new process, which
+    """The same as a user's command; `data`: the whole cube that fits may be given. `is_new`: in a new process, which
     imports the package anew, in place of one forked from this."""
     path, change = changed_copy(kind, number, source, folder)
-    if kind.name == "checkpoint":
-        shutil.copyfile(data, folder / "data.fits")
+    shutil.copyfile(data, folder / "data.fits")
     environment = {"PYTHONPATH": str(REPOSITORY)}
     if kind.name == "ssp":
         environment["RUBIX_LIKE_CACHE"] = str(folder / "cache")
@@ -135,7 +137,14 @@ def _new_process(words: list[str], environment: dict[str, str], folder: Path) ->
     own = os.environ | environment
     try:
         return subprocess.run(
-            program, env=own, cwd=folder, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
+            program,
+            env=own,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_SECONDS,
+            preexec_fn=_limit_memory,
         )
     except subprocess.TimeoutExpired:
         return None
@@ -162,6 +171,7 @@ def _leave_through_command(
     code: object = 70
     try:
         signal.alarm(COMMAND_SECONDS)
+        _limit_memory()
         os.environ.update(environment)
         os.chdir(folder)
         sys.argv = ["rubix-like", *words]

@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config import PSFSettings, load_config
+from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import read_observed
+from rubix_like.cube.observed.observed_fibres import read_fibres
 from rubix_like.inference import checkpoint
+from rubix_like.inference.likelihoods.correlation import make_correlation
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.simulation.simulation_files import describe_set, load_simulations
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.instrument import Instrument, load_instrument
 from rubix_like.instrument.optics.psf_image import load_psf_image
+from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
 from rubix_like.nebular import import_nebular, load_nebular
 from rubix_like.readers.galaxy_loading import load_galaxy
@@ -38,6 +43,15 @@ FIT = {
     **CONFIG,
     "instrument": {**CONFIG["instrument"], "wavelength": {"start": 4740, "stop": 4770, "step": 1.25}},
     "fit": {"free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}, "starts": 1, "candidates": 1},
+}
+
+FIBRES = {
+    "name": "manga",
+    "fibres": {"bundle": "manga-19", "dead": [4]},
+    "fov": "9.5 arcsec",
+    "psf": {"kind": "gaussian", "fwhm": 1.5},
+    "lsf": None,
+    "wavelength": {"sampling": "linear", "medium": "vacuum", "start": 4700, "stop": 7100, "step": 300},
 }
 
 
@@ -116,6 +130,54 @@ def _observed(path: Path) -> list[str]:
     return found if (np.diff(cube.wavelength) > 0).all() else [*found, "wavelengths do not ascend"]
 
 
+def _survey(path: Path) -> list[str]:
+    """A cube with correlations; one in our layout by `Cube.read`, too."""
+    cube = read_observed(path)
+    found, rho = _observed(path), cube.correlations
+    if rho is not None:
+        found += impossible.of_numbers("correlation", rho.values, -1.001, 1.001)
+    return found + (_cube(path) if path.name != "survey.fits" else [])
+
+
+def _rss(path: Path) -> list[str]:
+    fibres = read_fibres(path)
+    spectra = fibres.spectra
+    found = impossible.of_flux(spectra.flux, spectra.variance, spectra.used)
+    seen = spectra.used[:, 0]
+    return found + impossible.of_numbers("places", [fibres.east[seen], fibres.north[seen]])
+
+
+def _zarr(path: Path) -> list[str]:
+    """Every voxel of the whole cube shines."""
+    cube = Cube.read(path)
+    dark = not (np.asarray(cube.flux) != 0).all() or not (np.asarray(cube.variance) != 0).all()
+    return _of_cube(cube) + (["flux or variance of 0, which was never written"] if dark else [])
+
+
+def _training(path: Path) -> list[str]:
+    made = load_simulations(path)
+    describe_set(path)
+    assert made.flux is not None
+    found = impossible.of_numbers("wavelength", made.wavelength, 1e-3, 1e9)
+    found += [own for values in made.parameters.values() for own in impossible.of_numbers("parameters", values)]
+    dark = [name for name in ("flux", "variance") if not (np.asarray(getattr(made, name)) != 0).all()]
+    return found + [f"{name} of 0, which was never written" for name in dark]
+
+
+def _covariance(path: Path) -> list[str]:
+    settings = CovarianceSettings(between="wavelengths", matrix=path)
+    made = make_correlation(settings, np.ones((2, 2, 5), bool))
+    return impossible.of_numbers("inverse", made.inverse) + impossible.of_numbers("determinant", made.log_determinant)
+
+
+def _sky(path: Path) -> list[str]:
+    sky = load_sky(str(path))
+    found = impossible.of_numbers("emission", sky.emission, 0.0)
+    found += impossible.of_numbers("transmission", sky.transmission, 0.0, 1.0)
+    found += impossible.of_numbers("wavelength", sky.wavelength, 0.0)
+    return found if (np.diff(sky.wavelength) > 0).all() else [*found, "wavelengths do not ascend"]
+
+
 def _of_cube(cube: Cube) -> list[str]:
     found = impossible.of_flux(cube.flux, cube.variance)
     found += impossible.of_numbers("wavelength", cube.wavelength, 1e-3, 1e9)
@@ -129,8 +191,10 @@ def _cube(path: Path) -> list[str]:
 
 
 def _psf(path: Path) -> list[str]:
-    planes, scale, _ = load_psf_image(PSFSettings(kind="image", file=path))
-    return impossible.of_numbers("psf", planes, 0.0) + impossible.of_numbers("scale", scale, 1e-6, 3.6e5)
+    planes, scale, wavelength = load_psf_image(PSFSettings(kind="image", file=path))
+    found = impossible.of_numbers("psf", planes, 0.0) + impossible.of_numbers("scale", scale, 1e-6, 3.6e5)
+    ascending = wavelength is None or (len(wavelength) == len(planes) and (np.diff(wavelength) > 0).all())
+    return found if ascending else [*found, "wavelengths of planes do not ascend"]
 
 
 def _mask(path: Path) -> list[str]:
@@ -141,7 +205,7 @@ def _mask(path: Path) -> list[str]:
 def _checkpoint(path: Path) -> list[str]:
     kept = checkpoint.load_checkpoint(path, FINGERPRINT, SearchState.from_arrays)
     if kept is None:
-        return ["nothing was found"]
+        return ["nothing was found"] if path.exists() else []
     lengths = {len(own) for own in (kept.start, kept.latent, kept.loss, kept.gradient_norm, kept.n_step, kept.status)}
     found = [] if lengths == {len(kept.loss)} else [f"starts of several numbers: {lengths}"]
     checkpoint.kept_notes(path)
@@ -177,28 +241,39 @@ def _with_instrument(path: Path, **changed: Any) -> list[str]:
     return _run(path, CONFIG, {"instrument": {**CONFIG["instrument"], **changed}})
 
 
-def _fitted(path: Path, data: str) -> list[str]:
+def _fitted(path: Path, data: str, **changed: Any) -> list[str]:
     place = path.parent / "run.yaml"
-    place.write_text(json.dumps(FIT))
+    place.write_text(json.dumps(FIT | changed))
     return ["fit", str(place), "--data", data, "--output", str(path.parent / "fit.h5")]
+
+
+def _fibres_fitted(path: Path) -> list[str]:
+    place = path.parent / "run.yaml"
+    place.write_text(
+        json.dumps(FIT | {"instrument": FIBRES, "fit": FIT["fit"] | {"data": {"rss": {"fibres": str(path)}}}})
+    )
+    return ["fit", str(place), "--output", str(path.parent / "fit.h5")]
 
 
 def _plotted(path: Path) -> list[str]:
     return ["plot", str(path), "--output", str(path.parent / "picture.png")]
 
 
-HDF5 = (mutations.change_bytes, mutations.change_hdf5)
-FITS = (mutations.change_bytes, mutations.change_card)
-TEXT = (mutations.change_line, mutations.change_line, mutations.change_number, mutations.change_number) * 2 + (
-    mutations.change_bytes,
-)
-NPZ = (mutations.change_npz, mutations.change_bytes)
+def _often(*changes: Change) -> tuple[Change, ...]:
+    """These, each of one weight, and seldom something else in the file's place."""
+    return changes * (12 // len(changes)) + (mutations.change_place,)
+
+
+HDF5 = _often(mutations.change_bytes, mutations.change_hdf5)
+FITS = _often(mutations.change_bytes, mutations.change_card, mutations.change_hdu)
+TEXT = _often(*(mutations.change_line, mutations.change_number) * 4, mutations.change_bytes)
+NPZ = _often(mutations.change_npz, mutations.change_bytes)
 
 
 def _of_suffix(path: Path, rng: np.random.Generator) -> str:
     """A change for a file of any kind: by its ending."""
-    by_suffix = {".h5": HDF5, ".hdf5": HDF5, ".fits": FITS, ".npz": NPZ, ".npy": NPZ}
-    changes = by_suffix.get(path.suffix, (mutations.change_bytes,))
+    by_suffix = {".h5": HDF5, ".hdf5": HDF5, ".fits": FITS, ".npz": NPZ, ".npy": NPZ, ".ecsv": TEXT, ".lines": TEXT}
+    changes = by_suffix.get(path.suffix, _often(mutations.change_bytes))
     return changes[rng.integers(len(changes))](path, rng)
 
 
@@ -213,7 +288,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("galaxy", HDF5, _galaxy, lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path)}}), warm=_open),
     Kind(
         "gadget",
-        (mutations.change_bytes,),
+        _often(mutations.change_bytes),
         lambda path: _galaxy(path, ages="recipe"),
         lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path), "ages": "recipe"}}),
         warm=_open,
@@ -249,10 +324,47 @@ KINDS: tuple[Kind, ...] = (
         warm=_nebular,
     ),
     Kind("observed", FITS, _observed, lambda path: _fitted(path, str(path)), warm=_observed),
+    *(
+        Kind(name, FITS, read, lambda path, changed=changed: _fitted(path, str(path), **changed))
+        for name, read, changed in (
+            ("wave-tab", _observed, {}),
+            ("manga", _survey, {"instrument": FIBRES}),
+            ("sami", _survey, {"instrument": FIBRES}),
+        )
+    ),
+    Kind("rss", FITS, _rss, _fibres_fitted),
+    Kind("zarr", (mutations.change_inside,), _zarr, _plotted),
+    Kind("training", (mutations.change_inside,), _training, lambda path: ["inspect", str(path)]),
+    Kind(
+        "covariance",
+        NPZ,
+        _covariance,
+        lambda path: _fitted(
+            path,
+            str(path.parent / "data.fits"),
+            fit=FIT["fit"] | {"likelihood": {"covariance": {"between": "wavelengths", "matrix": str(path)}}},
+        ),
+    ),
+    Kind(
+        "sky",
+        (_of_suffix,),
+        _sky,
+        lambda path: _run(path, CONFIG, {"noise": {"exposure": {"time": "1 h", "sky": str(path)}}}),
+        impossible.flux_limit(MASS),
+        _sky,
+    ),
     Kind("cube-fits", FITS, _cube, _plotted),
     Kind("cube-hdf5", HDF5, _cube, _plotted),
     Kind(
         "psf",
+        FITS,
+        _psf,
+        lambda path: _with_instrument(path, psf={"kind": "image", "file": str(path)}),
+        impossible.flux_limit(MASS),
+        _psf,
+    ),
+    Kind(
+        "psf-planes",
         FITS,
         _psf,
         lambda path: _with_instrument(path, psf={"kind": "image", "file": str(path)}),

@@ -1,11 +1,14 @@
-"""What is done to a whole file: to its bytes, or to the structure of HDF5, FITS, YAML, CSV and npz."""
+"""What is done to a whole file or folder: to its bytes, or to the structure of HDF5, FITS, YAML, CSV, npz and Zarr."""
 
 import io
+import os
 import re
+import shutil
 import zipfile
 
 import h5py
 import numpy as np
+from astropy.io import fits
 
 WORDS = [
     "nan", "inf", "-inf", "1e400", "-1", "0", "1e-300", "9" * 400, "2147483648", "-9223372036854775809", "1e308", "''",
@@ -72,6 +75,22 @@ def change_bytes(path, rng):
     return change.__name__
 
 
+def change_place(path, rng):
+    """Something else in place of the file: what cannot be read, or never ends."""
+    path.unlink()
+    kind = ["gone", "folder", "FIFO", "endless", "itself", "empty", "huge", "other"][rng.integers(8)]
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    elif kind in {"endless", "itself", "other"}:
+        path.symlink_to({"endless": "/dev/zero", "itself": path.name, "other": "/etc/hostname"}[kind])
+    elif kind != "gone":
+        path.touch()
+        os.truncate(path, 0 if kind == "empty" else 1 << 40)
+    return kind
+
+
 def change_line(path, rng):
     """One value, or one line, of a text."""
     lines = path.read_text().splitlines()
@@ -111,6 +130,14 @@ def change_number(path, rng):
     return f"{number.group()} -> {word} in line {line}"
 
 
+CARDS = [
+    "0", "-1", "1", "2", "3", "8", "-32", "-64", "7", "99", "1000000000", "99999999999999999999", "1E400", "NaN",
+    "T", "F", "'text'", "'", "''", "", "1.5", "'1PJ(9)'", "'BINTABLE'", "'IMAGE'", "-1E-300", "(1,2)", "'erg'",
+    "'9E'", "'DATA'", "2147483647",
+]  # fmt: skip
+"""In place of a card's value."""
+
+
 def change_card(path, rng):
     """One card of a FITS header."""
     packed = path.suffix == ".gz"
@@ -119,18 +146,90 @@ def change_card(path, rng):
     content = bytearray(path.read_bytes())
     cards = [place for place in range(0, len(content), 80) if content[place + 8 : place + 10] == b"= "]
     place = cards[rng.integers(len(cards))]
-    values = [
-        "0", "-1", "1", "2", "3", "8", "-32", "-64", "7", "99", "1000000000", "99999999999999999999", "1E400", "NaN",
-        "T", "F", "'text'", "'", "''", "", "1.5", "'1PJ(9)'", "'BINTABLE'", "'IMAGE'", "-1E-300", "(1,2)", "'erg'",
-        "'9E'", "'DATA'", "2147483647",
-    ]  # fmt: skip
-    value = values[rng.integers(len(values))]
+    value = CARDS[rng.integers(len(CARDS))]
     key = content[place : place + 8]
     if rng.random() < 0.15:
         key = bytearray(b"TTYPE0  " if rng.random() < 0.5 else b"NAXIS9  ")
     content[place : place + 80] = (bytes(key) + b"= " + value.rjust(20).encode()).ljust(80)[:80]
     path.write_bytes(content)
     return f"{bytes(key).decode().strip()} = {value}"
+
+
+STRUCTURE = ("SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "TFIELDS")
+"""Cards that astropy writes as the data are, or never comes to an end with: `change_card` changes them."""
+
+
+def change_hdu(path, rng):
+    """One HDU of a FITS file, its numbers, cards or place, with the check sums that then are right."""
+    with fits.open(path, memmap=False) as file:
+        hdus = fits.HDUList([hdu.copy() for hdu in file])
+        number = rng.integers(len(hdus))
+        hdu, kind = (
+            hdus[number],
+            ["values", "values", "values", "card", "card", "gone", "twice", "name"][rng.integers(8)],
+        )
+        if kind == "gone":
+            hdus.pop(number)
+        elif kind == "twice":
+            hdus.append(fits.ImageHDU(hdu.data, hdu.header) if number == 0 else hdu.copy())
+        elif kind == "name":
+            hdu.name = ("DATA", "FLUX", "STAT", "IVAR", "MASK", "WAVE", "COVAR", "X")[rng.integers(8)]
+        elif kind == "card" or hdu.data is None:
+            keys = [own for own in hdu.header if not own.startswith(STRUCTURE)]
+            key = keys[rng.integers(len(keys))]
+            hdu.header[key] = card = (0, -1, 1, 2.5, 1e300, -1e-300, 10**9, "text", "", True)[rng.integers(10)]
+            kind = f"{key} = {card!r}"
+        elif isinstance(hdu, fits.BinTableHDU):
+            name = hdu.columns.names[rng.integers(len(hdu.columns))]
+            kind, hdu.data[name][...] = _other_numbers(hdu.data[name], rng, shape=False)
+            kind = f"{name}, {kind}"
+        else:
+            kind, hdu.data = _other_numbers(hdu.data, rng)
+        hdus.writeto(path, overwrite=True, output_verify="ignore", checksum=bool(rng.random() < 0.9))
+    return f"{number}: {kind}"
+
+
+def _other_numbers(values, rng, *, shape=True):
+    """Other numbers, of the same shape where `shape` is False, and their kind in words."""
+    numbers = np.asarray(values, dtype=float)
+    changes = {
+        "a nan": lambda: _spoilt(values, np.nan),
+        "all nan": lambda: np.full(values.shape, np.nan),
+        "an inf": lambda: _spoilt(values, np.inf),
+        "huge": lambda: _spoilt(values, 1e30),
+        "negative": lambda: -np.abs(numbers),
+        "zeros": lambda: np.zeros(values.shape),
+        "times 1e30": lambda: numbers * 1e30,
+        "reversed": numbers[::-1].copy,
+    }
+    shapes = {
+        "turned": numbers.T.copy,
+        "half": lambda: numbers[: max(len(values) // 2, 1)],
+        "more axes": lambda: numbers[None],
+        "fewer axes": lambda: numbers[0] if numbers.ndim > 1 else numbers[:1],
+        "bytes": lambda: np.nan_to_num(numbers).astype(np.uint8),
+    }
+    changes |= shapes if shape else {}
+    name = list(changes)[rng.integers(len(changes))]
+    return name, changes[name]()
+
+
+def change_inside(path, rng):
+    """One file of a folder: gone, another in its place, or changed as its ending tells."""
+    files = sorted(own for own in path.rglob("*") if own.is_file())
+    chosen = files[rng.integers(len(files))]
+    name, kind = chosen.relative_to(path), rng.random()
+    if kind < 0.15:
+        chosen.unlink()
+        return f"{name} gone"
+    if kind < 0.25:
+        return f"{name}: {change_place(chosen, rng)}"
+    if kind < 0.3:
+        shutil.rmtree(chosen.parent)
+        return f"{chosen.parent.name} gone"
+    by_suffix = {".json": (change_number, change_number, change_line), ".h5": (change_hdf5, change_hdf5, change_bytes)}
+    changes = by_suffix.get(chosen.suffix, (change_bytes,))
+    return f"{name}: {changes[rng.integers(len(changes))](chosen, rng)}"
 
 
 def change_hdf5(path, rng):

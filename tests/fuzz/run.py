@@ -55,7 +55,10 @@ def main() -> int:
 
 def _outcomes(options: argparse.Namespace, bases: Path, folder: Path) -> Iterator[children.Outcome]:
     for kind in (own for own in kinds.KINDS if own.name in options.kinds):
-        sources = sorted((bases / kind.name).iterdir())
+        sources = sorted((bases / kind.name).glob("*"))
+        if not sources:
+            print(f"{kind.name}: not tried, as its package is not installed")
+            continue
         data = bases / "observed" / "muse.fits"
         yield from _whole(kind, sources, folder)
         if options.commands > 1:

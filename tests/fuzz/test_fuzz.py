@@ -1,4 +1,4 @@
-"""A few damaged files of each kind; two hundred of each with --long."""
+"""A few damaged files of each kind; two hundred of each, and sixty kills, with --long."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from quick_compiler import quick_environment
 
-RUN = Path(__file__).resolve().parent / "run.py"
+RUN, KILLS = (Path(__file__).resolve().parent / name for name in ("run.py", "kills.py"))
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,11 @@ def test_damaged_files_of_every_kind_are_refused_or_read(count, commands):
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"| {count} |" in done.stdout
+
+
+@pytest.mark.long
+def test_killed_commands_end_as_undisturbed_ones():
+    words, environment = [sys.executable, str(KILLS), "--kills", "60"], os.environ | quick_environment()
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(": 12 kills") == 5

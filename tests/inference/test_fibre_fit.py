@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from astropy.io import fits
 from small import BEHIND_DUST, few_stars
 
 import rubix_like as rl
@@ -88,6 +89,11 @@ def test_spectra_are_read_back_as_they_were_written(observed, tmp_path):
     assert read.spectra.used.all()
     np.testing.assert_allclose(read.spectra.wavelength, cube.wavelength)
     assert (read.spectra.medium, read.spectra.ra) == (cube.medium, pytest.approx(150))
+    with fits.open(tmp_path / "rss.fits") as hdus:
+        hdus["YPOS"].data[2, 1] = np.nan
+        hdus.writeto(tmp_path / "nowhere.fits")
+    with pytest.raises(ValueError, match="expected finite places"):
+        read_fibres(tmp_path / "nowhere.fits")
     cube.write(tmp_path / "cube.fits")
     with pytest.raises(ValueError, match="expected row-stacked spectra as MaNGA writes them"):
         read_fibres(tmp_path / "cube.fits")

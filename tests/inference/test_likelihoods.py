@@ -224,6 +224,16 @@ def test_what_is_no_covariance_is_refused(matrix, words, tmp_path):
         make_correlation(settings, np.ones((1, 2, 3), bool))
 
 
+def test_a_covariance_with_a_damaged_header_is_refused(tmp_path):
+    path = tmp_path / "matrix.npy"
+    np.save(path, np.eye(2))
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes(64) + content[104:])
+    settings = CovarianceSettings(between="spaxels", matrix=path)
+    with pytest.raises(ConfigError, match="which is damaged, or holds objects"):
+        make_correlation(settings, np.ones((1, 2, 3), bool))
+
+
 def test_a_density_of_ones_own_is_normalised():
     class Wide(AbstractErrorDistribution):
         kind: ClassVar = "wide"

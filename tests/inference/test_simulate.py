@@ -366,7 +366,10 @@ def test_files_of_each_format_bring_everything_back(tmp_path, files):
     manifest = manifest_of(made, files)
     manifest.write(tmp_path)
     write_shard(made, manifest, tmp_path, 0)
+    left = tmp_path / f".rubix-like-other-0123456789ab-{shard_path(tmp_path, 0, files).name}"  # by a killed process
+    left.touch()
     assert open_folder(tmp_path, manifest, 100, resume=True) == []
+    assert not left.exists()
     for start, stop in ((0, 7), (2, 5), (6, 7)):
         found, cut = load_simulations(tmp_path, start, stop), slice(start, stop)
         for name in ("number", "galaxy", "flux", "variance"):

@@ -146,6 +146,20 @@ def test_a_file_that_is_no_table(tmp_path):
         load_sky(str(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("sky.ecsv", b"datatype", b"data\bype", "expected YAML, but"),
+        ("sky.fits", b"TTYPE2  = 'emission'", b"TTYPE2  =          1", "expected text in the card 'TTYPE2"),
+    ],
+)
+def test_a_damaged_head_of_a_table(tmp_path, name, old, new, words):
+    path = write(tmp_path / name, wavelength=[4000.0, 5000.0], emission=[1.0, 1.0])
+    Path(path).write_bytes(Path(path).read_bytes().replace(old, new, 1))
+    with pytest.raises(ConfigError, match=rf"expected a table of the sky in .*{words}"):
+        load_sky(path)
+
+
 def test_names_and_paths():
     assert find_sky("none") is None
     assert load_sky("none") is None

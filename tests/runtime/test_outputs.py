@@ -1,25 +1,28 @@
 """Files appear whole or not at all, under names that are no one else's; what cannot be written is known before."""
 
 import os
+import re
+import subprocess
+import sys
 
 import pytest
 
 from rubix_like.runtime.files import outputs as atomic
-from rubix_like.runtime.files.outputs import check_writable, remove_stale, replacing
+from rubix_like.runtime.files.outputs import check_writable, remove_abandoned, remove_stale, replacing
 
 
 def test_a_temporary_file_is_new_and_nobody_elses(tmp_path, monkeypatch):
     """Two containers have the same process numbers: names differ all the same, and a file that is there is kept."""
-    words = iter(["a" * 12, "a" * 12, "b" * 12])
-    monkeypatch.setattr(atomic.secrets, "token_hex", lambda n: next(words, "c" * 12))
+    words = iter(["a" * 6, "a" * 6, "b" * 6])
+    monkeypatch.setattr(atomic.secrets, "token_hex", lambda n: next(words, "c" * 6))
     monkeypatch.setattr(os, "getpid", lambda: 7)
     monkeypatch.setattr(atomic.socket, "gethostname", lambda: "node-12.cluster")
     with replacing(tmp_path / "cube.fits") as first:
         first.write_text("first")
         with replacing(tmp_path / "cube.fits") as second:
             second.write_text("second")
-            assert first.name == ".rubix-like-node12cluster-aaaaaaaaaaaa-cube.fits"
-            assert second.name == ".rubix-like-node12cluster-bbbbbbbbbbbb-cube.fits"
+            assert first.name == ".rubix-like-node12cluster-000007aaaaaa-cube.fits"
+            assert second.name == ".rubix-like-node12cluster-000007bbbbbb-cube.fits"
         assert first.read_text() == "first"
     assert (tmp_path / "cube.fits").read_text() == "first"
     assert [own.name for own in tmp_path.iterdir()] == ["cube.fits"]
@@ -44,6 +47,21 @@ def test_only_temporary_files_of_ours_are_removed(tmp_path):
         (tmp_path / name).touch()
     assert remove_stale([tmp_path / "cube.fits"]) == 1
     assert {own.name for own in tmp_path.iterdir()} == set(names)
+
+
+def test_what_a_killed_process_left_is_removed_and_what_others_write_is_not(tmp_path):
+    path = tmp_path / "cube.fits"
+    words = (
+        "import os, signal; from pathlib import Path; from rubix_like.runtime.files.outputs import replacing\n"
+        f"with replacing(Path({str(path)!r})) as temporary: os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", words], check=False)
+    (left,) = tmp_path.iterdir()
+    elsewhere = tmp_path / left.name.replace(re.findall(r"-like-(\w+)-", left.name)[0], "elsewhere")
+    elsewhere.touch()
+    with replacing(path) as temporary:
+        remove_abandoned([path])
+        assert set(tmp_path.iterdir()) == {elsewhere, temporary}
 
 
 @pytest.mark.parametrize("name", ["n" * 245 + ".fits", "n" * 300 + ".fits"])

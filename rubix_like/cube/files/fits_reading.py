@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from astropy.utils.exceptions import AstropyUserWarning
 
-from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import ERROR_CARD, FLUX_UNIT, VARIANCE_UNIT
@@ -18,6 +18,7 @@ from rubix_like.cube.files.fits_checksum import broken_sums
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, join_rows
+from rubix_like.cube.wcs import SPECTRAL_TYPE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, MAPS_CARD, ORIGIN
@@ -29,9 +30,6 @@ _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 
 _OF_SURVEYS: dict[str, str] = dict.fromkeys(("manga", "sami"), "rubix_like.cube.survey_files.survey_cubes:survey_cube")
 """Layout of a survey -> what reads the cube in an opened file of ours."""
-
-_SAMPLINGS: dict[str, Sampling] = {"-LOG": "log", "-TAB": "table"}
-"""End of CTYPE3 of bins that are not linear."""
 
 
 def read_fits(path: Path) -> Cube:
@@ -112,8 +110,10 @@ def _contributions_of(hdus: Any) -> dict[str, jnp.ndarray]:
 def _bins_of(hdus: Any) -> WavelengthBins:
     """The wavelength bins: even ones from the cards, others from the table WAVE."""
     header = hdus["DATA"].header
-    medium: Medium = "air" if header["CTYPE3"].startswith("AWAV") else "vacuum"
-    sampling = _SAMPLINGS.get(str(header["CTYPE3"])[4:], "linear")
+    kinds = {name: kind for kind, name in SPECTRAL_TYPE.items()}
+    if header["CTYPE3"] not in kinds:
+        raise ValueError(f"CTYPE3: expected one of {', '.join(kinds)}, got {header['CTYPE3']!r}")
+    medium, sampling = kinds[header["CTYPE3"]]
     if sampling == "linear":
         return WavelengthBins(float(header["CRVAL3"]), float(header["CD3_3"]), header["NAXIS3"], "linear", medium)
     table = hdus["WAVE"].data

@@ -14,7 +14,7 @@ from rubix_like.cube.files.fits_manga import FLUX_PER_OURS
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.observed_cube import ObservedCube, check_any_used, choose_voxels
 from rubix_like.cube.observed.observed_spectrum import table_bins
-from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.words import reason_of
 
@@ -75,6 +75,8 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
     shapes = {own.shape for own in (flux, ivar, mask, x, y)}
     if shapes != {(len(flux), len(wavelength))}:
         raise ValueError(f"{path}: expected FLUX, IVAR, MASK, XPOS and YPOS of one shape (fibre, wave), got {shapes}")
+    if not np.isfinite([x, y]).all():
+        raise ValueError(f"{path}: expected finite places (XPOS, YPOS) of all spectra, got others; {DAMAGED}")
     good = np.isfinite(ivar) & (ivar > 0)
     variance = np.where(good, 1 / np.where(good, ivar, 1.0), np.nan) / FLUX_PER_OURS**2
     header = file[0].header

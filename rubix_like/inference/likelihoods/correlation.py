@@ -14,6 +14,7 @@ from numpy.lib.format import MAGIC_PREFIX, read_array
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.errors import ConfigError
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, Voxels
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.words import format_bytes, reason_of
 
 _LARGEST = 2e9
@@ -126,7 +127,7 @@ def _load(path: Path, place: str) -> ndarray:
             matrix = read_array(file, allow_pickle=False) if is_numpy else None
     except OSError as error:
         raise ConfigError(f"{expected}: {error.strerror or reason_of(error)}") from error
-    except (ValueError, MemoryError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"{expected}, which is damaged, or holds objects") from error
     if matrix is None:
         raise ConfigError(f"{expected}, which is none; write it by numpy.save")

@@ -17,7 +17,7 @@ from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import SetVerdict, Verdict
-from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
+from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.posterior.free import Correlated, Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.free_parameters import read_correlated
 from rubix_like.inference.posterior.prior_kinds import section_of
@@ -122,10 +122,10 @@ def read_free_from_file(file: Any, of: str) -> Free:
     """The free parameters of a file; `of`: a column that has their shape."""
     parameters = []
     for name, own in file["parameters"].items():
-        section = json.loads(own["prior"].asstr()[()])
+        section = json.loads(texts_of(own["prior"]))
         unit, meaning = (str(own.attrs[what]) for what in ("unit", "description"))
         parameters.append(FreeParameter(read_prior(name, section, unit), name, own[of].shape, unit, meaning))
-    groups = json.loads(file["correlated"].asstr()[()]) if "correlated" in file else []
+    groups = json.loads(texts_of(file["correlated"])) if "correlated" in file else []
     return Free(tuple(parameters), read_correlated(map(CorrelatedSettings.model_validate, groups), parameters))
 
 
@@ -189,9 +189,9 @@ def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: S
         "verdict": _read_verdict(file["verdict"], n_number, read_set_verdicts(file)),
         **_read_cubes(file, cubes, with_variance),
         "sets": read_set_results(file),
-        "config": file["config"].asstr()[()],
-        "versions": {package: data.asstr()[()] for package, data in file["versions"].items()},
-        "notes": tuple(file["notes"].asstr()[()]),
+        "config": texts_of(file["config"]),
+        "versions": {package: texts_of(data) for package, data in file["versions"].items()},
+        "notes": tuple(texts_of(file["notes"])),
     }
 
 
@@ -206,7 +206,7 @@ def _write_verdict(verdict: Verdict, text: str, group: Any) -> None:
 
 
 def _read_verdict(group: Any, count: int, sets: Mapping[str, SetVerdict]) -> Verdict:
-    names, found = group["tests"].asstr()[()], numbers_of(group["probabilities"]).tolist()
+    names, found = texts_of(group["tests"]), numbers_of(group["probabilities"]).tolist()
     tests = dict(zip(names, found, strict=True))
     return Verdict(tests=tests, sets=sets, **read_tree(Verdict, group, {"latent": count}))
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.inference.checks.evidence import Evidence
-from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
+from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.results.result_parts import (
@@ -110,7 +110,7 @@ def _read(file: Any) -> SampleResult:
 
 
 def _checks(group: Any) -> dict[str, float]:
-    names, found = group["names"].asstr()[()], numbers_of(group["p"])
+    names, found = texts_of(group["names"]), numbers_of(group["p"])
     return dict(zip(map(str, names), found.tolist(), strict=True))
 
 

@@ -22,7 +22,14 @@ from rubix_like.inference.simulation.shards import (
 from rubix_like.inference.simulation.simulations import Simulations, join_simulations
 from rubix_like.inference.simulation.zarr_shards import ZARR
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.outputs import check_writable, files_of_others, output_bytes, remove_output, replacing
+from rubix_like.runtime.files.outputs import (
+    check_writable,
+    files_of_others,
+    output_bytes,
+    remove_output,
+    remove_stale,
+    replacing,
+)
 from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.optional_packages import import_optional
@@ -123,6 +130,7 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
     if not folder.is_dir():
         check_writable(folder, 0)
         folder.mkdir()
+    remove_stale([folder / SET_FILE, *(shard_path(folder, own, manifest.files) for own in range(manifest.n_file))])
     found = _made_before(folder)
     before = [] if found is None else found.files_in(folder)
     if found is not None and resume:

@@ -13,7 +13,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf_profile import TAPS, cell_offsets, sharpened
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
@@ -42,14 +42,17 @@ def load_psf_image(settings: PSFSettings) -> PSFImage:
     path = Path(settings.file or "").expanduser()
     try:
         with opened_fits(path, quiet=True) as hdus:
-            chosen = _chosen(list(hdus), settings.extension, path)
-            data, header = np.asarray(chosen.data, dtype=np.float64), chosen.header
+            return _image_of(_chosen(list(hdus), settings.extension, path), settings, path)
     except ConfigError:
         raise
     except UNREADABLE as error:
         raise ConfigError(
             f"instrument.psf.file: expected a readable FITS image, got {path} ({reason_of(error)})"
         ) from error
+
+
+def _image_of(hdu: Any, settings: PSFSettings, path: Path) -> PSFImage:
+    data, header = np.asarray(hdu.data, dtype=np.float64), hdu.header
     data = data[None] if data.ndim == 2 else data
     table = None if settings.wavelength is None else np.asarray(settings.wavelength)
     if table is None and data.ndim == 3 and len(data) > 1:
@@ -70,7 +73,7 @@ def load_psf_image(settings: PSFSettings) -> PSFImage:
 
 def _chosen(hdus: list[Any], extension: str | None, path: Path) -> Any:
     """The HDU with the image."""
-    found = [hdu for hdu in hdus if hdu.is_image and hdu.data is not None]
+    found = [hdu for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
     if not found:
         raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
     by_name = {hdu.name.upper(): hdu for hdu in reversed(found)}
@@ -116,7 +119,7 @@ def _scale(header: fits.Header, path: Path) -> float:
     try:
         sky = found_at("astropy.wcs:WCS")(header, naxis=2)
         scales = found_at("astropy.wcs.utils:proj_plane_pixel_scales")(sky) * 3600.0
-    except UNREADABLE as error:
+    except (AttributeError, *UNREADABLE) as error:  # the first where astropy expects text and a card is a number
         raise ConfigError(
             f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header "
             f"has no world coordinates that can be read ({reason_of(error)})"

@@ -205,7 +205,7 @@ def _recognise(quantity: str, columns: Mapping[str, str]) -> ColumnSettings | No
     for triple in TRIPLES.get(quantity, ()):
         if set(triple) <= set(columns):
             return ColumnSettings(column=tuple(columns[name] for name in triple))
-    by_name = {name if len(name) == 1 else name.lower(): columns[name] for name in reversed(columns)}
+    by_name = {name if len(name) == 1 else name.lower(): columns[name] for name in reversed(tuple(columns))}
     for name in NAMES[quantity]:
         if name in by_name:
             return ColumnSettings(column=(by_name[name],))

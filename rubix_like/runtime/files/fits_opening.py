@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from astropy.io import fits
+from astropy.io.fits.hdu.base import NonstandardExtHDU
 from astropy.utils.exceptions import AstropyWarning
 
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
@@ -31,6 +32,14 @@ LARGEST_SIZE: int = 1 << 48
 
 _SIZE = re.compile(rb"(BITPIX|NAXIS\d*|PCOUNT|GCOUNT) *= *([-+]?\d+)")
 
+_NO_TEXT = re.compile(rb"(TTYPE|TFORM|TUNIT|TDISP|TDIM)\d+ *= *[^ '/]")
+"""A card of a table whose value must be text, and is none: astropy raises AssertionError."""
+
+IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)
+
+_KINDS = (*IMAGES, fits.BinTableHDU, fits.TableHDU, fits.GroupsHDU, NonstandardExtHDU)
+"""Of another kind are HDUs whose header astropy does not understand, and which have no data."""
+
 
 @contextmanager
 def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
@@ -44,6 +53,8 @@ def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
         if quiet:
             warnings.simplefilter("ignore", AstropyWarning)
         with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
+            if not all(isinstance(hdu, _KINDS) for hdu in hdus):
+                raise ValueError(f"{path}: expected images and tables, got an HDU that is neither; {DAMAGED}")
             yield hdus
 
 
@@ -62,7 +73,8 @@ def first_header(path: Path) -> dict[str, Any]:
 
 
 def check_fits(path: Path) -> None:
-    """Raise ValueError where astropy would not come to the end of a file: by its packing, or by its headers' sizes."""
+    """Raise ValueError where astropy would not come to the end of a file: by its packing, or by its headers' sizes;
+    and for cards of tables that must be text."""
     with unpacked(path) as stream:
         place = 0
         while (sizes := _sizes(path, stream, place)) is not None:
@@ -79,6 +91,10 @@ def _sizes(path: Path, stream: BufferedIOBase, place: int) -> tuple[int, dict[st
         match = _SIZE.match(card)
         if match:
             found.setdefault(match[1].decode(), int(match[2]))
+        if _NO_TEXT.match(card):
+            raise ValueError(
+                f"{path}: expected text in the card '{card.decode('ascii', 'replace').strip()}'; {DAMAGED}"
+            )
         if card.rstrip() == b"END":
             return (number // CARDS + 1) * FITS_BLOCK, found
     if number + 1 < MOST_BLOCKS * CARDS:
@@ -111,13 +127,10 @@ def _data_bytes(cards: dict[str, int]) -> int:
     return -(-count // FITS_BLOCK) * FITS_BLOCK
 
 
-IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)
-
-
 def holds_cube(path: Path) -> bool:
     """Whether a file is FITS with an image of three axes or more."""
     try:
         with opened_fits(path, quiet=True) as hdus:
-            return any(isinstance(hdu, IMAGES) and hdu.header["NAXIS"] > 2 for hdu in hdus)
+            return any(isinstance(hdu, IMAGES) and int(str(hdu.header["NAXIS"])) > 2 for hdu in hdus)
     except UNREADABLE:
         return False

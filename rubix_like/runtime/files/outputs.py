@@ -18,7 +18,7 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _OWN = "rubix-like"
 """Part of the name of every file that only this package opens."""
 
-_TEMPORARY = re.compile(rf"\.{_OWN}-[A-Za-z0-9]+-[0-9a-f]{{12}}-(?P<name>.+)")
+_TEMPORARY = re.compile(rf"\.{_OWN}-(?P<host>[A-Za-z0-9]+)-(?P<process>[0-9a-f]{{6}})[0-9a-f]{{6}}-(?P<name>.+)")
 
 FOLDER_SUFFIX: str = ".zarr"
 """End of the name of an output that is a folder: a Zarr store."""
@@ -129,12 +129,13 @@ def remove_output(path: Path) -> None:
 
 @contextmanager
 def temporary_file(path: Path) -> Iterator[Path]:
-    """A new, empty file beside `path`, `.rubix-like-HOST-RANDOM-NAME`; if it is still there after the block, it goes.
+    """A new, empty file beside `path`, `.rubix-like-HOST-NUMBERS-NAME`; if it is still there after the block, it goes.
 
-    A signal may come at any moment: the file is made where it is sure to be removed. Raises OSError where none can be
-    made.
+    Its numbers are that of the process, and a random one. A signal may come at any moment: the file is made where it is
+    sure to be removed. Raises OSError where none can be made.
     """
-    while (temporary := path.with_name(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-{path.name}")).exists():
+    begin = f".{_OWN}-{_host()}-{os.getpid() % (1 << 24):06x}"
+    while (temporary := path.with_name(f"{begin}{secrets.token_hex(3)}-{path.name}")).exists():
         pass
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -153,16 +154,36 @@ def remove_stale(paths: Iterable[Path]) -> int:
 
     To be called while nobody else writes them.
     """
-    wanted = {(path.parent, path.name) for path in paths}
-    stale = [
-        own
-        for folder in {folder for folder, _ in wanted}
-        for own in folder.glob(f".{_OWN}-*")
-        if (found := _TEMPORARY.fullmatch(own.name)) and (folder, found["name"]) in wanted
-    ]
-    for own in stale:
-        remove_output(own)
+    stale = [temporary for temporary, _ in _temporaries(paths)]
+    for temporary in stale:
+        remove_output(temporary)
     return len(stale)
+
+
+def remove_abandoned(paths: Iterable[Path]) -> None:
+    """Remove what processes of this computer that are no more left of these files; others may be writing them."""
+    for temporary, found in _temporaries(paths):
+        if found["host"] == _host() and not _is_alive(int(found["process"], 16)):
+            remove_output(temporary)
+
+
+def _temporaries(paths: Iterable[Path]) -> list[tuple[Path, re.Match[str]]]:
+    """Temporary files of these, with the parts of their names."""
+    wanted = {(path.parent, path.name) for path in paths}
+    return [
+        (temporary, found)
+        for folder in {folder for folder, _ in wanted}
+        for temporary in folder.glob(f".{_OWN}-*")
+        if (found := _TEMPORARY.fullmatch(temporary.name)) and (folder, found["name"]) in wanted
+    ]
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return error.errno != errno.ESRCH  # else another user's
+    return True
 
 
 @contextmanager
