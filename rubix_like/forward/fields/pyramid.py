@@ -228,7 +228,7 @@ class Pyramid(eqx.Module):
         """
         centres, faces = rung.centres, 0.5 * (finest.centres[1:] + finest.centres[:-1])
         depth, length = np.gradient(centres), 2 * rung.length / self.levels.n
-        added = _SHARED[self.deposit] * depth**2 + 0.5 * _READ / finest.near**2
+        added = _SHARED[self.deposit] * depth**2 + _READ / finest.near**2
         sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
         share = ndtr((faces - centres[:, None]) / sigma[:, None])
         share = np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1)
