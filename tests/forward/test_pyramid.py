@@ -85,7 +85,7 @@ def sparse():
     """Sixty particles that are 6 to 12 cells long, some beside the field, and stars among and behind them."""
     rng = np.random.default_rng(1)
     gas, length = rng.normal(size=(60, 3)) * [4, 4, 1], rng.uniform(6, 12, 60) * STEP
-    return rng.uniform(-0.5 * SIDE, 0.5 * SIDE, (4000, 3)) + [0, 0, 5], gas, np.full(60, 1.0), length
+    return rng.uniform(-0.5 * SIDE, 0.5 * SIDE, (4000, 3)) + np.array([0, 0, 5]), gas, np.full(60, 1.0), length
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ _TAPS: dict[str, tuple[tuple[float, ...], ...]] = {
     "tsc": ((0.2805, 0.0192), (0.2155, 0.1243, 0.0256)),
 }
 """Weights of the neighbours (the next, the second, ...) in the filters of these two rungs, fitted to columns of the
-kernel at random offsets (`tests/benchmarks/dust_columns.py --taps`)."""
+kernel at random offsets by least squares over all lengths that are mixed of two rungs."""
 
 _MARGIN = 4
 """Cells of each filtered rung beside the field, at each end: gas there reaches into the field."""
@@ -183,13 +183,11 @@ class Pyramid(eqx.Module):
         self, position: Float[Array, "particle 3"], rung: Int[Array, " particle"], amount: Float[Array, " particle"]
     ) -> tuple[Int[Array, "particle near"], Float[Array, "particle near"]]:
         """The cells of one rung around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
-        rungs = self.levels.rungs
-        shapes = jnp.asarray([own.shape for own in rungs], jnp.int32)[rung]
-        near, far, sides = (
-            jnp.asarray(numbers, self.side.dtype)[rung]
-            for numbers in ([own.near for own in rungs], [own.far for own in rungs], [own.side for own in rungs])
-        )
-        offset, side = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[rung], self.side * sides
+        shapes = jnp.asarray([grid.shape for grid in self.levels.rungs], jnp.int32)[rung]
+        offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[rung]
+        sizes = [(grid.side, grid.near, grid.far) for grid in self.levels.rungs]
+        width, near, far = (jnp.asarray(numbers, self.side.dtype)[rung] for numbers in zip(*sizes, strict=True))
+        side = self.side * width
         middle = 0.5 * shapes.astype(side.dtype) - 0.5
         n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
         column, x = deposit_weights(position[:, 0] / side + middle[:, 1], self.deposit)
@@ -214,11 +212,10 @@ class Pyramid(eqx.Module):
             for first, last, rung in zip(levels.offsets[:-1], levels.offsets[1:], levels.rungs, strict=True)
         ]
         narrow = jnp.pad(jnp.cumsum(parts[0], axis=2), ((0, 0), (0, 0), (1, 0)))
-        finest, wide = levels.rungs[1], None
-        for number in range(len(parts) - 1, 0, -2):
-            pair = [self._running(parts[own], levels.rungs[own], finest) for own in (number - 1, number)]
-            refined = 0.0 if wide is None else _halved(_halved(wide, 0, pair[0].shape[0]), 1, pair[0].shape[1])
-            wide = pair[0] + pair[1] + refined
+        running = [self._running(*pair, levels.rungs[1]) for pair in zip(parts[1:], levels.rungs[1:], strict=True)]
+        *finer, wide = (first + second for first, second in zip(running[::2], running[1::2], strict=True))
+        for level in reversed(finer):
+            wide = level + _halved(_halved(wide, 0, level.shape[0]), 1, level.shape[1])
         return InFront(narrow, wide, self.side, levels)
 
     def _running(self, cells: Float[Array, "y x z"], rung: Rung, finest: Rung) -> Float[Array, "y2 x2 face"]:
@@ -239,8 +236,8 @@ class Pyramid(eqx.Module):
 class InFront(eqx.Module):
     """How much lies in front of any position, per square arcsec, at the faces of cells along z.
 
-    `narrow` holds that of the narrowest rung at cells of this `side` (arcsec), `wide` that of all others as coefficients
-    of quadratic B-splines on cells of the same side, with a margin.
+    `narrow` holds the narrowest rung on cells of this `side` (arcsec), `wide` all others as coefficients of quadratic
+    B-splines on the same cells.
     """
 
     narrow: Float[Array, "y x face"]
@@ -305,7 +302,7 @@ def _depth(
 
 
 def _filtered(cells: Float[Array, "y x z"], taps: tuple[float, ...], shape: tuple[int, ...]) -> Float[Array, "y2 x2 z"]:
-    """Cells that give these shares to their neighbours at each side, along y and along x: the middle of them in `shape`."""
+    """Cells after each gave these shares to its neighbours at each side, along y and x; the middle of them in `shape`."""
     for axis in (0, 1):
         size, first = shape[axis], (cells.shape[axis] - shape[axis]) // 2
         total = (1 - 2 * sum(taps)) * lax.slice_in_dim(cells, first, first + size, axis=axis)
