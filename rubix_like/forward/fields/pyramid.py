@@ -302,7 +302,7 @@ def _depth(
 
 
 def _filtered(cells: Float[Array, "y x z"], taps: tuple[float, ...], shape: tuple[int, ...]) -> Float[Array, "y2 x2 z"]:
-    """Cells after each gave these shares to its neighbours at each side, along y and x; the middle of them in `shape`."""
+    """Cells after each gave these shares to its neighbours at each side, along y and x, cut to a `shape`."""
     for axis in (0, 1):
         size, first = shape[axis], (cells.shape[axis] - shape[axis]) // 2
         total = (1 - 2 * sum(taps)) * lax.slice_in_dim(cells, first, first + size, axis=axis)
