@@ -97,7 +97,7 @@ class Levels(NamedTuple):
         for level in range(int(np.ceil(np.log2(_BEYOND * n))) + 1):
             side, across = 2**level, (y + 2 * _MARGIN, x + 2 * _MARGIN)
             for length, taps in zip(_LENGTHS, _TAPS[deposit], strict=True):
-                rungs.append(_rung(across, side, side * length, taps, max(1, round(n / (side * length)))))
+                rungs.append(_rung(across, side, side * length, taps, max(1, round(1.5 * n / (side * length)))))
             y, x = _even(y / 2), _even(x / 2)
         return cls(n, tuple(rungs))
 
