@@ -97,7 +97,7 @@ class Levels(NamedTuple):
         for level in range(int(np.ceil(np.log2(_BEYOND * n))) + 1):
             side, across = 2**level, (y + 2 * _MARGIN, x + 2 * _MARGIN)
             for length, taps in zip(_LENGTHS, _TAPS[deposit], strict=True):
-                rungs.append(_rung(across, side, side * length, taps, max(1, round(1.5 * n / (side * length)))))
+                rungs.append(_rung(across, side, side * length, taps, max(1, round(1.25 * n / (side * length)))))
             y, x = _even(y / 2), _even(x / 2)
         return cls(n, tuple(rungs))
 
@@ -212,20 +212,20 @@ class Pyramid(eqx.Module):
             for first, last, rung in zip(levels.offsets[:-1], levels.offsets[1:], levels.rungs, strict=True)
         ]
         narrow = jnp.pad(jnp.cumsum(parts[0], axis=2), ((0, 0), (0, 0), (1, 0)))
-        running = [self._running(*pair, levels.rungs[1]) for pair in zip(parts[1:], levels.rungs[1:], strict=True)]
+        running = [self._running(*pair, levels.rungs[2]) for pair in zip(parts[1:], levels.rungs[1:], strict=True)]
         *finer, wide = (first + second for first, second in zip(running[::2], running[1::2], strict=True))
         for level in reversed(finer):
             wide = level + _halved(_halved(wide, 0, level.shape[0]), 1, level.shape[1])
         return InFront(narrow, wide, self.side, levels)
 
-    def _running(self, cells: Float[Array, "y x z"], rung: Rung, finest: Rung) -> Float[Array, "y2 x2 face"]:
-        """The share of a rung's kernels in front of the faces of the finest one: filtered across, and along z.
+    def _running(self, cells: Float[Array, "y x z"], rung: Rung, read: Rung) -> Float[Array, "y2 x2 face"]:
+        """The share of a rung's kernels in front of the faces of the one whose places are `read`: filtered across, and along z.
 
         Along z each cell becomes a Gaussian that has the kernel's variance less that of sharing and reading.
         """
-        centres, faces = rung.centres, 0.5 * (finest.centres[1:] + finest.centres[:-1])
+        centres, faces = rung.centres, 0.5 * (read.centres[1:] + read.centres[:-1])
         depth, length = np.gradient(centres), 2 * rung.length / self.levels.n
-        added = _SHARED[self.deposit] * depth**2 + _READ / finest.near**2
+        added = _SHARED[self.deposit] * depth**2 + _READ / read.near**2
         sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
         share = ndtr((faces - centres[:, None]) / sigma[:, None])
         share = np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1)
@@ -247,7 +247,7 @@ class InFront(eqx.Module):
 
     def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
         """The amount in front of positions (x, y, z) in arcsec from the field's centre."""
-        narrow, wide = self.levels.rungs[:2]
+        narrow, _, wide = self.levels.rungs[:3]
         return self._read(self.narrow, position, narrow, 1) + self._read(self.wide, position, wide, 2)
 
     def _read(
