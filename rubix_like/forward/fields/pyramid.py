@@ -219,7 +219,7 @@ class Pyramid(eqx.Module):
         return InFront(narrow, wide, self.side, levels)
 
     def _running(self, cells: Float[Array, "y x z"], rung: Rung, read: Rung) -> Float[Array, "y2 x2 face"]:
-        """The share of a rung's kernels in front of the faces of the one whose places are `read`: filtered across, and along z.
+        """The share of a rung's kernels in front of the faces of `read`: filtered across, and along z.
 
         Along z each cell becomes a Gaussian that has the kernel's variance less that of sharing and reading.
         """
