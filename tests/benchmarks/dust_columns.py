@@ -1,6 +1,7 @@
 """Table of columns of dust against an exact sum over kernels, and of their time: real galaxies and a clumpy disc.
 
     python tests/benchmarks/dust_columns.py --data ../shared/data/galaxies [--cells 128,256] [--clumpy 1e4,1e6]
+    python tests/benchmarks/dust_columns.py --before FILE [--data FOLDER] [--clumpy 1e4,1e6]
     python tests/benchmarks/dust_columns.py --synthesizer PYTHON [--cells 256] [--clumpy 1e4,1e5,1e6]
 
 A(V) is 4.9 mag per Msun/pc2, of stars with more than 0.05 mag. `wide`: only gas whose smoothing length is at least 4
@@ -10,12 +11,18 @@ for sums, running sums and columns of all stars, the least of three. GIZMO's gas
 own; that of TNG100 gets the distance to its 32nd neighbour and Z = 0.02, and the clumpy disc has half of its gas in
 clumps of 150 pc.
 
+With --before the same columns are found by the `Pyramid` of FILE, an earlier version of the module (git show
+COMMIT:rubix_like/forward/fields/pyramid.py), and by this one, in turns. `rms` is the error relative to the column where
+that is above a tenth of the largest, `worst` the largest error over the largest column, `time` the ratio of processor
+seconds (least of three each). Beside the galaxies there are single clouds, regular lattices and sparse gas.
+
 With --synthesizer the columns of the clumpy disc are compared with those that Synthesizer's tree finds for the same
 particles and kernel: PYTHON is an interpreter that has it (pip install cosmos-synthesizer, in an environment of its
 own). `tree s` are its processor seconds in one thread.
 """
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -208,12 +215,66 @@ def table(cases: Iterable[Case], cells: Iterable[int]) -> list[str]:
     return rows
 
 
+def clouds(least: float, most: float) -> Case:
+    """Single clouds anywhere on 128 cells, of lengths (cells) between these, and stars behind them."""
+    rng, n = np.random.default_rng(4), int(128 // (2 * most + 2))
+    line = (np.arange(n) - 0.5 * (n - 1)) * (2 * most + 2)
+    places = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2) + rng.uniform(-1, 1, (n**2, 2))
+    length = np.exp(rng.uniform(np.log(least), np.log(most), n**2))
+    radius, angle = length[:, None] * rng.uniform(0, 1, (n**2, 400)) ** 0.5, rng.uniform(0, 2 * np.pi, (n**2, 400))
+    x, y = places[:, :1] + radius * np.cos(angle), places[:, 1:] + radius * np.sin(angle)
+    stars = np.stack([x, y, np.full_like(x, 900.0)], axis=-1).reshape(-1, 3)
+    return Case(f"clouds of {least:g}-{most:g} cells", stars, np.insert(places, 2, 0, axis=1), length**2, length, 64.0)
+
+
+def lattice(length: float) -> Case:
+    """A slab of six layers of gas of a length (cells of 128), 0.675 lengths apart, and stars behind it."""
+    rng, between = np.random.default_rng(5), 0.675 * length
+    n = int(192 / between)
+    line = (np.arange(n) - 0.5 * (n - 1)) * between
+    gas = np.stack(np.meshgrid(line, line, (np.arange(6) - 2.5) * between), axis=-1).reshape(-1, 3)
+    stars = np.insert(rng.uniform(-62, 62, (N_EXACT, 2)), 2, 900.0, axis=1)
+    return Case(f"lattice of {length:g} cells", stars, gas, np.ones(len(gas)), np.full(len(gas), length), 64.0)
+
+
+def sparse() -> Case:
+    """Sixty wide particles, and stars among and behind them."""
+    rng = np.random.default_rng(1)
+    gas, length = rng.normal(size=(60, 3)) * [30, 30, 8], rng.uniform(16, 32, 60)
+    stars = rng.uniform(-62, 62, (N_EXACT, 3)) + np.array([0, 0, 40])
+    return Case("60 particles of 16-32 cells", stars, gas, np.ones(60), length, 64.0)
+
+
+def versions(cases: Iterable[tuple[Case, int]], file: Path) -> None:
+    """Print the table of this module and an earlier one, in turns on the same particles."""
+    spec = importlib.util.spec_from_file_location("earlier", file)
+    earlier = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(earlier)
+    print("| particles | cells | rms before | rms | worst before | worst | time |")
+    print("|---|---|---|---|---|---|---|")
+    for case, cells in cases:
+        inside = np.flatnonzero((np.abs(case.stars[:, :2]) < 0.97 * case.half).all(axis=1))
+        chosen = np.random.default_rng(0).permutation(inside)[:N_EXACT]
+        truth = exact_columns(case.stars[chosen], case.gas, case.dust, case.length)
+        high, rms, worst, times = truth > 0.1 * truth.max(), [], [], []
+        for kind in (earlier.Pyramid, Pyramid):
+            pyramid = kind.over(Footprint(1, 1, jnp.float32(2 * case.half)), cells, "cic")
+            found, seconds = columns(pyramid, case)
+            error = found[chosen] - truth
+            rms.append(100 * np.sqrt(np.mean((error[high] / truth[high]) ** 2)))
+            worst.append(100 * np.abs(error).max() / truth.max())
+            times.append(seconds)
+        shown = f"{rms[0]:.1f} % | {rms[1]:.1f} % | {worst[0]:.0f} % | {worst[1]:.0f} %"
+        print(f"| {case.name} | {cells} | {shown} | {times[1] / times[0]:.2f} |", flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the real galaxies")
     parser.add_argument("--cells", default="128,256", help="cells on a side")
     parser.add_argument("--clumpy", default="1e4,1e6", help="particles of the clumpy disc")
+    parser.add_argument("--before", metavar="FILE", type=Path, help="an earlier version of the module, to compare with")
     parser.add_argument("--synthesizer", metavar="PYTHON", help="an interpreter that has Synthesizer, to compare with")
     arguments = parser.parse_args()
     cells = [int(own) for own in arguments.cells.split(",")]
@@ -223,9 +284,14 @@ def main() -> None:
         beside_tree(turned, cells, arguments.synthesizer)
         return
     real = [gizmo(arguments.data), tng(arguments.data)] if arguments.data else []
+    galaxies = [*(tilted(case, angle) for case in real for angle in (0.0, 60.0)), *turned]
+    if arguments.before:
+        small = [*(clouds(*lengths) for lengths in ((2, 4), (4, 8), (8, 16))), *map(lattice, (4, 5, 7, 12)), sparse()]
+        versions([*((case, 128) for case in small), *((case, cells[-1]) for case in galaxies)], arguments.before)
+        return
     print("| galaxy | cells | gas | particles | median A(V) | ratio | error | bias | transmission | s |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    table([*(tilted(own, angle) for own in real for angle in (0.0, 60.0)), *turned], cells)
+    table(galaxies, cells)
 
 
 if __name__ == "__main__":

@@ -56,9 +56,65 @@ def test_columns_are_those_of_the_kernels(shared):
     assert np.abs(10 ** (-0.4 * found) - 10 ** (-0.4 * truth)).mean() < 0.015
 
 
+STEP = SIDE / CELLS
+
+
+def clouds(least, most, z=0.0):
+    """Single clouds anywhere on their cells, of lengths (cells) between these, equal at their centres; stars behind."""
+    rng, n = np.random.default_rng(4), int(CELLS // (2 * most + 2))
+    line = (np.arange(n) - 0.5 * (n - 1)) * (2 * most + 2) * STEP
+    places = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2) + rng.uniform(-STEP, STEP, (n**2, 2))
+    length = STEP * np.exp(rng.uniform(np.log(least), np.log(most), n**2))
+    radius, angle = length[:, None] * rng.uniform(0, 1, (n**2, 400)) ** 0.5, rng.uniform(0, 2 * np.pi, (n**2, 400))
+    x, y = places[:, :1] + radius * np.cos(angle), places[:, 1:] + radius * np.sin(angle)
+    stars = np.stack([x, y, np.full_like(x, 90.0)], axis=-1).reshape(-1, 3)
+    return stars, np.insert(places, 2, z, axis=1), length**2, length
+
+
+def lattice(length, spacing):
+    """A slab of six layers of gas on a lattice that reaches beyond the field, and stars behind it."""
+    rng, between = np.random.default_rng(5), length * spacing * STEP
+    n = int(1.5 * SIDE / between)
+    line = (np.arange(n) - 0.5 * (n - 1)) * between
+    gas = np.stack(np.meshgrid(line, line, (np.arange(6) - 2.5) * between), axis=-1).reshape(-1, 3)
+    stars = np.insert(rng.uniform(-0.5 * SIDE, 0.5 * SIDE, (4000, 2)), 2, 90.0, axis=1)
+    return stars, gas, np.ones(len(gas)), np.full(len(gas), length * STEP)
+
+
+def sparse():
+    """Sixty particles that are 6 to 12 cells long, some beside the field, and stars among and behind them."""
+    rng = np.random.default_rng(1)
+    gas, length = rng.normal(size=(60, 3)) * [4, 4, 1], rng.uniform(6, 12, 60) * STEP
+    return rng.uniform(-0.5 * SIDE, 0.5 * SIDE, (4000, 3)) + np.array([0, 0, 5]), gas, np.full(60, 1.0), length
+
+
+@pytest.mark.parametrize(
+    ("shared", "case", "rms", "worst"),
+    [
+        ("cic", clouds(4, 8), 0.025, 0.10),
+        ("tsc", clouds(4, 8), 0.020, 0.06),
+        ("cic", clouds(8, 16), 0.025, 0.10),
+        ("cic", clouds(4, 8, z=1.5 * SIDE), 0.025, 0.10),
+        ("cic", lattice(5.0, 0.675), 0.035, 0.10),
+        ("cic", lattice(11.8, 0.675), 0.035, 0.10),
+        ("tsc", lattice(4.0, 0.675), 0.035, 0.10),
+        ("cic", sparse(), 0.035, 0.10),
+    ],
+)
+def test_columns_of_wide_gas_wherever_it_lies(shared, case, rms, worst):
+    """Errors over the largest column: rms where it is above a tenth of that, and the worst of all stars."""
+    truth = exact_columns(*case)
+    error = (columns(*case, shared) - truth) / truth.max()
+    assert np.sqrt((error[truth > 0.1 * truth.max()] ** 2).mean()) < rms
+    assert np.abs(error).max() < worst
+
+
 @pytest.mark.parametrize("width", [4.0, 5.0, 7.0, 9.0])
 def test_kernels_have_the_variance_of_a_spline(width):
-    """0.075 of the square of the length, on the sky to 7 %, along the line of sight to 16 %."""
+    """0.075 of the square of the length, on the sky to 10 %, along the line of sight to 16 %.
+
+    Two lengths are mixed such that the kernel's shape is right, which makes the variance up to 9 % larger.
+    """
     step, rng = SIDE / CELLS, np.random.default_rng(7)
     gas, mass, length = rng.uniform(-4 * step, 4 * step, (N, 3)), np.full(N, 1 / N), np.full(N, width * step)
     line = (np.arange(36) - 17.5) * step
@@ -69,7 +125,7 @@ def test_kernels_have_the_variance_of_a_spline(width):
     across = (front[:, :, -1].sum(axis=1) * line**2).sum()
     along = 2 * (np.abs(line) * np.where(line > 0, before[-1] - before, before)).sum() * step
     own = (gas**2).mean(axis=0)
-    assert across - own[0] == pytest.approx(0.075 * (width * step) ** 2, rel=0.07)
+    assert across - own[0] == pytest.approx(0.075 * (width * step) ** 2, rel=0.10)
     assert along - own[2] == pytest.approx(0.075 * (width * step) ** 2, rel=0.16)
 
 
@@ -151,4 +207,4 @@ def test_an_oblong_field_is_covered():
     front = _in_front(gas, length, mass, cells=CELLS - 1, field=(4, 8))
     stars = np.array([[x, y, 9.0] for x in (-7.5, 0.0, 6.0) for y in (-3.9, 0.0, 2.0)])
     expected = exact_columns(stars, *(np.asarray(own) for own in (gas, mass, length)))
-    np.testing.assert_allclose(front.at(jnp.asarray(stars)), expected, atol=0.05 * expected.max())
+    np.testing.assert_allclose(front.at(jnp.asarray(stars)), expected, atol=0.035 * expected.max())

@@ -1,9 +1,12 @@
-"""A pyramid of grids: how much of something lies in front of any position, each particle as wide as it is.
+"""Pyramid of grids: how much of something lies in front of any position, for particles that are spline kernels.
 
-Every level is a grid of cells twice as wide as those of the level below, centred on the same point. Each but the finest
-is there twice: as it is, and to be softened, which doubles the variance of its kernels. That makes a ladder of kernels,
-and a particle is split between the two rungs around its own width. Shared among cells in three directions (cic, or tsc,
-which is smoother) and read by interpolation, it becomes a smooth kernel of its own variance.
+Each grid (`Rung`) holds particles of one length. A particle is shared between the two rungs around its own length, and
+there among the cells around it (cic, or tsc, which is smoother). The narrowest rung is read as it is, by linear
+interpolation. On all others a kernel ends 4 or 5.7 cells from its centre. A filter of a few symmetric taps turns what
+sharing and reading by quadratic B-splines make into the column of a cubic spline kernel of the rung's length. The cells
+of each level are twice as wide as those of the level below; sums of wide cells are brought to cells of half the width
+by the subdivision rule of quadratic B-splines, which is exact, so that all rungs but the narrowest are read from one
+array.
 """
 
 import math
@@ -14,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
+from scipy.special import ndtr
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.spaxels import deposit_weights
@@ -22,48 +26,80 @@ VARIANCE: float = 0.075
 """Variance along an axis of a cubic spline kernel per square of the length at which it ends (Dehnen & Aly 2012, MNRAS
 425, 1068, table 1)."""
 
-_VARIANCES: dict[str, tuple[float, float]] = {
-    "cic": (1 / 6 + 1 / 6, 1 / 6 + 1 / 12),
-    "tsc": (1 / 4 + 1 / 6, 1 / 4 + 1 / 12),
+_SHARED: dict[str, float] = {"cic": 1 / 6, "tsc": 1 / 4}
+"""Variance (cells) of sharing a particle along an axis."""
+
+_READ: float = 1 / 6
+"""Variance (cells) of linear interpolation along an axis."""
+
+_LENGTHS: tuple[float, float] = (4.0, 4.0 * 2**0.5)
+"""Lengths (cells) of the kernels on the two filtered rungs of each level."""
+
+_TAPS: dict[str, tuple[tuple[float, ...], ...]] = {
+    "cic": ((0.2779, 0.0298), (0.2183, 0.1218, 0.0305)),
+    "tsc": ((0.2805, 0.0192), (0.2155, 0.1243, 0.0256)),
 }
-"""Variance (cells) of the kernel that deposit and look-up make: on the sky (deposit, then bilinear) and along the line
-of sight (deposit, then the running sum)."""
+"""Weights of the neighbours (the next, the second, ...) in the filters of these two rungs, fitted to columns of the
+kernel at random offsets by least squares over all lengths that are mixed of two rungs."""
 
-_BEYOND = 4
-"""Side of the coarsest level's cells over that of the field: wider particles are as wide as that."""
+_MARGIN = 4
+"""Cells of each filtered rung beside the field, at each end: gas there reaches into the field."""
 
-_FAR = 4
-"""How much further along the line of sight than the finest cells all others reach."""
+_BEYOND = 2
+"""Side of the coarsest level's cells over that of the field: wider particles are as wide as the widest kernel."""
 
+_DEPTH: float = (4 / 3) ** 0.5
+"""Depth of the narrowest rung's cells over their side, such that its kernel is as wide along the line of sight."""
+
+_FAR, _N_FAR = 4 * _DEPTH, 12
+"""How much further along the line of sight all grids reach than the field is wide, and their cells there, at each end.
+
+Within the near part, as long as the field is wide, cells are short enough for the kernels."""
 
 Shape = tuple[int, int, int]
-"""Cells of one level along y, x and the line of sight, with one more at each end than the field has."""
+"""Cells along y, x and the line of sight."""
+
+
+class Rung(NamedTuple):
+    """A grid: its cells, their `side` and the `length` of its kernels in sides of the finest cells, and its filter.
+
+    Along the line of sight `near` cells lie between the middle and the end of the near part, `far` beyond it.
+    """
+
+    shape: Shape
+    side: int
+    length: float
+    taps: tuple[float, ...]
+    near: int
+    far: int
+
+    @property
+    def centres(self) -> Float[np.ndarray, " z"]:
+        """Centres of the cells along the line of sight, in units of the near part's half."""
+        near, far = np.arange(self.near + 1) / self.near, 1 + (_FAR - 1) * np.arange(1, self.far + 1) / self.far
+        ahead = np.concatenate([near, far])
+        return np.concatenate([-ahead[:0:-1], ahead])
 
 
 class Levels(NamedTuple):
-    """The static sizes of all levels, finest first, and of the rungs that lie on them."""
+    """The static sizes: `n` cells of the finest level along the field's longer side, and all rungs, narrowest first."""
 
-    shapes: tuple[Shape, ...]
+    n: int
+    rungs: tuple[Rung, ...]
 
     @classmethod
-    def of(cls, field: Footprint, cells: int) -> "Levels":
-        """Grids over a field with `cells` cells (or one more) along its longer side and the line of sight."""
-        longest, most = max(field.shape), _even(cells)
-        cores = [(*(_even(most * size / longest) for size in field.shape), most)]
-        for number in range(int(np.ceil(np.log2(_BEYOND * cells)))):
-            y, x, z = cores[-1]
-            cores.append((_even(y / 2), _even(x / 2), _even((1 if number else _FAR) * z / 2)))
-        return cls(tuple((y + 2, x + 2, z + 2) for y, x, z in cores))
-
-    @property
-    def rungs(self) -> tuple[tuple[int, bool], ...]:
-        """The level of each rung, from the narrowest kernel to the widest, and whether it is softened."""
-        return ((0, False), *((level, soft) for level in range(1, len(self.shapes)) for soft in (False, True)))
-
-    @property
-    def rung_shapes(self) -> tuple[Shape, ...]:
-        """Cells of each rung."""
-        return tuple(self.shapes[level] for level, _ in self.rungs)
+    def of(cls, field: Footprint, cells: int, deposit: str = "cic") -> "Levels":
+        """Grids over a field with `cells` cells (or one more) along its longer side."""
+        longest, n = max(field.shape), _even(cells)
+        y, x = (_even(n * size / longest) for size in field.shape)
+        narrowest = ((_SHARED[deposit] + _READ) / VARIANCE) ** 0.5
+        rungs = [_rung((y + 2, x + 2), 1, narrowest, (), round(n / (2 * _DEPTH)))]
+        for level in range(int(np.ceil(np.log2(_BEYOND * n))) + 1):
+            side, across = 2**level, (y + 2 * _MARGIN, x + 2 * _MARGIN)
+            for length, taps in zip(_LENGTHS, _TAPS[deposit], strict=True):
+                rungs.append(_rung(across, side, side * length, taps, max(1, round(1.25 * n / (side * length)))))
+            y, x = _even(y / 2), _even(x / 2)
+        return cls(n, tuple(rungs))
 
     @property
     def n_cell(self) -> int:
@@ -73,12 +109,12 @@ class Levels(NamedTuple):
     @property
     def offsets(self) -> Int[np.ndarray, " boundary"]:
         """Where each rung's cells begin in the array of all, and where the last one's end."""
-        return np.cumsum([0, *(int(np.prod(shape)) for shape in self.rung_shapes)])
+        return np.cumsum([0, *(math.prod(rung.shape) for rung in self.rungs)])
 
-    @property
-    def widths(self) -> Float[np.ndarray, " rung"]:
-        """The width of each rung's cells over that of the finest ones."""
-        return np.array([2.0**level for level, _ in self.rungs])
+
+def _rung(across: tuple[int, int], side: int, length: float, taps: tuple[float, ...], near: int) -> Rung:
+    far = min(_N_FAR, math.ceil((_FAR - 1) * near))
+    return Rung((*across, 2 * (near + far) + 1), side, length, taps, near, far)
 
 
 def _even(size: float | int) -> int:
@@ -87,10 +123,10 @@ def _even(size: float | int) -> int:
 
 
 class Pyramid(eqx.Module):
-    """The grids: `side` (arcsec) of the finest level's cells, which are `DEPTH` times as deep.
+    """The grids: `side` (arcsec) of the finest level's cells.
 
     Positions are (x, y, z) from the field's centre, z away from the observer. Particles beyond the grids are ignored in
-    x and y, and put at their ends in z; those beyond the finest levels along z are at least as wide as the next ones.
+    x and y, and put at their ends in z.
     """
 
     side: Float[Array, ""]
@@ -100,26 +136,13 @@ class Pyramid(eqx.Module):
     @classmethod
     def over(cls, field: Footprint, cells: int, deposit: str) -> "Pyramid":
         """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc."""
-        levels = Levels.of(field, cells)
-        side = jnp.asarray(field.pixel_scale * (max(field.shape) / (levels.shapes[0][2] - 2)))
-        return cls(side, levels, deposit)
+        levels = Levels.of(field, cells, deposit)
+        return cls(jnp.asarray(field.pixel_scale * (max(field.shape) / levels.n)), levels, deposit)
 
     @property
-    def depth(self) -> float:
-        """Depth of a cell over its side, such that kernels are as wide along the line of sight as across it."""
-        across, along = _VARIANCES[self.deposit]
-        return (across / along) ** 0.5
-
-    @property
-    def variances(self) -> Float[np.ndarray, " rung"]:
-        """The variance of each rung's kernel on the sky, in squares of the finest cells' side.
-
-        A grid that is brought to cells of half the size by linear interpolation, and those to the next, is smoothed by
-        it: by 1/24 of the square of its cells' side at the first step, a quarter of that at the next.
-        """
-        level, soft = np.array(self.levels.rungs, dtype=float).T
-        steps = np.maximum(level - 1, 0)
-        return self.levels.widths**2 * (_VARIANCES[self.deposit][0] * (1 + soft) + (1 - 0.25**steps) / 18)
+    def near(self) -> Float[Array, ""]:
+        """Half of the length (arcsec) of the near part along the line of sight."""
+        return 0.5 * self.levels.n * self.side
 
     def parts(
         self,
@@ -127,46 +150,49 @@ class Pyramid(eqx.Module):
         smoothing_length: Float[Array, " particle"],
         amount: Float[Array, " particle"],
     ) -> tuple[Int[Array, "particle part"], Float[Array, "particle part"]]:
-        """The cells of the array of all levels to which each particle adds, and what: an amount per square arcsec.
+        """The cells of the array of all rungs to which each particle adds, and what: an amount per square arcsec.
 
         `smoothing_length` (arcsec) is where the particle's kernel ends. Cells beyond the last one get nothing.
         """
-        low, share = self._shares(smoothing_length, position[:, 2])
-        pairs = [self._on_rung(position, rung, amount * own) for rung, own in ((low, 1 - share), (low + 1, share))]
+        low, share = self._shares(smoothing_length)
+        pairs = [self._on_rung(position, rung, amount * part) for rung, part in ((low, 1 - share), (low + 1, share))]
         cells, amounts = zip(*pairs, strict=True)
         return jnp.concatenate(cells, axis=1), jnp.concatenate(amounts, axis=1)
 
     def beyond(self, position: Float[Array, "particle 3"]) -> tuple[Bool[Array, " particle"], Bool[Array, " particle"]]:
         """Which particles lie beside the field, and which of the others in front of all grids or behind them."""
-        half_y, half_x = (0.5 * (size - 2) * self.side for size in self.levels.shapes[0][:2])
-        half_z = self.depth * self.side * (self.levels.shapes[1][2] - 2)
+        half_y, half_x = (0.5 * (size - 2) * self.side for size in self.levels.rungs[0].shape[:2])
         beside = (jnp.abs(position[:, 0]) > half_x) | (jnp.abs(position[:, 1]) > half_y)
-        return beside, ~beside & (jnp.abs(position[:, 2]) > half_z)
+        return beside, ~beside & (jnp.abs(position[:, 2]) > _FAR * self.near)
 
     def _shares(
-        self, smoothing_length: Float[Array, " particle"], z: Float[Array, " particle"]
+        self, smoothing_length: Float[Array, " particle"]
     ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
-        """The narrower of the two rungs around each particle's variance, and the share of the wider one."""
-        ladder = self.side**2 * jnp.asarray(self.variances, self.side.dtype)
-        is_far = jnp.abs(z) > self.depth * self.side * (0.5 * self.levels.shapes[0][2] - 1)
-        narrowest = jnp.where(is_far, ladder[1], ladder[0])
-        variance = jnp.clip(VARIANCE * smoothing_length**2, narrowest, ladder[-1])
-        above = jnp.searchsorted(ladder, lax.stop_gradient(variance), side="right").astype(jnp.int32)
+        """The narrower of the two rungs around each particle's length, and the share of the wider one.
+
+        Shares are linear in 1 / length, which keeps the error of the mixed kernel smallest.
+        """
+        ladder = jnp.asarray([rung.length for rung in self.levels.rungs], self.side.dtype)
+        length = jnp.clip(smoothing_length / self.side, ladder[0], ladder[-1])
+        above = jnp.searchsorted(ladder, lax.stop_gradient(length), side="right").astype(jnp.int32)
         low = jnp.clip(above - 1, 0, len(self.levels.rungs) - 2)
-        return low, (variance - ladder[low]) / (ladder[low + 1] - ladder[low])
+        narrow, wide = ladder[low], ladder[low + 1]
+        return low, (1 - narrow / length) / (1 - narrow / wide)
 
     def _on_rung(
         self, position: Float[Array, "particle 3"], rung: Int[Array, " particle"], amount: Float[Array, " particle"]
     ) -> tuple[Int[Array, "particle near"], Float[Array, "particle near"]]:
         """The cells of one rung around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
-        shapes = jnp.asarray(self.levels.rung_shapes, jnp.int32)[rung]
+        shapes = jnp.asarray([grid.shape for grid in self.levels.rungs], jnp.int32)[rung]
         offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[rung]
-        side = self.side * jnp.asarray(self.levels.widths, self.side.dtype)[rung]
+        sizes = [(grid.side, grid.near, grid.far) for grid in self.levels.rungs]
+        width, near, far = (jnp.asarray(numbers, self.side.dtype)[rung] for numbers in zip(*sizes, strict=True))
+        side = self.side * width
         middle = 0.5 * shapes.astype(side.dtype) - 0.5
         n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
         column, x = deposit_weights(position[:, 0] / side + middle[:, 1], self.deposit)
         row, y = deposit_weights(position[:, 1] / side + middle[:, 0], self.deposit)
-        depth = position[:, 2] / (self.depth * side) + middle[:, 2]
+        depth = _depth(position[:, 2] / self.near, near, far) + middle[:, 2]
         along, z = deposit_weights(jnp.clip(depth, 0.0, 2 * middle[:, 2]), self.deposit)
         inside = ((row >= 0) & (row < n_y))[:, :, None] & ((column >= 0) & (column < n_x))[:, None, :]
         first = jnp.where(inside, offset[:, None, None] + (row * n_x)[:, :, None] * n_z[:, :, None], 0)
@@ -175,46 +201,79 @@ class Pyramid(eqx.Module):
         shares = y[:, :, None, None] * x[:, None, :, None] * z[:, None, None, :]
         cells = jnp.where(inside[:, :, :, None], cells, self.levels.n_cell)
         amounts = (amount / side**2)[:, None, None, None] * shares
-        near = math.prod(cells.shape[1:])
-        return cells.reshape(len(rung), near), amounts.reshape(len(rung), near)
+        around = math.prod(cells.shape[1:])
+        return cells.reshape(len(rung), around), amounts.reshape(len(rung), around)
 
     def in_front(self, sums: Float[Array, " cell"]) -> "InFront":
         """The sums of all cells' parts as what is in front of any position."""
-        offsets = self.levels.offsets
+        levels = self.levels
         parts = [
-            sums[first:last].reshape(shape)
-            for first, last, shape in zip(offsets[:-1], offsets[1:], self.levels.rung_shapes, strict=True)
+            sums[first:last].reshape(rung.shape)
+            for first, last, rung in zip(levels.offsets[:-1], levels.offsets[1:], levels.rungs, strict=True)
         ]
-        across, along = _VARIANCES[self.deposit]
-        pairs = zip(parts[1::2], parts[2::2], strict=True)
-        running = [_running(parts[0]), *(_running(sharp + _softened(soft, across, along)) for sharp, soft in pairs)]
-        fine, *others, coarse = running
-        for finer in reversed(others):
-            coarse = finer + _refined(coarse, finer.shape)
-        return InFront(fine, coarse, self.side, self.depth)
+        narrow = jnp.pad(jnp.cumsum(parts[0], axis=2), ((0, 0), (0, 0), (1, 0)))
+        running = [self._running(*pair, levels.rungs[2]) for pair in zip(parts[1:], levels.rungs[1:], strict=True)]
+        *finer, wide = (first + second for first, second in zip(running[::2], running[1::2], strict=True))
+        for level in reversed(finer):
+            wide = level + _halved(_halved(wide, 0, level.shape[0]), 1, level.shape[1])
+        return InFront(narrow, wide, self.side, levels)
+
+    def _running(self, cells: Float[Array, "y x z"], rung: Rung, read: Rung) -> Float[Array, "y2 x2 face"]:
+        """The share of a rung's kernels in front of the faces of `read`: filtered across, and along z.
+
+        Along z each cell becomes a Gaussian that has the kernel's variance less that of sharing and reading.
+        """
+        centres, faces = rung.centres, 0.5 * (read.centres[1:] + read.centres[:-1])
+        depth, length = np.gradient(centres), 2 * rung.length / self.levels.n
+        added = _SHARED[self.deposit] * depth**2 + _READ / read.near**2
+        sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
+        share = ndtr((faces - centres[:, None]) / sigma[:, None])
+        share = np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1)
+        filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
+        return jnp.einsum("yxz,zf->yxf", filtered, jnp.asarray(share, cells.dtype), precision=lax.Precision.HIGHEST)
 
 
 class InFront(eqx.Module):
-    """How much lies in front of any position, per square arcsec: running sums at the faces of cells along z.
+    """How much lies in front of any position, per square arcsec, at the faces of cells along z.
 
-    `fine` is that of the finest level, with cells of this `side` (arcsec); `coarse` that of all others, on cells twice
-    as large.
+    `narrow` holds the narrowest rung on cells of this `side` (arcsec), `wide` all others as coefficients of quadratic
+    B-splines on the same cells.
     """
 
-    fine: Float[Array, "y x face"]
-    coarse: Float[Array, "y2 x2 face2"]
+    narrow: Float[Array, "y x face"]
+    wide: Float[Array, "y2 x2 face2"]
     side: Float[Array, ""]
-    depth: float = eqx.field(static=True)
+    levels: Levels = eqx.field(static=True)
 
     def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
-        """The amount in front of positions (x, y, z) in arcsec from the field's centre, linear between cells."""
-        fine = _trilinear(self.fine, position, self.side, self.depth)
-        return fine + _trilinear(self.coarse, position, 2 * self.side, self.depth)
+        """The amount in front of positions (x, y, z) in arcsec from the field's centre."""
+        narrow, _, wide = self.levels.rungs[:3]
+        return self._read(self.narrow, position, narrow, 1) + self._read(self.wide, position, wide, 2)
+
+    def _read(
+        self, sums: Float[Array, "y x face"], position: Float[Array, "particle 3"], rung: Rung, degree: int
+    ) -> Float[Array, " particle"]:
+        """Sums at positions, by B-splines across the line of sight and linear between faces; beyond the field, those at
+        its edge."""
+        n_y, n_x, n_face = sums.shape
+        (row, y), (column, x) = (
+            _near_weights(jnp.clip(position[:, axis] / self.side, 1 - 0.5 * n, 0.5 * n - 1) + 0.5 * (n - 1), degree)
+            for axis, n in ((1, n_y), (0, n_x))
+        )
+        depth = _depth(position[:, 2] / (0.5 * self.levels.n * self.side), rung.near, rung.far)
+        face, z = _near_weights(jnp.clip(depth + 0.5 * (n_face - 1), 0.0, n_face - 1), 1)
+        flat, found = sums.reshape(-1), jnp.zeros_like(depth)
+        first = (row * n_x + column) * n_face + face
+        for step_y, share_y in enumerate(y):
+            for step_x, share_x in enumerate(x):
+                start = first + (step_y * n_x + step_x) * n_face
+                found += share_y * share_x * (z[0] * flat[start] + z[1] * flat[start + 1])
+        return found
 
     def through(self, field: Footprint) -> Float[Array, "row column"]:
         """The amount along whole lines of sight, its mean over each spaxel of a footprint about the same centre."""
-        coarse = self.coarse[:, :, -1:]
-        whole = (self.fine[:, :, -1:] + _refined(coarse, (*self.fine.shape[:2], 0)))[:, :, 0]
+        y, x = (size - 2 for size in self.narrow.shape[:2])
+        whole = self.narrow[1:-1, 1:-1, -1] + _filtered(self.wide[:, :, -1:], (1 / 6,), (y, x))[:, :, 0]
         x, y = field.centres(jnp)
         rows, columns = (
             _overlaps(centres, field.pixel_scale, size, self.side)
@@ -223,54 +282,39 @@ class InFront(eqx.Module):
         return jnp.einsum("ri,ij,cj->rc", rows, whole, columns, precision=lax.Precision.HIGHEST)
 
 
-def _between(
-    place: Float[Array, " particle"], n_point: int
-) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
-    """The point below a place (in steps from the middle of `n_point` points), and how far it is towards the next one.
-
-    Places beyond the first or last point are put there.
-    """
-    place = place + (0.5 * n_point - 0.5)
-    low = jnp.clip(jnp.floor(lax.stop_gradient(place)), 0.0, n_point - 2)
-    return low.astype(jnp.int32), jnp.clip(place - low, 0.0, 1.0)
-
-
-def _running(cells: Float[Array, "y x z"]) -> Float[Array, "y x face"]:
-    """The sum of all cells in front of each face."""
-    return jnp.pad(jnp.cumsum(cells, axis=2), ((0, 0), (0, 0), (1, 0)))
+def _near_weights(
+    place: Float[Array, " particle"], degree: int
+) -> tuple[Int[Array, " particle"], tuple[Float[Array, " particle"], ...]]:
+    """The first cell and the weights of the 2 or 3 B-splines of a degree (1 or 2) at places in cells."""
+    first = jnp.floor(lax.stop_gradient(place) + (0.5 * degree - 0.5)) - (degree - 1)
+    d = place - first - (degree - 1)
+    if degree == 1:
+        return first.astype(jnp.int32), (1 - d, d)
+    return first.astype(jnp.int32), (0.5 * (0.5 - d) ** 2, 0.75 - d**2, 0.5 * (0.5 + d) ** 2)
 
 
-def _softened(cells: Float[Array, "y x z"], across: float, along: float) -> Float[Array, "y x z"]:
-    """Amounts shared with the neighbouring cells, which adds these variances (cells) to their kernel.
+def _depth(
+    place: Float[Array, " particle"], near: Float[Array, " particle"] | int, far: Float[Array, " particle"] | int
+) -> Float[Array, " particle"]:
+    """Places along the line of sight, in halves of the near part, as cells from the middle."""
+    within = jnp.clip(place, -1.0, 1.0)
+    return within * near + (place - within) * far / (_FAR - 1)
 
-    What leaves the field to the sides is lost; nothing leaves it along the line of sight.
-    """
-    for axis, variance in enumerate((across, across, along)):
-        ends = [(int(own == axis),) * 2 for own in range(3)]
-        padded = jnp.pad(cells, ends, mode="edge" if axis == 2 else "constant")
-        before, after = (lax.slice_in_dim(padded, at, at + cells.shape[axis], axis=axis) for at in (0, 2))
-        cells = (1 - variance) * cells + 0.5 * variance * (before + after)
+
+def _filtered(cells: Float[Array, "y x z"], taps: tuple[float, ...], shape: tuple[int, ...]) -> Float[Array, "y2 x2 z"]:
+    """Cells after each gave these shares to its neighbours at each side, along y and x, cut to a `shape`."""
+    for axis in (0, 1):
+        size, first = shape[axis], (cells.shape[axis] - shape[axis]) // 2
+        total = (1 - 2 * sum(taps)) * lax.slice_in_dim(cells, first, first + size, axis=axis)
+        for step, tap in enumerate(taps, start=1):
+            starts = first - step, first + step
+            total += tap * sum(lax.slice_in_dim(cells, start, start + size, axis=axis) for start in starts)
+        cells = lax.optimization_barrier(total)
     return cells
 
 
-def _refined(coarse: Float[Array, "y2 x2 face2"], shape: tuple[int, ...]) -> Float[Array, "y x face"]:
-    """Running sums on cells of half the size, by linear interpolation, the middle of them in `shape`.
-
-    Cells' centres across the line of sight, faces along it; a single face stays one (`shape` ends in 0 there).
-    """
-    for axis in (0, 1):
-        coarse = _halved(coarse, axis, shape[axis])
-    if shape[2] == 0:
-        return coarse
-    middle = 0.5 * (coarse[:, :, 1:] + coarse[:, :, :-1])
-    both = jnp.stack([coarse[:, :, :-1], middle], axis=3).reshape(*coarse.shape[:2], -1)
-    faces = jnp.concatenate([both, coarse[:, :, -1:]], axis=2)
-    start = (faces.shape[2] - shape[2]) // 2
-    return faces[:, :, start : start + shape[2]]
-
-
 def _halved(cells: Float[Array, "y x face"], axis: int, size: int) -> Float[Array, "y2 x2 face"]:
-    """Values at the centres of cells as those of `size` cells of half the width, in the middle."""
+    """Coefficients of quadratic B-splines as those on `size` cells of half the width, in the middle."""
     n_cell = cells.shape[axis]
     before = lax.slice_in_dim(cells, 0, n_cell - 1, axis=axis)
     after = lax.slice_in_dim(cells, 1, n_cell, axis=axis)
@@ -278,23 +322,6 @@ def _halved(cells: Float[Array, "y x face"], axis: int, size: int) -> Float[Arra
     halves = both.reshape(*cells.shape[:axis], 2 * (n_cell - 1), *cells.shape[axis + 1 :])
     start = (2 * (n_cell - 1) - size) // 2
     return lax.slice_in_dim(halves, start, start + size, axis=axis)
-
-
-def _trilinear(
-    sums: Float[Array, "y x face"], position: Float[Array, "particle 3"], side: Float[Array, ""], depth: float
-) -> Float[Array, " particle"]:
-    """Running sums at positions: between centres of cells across the line of sight, between faces along it."""
-    n_y, n_x, n_face = sums.shape
-    (row, y), (column, x), (face, z) = (
-        _between(position[:, axis] / size, number)
-        for axis, size, number in ((1, side, n_y), (0, side, n_x), (2, depth * side, n_face))
-    )
-    flat, found = sums.reshape(-1), jnp.zeros_like(z)
-    for step_y, share_y in ((0, 1 - y), (1, y)):
-        for step_x, share_x in ((0, 1 - x), (1, x)):
-            start = ((row + step_y) * n_x + column + step_x) * n_face + face
-            found += share_y * share_x * ((1 - z) * flat[start] + z * flat[start + 1])
-    return found
 
 
 def _overlaps(
