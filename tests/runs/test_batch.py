@@ -87,7 +87,7 @@ def test_one_entry_ends_while_the_next_begins(folder, monkeypatch):
     another begins. Records come in order."""
     told, begun, go_on = [], [], threading.Event()
     (folder / "records").mkdir()
-    work = BlockWork(Records(folder), {}, False, lambda entry, record: told.append((entry.name, record.status)))
+    work = BlockWork(Records(folder), {}, False, lambda entry, record: told.append((entry.name, record.status)), False)
     (one, two) = read_entries(BASE, [{"name": "one"}, {"name": "two"}], folder=folder)
     need, mesh = MemoryNeed(1, 1 << 60), jax.make_mesh((1,), ("data",))
 

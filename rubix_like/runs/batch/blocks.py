@@ -23,6 +23,7 @@ from rubix_like.runs.batch.table import measured
 from rubix_like.runs.batch.workers import Terms
 from rubix_like.runs.run import Prepared, begin, write_results
 from rubix_like.runs.run_files import check_output
+from rubix_like.runtime.compiled_programs import HELD
 from rubix_like.runtime.exit_codes import explained_exhaustion
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.progress import Progress
@@ -50,7 +51,8 @@ def observe_block(config: Mapping[str, Any], rows: Sequence[Row], output: Path, 
     def tell(entry: Entry, record: Record) -> None:
         ended[entry.name] = record
 
-    observe_galaxies(BlockWork(Records(output), made_from, terms.with_picture, tell), galaxies_of(entries))
+    work = BlockWork(Records(output), made_from, terms.with_picture, tell, terms.in_worker())
+    observe_galaxies(work, galaxies_of(entries))
     return ended
 
 
@@ -95,6 +97,7 @@ def _observe_in_turn(
 ) -> Iterator[None]:
     """Takes galaxies until none is left, each loaded once for all its views; pauses while its devices compute."""
     for galaxy in galaxies:
+        HELD.make_room(alone=work.alone)
         loaded: LoadedGalaxy | None = None
         for entry in galaxy:
             record = work.records.read(entry.name)
