@@ -62,7 +62,7 @@ def test_a_place_that_cannot_be_made_is_no_error(tmp_path, monkeypatch):
 
 MAPS = Path("/proc/self/maps")
 ONLY_LINUX = pytest.mark.skipif(not MAPS.exists(), reason="other systems have no limit on memory maps")
-GALAXY = few_stars(8, 1.0)
+GALAXY = few_stars(8, 0.05)
 
 
 def taken():
@@ -158,7 +158,7 @@ def test_other_systems_have_no_limit(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(compiled_programs, "_MAPS", tmp_path / "maps")
     with programs_kept():
         assert n_compiled(pipeline) == 1
-    assert not caplog.records
+    assert "memory maps" not in caplog.text
 
 
 def test_all_compiled_functions_can_be_dropped():
