@@ -97,13 +97,13 @@ def _observe_in_turn(
 ) -> Iterator[None]:
     """Takes galaxies until none is left, each loaded once for all its views; pauses while its devices compute."""
     for galaxy in galaxies:
-        HELD.make_room(alone=work.alone)
         loaded: LoadedGalaxy | None = None
         for entry in galaxy:
             record = work.records.read(entry.name)
             if record is not None and work.is_done(entry.name, record):
                 work.tell(entry, record)
             else:
+                HELD.make_room(alone=work.alone)
                 loaded = yield from _observe_entry(work, mesh, entry, loaded, ends)
         if loaded is not None:
             loaded.files.close()
