@@ -1,5 +1,6 @@
 """Test set-up: 8 virtual CPU devices, 64-bit on, strict promotion, runtime shape and type checks of the package."""
 
+import contextlib
 import copy
 import gc
 import os
@@ -75,6 +76,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def apart_from_the_clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fixtures of sessions and modules run in an empty folder."""
+    with contextlib.chdir(tmp_path_factory.mktemp("session")):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path) -> Iterator[None]:
+    """Each test begins in an empty folder: none depends on what lies in the clone, or writes there."""
+    with contextlib.chdir(tmp_path):
+        yield
 
 
 @pytest.fixture

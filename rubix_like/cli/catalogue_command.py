@@ -32,7 +32,7 @@ def check_catalogue_options(options: argparse.Namespace) -> None:
 
 def run_listed(options: argparse.Namespace) -> int:
     """The command: observe what the options list, say what became of it; returns the exit code."""
-    part, how = read_part(options.part), How(options.executor, options.block, options.plot)
+    part, how = read_part(options.part), How(options.executor, options.block, options.plot, alone=True)
     if options.plot:
         import_matplotlib()
     overrides = read_overrides(options.set)

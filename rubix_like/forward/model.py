@@ -32,6 +32,7 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.accumulate import UsedFirst
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
@@ -480,29 +481,29 @@ def table_specs(tables: Tables, layout: DeviceLayout) -> Tables:
 
 
 class Signature(NamedTuple):
-    """What the shardings of tables and a placed galaxy follow from: their structure, and the rank of every array."""
+    """What a program is compiled for beside its plan: the structure and shapes of the tables and a placed galaxy."""
 
     structure: Any
-    ranks: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, tables: Tables, galaxy: Galaxy) -> "Signature":
         """That of these tables and particles."""
         leaves, structure = jax.tree.flatten((tables, galaxy))
-        return cls(structure, tuple(leaf.ndim for leaf in leaves))
+        return cls(structure, tuple(leaf.shape for leaf in leaves))
 
     def shardings(self, layout: DeviceLayout) -> tuple[Tables, Galaxy]:
         """The spec trees of the tables and the particles."""
-        arrays = [jax.ShapeDtypeStruct((1,) * rank, jnp.float32) for rank in self.ranks]
+        arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
         tables, galaxy = jax.tree.unflatten(self.structure, arrays)
         return layout.shardings(table_specs(tables, layout)), particle_shardings(galaxy, layout.mesh)
 
 
-@functools.lru_cache(maxsize=128)
+@held
 def compiled_observe(plan: Plan, layout: DeviceLayout, signature: Signature) -> Callable[..., Any]:
     """`observe` under one jit: tables and particles lie as the spec trees say, all else is whole on every device.
 
-    Cached, so that pipelines with the same plan on the same mesh share what was compiled.
+    Held, so that pipelines with the same plan on the same mesh share what was compiled.
     """
     whole, (tables, particles) = replicated(layout.mesh), signature.shardings(layout)
     return jax.jit(functools.partial(observe, plan, layout), in_shardings=(tables, whole, particles, whole))

@@ -20,6 +20,7 @@ from rubix_like.forward.slabs import place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import particles_of
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, replicated
 
@@ -150,13 +151,13 @@ class SlabPrograms:
     finish: Any
 
 
-@functools.lru_cache(maxsize=128)
+@held
 def slab_programs(
     one: SlabPass, plan: Plan, layout: DeviceLayout, form: SumsForm, signature: Signature
 ) -> SlabPrograms:
     """The functions under jit: tables and slabs lie as the spec trees say, sums device by device, all else whole.
 
-    The sums are kept in 64 bits, so that thousands of slabs lose nothing. Cached, so that pipelines with the same plan
+    The sums are kept in 64 bits, so that thousands of slabs lose nothing. Held, so that pipelines with the same plan
     on the same mesh share what was compiled.
     """
     whole, split = replicated(layout.mesh), layout.shardings(form.specs)

@@ -1,5 +1,6 @@
 """Populations that a fit has solved for: the strength of their prior, and draws of their weights."""
 
+import functools
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -165,7 +166,7 @@ def _drawn_by_ratios(problem: Reduced, first: Array, neighbours: Neighbours, key
     return draw_by_ratios(problem, first, neighbours, key, _WARM, _DRAWS)
 
 
-@eqx.filter_jit
+@functools.partial(jax.jit, static_argnames="held")
 def _drawn_strength(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[bool, ...]) -> Array:
     groups = jnp.asarray(mixtures.of_row, jnp.int32)
     own = draw_weights(solved.problem, solved.weights, mixtures.strength, groups, key, _WARM, _DRAWS, held=held)

@@ -131,11 +131,11 @@ def _samples(psf: PSF | FieldPSF, parameters: PSFParameters) -> Float[ndarray, "
         return np.asarray(_images_of_all(smaller, changed))
 
 
-@eqx.filter_jit
+@jax.jit
 def _images(psf: PSF | FieldPSF, parameters: PSFParameters) -> Float[Array, "node tall side"]:
     return psf.node_images(parameters)
 
 
-@eqx.filter_jit
+@jax.jit
 def _images_of_all(psf: PSF | FieldPSF, parameters: dict[str, Any]) -> Float[Array, "sample node tall side"]:
     return lax.map(lambda own: psf.node_images(PSFParameters(**own)), parameters)

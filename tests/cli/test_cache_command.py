@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from rubix_like.cli.main import main
 from rubix_like.runtime import arrays_on_disk as disk_cache
 from rubix_like.runtime.resources import resource
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 N_VALUES = {"basis": 2000, "matrix": 50_000}
 
 
@@ -151,7 +149,7 @@ def test_a_run_fills_the_cache_and_the_next_one_uses_it(command, folder, tmp_pat
     def observed(name):
         program = [sys.executable, "-m", "rubix_like.cli", "run", "quickstart", "--output", str(tmp_path / name)]
         command = [*program, "--set", instrument, *settings]
-        subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, capture_output=True)
+        subprocess.run(command, env=environment, check=True, capture_output=True)
         return np.asarray(Cube.read(tmp_path / name).flux)
 
     first = observed("first.fits")

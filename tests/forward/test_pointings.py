@@ -13,12 +13,12 @@ from astropy.io import fits
 from astropy.wcs import WCS
 
 from rubix_like import ConfigError, Cube, Galaxy, Pipeline, Stars, load_config, make_mosaic, run
-from rubix_like.forward.model import compiled_observe
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.physics.rotations import field_rotation
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane, to_tangent_plane
 from rubix_like.runs.run import check_lines, prepare
 from rubix_like.runs.run_files import check_output, output_files, pointing_path
+from rubix_like.runtime.compiled_programs import HELD
 from rubix_like.runtime.progress import Progress
 
 KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
@@ -202,10 +202,10 @@ def test_all_pointings_are_compiled_once():
     config = settings(pointings=FIELDS)
     config["noise"] = {"signal_to_noise": 10}
     pipeline = Pipeline.from_config(config, galaxy)
-    compiled_observe.cache_clear()
+    HELD.programs.clear()
     pipeline.observe_pointings(galaxy)
     arguments = pipeline.arguments(galaxy)
-    assert compiled_observe.cache_info().currsize == 1
+    assert len(HELD.programs) == 1
     assert pipeline.compiled(*arguments)._cache_size() == 1
 
 

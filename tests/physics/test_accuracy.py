@@ -18,7 +18,7 @@ from test_independent_sum import configuration as real_galaxy
 
 from rubix_like import Pipeline, load_config, load_galaxy, load_ssp, make_mesh
 from rubix_like.engine import basis as basis_module
-from rubix_like.forward.model import compiled_observe
+from rubix_like.runtime.compiled_programs import HELD
 
 REDSHIFT = 0.05
 N_X, N_Y, SPAXEL = 40, 25, 2.0
@@ -265,9 +265,9 @@ def test_blocks_of_spaxels_make_the_same_cube(deposit, step, monkeypatch):
     whole = observe(config, galaxy)
     monkeypatch.setattr(basis_module, "_LEAST_ROOM", 1)
     monkeypatch.setattr(basis_module.BasisPainter, "_by_template", lambda *_: True)
-    compiled_observe.cache_clear()
+    HELD.programs.clear()
     blocks = observe(config, galaxy)
-    compiled_observe.cache_clear()
+    HELD.programs.clear()
     np.testing.assert_allclose(blocks.flux, whole.flux, rtol=1e-10, atol=1e-12 * whole.flux.max())
     np.testing.assert_allclose(blocks.mean_v_los, whole.mean_v_los, rtol=1e-9, atol=1e-9)
     assert int(blocks.counters.n_particles) == 500
@@ -327,9 +327,9 @@ def test_gradients_by_lookup_are_those_of_the_sums_of_coefficients(n_devices, mo
     expected = gradient_by("basis")[3]
     monkeypatch.setattr(basis_module.BasisPainter, "_slopes_by_template", lambda *_: True)
     monkeypatch.setattr(basis_module.BasisPainter, "_by_template", lambda *_: False)
-    compiled_observe.cache_clear()
+    HELD.programs.clear()
     found = gradient_by.__wrapped__("basis", n_devices=n_devices)[3]
-    compiled_observe.cache_clear()
+    HELD.programs.clear()
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11 * np.abs(other).max())
 

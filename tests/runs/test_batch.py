@@ -36,12 +36,13 @@ from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
 from rubix_like.cli.main import main
 from rubix_like.config.run_config import DevicesSettings
-from rubix_like.runs.batch.blocks import blocks_of, galaxies_of
+from rubix_like.runs.batch.blocks import blocks_of, galaxies_of, observe_block
 from rubix_like.runs.batch.ending import BlockWork, EntryEnding
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.executors import device_groups_of
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.running import observe_all
+from rubix_like.runs.batch.workers import Terms
 from rubix_like.runtime.memory import MemoryNeed
 from rubix_like.runtime.progress import Progress
 
@@ -87,7 +88,7 @@ def test_one_entry_ends_while_the_next_begins(folder, monkeypatch):
     another begins. Records come in order."""
     told, begun, go_on = [], [], threading.Event()
     (folder / "records").mkdir()
-    work = BlockWork(Records(folder), {}, False, lambda entry, record: told.append((entry.name, record.status)))
+    work = BlockWork(Records(folder), {}, False, lambda entry, record: told.append((entry.name, record.status)), False)
     (one, two) = read_entries(BASE, [{"name": "one"}, {"name": "two"}], folder=folder)
     need, mesh = MemoryNeed(1, 1 << 60), jax.make_mesh((1,), ("data",))
 
@@ -594,6 +595,53 @@ def test_the_command(folder, capsys, jax_settings, monkeypatch):
     assert "--part: expected --catalogue" in capsys.readouterr().err
     assert main([*words, "--part", "x"]) == 2
     assert "expected K/N" in capsys.readouterr().err
+
+
+MAPS = Path("/proc/self/maps")
+ONLY_LINUX = pytest.mark.skipif(not MAPS.exists(), reason="other systems have no limit on memory maps")
+
+
+@ONLY_LINUX
+@pytest.mark.parametrize(("door", "n_traced"), [("python", 1), ("worker", 2), ("command", 2)])
+def test_commands_and_workers_clear_the_caches_of_jax(door, n_traced, folder, jax_settings, monkeypatch):
+    """Where programs take too many memory maps; a call from Python leaves the caller's programs alone."""
+    traced = []
+
+    @jax.jit
+    def doubled(x):
+        traced.append(x.shape)
+        return 2 * x
+
+    doubled(jnp.ones(3))
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(folder / "cache"))
+    (folder / "most").write_text("100\n")
+    monkeypatch.setattr("rubix_like.runtime.compiled_programs._MOST_MAPS", folder / "most")
+    (entry,) = read_entries(BASE, [{"name": "a"}], folder=folder / "out")
+    if door == "python":
+        run_catalogue(BASE, [{"name": "a"}], output="out")
+    elif door == "worker":
+        Records(folder / "out").create()
+        observe_block(entry.base, [entry.row], folder / "out", Terms(folder, {}, ("another computer", 1)))
+    else:
+        Path("run.yaml").write_text(json.dumps(BASE))
+        Path("list.csv").write_text("name\na\n")
+        assert main(["run", "run.yaml", "--catalogue", "list.csv", "--output", "out"]) == 0
+    assert entry.path.exists()
+    doubled(jnp.ones(3))
+    assert len(traced) == n_traced
+
+
+@ONLY_LINUX
+@pytest.mark.long
+def test_300_shapes_in_one_process(folder, monkeypatch):
+    """Each compiles a small program of its own, of some 180 memory maps: together three times the limit that is set."""
+    (folder / "most").write_text("20000\n")
+    monkeypatch.setattr("rubix_like.runtime.compiled_programs._MOST_MAPS", folder / "most")
+    sides = [(0.2 * y, 0.2 * x) for y in range(5, 20) for x in range(5, 25)]
+    rows = [{"name": f"c{number}", "instrument.fov": list(side)} for number, side in enumerate(sides)]
+    for part in (rows[:100], rows[100:200], rows[200:]):
+        assert run_catalogue(BASE, part).n_done == 100
+        assert len(MAPS.read_text().splitlines()) < 11_000
 
 
 @pytest.mark.parametrize(

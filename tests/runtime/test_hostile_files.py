@@ -393,7 +393,6 @@ def test_ctrl_c_while_packages_are_imported_ends_in_one_line(seconds):
     script += "import rubix_like_command as own; print('begun', flush=True); raise SystemExit(own.main())"
     process = subprocess.Popen(
         [sys.executable, "-c", script, "check", "quickstart"],
-        cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

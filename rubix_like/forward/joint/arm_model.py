@@ -31,6 +31,7 @@ from rubix_like.forward.model import (
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, replicated
 
@@ -120,14 +121,14 @@ def observe_arms(
     return lax.with_sharding_constraint(made, tuple(map(observed_shardings, layouts)))
 
 
-@functools.lru_cache(maxsize=32)
+@held
 def compiled_arms(
     plans: tuple[Plan, ...],
     layouts: tuple[DeviceLayout, ...],
     together: tuple[bool, ...],
     signatures: tuple[Signature, ...],
 ) -> Callable[..., Any]:
-    """`observe_arms` under one jit, cached as `compiled_observe`."""
+    """`observe_arms` under one jit, held as `compiled_observe`."""
     whole = replicated(layouts[0].mesh)
     shardings = [own.shardings(layout) for own, layout in zip(signatures, layouts, strict=True)]
     tables, particles = tuple(arm for arm, _ in shardings), shardings[0][1]

@@ -202,7 +202,7 @@ def _slopes(free: Free, normals: Latent) -> Latent:
     return jax.jvp(free.flat_of, (normals,), (jnp.ones_like(normals),))[1]
 
 
-@eqx.filter_jit
+@jax.jit
 def many_values(free: Free, latents: Float[Array | np.ndarray, "draw latent"]) -> dict[str, Array]:
     """The values of every parameter for many vectors of latents."""
     return jax.vmap(free.values)(jnp.asarray(latents))

@@ -200,7 +200,7 @@ class AbstractQuantile(AbstractPrior):
         return np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
 
 
-@eqx.filter_jit
+@jax.jit
 def _quantile_latent(prior: AbstractQuantile, target: Array) -> Array:
     low, high = (jnp.asarray(prior.quantile(jnp.asarray(end, target.dtype))) for end in (0.0, 1.0))
 

@@ -1,7 +1,6 @@
 """The compiled program: from the number and the parameters of a simulation to its cube, many at a time."""
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,6 +21,7 @@ from rubix_like.inference.posterior.device_rows import Placed, everywhere, over_
 from rubix_like.inference.posterior.fit_model import AbstractParticleSource, Forward, HeldSource, SyntheticSource
 from rubix_like.inference.posterior.free import Values
 from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
+from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.memory import check_memory, memory_need
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 from rubix_like.runtime.mesh.placement import as_dtype, own_copy
@@ -172,9 +172,9 @@ def _count(values: DrawnValues) -> int:
     return len(next(iter(values.values())))
 
 
-@functools.lru_cache(maxsize=16)
+@held
 def _compiled(structure: Any, arrays: tuple[Any, ...], mesh: Mesh, at_once: int) -> Any:
-    """Every simulation of a batch, each device its own: compiled for arguments like these, and kept."""
+    """Every simulation of a batch, each device its own: compiled for arguments like these, and held."""
 
     def simulate_batch(simulator: Simulator, tree: Any, real: Any) -> Simulated:
         return over_samples(_one, mesh, simulator, Placed(tree, real), at_once=at_once)

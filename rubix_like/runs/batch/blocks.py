@@ -23,6 +23,7 @@ from rubix_like.runs.batch.table import measured
 from rubix_like.runs.batch.workers import Terms
 from rubix_like.runs.run import Prepared, begin, write_results
 from rubix_like.runs.run_files import check_output
+from rubix_like.runtime.compiled_programs import HELD
 from rubix_like.runtime.exit_codes import explained_exhaustion
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.progress import Progress
@@ -50,7 +51,8 @@ def observe_block(config: Mapping[str, Any], rows: Sequence[Row], output: Path, 
     def tell(entry: Entry, record: Record) -> None:
         ended[entry.name] = record
 
-    observe_galaxies(BlockWork(Records(output), made_from, terms.with_picture, tell), galaxies_of(entries))
+    work = BlockWork(Records(output), made_from, terms.with_picture, tell, terms.in_worker())
+    observe_galaxies(work, galaxies_of(entries))
     return ended
 
 
@@ -101,6 +103,7 @@ def _observe_in_turn(
             if record is not None and work.is_done(entry.name, record):
                 work.tell(entry, record)
             else:
+                HELD.make_room(alone=work.alone)
                 loaded = yield from _observe_entry(work, mesh, entry, loaded, ends)
         if loaded is not None:
             loaded.files.close()

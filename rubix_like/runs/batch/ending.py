@@ -21,12 +21,14 @@ Told = Callable[[Entry, Record], None]
 
 @dataclass(frozen=True)
 class BlockWork:
-    """What the entries of a block share; `made_from`: what each is made from, by name."""
+    """What the entries of a block share; `made_from`: what each is made from, by name; `alone`: nothing else computes
+    in this process."""
 
     records: Records
     made_from: Mapping[str, dict[str, Any]]
     with_picture: bool
     tell: Told
+    alone: bool
 
     def is_done(self, name: str, record: Record) -> bool:
         """Whether a record says that this very cube has been made, and its files are there."""

@@ -43,11 +43,12 @@ class Outcome:
 @dataclass(frozen=True)
 class How:
     """How a catalogue is computed: `executor`, the words that name one, or None (in this process), is handed blocks of
-    at most `block` entries (None: a galaxy in all its views)."""
+    at most `block` entries (None: a galaxy in all its views); `alone`: nothing else computes in this process."""
 
     executor: Executor | str | None = None
     block: int | None = None
     with_picture: bool = False
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.block is not None and (self.executor is None or self.block < 1):
@@ -133,7 +134,7 @@ def observe_all(
     label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
     with progress.step("catalogue", label) as report:
         front = _Front(summary, report, len(mine), progress.stream)
-        work = BlockWork(records, made_from, how.with_picture, front.settle)
+        work = BlockWork(records, made_from, how.with_picture, front.settle, how.alone)
         others_go_on = isinstance(how.executor, Executor)  # its owner's work is not ended with this run
         with _clean([*written, *([summary.path] if part is None else [])], afterwards=not others_go_on):
             try:

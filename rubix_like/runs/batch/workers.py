@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,17 +27,22 @@ _VISIBLE = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for all blocks of a catalogue: the folder that relative paths begin in, the settings of JAX, whether
-    pictures are drawn."""
+    """What holds for all blocks of a catalogue: the folder that relative paths begin in, the settings of JAX, the front
+    process, whether pictures are drawn."""
 
     folder: Path
     jax_settings: Mapping[str, Any]
+    front: tuple[str, int]
     with_picture: bool = False
 
     @classmethod
     def here(cls, *, with_picture: bool) -> "Terms":
         """The conditions of this process."""
-        return cls(Path.cwd(), {name: getattr(jax.config, name) for name in _TAKEN_OVER}, with_picture)
+        return cls(Path.cwd(), {name: getattr(jax.config, name) for name in _TAKEN_OVER}, _this_process(), with_picture)
+
+    def in_worker(self) -> bool:
+        """Whether this is another process than the front process."""
+        return self.front != _this_process()
 
     def take_over(self) -> None:
         """Make this process work under them; it stays so. In the front process nothing changes."""
@@ -45,6 +51,10 @@ class Terms:
         for name, value in self.jax_settings.items():
             if getattr(jax.config, name) != value:
                 jax.config.update(name, value)
+
+
+def _this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
 
 
 def begin_worker(front: Connection, turns: SimpleQueue, n_device: int | None) -> None:
