@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import pytest
 from small import few_stars, muse
 
-from rubix_like import Pipeline
+from rubix_like import Pipeline, load_config, load_galaxy
+from rubix_like.galaxy import synthetic
 from rubix_like.runtime import compiled_programs
 from rubix_like.runtime.arrays_on_disk import compiled_folder
 from rubix_like.runtime.compiled_programs import HELD, programs_kept
@@ -104,14 +105,21 @@ def test_the_least_recently_used_programs_go_first(limit_to, monkeypatch):
     assert [n_compiled(pipeline) for pipeline in (first, third, second)] == [1, 1, 0]
 
 
+def test_each_size_of_galaxy_can_be_dropped_alone():
+    HELD.programs.clear()
+    pipeline = small_pipeline(2)
+    for galaxy in (GALAXY, few_stars(100, 0.05)):
+        pipeline(galaxy)
+    assert [program._cache_size() for program in HELD.programs.values()] == [1, 1]
+
+
 @ONLY_LINUX
 def test_functions_of_modules_forget_what_they_compiled(limit_to):
-    small_pipeline(5)(GALAXY)
-    HELD.programs.clear()
-    before = taken()
+    load_galaxy(load_config("quickstart", overrides={"galaxy.n_stars": 30}))
+    assert synthetic.sampled._cache_size() > 0
     limit_to(0.55)
     with programs_kept():
-        assert taken() < before
+        assert synthetic.sampled._cache_size() == 0
 
 
 @ONLY_LINUX
