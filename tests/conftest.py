@@ -92,6 +92,15 @@ def in_empty_folder(tmp_path: Path) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def in_64_bits() -> Iterator[None]:
+    """A command that a test calls sets JAX up for its own precision, which would stay for the tests after it."""
+    yield
+    stays = jax.config.read("jax_enable_x64")
+    jax.config.update("jax_enable_x64", True)
+    assert stays, "this test leaves JAX in 32 bits: it needs the fixture jax_settings"
+
+
 @pytest.fixture
 def jax_settings() -> Iterator[None]:
     """For tests that call the command line, which sets JAX up for a run: JAX is left as it was."""

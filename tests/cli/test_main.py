@@ -140,8 +140,8 @@ def files(folder):
         (["observation.inclination"], ["--set", "KEY=VALUE", "'observation.inclination'"]),
         (["observation.inclination="], ["--set", "KEY=VALUE", "null"]),
         (["=3"], ["--set", "KEY=VALUE"]),
-        (["instrument.wavelength.step=1e-9"], ["free", "TB"]),
-        (["instrument.pixel_scale=1e-300"], ["free", "more than 1 EB"]),
+        (["instrument.wavelength.step=1e-9"], ["instrument.wavelength", "at most 1000000 bins"]),
+        (["instrument.pixel_scale=1e-300"], ["instrument.pixel_scale", ">= 1e-06"]),
         (["observation.velocity_offset=1e5"], ["velocity", "below 26667 km/s", "observation.velocity_offset"]),
     ],
 )

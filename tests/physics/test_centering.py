@@ -30,7 +30,7 @@ def clumpy(seed=2, n=4000):
 def test_unwrap_takes_the_nearest_image():
     reference = np.array([99.0, 1.0, 50.0])
     position = np.array([[1.0, 99.0, 51.0], [99.0, 1.0, 2.0]])
-    np.testing.assert_allclose(unwrap(position, reference, 100.0), [[2, -2, 1], [0, 0, -48]])
+    np.testing.assert_allclose(unwrap(position, reference, np.full(3, 100.0)), [[2, -2, 1], [0, 0, -48]])
     np.testing.assert_allclose(unwrap(position, reference, None), position - reference)
 
 

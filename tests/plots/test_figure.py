@@ -331,8 +331,8 @@ def test_the_command_finds_the_maps_beside_the_cube(cube_file, tmp_path):
     ("arguments", "fragments"),
     [
         (["none.fits"], ["no such cube: none.fits"]),
-        (["other.fits"], ["other.fits", "not a complete cube of rubix_like", "ORIGIN"]),
-        (["text.fits"], ["text.fits", "not a complete cube of rubix_like"]),
+        (["other.fits"], ["other.fits", "a cube with three axes"]),
+        (["text.fits"], ["text.fits", "a whole FITS file with a cube"]),
         (["cube.fits", "--spaxel", "6,0"], ["--spaxel 6,0", "0,0 to 5,4"]),
         (["cube.fits", "--html", "--spaxel", "0,5"], ["--spaxel 0,5", "0,0 to 5,4"]),
         (["cube.fits", "--spaxel", *(f"{n % 6},{n // 6}" for n in range(9))], ["at most 8 spaxels", "got 9"]),

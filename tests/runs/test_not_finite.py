@@ -145,6 +145,7 @@ def test_voxels_that_a_stage_masks_may_have_no_number(pipeline, tmp_path):
     assert (tmp_path / "cube.fits").exists()
 
 
+@pytest.mark.usefixtures("jax_settings")
 def test_the_command_ends_as_for_other_data_that_cannot_be_used(pipeline, tmp_path, capsys):
     path = tmp_path / "run.yaml"
     path.write_text(rl.load_config({**RUN, "pipeline": pipeline(cube="psf, scale, noise")}).to_yaml())

@@ -69,7 +69,7 @@ class DustSettings(AbstractSettings):
 
     kind: Literal["screen"] = "screen"
     """screen: the same dust in front of all the light."""
-    a_v: Annotated[Mag, Field(ge=0, le=1000), Parameter()]
+    a_v: Annotated[Mag, Field(ge=0, le=1e6), Parameter()]
     """Attenuation in V."""
     curve: Curve = "calzetti"
     """calzetti (starbursts), cardelli or gordon (Milky Way), smc, kriek_conroy, power_law, a class of
@@ -117,7 +117,7 @@ class ParticleDustSettings(AbstractSettings):
     hot_dust: Literal["none", "torrey"] = "none"
     """torrey: gas above `cold` has dust, too, if it has cooled out of the halo: T < 10^6 K (rho / 10^10 h^2 Msun
     kpc^-3)^(1/4) (Torrey et al. 2012, MNRAS 427, 2224)."""
-    a_v_birth: Annotated[Mag, Field(ge=0, le=1000), Parameter()] = 0.0
+    a_v_birth: Annotated[Mag, Field(ge=0, le=1e6), Parameter()] = 0.0
     """A(V) of the birth clouds of young stars, beside that of the column."""
     birth_age: Annotated[Myr, Field(gt=0)] = 10.0
     """Age in Myr at which stars begin to leave their birth clouds."""
