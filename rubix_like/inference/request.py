@@ -15,7 +15,7 @@ from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
@@ -139,7 +139,11 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     settings = load_config(source).fit
     if not isinstance(data, Mapping):
         _check_one(settings)
-        return {"fit.data": None if isinstance(data, Cube | ObservedCube) else Path(data)}, {}
+        return {
+            "fit.data": None
+            if isinstance(data, Cube | ObservedCube)
+            else Path(expect_path(data, "data", "a cube or its file"))
+        }, {}
     sections, objects = split_sets(data)
     return {"fit.data": _joined(settings, sections)}, objects
 

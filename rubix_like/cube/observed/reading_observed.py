@@ -30,6 +30,7 @@ from rubix_like.cube.observed.observed_layouts import ErrorKind, Parts, Survey, 
 from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.sky_axes import SkyGrid, read_sky
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
+from rubix_like.errors import expect_path
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 from rubix_like.runtime.words import reason_of
@@ -78,7 +79,7 @@ def read_observed(
     ValueError that names file and HDU for what is no cube of spectra on an even grid of square spaxels, or has no voxel
     to be used.
     """
-    path = Path(path).expanduser()
+    path = Path(expect_path(path, "path", "the file of a cube")).expanduser()
     if not (path.is_file() or is_store(path)):
         raise FileNotFoundError(f"no such cube: {path}; check the path")
     if medium not in (None, *MEDIA):
