@@ -34,9 +34,9 @@ def plot(options: argparse.Namespace) -> None:
         return
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
+    cube = Cube.read(path)
     output = _output_path(path, options)
     check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
-    cube = Cube.read(path)
     choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
     if options.html:

@@ -46,7 +46,7 @@ class WavelengthBins:
         }
         vars(self).update(given)
         for name, known in (("sampling", get_args(Sampling)), ("medium", get_args(Medium))):
-            if getattr(self, name) not in known:
+            if not (isinstance(getattr(self, name), str) and getattr(self, name) in known):
                 raise ValueError(f"WavelengthBins.{name}: expected {' or '.join(known)}, got {getattr(self, name)!r}")
         expect_count(self.n_wave, "WavelengthBins.n_wave")
         for name in units:

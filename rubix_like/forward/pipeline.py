@@ -235,10 +235,9 @@ class Pipeline(eqx.Module):
         """Parameters and noise key, the configuration's where not given, on the mesh."""
         if isinstance(parameters, Mapping):
             parameters = self.parameters.changed(parameters)
-        chosen = expect(
-            parameters or self.parameters, Parameters, "parameters", "a dict by dotted names, or rl.Parameters"
-        )
-        own = self.parameters if parameters is None else chosen.without_units()
+        elif parameters is not None:
+            expect(parameters, Parameters, "parameters", "numbers by dotted name, or rl.Parameters")
+        own = self.parameters if parameters is None else parameters.without_units()
         chosen = as_dtype(own, self.plan.dtype)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 

@@ -18,9 +18,14 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, 
 from rubix_like.runtime.mesh.placement import check_process_mesh
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
+_A_MESH = "a mesh (rl.make_mesh() gives one)"
+
 
 def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
+
+    expect_galaxy(galaxy)
+    expect(mesh, (Mesh, AbstractMesh), "mesh", _A_MESH)
 
     def sharding(leaf: Any) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
@@ -45,7 +50,7 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     tracer the particles' axis is constrained, since a placement of the array behind it would cut the first one).
     """
     expect_galaxy(galaxy)
-    n_devices = expect(mesh, (Mesh, AbstractMesh), "mesh", "a mesh (rl.make_mesh() gives one)").shape[DATA_AXIS]
+    n_devices = expect(mesh, (Mesh, AbstractMesh), "mesh", _A_MESH).shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(placed))
     place = lax.with_sharding_constraint if traced else jax.device_put

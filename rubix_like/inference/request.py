@@ -108,7 +108,7 @@ def read_request(
     if isinstance(settings.get("noise_scale"), AbstractPrior):
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
-        given["fit.output"] = Path(output)
+        given["fit.output"] = Path(expect_path(output, "output"))
     source = config_or_pipeline
     if isinstance(source, Pipeline):
         source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
@@ -139,11 +139,9 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     settings = load_config(source).fit
     if not isinstance(data, Mapping):
         _check_one(settings)
-        return {
-            "fit.data": None
-            if isinstance(data, Cube | ObservedCube)
-            else Path(expect_path(data, "data", "a cube or its file"))
-        }, {}
+        if isinstance(data, Cube | ObservedCube):
+            return {"fit.data": None}, {}
+        return {"fit.data": Path(expect_path(data, "data", "an observed cube or its file"))}, {}
     sections, objects = split_sets(data)
     return {"fit.data": _joined(settings, sections)}, objects
 

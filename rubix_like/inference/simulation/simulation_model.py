@@ -22,7 +22,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
 from rubix_like.forward.slabs import reads_gas
 from rubix_like.galaxy.alignment import align
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, expect_galaxy
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import ComponentDraws
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.posterior.fit_model import (
@@ -182,7 +182,7 @@ def _loaded(
     """The galaxies, checked, as host arrays without padding; `engine.deposit: auto` is for all what it is for the
     first."""
     if galaxies is not None:
-        return [_bare(validate(expect_galaxy(own, f"galaxies[{number}]"))) for number, own in enumerate(galaxies)], None
+        return [_bare(validate(own)) for own in galaxies], None
     files = () if config.simulate is None else config.simulate.galaxies or ()
     configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
     if configs[0].galaxy is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rubix_like.config import RunConfig
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, expect, suggest
 
 RowSource = str | Path | Sequence[Mapping[str, Any]]
 """A CSV file, or its rows as mappings from columns to values."""
@@ -42,7 +42,9 @@ def read_rows(source: RowSource, what: str) -> tuple[Row, ...]:
     """
     rows: list[Row] = []
     for place, cells in (
-        _read_file(Path(source).expanduser()) if isinstance(source, str | Path) else _listed(source, what)
+        _read_file(Path(source).expanduser())
+        if isinstance(source, str | Path)
+        else _listed(expect(source, Sequence, what, "a CSV file or a list of dicts"), what)
     ):
         settings = {key: value for key, value in cells.items() if key != NAME}
         given = cells.get(NAME)
