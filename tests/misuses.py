@@ -42,7 +42,7 @@ GALAXY = rl.Galaxy(stars=rl.Stars(**STARS))
 DRAWN = {"observation.inclination": {"uniform": [5, 85]}}
 
 
-def cases():
+def cases():  # noqa: PLR0912
     """(what is called, the words that the message begins with or holds, the call)."""
     for kind, bad in NO_NUMBERS.items():
         for name in ("position", "initial_mass", "log_age", "line_light"):

@@ -20,7 +20,7 @@ REFUSALS = {"ConfigError", "ValueError"}
 @pytest.fixture(scope="module")
 def misuses(tmp_path_factory):
     """The table of `misuses.py`, of a process without checks of types at run time, which users do not have."""
-    environment = quick_environment() | {"PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
+    environment = os.environ | quick_environment() | {"PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
     done = subprocess.run(
         [sys.executable, str(HERE / "misuses.py")],
         env=environment,

@@ -28,7 +28,7 @@ class Footprint(eqx.Module):
     def __check_init__(self) -> None:
         expect_count(self.n_y, "Footprint.n_y")
         expect_count(self.n_x, "Footprint.n_x")
-        if isinstance(self.pixel_scale, float | int | np.ndarray):
+        if isinstance(self.pixel_scale, float | int | np.ndarray | None):
             expect_positive(self.pixel_scale, "Footprint.pixel_scale")
 
     @classmethod

@@ -41,10 +41,9 @@ def read_rows(source: RowSource, what: str) -> tuple[Row, ...]:
     ConfigError with file and line for what cannot be used, FileNotFoundError for a missing file.
     """
     rows: list[Row] = []
+    expect(source, (str, Path, Sequence), what, "a CSV file or a list of dicts")
     for place, cells in (
-        _read_file(Path(source).expanduser())
-        if isinstance(source, str | Path)
-        else _listed(expect(source, Sequence, what, "a CSV file or a list of dicts"), what)
+        _read_file(Path(source).expanduser()) if isinstance(source, str | Path) else _listed(source, what)
     ):
         settings = {key: value for key, value in cells.items() if key != NAME}
         given = cells.get(NAME)
