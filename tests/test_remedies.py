@@ -105,9 +105,10 @@ def test_what_is_no_cube_is_named(path, tmp_path, monkeypatch, capsys):
 
 
 def test_files_of_python_objects_are_refused_without_advice_to_run_them(tmp_path):
-    path = tmp_path / "spectra_a.npz"
-    names = ("templates", "lam", "ages", "metals", "masses", "flux", "fwhm")
-    np.savez(path, **dict.fromkeys(names, np.array([{}, None], object)))
+    path = tmp_path / "spectra_emiles_9.0.npz"
+    np.savez(
+        path, **dict.fromkeys(("templates", "masses", "lam", "ages", "metals", "fwhm"), np.array([{}, None], object))
+    )
     with pytest.raises(ValueError, match="write arrays of numbers by numpy.save") as refused:  # noqa: RUF043
         import_library(path)
     assert "allow_pickle" not in str(refused.value)

@@ -114,8 +114,14 @@ class WavelengthBins:
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
             raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
         ends = centres[[0, -1]] if n_wave > 1 else borders
+        refusal = ValueError(
+            f"wavelength: expected positive wavelengths that ascend in even bins ({sampling}), each between the "
+            f"edges of its bin"
+        )
         with np.errstate(all="ignore"):
             step = float(np.diff(np.log10(ends) if sampling == "log" else ends)[0]) / max(n_wave - 1, 1)
+            if not (0 < step < np.inf and 0 < centres[0] < np.inf):
+                raise refusal
             found = cls(float(centres[0]), step, n_wave, sampling, medium)
             rounded = (replace(found, step=float(f"{step:.{digits}g}")) for digits in range(6, 17))
             exact = (own for own in rounded if np.array_equal([*own.wavelength, *own.edges], [*centres, *borders]))
@@ -123,10 +129,7 @@ class WavelengthBins:
             narrowest = np.diff(found.edges).min()
             off = max(found.offset(centres), np.max(np.abs(found.edges - borders)) / narrowest)
         if not (off < SAME_BINS and narrowest > 0):
-            raise ValueError(
-                f"wavelength: expected positive wavelengths that ascend in even bins ({sampling}), each between the "
-                f"edges of its bin"
-            )
+            raise refusal
         return found
 
     def at(self, index: Num[ndarray, "..."]) -> Float[ndarray, "..."]:
