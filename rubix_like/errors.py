@@ -2,10 +2,39 @@
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
+from os import PathLike
+from typing import Any, TypeVar
+
+Expected = TypeVar("Expected")
 
 
 class ConfigError(ValueError):
     """A setting that cannot be used: the message names the key, what was expected, what came and the remedy."""
+
+
+def expect(value: Any, kinds: type[Expected] | tuple[type[Expected], ...], place: str, expected: str) -> Expected:
+    """The value, where it is of these types; raises ConfigError that names the argument `place` for another."""
+    if isinstance(value, kinds):
+        return value
+    raise ConfigError(f"{place}: expected {expected}, got {_came(value)}")
+
+
+def expect_path(value: Any, place: str, expected: str = "the path of a file") -> Any:
+    """The value, where it is a path that is not empty; raises ConfigError that names the argument `place`."""
+    if not str(expect(value, (str, PathLike), place, expected)):
+        raise ConfigError(f"{place}: expected {expected}, got an empty text")
+    return value
+
+
+def expect_count(number: Any, place: str) -> None:
+    """Raise ConfigError that names the argument `place` unless the number is a whole one, 1 or more."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        raise ConfigError(f"{place}: expected a whole number of 1 or more, got {number!r}")
+
+
+def _came(value: Any) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

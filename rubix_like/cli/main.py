@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] 
             imported()
             code = function(options) or 0
             sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         return ended_by(error, traceback=options.traceback)
     return code
 

@@ -41,9 +41,9 @@ def plot(options: argparse.Namespace) -> None:
         return
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
+    cube = _read(path, written, read_stated(options))
     output = _output_path(path, options)
     check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
-    cube = _read(path, written, read_stated(options))
     choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
     if options.html:

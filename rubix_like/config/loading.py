@@ -11,7 +11,7 @@ from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
-from rubix_like.errors import ConfigError, nearest
+from rubix_like.errors import ConfigError, expect, expect_path, nearest
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.separate_files import check_regular
 from rubix_like.runtime.words import shortened
@@ -42,7 +42,7 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     if isinstance(source, RunConfig) and not overrides:
         return source
     sections, place = read_sections(source)
-    sections = with_overrides(sections, overrides or {})
+    sections = with_overrides(sections, expect({} if overrides is None else overrides, Mapping, "overrides", "a dict"))
     if isinstance(source, str | Path):
         sections = _with_name(sections, Path(source).stem)
     return check_sections(sections, f"{place} (with overrides)" if overrides else place)
@@ -116,6 +116,7 @@ def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:
         return dict(source), "configuration"
     if isinstance(source, Mapping):
         return dict(source), "configuration"
+    expect_path(source, "configuration", "a file, the name of a packaged one, a dict or a RunConfig")
     path = source if isinstance(source, Path) and source.is_file() else find_file("configs", str(source))
     return read_section(path), str(path)
 

@@ -93,6 +93,9 @@ _FAULTS = (
 """Errors that PyYAML raises for text that is not YAML, and for YAML that it cannot convert."""
 
 
+_FORM = "'key: value' pairs, indented by spaces, every bracket and quote closed"
+
+
 def parse_yaml(text: str, place: str) -> Any:
     """The plain data in YAML `text`.
 
@@ -106,9 +109,9 @@ def parse_yaml(text: str, place: str) -> Any:
     except ConfigError:
         raise
     except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"{place}{_where(error.problem_mark)}: expected YAML, but {_words(error)}") from error
+        raise ConfigError(f"{place}{_where(error.problem_mark)}: expected YAML ({_FORM}): {_words(error)}") from error
     except _FAULTS as error:
-        raise ConfigError(f"{place}: expected YAML, but {reason_of(error)}") from error
+        raise ConfigError(f"{place}: expected YAML ({_FORM}): {reason_of(error)}") from error
 
 
 def _parsed(text: str, place: str, loader: type[Any]) -> Any:

@@ -1,7 +1,7 @@
 """Wavelength bins of a detector, of a cube and of its files (float64 on the host)."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -9,8 +9,9 @@ from numpy import ndarray
 from numpy.typing import ArrayLike
 
 from rubix_like.config import WavelengthSettings
+from rubix_like.errors import expect_count
 from rubix_like.physics import air
-from rubix_like.physics.units import plain_numbers
+from rubix_like.physics.units import expect_positive, plain_numbers
 
 Medium = Literal["air", "vacuum"]
 
@@ -44,6 +45,12 @@ class WavelengthBins:
             name: plain_numbers(getattr(self, name), unit, f"WavelengthBins.{name}") for name, unit in units.items()
         }
         vars(self).update(given)
+        for name, known in (("sampling", get_args(Sampling)), ("medium", get_args(Medium))):
+            if not (isinstance(getattr(self, name), str) and getattr(self, name) in known):
+                raise ValueError(f"WavelengthBins.{name}: expected {' or '.join(known)}, got {getattr(self, name)!r}")
+        expect_count(self.n_wave, "WavelengthBins.n_wave")
+        for name in units:
+            expect_positive(given[name], f"WavelengthBins.{name}")
 
     @classmethod
     def build(cls, settings: WavelengthSettings) -> "WavelengthBins":
@@ -58,7 +65,7 @@ class WavelengthBins:
 
         Raises ValueError where centres and edges do not follow each other.
         """
-        centres, borders = (_in_angstrom(values) for values in (wavelength, edges))
+        centres, borders = (_in_angstrom(wavelength), _in_angstrom(edges, "edges"))
         n_wave = centres.size
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
             raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
@@ -79,9 +86,9 @@ class WavelengthBins:
         step is much longer than the next.
         """
         centres = _in_angstrom(wavelength)
-        steps = np.diff(centres)
+        steps = np.diff(np.atleast_1d(centres))
         if centres.ndim != 1 or centres.size < 2 or not (np.isfinite(centres).all() and steps.min() > 0):
-            raise ValueError("expected at least two wavelengths, in ascending order")
+            raise ValueError("wavelength: expected at least two wavelengths, in ascending order")
         stretch = np.maximum(steps[1:] / steps[:-1], steps[:-1] / steps[1:])
         if stretch.size and stretch.max() > _MOST_STRETCH:
             place = int(np.argmax(stretch)) + 1
@@ -107,8 +114,14 @@ class WavelengthBins:
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
             raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
         ends = centres[[0, -1]] if n_wave > 1 else borders
+        refusal = ValueError(
+            f"wavelength: expected positive wavelengths that ascend in even bins ({sampling}), each between the "
+            f"edges of its bin"
+        )
         with np.errstate(all="ignore"):
             step = float(np.diff(np.log10(ends) if sampling == "log" else ends)[0]) / max(n_wave - 1, 1)
+            if not (0 < step < np.inf and 0 < centres[0] < np.inf):
+                raise refusal
             found = cls(float(centres[0]), step, n_wave, sampling, medium)
             rounded = (replace(found, step=float(f"{step:.{digits}g}")) for digits in range(6, 17))
             exact = (own for own in rounded if np.array_equal([*own.wavelength, *own.edges], [*centres, *borders]))
@@ -116,10 +129,7 @@ class WavelengthBins:
             narrowest = np.diff(found.edges).min()
             off = max(found.offset(centres), np.max(np.abs(found.edges - borders)) / narrowest)
         if not (off < SAME_BINS and narrowest > 0):
-            raise ValueError(
-                f"wavelength: expected positive wavelengths that ascend in even bins ({sampling}), each between the "
-                f"edges of its bin"
-            )
+            raise refusal
         return found
 
     def at(self, index: Num[ndarray, "..."]) -> Float[ndarray, "..."]:
@@ -201,9 +211,9 @@ class WavelengthBins:
         return air.to_vacuum(wavelength) if self.medium == "air" else np.asarray(wavelength)
 
 
-def _in_angstrom(wavelength: ArrayLike) -> Float[ndarray, "..."]:
+def _in_angstrom(wavelength: ArrayLike, place: str = "wavelength") -> Float[ndarray, "..."]:
     """Wavelengths as numbers in Angstrom, from quantities too."""
-    return np.asarray(plain_numbers(wavelength, "Angstrom", "wavelength"), dtype=np.float64)
+    return np.asarray(plain_numbers(wavelength, "Angstrom", place), dtype=np.float64)
 
 
 class AbstractBinned:

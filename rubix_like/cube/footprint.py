@@ -9,7 +9,8 @@ from jaxtyping import Shaped
 
 from rubix_like.config import InstrumentSettings
 from rubix_like.cube.bins import AbstractBinned
-from rubix_like.physics.units import plain_numbers
+from rubix_like.errors import expect_count
+from rubix_like.physics.units import expect_positive, plain_numbers
 
 
 class Footprint(eqx.Module):
@@ -23,6 +24,12 @@ class Footprint(eqx.Module):
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
     pixel_scale: Any = eqx.field(converter=partial(plain_numbers, unit="arcsec", place="Footprint.pixel_scale"))
+
+    def __check_init__(self) -> None:
+        expect_count(self.n_y, "Footprint.n_y")
+        expect_count(self.n_x, "Footprint.n_x")
+        if isinstance(self.pixel_scale, float | int | np.ndarray | None):
+            expect_positive(self.pixel_scale, "Footprint.pixel_scale")
 
     @classmethod
     def build(cls, settings: InstrumentSettings) -> "Footprint":

@@ -12,7 +12,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.maps import LineMaps, Maps
 from rubix_like.cube.meta import OUTSIDE_APERTURE
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def lines(source: Cube | ShardedCube | Maps) -> "Table":
     light beside the line is not known), `velocity` and `velocity_dispersion` (km/s, relative to the redshift, without
     the instrument's line spread; NaN without light). Raises ConfigError where there are no maps of lines.
     """
+    expect(source, (Cube, ShardedCube, Maps), "source", "a cube or its maps")
     maps = source if isinstance(source, Maps) else source.maps
     if maps is None:
         raise ConfigError(

@@ -19,6 +19,7 @@ from rubix_like.cube.mosaic_noise import (
     pointing_weights,
     summed_variance,
 )
+from rubix_like.errors import expect
 from rubix_like.physics.tangent_plane import convergence, to_tangent_plane
 
 LEAST_AREA: float = 0.5
@@ -48,6 +49,8 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     as the flux; `counters` and `maps` are None. Raises ValueError for cubes that differ in more than place, angle and
     size.
     """
+    for number, cube in enumerate(expect(cubes, Sequence, "cubes", "a list of cubes")):
+        expect(cube, Cube, f"cubes[{number}]", "an rl.Cube")
     _check_alike(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)

@@ -22,7 +22,7 @@ from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.maps import Maps
 from rubix_like.engine.counters import check_counters
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
@@ -36,7 +36,7 @@ from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_de
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, expect_galaxy
 from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.validation import integer_notes, validate
 from rubix_like.instrument.pointing import Pointing
@@ -110,6 +110,8 @@ class Pipeline(eqx.Module):
         settings that cannot be used, a cube beyond the memory among them, and ValueError for particles that cannot.
         """
         config = load_config(config)
+        for value, kind, name in ((mesh, Mesh, "mesh"), (info, GalaxyInfo, "info"), (resolved, Resolved, "resolved")):
+            expect(value, (kind, type(None)), name, f"{kind.__name__} or None")
         _check_planned(config)
         resolved = resolved or resolve(config)
         if galaxy is not None:
@@ -223,6 +225,7 @@ class Pipeline(eqx.Module):
         self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
+        expect_galaxy(galaxy)
         chosen, chosen_key = self.chosen(parameters, key)
         return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
 
@@ -232,6 +235,8 @@ class Pipeline(eqx.Module):
         """Parameters and noise key, the configuration's where not given, on the mesh."""
         if isinstance(parameters, Mapping):
             parameters = self.parameters.changed(parameters)
+        elif parameters is not None:
+            expect(parameters, Parameters, "parameters", "numbers by dotted name, or rl.Parameters")
         own = self.parameters if parameters is None else parameters.without_units()
         chosen = as_dtype(own, self.plan.dtype)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from rubix_like.errors import expect
 from rubix_like.galaxy.particle_summary import galaxy_html, galaxy_words, particle_words
 from rubix_like.physics.units import plain_numbers
 
@@ -46,6 +47,9 @@ def _plain_columns(name: str, columns: dict[str, Any]) -> dict[str, Any]:
 def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -> None:
     """Raise ValueError unless all arrays hold the same number of particles (shapes only, so it works on tracers)."""
     count = np.shape(arrays[vectors[0]])[:1]
+    for field in (*vectors, "initial_mass", "log_age"):
+        if field in arrays and arrays[field] is None:
+            raise ValueError(f"{name}.{field}: expected an array over the particles, got None")
     for field, value in arrays.items():
         if value is None:
             continue
@@ -183,6 +187,10 @@ class Galaxy(eqx.Module):
     stars: Stars
     gas: Gas | None = None
 
+    def __check_init__(self) -> None:
+        expect(self.stars, Stars, "Galaxy.stars", "rl.Stars")
+        expect(self.gas, (Gas, type(None)), "Galaxy.gas", "rl.Gas or None")
+
     def __repr__(self) -> str:
         return galaxy_words(self._kinds())
 
@@ -191,6 +199,11 @@ class Galaxy(eqx.Module):
 
     def _kinds(self) -> dict[str, dict[str, Any] | None]:
         return {"star": vars(self.stars), "gas particle": None if self.gas is None else vars(self.gas)}
+
+
+def expect_galaxy(galaxy: Any, place: str = "galaxy") -> Galaxy:
+    """The galaxy, where it is one; raises ConfigError that names the argument `place` for a path, a dict and so on."""
+    return expect(galaxy, Galaxy, place, "an rl.Galaxy (rl.load_galaxy(config) reads one)")
 
 
 class GalaxyInfo(eqx.Module):

@@ -10,16 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.errors import expect
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars, expect_galaxy
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, process_count, size_class
 from rubix_like.runtime.mesh.placement import check_process_mesh
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
+_A_MESH = "a mesh (rl.make_mesh() gives one)"
+
 
 def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
+
+    expect_galaxy(galaxy)
+    expect(mesh, (Mesh, AbstractMesh), "mesh", _A_MESH)
 
     def sharding(leaf: Any) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
@@ -43,7 +49,8 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap (also over galaxies: of a
     tracer the particles' axis is constrained, since a placement of the array behind it would cut the first one).
     """
-    n_devices = mesh.shape[DATA_AXIS]
+    expect_galaxy(galaxy)
+    n_devices = expect(mesh, (Mesh, AbstractMesh), "mesh", _A_MESH).shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(placed))
     place = lax.with_sharding_constraint if traced else jax.device_put

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from rubix_like.galaxy.limits import FRACTIONS, LARGEST_LOG_AGE, NOT_NEGATIVE, SMALLEST_METALLICITY, require
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars, expect_galaxy
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 from rubix_like.physics.units import plain_numbers
 
@@ -38,7 +38,10 @@ def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
+    expect_galaxy(galaxy)
     universe_age = plain_numbers(universe_age, "yr", "universe_age")
+    if universe_age is not None and not (np.ndim(universe_age) == 0 and universe_age > 0):
+        raise ValueError(f"universe_age: expected a number above 0 in yr, got {universe_age!r}")
     if np.shape(galaxy.stars.position)[:1] == (0,):
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     stars = validate_stars(galaxy.stars, universe_age)

@@ -17,7 +17,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.outputs import own_name, remove_stale, replacing
+from rubix_like.runtime.files.outputs import explained, own_name, remove_stale, replacing
 from rubix_like.runtime.files.packed_files import check_packed
 from rubix_like.runtime.words import reason_of
 
@@ -147,12 +147,13 @@ def claimed(output: Path, *written: Path) -> Iterator[None]:
     """
     place = own_name(output, "lock")
     lock = FileLock(place, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ConfigError(
-            f"{output}: another process is at work on it; wait for it, or write to another place (--output)"
-        ) from None
+    with explained(output):
+        try:
+            lock.acquire()
+        except Timeout:
+            raise ConfigError(
+                f"{output}: another process is at work on it; wait for it, or write to another place (--output)"
+            ) from None
     try:
         remove_stale(written)
         yield

@@ -15,7 +15,7 @@ from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
@@ -108,7 +108,7 @@ def read_request(
     if isinstance(settings.get("noise_scale"), AbstractPrior):
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
-        given["fit.output"] = Path(output)
+        given["fit.output"] = Path(expect_path(output, "output"))
     source = config_or_pipeline
     if isinstance(source, Pipeline):
         source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
@@ -139,7 +139,9 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     settings = load_config(source).fit
     if not isinstance(data, Mapping):
         _check_one(settings)
-        return {"fit.data": None if isinstance(data, Cube | ObservedCube) else Path(data)}, {}
+        if isinstance(data, Cube | ObservedCube):
+            return {"fit.data": None}, {}
+        return {"fit.data": Path(expect_path(data, "data", "an observed cube or its file"))}, {}
     sections, objects = split_sets(data)
     return {"fit.data": _joined(settings, sections)}, objects
 

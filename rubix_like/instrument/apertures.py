@@ -90,7 +90,6 @@ def _read_image(path: Path) -> ndarray:
             images = [np.asarray(hdu.data) for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
     except UNREADABLE as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
-        reason = "what it holds is no array" if "pickle" in str(error) else reason
         raise _refusal(path, "a readable FITS image or .npy file", f"an error: {reason}") from error
     images = [image for image in images if image.ndim == 2]
     if not images:

@@ -36,7 +36,7 @@ def in_plain_unit(data: Any, unit: str | units.UnitBase, place: str) -> Any:
     """Numbers in `unit` of values without a mask."""
     quantity = as_quantity(data)
     if quantity is None:
-        return data.view(ndarray) if isinstance(data, ndarray) else data
+        return _real_numbers(data.view(ndarray) if isinstance(data, ndarray) else data, place)
     try:
         return quantity.to_value(unit)
     except units.UnitConversionError as error:
@@ -45,9 +45,39 @@ def in_plain_unit(data: Any, unit: str | units.UnitBase, place: str) -> Any:
         raise ValueError(f"{place}: {text}" if place else text) from error
 
 
+def _real_numbers(data: Any, place: str) -> Any:
+    """Numbers, arrays of numpy in the machine's order of bytes; raises ValueError for what is no real number.
+
+    Arrays of JAX, traced ones too, stay as they are, as does None.
+    """
+    if data is None:
+        return None
+    dtype = getattr(data, "dtype", None)
+    try:
+        dtype = np.asarray(data).dtype if dtype is None else dtype
+    except ValueError:  # lists of lists of different lengths
+        came = "lists of different lengths"
+    else:
+        if dtype.kind in "biufV" and getattr(dtype, "names", None) is None:
+            swapped = isinstance(data, ndarray) and not dtype.isnative
+            return data.astype(dtype.newbyteorder("=")) if swapped else data
+        if dtype.kind == "O" and not isinstance(data, ndarray | list | tuple):
+            came = f"a value of type {type(data).__name__}"
+        else:
+            came = f"values of type {'text' if dtype.kind in 'SU' else dtype}"
+    text = f"expected real numbers, got {came}; convert them, e.g. by np.asarray(values, float)"
+    raise ValueError(f"{place}: {text}" if place else text)
+
+
 def as_quantity(data: Any) -> Any:
     """The quantity that an array with a unit is; None for all else."""
     if isinstance(data, units.Quantity):
         return data
     unit = getattr(data, "unit", None) if isinstance(data, ndarray) else None
     return None if unit is None else units.Quantity(data.view(ndarray), unit)
+
+
+def expect_positive(number: Any, place: str) -> None:
+    """Raise ValueError unless it is a finite number above 0."""
+    if number is None or np.ndim(number) or not (np.isfinite(number) and number > 0):
+        raise ValueError(f"{place}: expected a finite number above 0, got {number!r}")

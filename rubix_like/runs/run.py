@@ -21,7 +21,7 @@ from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.census import take_census
 from rubix_like.forward.joint.arm_pipelines import ArmPipelines
 from rubix_like.forward.pipeline import Pipeline
@@ -95,7 +95,7 @@ def run(
     """
     read = tuple(given_files({"configuration": config}))
     config = with_default_maps(load_config(config))
-    path = Path(config.output.path if output is None else output)
+    path = Path(config.output.path if output is None else expect_path(output, "output"))
     group = team or SINGLE
     if not overwrite:
         group.in_first(lambda: check_replaced(config, path, "overwrite=True", "another output", read))

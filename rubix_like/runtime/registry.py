@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -84,7 +85,7 @@ def load_plug_in(kind: str, group: str, name: str) -> Any:
         raise ConfigError(f"{kind} '{name}': expected one distribution to announce it, got {owners}; uninstall one")
     try:
         return entries[0].load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{plug_in_place(kind, group, name)}: '{entries[0].value}' cannot be imported "
             f"({type(error).__name__}: {error}); repair or uninstall {_owner(entries[0])}"
@@ -94,6 +95,22 @@ def load_plug_in(kind: str, group: str, name: str) -> Any:
 def plug_in_place(kind: str, group: str, name: str) -> str:
     """The words for a member from outside in an error: its kind, name and distribution."""
     return f"{kind} '{name}' of the installed package {_owner(_announced(group, name)[0])}"
+
+
+def failed_plug_in(error: BaseException) -> str | None:
+    """The words for the package from outside whose code raised the error; None where it is none of a plug-in."""
+    places = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if places[-1:] == ["rubix_like.runtime.signals"]:  # the end that a signal asked for
+        return None
+    modules = {entry.module.partition(".")[0]: _owner(entry) for entry in _installed_plug_ins()}
+    found = [modules[place.partition(".")[0]] for place in places if place.partition(".")[0] in modules]
+    return found[-1] if found else None
+
+
+def _installed_plug_ins() -> list[EntryPoint]:
+    """The entry points of all groups of plug-ins."""
+    every = entry_points()
+    return [entry for group in every.groups if group.startswith("rubix_like.") for entry in every.select(group=group)]
 
 
 def _announced(group: str, name: str) -> list[EntryPoint]:

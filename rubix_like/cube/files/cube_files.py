@@ -22,6 +22,7 @@ from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.files.parquet_cube import read_parquet
 from rubix_like.cube.files.zarr_cube import read_zarr
 from rubix_like.cube.maps import Maps
+from rubix_like.errors import expect_path
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.parquet_files import is_parquet
 from rubix_like.runtime.files.writers import MAPS, written_by_us
@@ -66,7 +67,7 @@ def load_cube(path: str | Path) -> Cube:
     those of a file of the same run beside it (cube_maps.fits), where there is one. Raises FileNotFoundError, or
     ValueError if the file is not a complete cube of this package in such a layout.
     """
-    path = Path(path).expanduser()
+    path = Path(expect_path(path, "path", "the file of a cube")).expanduser()
     return _with_maps(_read(path), maps_path(path, None))
 
 

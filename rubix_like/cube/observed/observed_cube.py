@@ -28,6 +28,7 @@ from rubix_like.cube.meta import (
     Meta,
 )
 from rubix_like.cube.observed.flux_units import plain_flux
+from rubix_like.errors import expect
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.physics.units import plain_numbers
 
@@ -87,6 +88,11 @@ class ObservedCube(AbstractCube):
     meta: Meta = dataclasses.field(default_factory=Meta)
 
     def __post_init__(self) -> None:
+        expect(self.bins, WavelengthBins, "ObservedCube.bins", "WavelengthBins of rubix_like.extend")
+        expect(self.footprint, Footprint, "ObservedCube.footprint", "a Footprint of rubix_like.extend")
+        for field in ("flux", "used"):
+            if getattr(self, field) is None:
+                raise ValueError(f"ObservedCube.{field}: expected an array (y, x, wave), got None")
         scale = self.pixel_scale
         flux, no_flux = plain_flux(self.flux, self.bins, scale, "ObservedCube.flux")
         variance, no_variance = plain_flux(self.variance, self.bins, scale, "ObservedCube.variance", power=2)

@@ -42,6 +42,7 @@ from rubix_like.cube.observed.observed_layouts import (
 )
 from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
+from rubix_like.errors import expect, expect_path
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 from rubix_like.runtime.words import reason_of
@@ -97,13 +98,17 @@ def read_observed(
     number). Raises FileNotFoundError, or ValueError that names file and HDU for what is no cube of spectra on a grid of
     square spaxels, or has no voxel to be used.
     """
-    path = Path(path).expanduser()
+    path = Path(expect_path(path, "path", "the file of a cube")).expanduser()
     if not (path.is_file() or is_store(path)):
         raise FileNotFoundError(f"no such cube: {path}; check the path")
-    if medium not in (None, *MEDIA):
+    if not (medium is None or (isinstance(medium, str) and medium in MEDIA)):
         raise ValueError(f"medium: expected 'air' or 'vacuum', got {medium!r}")
+    expect(units, (str, type(None)), "units", "the text of a unit, e.g. '1e-16 erg/s/cm2/Angstrom'")
     if pixel_scale is not None:
-        pixel_scale = parse_quantity(pixel_scale, "arcsec")
+        try:
+            pixel_scale = parse_quantity(pixel_scale, "arcsec")
+        except ValueError as error:
+            raise ValueError(f"pixel_scale: {error}") from error
         if pixel_scale <= 0:
             raise ValueError(f"pixel_scale: expected a size > 0 in arcsec, got {pixel_scale!r}")
     if not (is_store(path) or h5py.is_hdf5(path)):

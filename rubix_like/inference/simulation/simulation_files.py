@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_path
 from rubix_like.inference.simulation.hdf5_shards import HDF5
 from rubix_like.inference.simulation.parquet_shards import PARQUET
 from rubix_like.inference.simulation.shards import (
@@ -239,7 +239,7 @@ def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None
     `cubes`: False for the parameters alone. Raises FileNotFoundError where there are none, ValueError for a folder
     that is not complete or damaged, and for numbers that it does not have.
     """
-    folder = Path(folder).expanduser()
+    folder = Path(expect_path(folder, "folder", "the folder of a training set")).expanduser()
     manifest = Manifest.read(folder)
     last = manifest.n if stop is None else stop
     if not 0 <= start < last <= manifest.n:

@@ -14,8 +14,8 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.simulate import SimulateSettings
-from rubix_like.errors import ConfigError
-from rubix_like.galaxy.particles import Galaxy
+from rubix_like.errors import ConfigError, expect, expect_path
+from rubix_like.galaxy.particles import Galaxy, expect_galaxy
 from rubix_like.inference.checkpoint import claimed, versions_of
 from rubix_like.inference.posterior.free_parameters import check_free
 from rubix_like.inference.posterior.prior_kinds import section_of
@@ -142,7 +142,7 @@ def simulate(
     """
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
-    given = {"n": n, "seed": seed, "output": None if output is None else Path(output)} | settings
+    given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings
     request = read_simulation_request(config, draws, priors, galaxies, given)
     progress = progress or Progress()
     if output is None:
@@ -163,6 +163,8 @@ def read_simulation_request(
     """The settings of the configuration and of the call, joined and checked; nothing is read or computed."""
     if draws is not None and priors is not None:
         raise ConfigError("simulate: expected draws or priors, got both; leave one of them out")
+    for number, galaxy in enumerate(expect(galaxies, (Sequence, type(None)), "galaxies", "a list of rl.Galaxy") or ()):
+        expect_galaxy(galaxy, f"galaxies[{number}]")
     if galaxies is not None and not galaxies:
         raise ConfigError("galaxies: expected at least one galaxy, got none")
     keys = {name: value for name, value in given.items() if value is not None}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rubix_like.config import RunConfig
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, expect, suggest
 
 RowSource = str | Path | Sequence[Mapping[str, Any]]
 """A CSV file, or its rows as mappings from columns to values."""
@@ -41,6 +41,7 @@ def read_rows(source: RowSource, what: str) -> tuple[Row, ...]:
     ConfigError with file and line for what cannot be used, FileNotFoundError for a missing file.
     """
     rows: list[Row] = []
+    expect(source, (str, Path, Sequence), what, "a CSV file or a list of dicts")
     for place, cells in (
         _read_file(Path(source).expanduser()) if isinstance(source, str | Path) else _listed(source, what)
     ):

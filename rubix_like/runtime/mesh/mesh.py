@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_count
 
 DATA_AXIS = "data"
 """Mesh axis along which the particles lie."""
@@ -31,6 +31,9 @@ def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
 
     Raises ConfigError for more devices than there are.
     """
+    expect_count(wave, "wave")
+    if n_devices is not None:
+        expect_count(n_devices, "n_devices")
     devices = jax.devices()
     if wave > len(devices):
         raise ConfigError(f"devices.wave: expected 1 to {len(devices)} (the devices of this run), got {wave}")

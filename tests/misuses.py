@@ -1,0 +1,137 @@
+"""Calls from Python with arguments of a wrong kind, without checks of types at run time: prints the errors as JSON."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from small import few_stars, make_cube, muse
+
+import rubix_like as rl
+from rubix_like.extend import Footprint, WavelengthBins
+
+ONE, PLACES = np.ones(2), np.ones((2, 3))
+STARS = {"position": PLACES, "velocity": PLACES, "initial_mass": ONE, "log_age": 9 * ONE, "metallicity": 0.02 * ONE}
+RUN = {
+    "galaxy": {"reader": "synthetic", "n_stars": 20},
+    "observation": {"redshift": 0.05, "align": "none"},
+    "instrument": muse(5000, 5060, 20, "2 arcsec"),
+    "devices": {"data": 1},
+}
+BINS = {"first": 5000.0, "step": 1.0, "n_wave": 3, "sampling": "linear", "medium": "vacuum"}
+CUBE = {
+    "flux": np.ones((2, 2, 3)),
+    "variance": None,
+    "used": np.ones((2, 2, 3), bool),
+    "bins": WavelengthBins(**BINS),
+    "footprint": Footprint(2, 2, 0.2),
+}
+NO_NUMBERS = {
+    "texts": ["a", "b"],
+    "array of texts": np.array(["a", "b"]),
+    "objects": np.array([None, {}], object),
+    "complex": np.ones(2) + 1j,
+    "dict": {"a": 1},
+    "path": Path("x.hdf5"),
+    "times": np.array(["2020-01-01", "2020-01-02"], "datetime64[D]"),
+    "lists of different lengths": [[1], [1, 2]],
+}
+NO_GALAXY = {"None": None, "dict": STARS, "path": Path("x.hdf5"), "text": "x.hdf5", "stars": few_stars(2, 0.1).stars}
+NO_PATH = {"None": None, "dict": {}, "number": 3, "list": ["x"], "empty": ""}
+PIPELINE = rl.Pipeline.from_config(RUN)
+GALAXY = rl.Galaxy(stars=rl.Stars(**STARS))
+DRAWN = {"observation.inclination": {"uniform": [5, 85]}}
+
+
+def cases():  # noqa: PLR0912
+    """(what is called, the words that the message begins with or holds, the call)."""
+    for kind, bad in NO_NUMBERS.items():
+        for name in ("position", "initial_mass", "log_age", "line_light"):
+            yield (
+                f"Stars.{name}, {kind}",
+                f"Stars.{name}: ",
+                lambda name=name, bad=bad: rl.Stars(**{**STARS, name: bad}),
+            )
+        gas = {"position": PLACES, "velocity": PLACES, "mass": bad}
+        yield f"Gas.mass, {kind}", "Gas.mass: ", lambda gas=gas: rl.Gas(**gas)
+        for name in ("flux", "variance", "ra", "field_angle"):
+            place = f"ObservedCube.{name}: "
+            yield place + kind, place, lambda name=name, bad=bad: rl.ObservedCube(**{**CUBE, name: bad})
+        yield f"universe_age, {kind}", "universe_age: ", lambda bad=bad: rl.validate(GALAXY, bad)
+        yield f"around, {kind}", "wavelength: ", lambda bad=bad: WavelengthBins.around(bad, "air")
+        yield f"of_table, {kind}", "edges: ", lambda bad=bad: WavelengthBins.of_table([1.0], bad, "air")
+        yield f"first, {kind}", "WavelengthBins.first: ", lambda bad=bad: WavelengthBins(**{**BINS, "first": bad})
+        yield f"pixel_scale, {kind}", "Footprint.pixel_scale: ", lambda bad=bad: Footprint(2, 2, bad)
+    for name in ("position", "velocity", "initial_mass", "log_age"):
+        yield f"Stars.{name}, None", f"Stars.{name}: ", lambda name=name: rl.Stars(**{**STARS, name: None})
+    for name in ("flux", "used", "bins", "footprint"):
+        yield f"cube.{name}, None", f"ObservedCube.{name}: ", lambda name=name: rl.ObservedCube(**{**CUBE, name: None})
+    for name, bad in {
+        "step": (-1, 0, float("nan"), None),
+        "first": (-1.0, 0.0, float("inf")),
+        "n_wave": (0, -1, 2.5, "3", True),
+        "medium": ("water", None, 3, np.array(["air", "vacuum"])),
+        "sampling": ("even", None),
+    }.items():
+        for value in bad:
+            yield (
+                f"WavelengthBins.{name}, {value}",
+                f"WavelengthBins.{name}: ",
+                lambda name=name, value=value: WavelengthBins(**{**BINS, name: value}),
+            )
+    for name, bad in {"n_y": (0, -1, 2.5), "n_x": (0, "2"), "pixel_scale": (0.0, -0.2, float("nan"), None)}.items():
+        for value in bad:
+            sizes = {"n_y": 2, "n_x": 2, "pixel_scale": 0.2, name: value}
+            yield f"Footprint.{name}, {value}", f"Footprint.{name}: ", lambda sizes=sizes: Footprint(**sizes)
+    for kind, bad in NO_GALAXY.items():
+        yield f"validate, {kind}", "galaxy: ", lambda bad=bad: rl.validate(bad)
+        yield f"pipeline, {kind}", "galaxy: ", lambda bad=bad: PIPELINE(bad)
+        yield f"shard, {kind}", "galaxy: ", lambda bad=bad: rl.shard(bad, PIPELINE.mesh)
+        yield f"shardings, {kind}", "galaxy: ", lambda bad=bad: rl.particle_shardings(bad, PIPELINE.mesh)
+        yield f"simulate, {kind}", "galaxies[0]: ", lambda bad=bad: rl.simulate(RUN, priors=DRAWN, galaxies=[bad])
+    yield "Galaxy.stars", "Galaxy.stars: ", lambda: rl.Galaxy(stars=STARS)
+    yield "Galaxy.gas", "Galaxy.gas: ", lambda: rl.Galaxy(stars=GALAXY.stars, gas={})
+    yield "from_config, galaxy", "galaxy: ", lambda: rl.Pipeline.from_config(RUN, galaxy=Path("x"))
+    yield "from_config, mesh", "mesh: ", lambda: rl.Pipeline.from_config(RUN, mesh=2)
+    yield "from_config, info", "info: ", lambda: rl.Pipeline.from_config(RUN, info={})
+    yield "shard, mesh", "mesh: ", lambda: rl.shard(GALAXY, None)
+    yield "pipeline, parameters", "parameters: ", lambda: PIPELINE(GALAXY, Path("x"))
+    for kind, bad in NO_PATH.items():
+        yield f"load_cube, {kind}", "path: ", lambda bad=bad: rl.load_cube(bad)
+        yield f"Cube.read, {kind}", "path: ", lambda bad=bad: rl.Cube.read(bad)
+        yield f"read_observed, {kind}", "path: ", lambda bad=bad: rl.read_observed(bad)
+        yield f"load_simulations, {kind}", "folder: ", lambda bad=bad: rl.load_simulations(bad)
+        if bad != "":
+            yield f"load_ssp, {kind}", "config_or_name: ", lambda bad=bad: rl.load_ssp(bad)
+        if bad is not None:
+            yield f"run, output, {kind}", "output: ", lambda bad=bad: rl.run(RUN, bad)
+            yield f"simulate, output, {kind}", "output: ", lambda bad=bad: rl.simulate(RUN, priors=DRAWN, output=bad)
+            yield f"fit, output, {kind}", "output: ", lambda bad=bad: rl.fit(RUN, make_cube(), DRAWN, output=bad)
+    yield "load_nebular", "nebular", lambda: rl.load_nebular(3)
+    for kind, bad in {"None": None, "number": 3, "list": [1]}.items():
+        yield f"load_config, {kind}", "configuration: ", lambda bad=bad: rl.load_config(bad)
+        yield f"load_galaxy, {kind}", "configuration: ", lambda bad=bad: rl.load_galaxy(bad)
+        yield f"run, {kind}", "configuration: ", lambda bad=bad: rl.run(bad)
+    yield "overrides", "overrides: ", lambda: rl.load_config(RUN, "observation.redshift=1")
+    yield "run, plot", "'plot'", lambda: rl.run(RUN, plot=True)
+    yield "catalogue", "catalogue: ", lambda: rl.run_catalogue(RUN, None)
+    yield "lines", "source: ", lambda: rl.lines(None)
+    yield "make_mosaic, dict", "cubes: ", lambda: rl.make_mosaic({"a": 1})
+    yield "make_mosaic, path", "cubes[0]: ", lambda: rl.make_mosaic(["a.fits"])
+    yield "make_mesh", "n_devices: ", lambda: rl.make_mesh("all")
+    yield "make_mesh, wave", "wave: ", lambda: rl.make_mesh(1, 0)
+    yield "fit, data", "data: ", lambda: rl.fit(RUN, 3, DRAWN)
+    yield "medium", "medium: ", lambda: rl.read_observed(__file__, medium=3)
+    yield "units", "units: ", lambda: rl.read_observed(__file__, units=3)
+    yield "pixel_scale", "pixel_scale: ", lambda: rl.read_observed(__file__, pixel_scale={})
+
+
+def error_of(call):
+    """Type and words of the error, or what was given instead."""
+    try:
+        return "", repr(call())
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+if __name__ == "__main__":
+    print(json.dumps([[name, words, *error_of(call)] for name, words, call in cases()]))

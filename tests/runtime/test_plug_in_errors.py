@@ -1,0 +1,58 @@
+"""An error inside a plug-in is the plug-in's by name, on the command line; so is its attempt to end the process."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from installed_package import write_dist_info
+
+from rubix_like.cli.main import main
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.registry import Registry
+
+STAGE = """
+import sys
+from rubix_like.extend import AbstractCubeStage
+
+class Stage(AbstractCubeStage):
+    @classmethod
+    def build(cls, setup, options):
+        {line}
+"""
+CASES = {
+    "a bug": ("return {}['x']", "the plug-in plug-in-faulty 1.0 failed: KeyError: 'x'"),
+    "an exit": ("sys.exit(0)", "the plug-in plug-in-faulty 1.0 failed: SystemExit: 0"),
+    "a refusal": ("raise ValueError('no stars')", "no stars (from the plug-in plug-in-faulty 1.0)"),
+}
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Installs a distribution with one module and one stage on the cube, `faulty`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "plug_in_faulty", raising=False)
+
+    def write(text):
+        write_dist_info(tmp_path, "plug-in-faulty", "[rubix_like.cube_stages]\nfaulty = plug_in_faulty:Stage\n")
+        (tmp_path / "plug_in_faulty.py").write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize(("line", "words"), CASES.values(), ids=CASES)
+def test_an_error_is_that_of_the_plug_in(install, capsys, jax_settings, line, words):
+    install(STAGE.format(line=line))
+    Path("faulty.yaml").write_text("fields: []\nscene: []\npaint: [stars]\ncube: [faulty]\n")
+    settings = ["pipeline=faulty.yaml", "noise=null", "galaxy.n_stars=20", "devices.data=1"]
+    code = main(["check", "quickstart", "--set", *settings])
+    error = capsys.readouterr().err
+    assert code == 2
+    assert words in error
+    assert "a bug" not in error
+
+
+def test_a_plug_in_that_exits_at_import_is_refused(install):
+    install("raise SystemExit(0)")
+    with pytest.raises(ConfigError, match=r"plug-in-faulty 1\.0: 'plug_in_faulty:Stage' cannot be imported"):
+        Registry("stage", "rubix_like.cube_stages", {}).find("faulty")
