@@ -55,7 +55,7 @@ from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
-from rubix_like.runtime.progress import Progress, Report
+from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.words import counted
 
 FIRST_STEP: str = "first step"
@@ -139,6 +139,7 @@ def fit(
     output: str | Path | None = None,
     resume: bool = True,
     progress: Progress | None = None,
+    quiet: bool | None = None,
     **settings: Any,
 ) -> FitResult:
     """Maximise the posterior of free parameters given an observed cube: the best values with their covariance.
@@ -148,11 +149,13 @@ def fit(
     With `output` the result goes into that file (.h5), model and residuals beside it, and so do checkpoints, from which
     a fit that was ended goes on when it is called again; `resume=False` starts anew. Switch 64-bit numbers on in JAX.
     Compiled programs are kept on disk, as those of the command are, unless JAX has a cache of its own.
+    The steps are shown in a notebook and on a terminal; `quiet=True` shows nothing, `quiet=False` shows them everywhere,
+    `progress` takes them in place of both.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     galaxy = one_galaxy(galaxy, model)
     request = read_request(config_or_pipeline, data, free, output, settings, galaxy)
-    progress = progress or Progress()
+    progress = progress or progress_here(quiet)
     if output is None:
         with programs_kept():
             return _fit(request, galaxy, progress, None, resume=False)

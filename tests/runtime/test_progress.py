@@ -9,6 +9,7 @@ import time
 import pytest
 
 from rubix_like.runtime import progress as module
+import rubix_like as rl
 from rubix_like.runtime.progress import Progress, progress_here, terminal_progress
 
 
@@ -114,6 +115,34 @@ def test_where_a_call_from_python_shows_progress(monkeypatch, quiet, terminal, n
     found = progress_here(quiet)
     assert found.stream is (None if shown is None else getattr(sys, shown))
     assert found.rewrites is (shown == "stdout")
+
+
+ABSENT = {"galaxy": {"path": "absent.hdf5"}, "observation": {"redshift": 0.05}, "instrument": {"name": "muse"}}
+FREE = {"observation.velocity_offset": {"normal": [0, 50]}}
+FIRST_STEPS = [
+    ("run", lambda place, quiet: rl.run(ABSENT, place / "cube.fits", quiet=quiet), "loading the galaxy"),
+    ("fit", lambda place, quiet: rl.fit(ABSENT, place / "data.fits", FREE, quiet=quiet), "reading the data"),
+    ("sample", lambda place, quiet: rl.sample(ABSENT, place / "data.fits", FREE, quiet=quiet), "reading the data"),
+    ("simulate", lambda place, quiet: rl.simulate(ABSENT, priors=FREE, n=1, quiet=quiet), "planning the simulations"),
+]
+"""Calls whose first step fails, and what it is called."""
+
+
+@pytest.mark.parametrize(("call", "step"), [pytest.param(*case[1:], id=case[0]) for case in FIRST_STEPS])
+def test_calls_from_python_show_their_steps_unless_they_are_quiet(capsys, monkeypatch, tmp_path, call, step):
+    """In the log of a script with `quiet=False` alone; on a terminal also without it."""
+    (tmp_path / "data.fits").write_bytes(b"SIMPLE  =                    T" + bytes(3000))
+    shown = []
+    for quiet in (None, True, False):
+        with pytest.raises((OSError, ValueError)):
+            call(tmp_path, quiet)
+        shown.append(capsys.readouterr().err)
+    assert shown[:2] == ["", ""]
+    assert shown[2].startswith(f"{step} ...")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pytest.raises((OSError, ValueError)):
+        call(tmp_path, None)
+    assert step in sys.stderr.getvalue()
 
 
 def test_in_a_notebook_the_end_of_a_step_takes_the_place_of_its_start():

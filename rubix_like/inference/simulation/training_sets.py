@@ -37,7 +37,7 @@ from rubix_like.inference.simulation.simulator import GalaxiesInTurn, Program, S
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
-from rubix_like.runtime.progress import Progress, Report
+from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.words import counted, format_bytes
 
 Sink = Callable[[Simulations], object]
@@ -126,6 +126,7 @@ def simulate(
     output: str | Path | None = None,
     resume: bool = True,
     progress: Progress | None = None,
+    quiet: bool | None = None,
     **settings: Any,
 ) -> Simulations:
     """Cubes of random parameters from one compiled program, on all devices: a training set.
@@ -137,14 +138,14 @@ def simulate(
     with it and on whichever device.
 
     With `output` the cubes go into files of that folder, and a call that was ended goes on when it is called again;
-    with `sink` every batch goes to that function; else all are returned. Raises ConfigError, ValueError or OSError for
+    with `sink` every batch goes to that function; else all are returned. `progress` and `quiet` as in `fit`. Raises ConfigError, ValueError or OSError for
     settings, galaxies or places that cannot be used.
     """
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings
     request = read_simulation_request(config, draws, priors, galaxies, given)
-    progress = progress or Progress()
+    progress = progress or progress_here(quiet)
     if output is None:
         work = _planned(request, progress)
         return _collected(work, progress) if sink is None else _handed_on(work, sink, progress)

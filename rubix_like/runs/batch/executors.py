@@ -6,12 +6,16 @@ gives an executor of `concurrent.futures` that is shut down when its block is le
 
 import logging
 import multiprocessing
+import os
 import runpy
 import signal
+import sysconfig
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -67,11 +71,18 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
 
 
 def _start_workers(pool: Executor, n_worker: int) -> None:
-    """Start all of them while Ctrl-C is blocked here: they inherit that, and leave it to this process."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with _interrupts_blocked():
         for _ in range(n_worker):
             pool.submit(int)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C: processes and threads that start meanwhile inherit that, and leave it to the main thread."""
+    resource_tracker.ensure_running()  # its start would let Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -99,9 +110,29 @@ def open_dask(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # no
     """The workers of the scheduler at the address `where`; without one that of dask's own configuration, or processes
     of this computer, one per core."""
     distributed = import_optional("distributed", "--executor dask")
-    options = {"address": where} if where else {"threads_per_worker": 1, "dashboard_address": None}
-    with distributed.Client(**options) as client:
+    with ExitStack() as stack:
+        cluster = where or _dask_address() or stack.enter_context(_dask_processes(distributed))
+        client = stack.enter_context(distributed.Client(cluster))
         yield client.get_executor(pure=False)
+
+
+def _dask_address() -> str | None:
+    """The address in dask's own configuration."""
+    return import_optional("dask", "--executor dask").config.get("scheduler-address", None)
+
+
+@contextmanager
+def _dask_processes(distributed: Any) -> Iterator[Any]:
+    """Dask's workers on this computer. Only this process can join them: they speak TLS with certificates that are in
+    memory alone."""
+    import_optional("cryptography", "--executor dask")
+    logging.getLogger("distributed").propagate = False  # Dask logs every step of its own
+    with _interrupts_blocked():  # failures are recorded and lost workers named without Dask's own messages
+        cluster = distributed.LocalCluster(
+            threads_per_worker=1, dashboard_address=None, security=True, silence_logs=logging.CRITICAL
+        )
+    with cluster:
+        yield cluster
 
 
 @contextmanager
@@ -115,8 +146,20 @@ def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # n
     if "config" not in found:
         raise ConfigError(f"--executor: expected '{path}' to hold a parsl.Config as 'config', got none")
     logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
-    pool = concurrent.ParslPoolExecutor(found["config"])
+    with _scripts_on_path():
+        pool = concurrent.ParslPoolExecutor(found["config"])
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False)
+
+
+@contextmanager
+def _scripts_on_path() -> Iterator[None]:
+    """Let commands of this Python's environment be found, as Parsl's workers are, where it was not activated."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = os.pathsep.join((sysconfig.get_path("scripts"), before))
     try:
-        yield pool
+        yield
     finally:
-        pool.shutdown(wait=False)
+        os.environ["PATH"] = before
