@@ -1,15 +1,16 @@
 """A catalogue from the command line: `rubix-like run CONFIG --catalogue LIST`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.errors import ConfigError
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.batch.catalogue import catalogue_folder, read_part
-from rubix_like.runs.batch.entries import Entry, open_every_file, read_entries
+from rubix_like.runs.batch.entries import Entry, check_every_file, read_entries
 from rubix_like.runs.batch.running import How, Outcome, observe_all
+from rubix_like.runs.batch.table import SummaryRow, outside_notes
 from rubix_like.runs.run import check_lines, prepare
 from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.files.separate_files import given_files
@@ -53,29 +54,58 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     counts += [f"{outcome.n_failed} failed"] if outcome.n_failed else []
     counts += [f"{len(outcome.lost)} lost"] if outcome.lost else []
     lines = [f"Catalogue in {outcome.folder}: {', '.join(counts)}", f"Summary: {outcome.summary}"]
-    failed = {row["name"]: row["error"] for row in outcome.rows if row["status"] == "failed"}
-    for what, found in (("Failed", failed), ("Lost", outcome.lost)):
-        lines += [f"{what}: {name}: {reason}" for name, reason in list(found.items())[:_SHOWN]]
-        lines += [f"  and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    rows = [row for row in outcome.rows if row["name"] in outcome.names]
+    empty = {row["name"]: note for row in rows for note in outside_notes(row)}
+    failed = _by_galaxy([row for row in rows if row["status"] == "failed"])
+    lines += [*_reasons("Warning", empty), *_reasons("Failed", failed), *_reasons("Lost", outcome.lost)]
     if failed or outcome.lost:
         lines.append("To try again what failed or was lost, once mended: the same command")
     return lines
 
 
-def check_listed(options: argparse.Namespace) -> None:
+def _by_galaxy(rows: Sequence[SummaryRow]) -> dict[str, str]:
+    """Why entries failed: views of a galaxy that failed alike are named together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        alike.setdefault((row["galaxy"], row["error"]), []).append(row["name"])
+    return {
+        names[0] if len(names) == 1 else f"{galaxy} ({len(names)} views)": error
+        for (galaxy, error), names in alike.items()
+    }
+
+
+def _reasons(what: str, reasons: Mapping[str, str]) -> list[str]:
+    """A line for each of the first names, and how many more there are."""
+    lines = [f"{what}: {name}: {reason}" for name, reason in list(reasons.items())[:_SHOWN]]
+    return [*lines, *([f"  and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else [])]
+
+
+def check_listed(options: argparse.Namespace) -> int:
     """`rubix-like check CONFIG --catalogue LIST`: every row is checked, every file opened, the first run planned.
 
-    Raises ConfigError with all rows that cannot be used.
+    Returns the exit code that the run would have. Raises ConfigError with all rows that cannot be used.
     """
     entries = read_entries(options.config, options.catalogue, options.views, read_overrides(options.set))
-    opened = open_every_file(entries)
+    opened = check_every_file(entries)
+    failed = {galaxy: reason for galaxy, reason in opened.items() if reason}
     set_up_jax(entries[0].config.engine.precision)
     print(*_catalogue_lines(entries), sep="\n")
     if opened:
-        print(f"opened      {counted(opened, 'galaxy', 'galaxies')} in files of simulations")
-    first = entries[0]
-    with prepare(first.config, terminal_progress(), first.path) as prepared:
-        print(f"The first, {first.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
+        print(f"opened      {counted(len(opened), 'galaxy', 'galaxies')} in files of simulations")
+    first = next((entry for entry in entries if entry.galaxy not in failed), None)
+    if first is not None:
+        try:
+            _check_first(first)
+        except (ValueError, OSError, MemoryError) as error:
+            failed[first.galaxy] = str(error)
+    print(*_reasons("Failed", failed), sep="\n", end="\n" if failed else "")
+    return EXIT_SOME_FAILED if failed else 0
+
+
+def _check_first(entry: Entry) -> None:
+    """Plan a run and say what it takes; raises as the run would."""
+    with prepare(entry.config, terminal_progress(), entry.path) as prepared:
+        print(f"The first, {entry.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
         check_memory(prepared.need, prepared.pipeline.mesh)
 
 

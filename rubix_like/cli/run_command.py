@@ -121,12 +121,11 @@ def _check_picture(path: Path, read: Iterable[Named]) -> None:
     check_writable(path, 0)
 
 
-def check_cube(options: argparse.Namespace) -> None:
-    """`rubix-like check`."""
+def check_cube(options: argparse.Namespace) -> int:
+    """`rubix-like check`; returns the exit code."""
     if options.catalogue is not None:
         _refuse_distributed(options)
-        check_listed(options)
-        return
+        return check_listed(options)
     if options.views is not None:
         raise ConfigError("--views: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
@@ -144,6 +143,7 @@ def check_cube(options: argparse.Namespace) -> None:
             team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))
         for line in _replaced_lines(config) if team.number == 0 else ():
             print(line)
+    return 0
 
 
 def _replaced_lines(config: RunConfig) -> list[str]:

@@ -149,8 +149,8 @@ def fit(
     With `output` the result goes into that file (.h5), model and residuals beside it, and so do checkpoints, from which
     a fit that was ended goes on when it is called again; `resume=False` starts anew. Switch 64-bit numbers on in JAX.
     Compiled programs are kept on disk, as those of the command are, unless JAX has a cache of its own.
-    The steps are shown in a notebook and on a terminal; `quiet=True` shows nothing, `quiet=False` shows them everywhere,
-    `progress` takes them in place of both.
+    The steps are shown in a notebook and on a terminal; `quiet=True` shows nothing, `quiet=False` shows them also in
+    the log of a job; a `progress` takes them in place of `quiet`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     galaxy = one_galaxy(galaxy, model)

@@ -11,7 +11,9 @@ from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.star_formation_history import draw_log_ages, draw_metallicities
-from rubix_like.readers.stored_ages import BIRTHS, SOURCES, log_ages
+from rubix_like.readers.stored_ages import BIRTHS, SOURCES, age_source, log_ages
+
+_RECIPE = "set galaxy.ages: recipe to draw what is missing (docs/recipes.md)"
 
 
 class Origins(NamedTuple):
@@ -65,18 +67,26 @@ def drawn_origins(snapshot: Snapshot, recipe: AgeRecipe, n_ageless: int, n_metal
     return Origins(ages, metallicities, notes)
 
 
+def check_ages(snapshot: Snapshot) -> None:
+    """Raise ValueError for a file of which no star has an age, or none a metallicity."""
+    known = snapshot.available("stars")
+    if age_source(known) is None:
+        raise ValueError(snapshot.missing("stars", _age_name(snapshot), _RECIPE))
+    if "metallicity" not in known:
+        raise ValueError(snapshot.missing("stars", "metallicity", _RECIPE))
+
+
 def _require_none(snapshot: Snapshot, lacking: ndarray, quantity: str) -> None:
     if not lacking.any():
         return
-    remedy = "set galaxy.ages: recipe to draw what is missing (docs/recipes.md)"
     groups = snapshot.groups("stars")
     if quantity in BIRTHS and all(quantity in snapshot.quantities("stars", group) for group in groups):
         place = snapshot.field_name("stars", quantity, " and ".join(groups))
         raise ValueError(
             f"{snapshot.container.name}: {place}: {lacking.sum()} of {lacking.size} births are negative, which marks "
-            f"stars of the initial conditions or winds; {remedy}, or leave these particles out of the file"
+            f"stars of the initial conditions or winds; {_RECIPE}, or leave these particles out of the file"
         )
-    raise ValueError(snapshot.missing("stars", quantity, remedy))
+    raise ValueError(snapshot.missing("stars", quantity, _RECIPE))
 
 
 def _age_name(snapshot: Snapshot) -> str:

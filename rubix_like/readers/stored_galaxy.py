@@ -12,14 +12,29 @@ from rubix_like.galaxy.galaxy_parts import check_range
 from rubix_like.galaxy.particles import GalaxyInfo, Gas, Stars
 from rubix_like.galaxy.validation import whole_number_notes
 from rubix_like.readers.fields.columns import Table
-from rubix_like.readers.fields.snapshot_particles import find_whole_numbers
+from rubix_like.readers.fields.field_map import REQUIRED
+from rubix_like.readers.fields.snapshot_particles import Snapshot, find_whole_numbers
 from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.selection.selected import Selected
-from rubix_like.readers.stellar_ages import Origins, ages_and_metallicities, drawn_origins
+from rubix_like.readers.stellar_ages import Origins, ages_and_metallicities, check_ages, drawn_origins
 from rubix_like.readers.stored_ages import age_source
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
+
+_AT_REST = "set galaxy.velocities: zero for particles at rest"
+
+
+def check_columns(snapshot: Snapshot, velocities: Literal["file", "zero"], ages: AgeRecipe | None) -> None:
+    """Raise ValueError, as reading its stars would, for a file with no column of what they need; none is read."""
+    known = snapshot.available("stars")
+    for quantity in REQUIRED["stars"]:
+        if quantity not in known:
+            raise ValueError(snapshot.missing("stars", quantity))
+    if velocities == "file" and "velocity" not in known:
+        raise ValueError(snapshot.missing("stars", "velocity", _AT_REST))
+    if ages is None:
+        check_ages(snapshot)
 
 
 @dataclass(frozen=True)
@@ -40,8 +55,7 @@ class ColumnReader:
         if self.velocities == "zero":
             table |= {"velocity": np.zeros_like(table["position"])}
         if not np.isfinite(table.get("velocity", np.nan)).all():
-            remedy = "set galaxy.velocities: zero for particles at rest"
-            raise ValueError(self.selected.snapshot.missing("stars", "velocity", remedy))
+            raise ValueError(self.selected.snapshot.missing("stars", "velocity", _AT_REST))
         return table
 
     def placed(self, table: Table, frame: GalaxyFrame) -> tuple[Stars, Origins]:

@@ -1,5 +1,6 @@
 """The command line with input that cannot be used, with odd input that must run, and as a new user types it."""
 
+import csv
 import importlib
 import json
 import os
@@ -398,14 +399,37 @@ def test_a_catalogue_is_checked_before_it_is_run(command, tmp_path):
     assert_refused(command("check", "quickstart", *lists[2:], *SMALL), "--views: expected --catalogue")
 
 
-def test_a_check_of_a_catalogue_opens_every_file(command, tmp_path):
-    """A file that is none of a simulation is told before anything is computed, with its line."""
-    write_small(tmp_path / "good.hdf5", "illustris")
-    (tmp_path / "bad.hdf5").write_bytes(b"nothing of the kind" * 20)
-    (tmp_path / "list.csv").write_text("galaxy.path\ngood.hdf5\nbad.hdf5\n")
-    (tmp_path / "run.yaml").write_text("galaxy: {path: good.hdf5}\nobservation: {redshift: 0.03}\n")
-    refused = command("check", "run.yaml", "--catalogue", "list.csv", "--set", INSTRUMENT)
-    assert_refused(refused, "1 entries cannot be used", "line 3", "bad.hdf5")
+@pytest.mark.slow(9)
+def test_a_check_of_a_catalogue_says_what_the_run_will_record(command, tmp_path):
+    """Both pass the good galaxies and name each of the others once, whatever its views, with the same reason and code;
+    the second view of the good one sees nothing of it."""
+    lacking = {"ageless": "GFM_StellarFormationTime", "still": "Velocities", "poor": "GFM_Metallicity"}
+    for name, dataset in {"good": "", **lacking}.items():
+        stars = {key: values for key, values in star_columns().items() if key != dataset}
+        write_cutout(tmp_path / f"{name}.hdf5", stars)
+    (tmp_path / "none.hdf5").write_bytes(b"nothing of the kind" * 20)
+    (tmp_path / "list.csv").write_text("galaxy.path\n" + "".join(f"{own.name}\n" for own in tmp_path.glob("*.hdf5")))
+    (tmp_path / "views.csv").write_text('name,observation.offset\nhere,"[0, 0]"\nbeside,"[300 arcsec, 0]"\n')
+    (tmp_path / "run.yaml").write_text("galaxy: {reader: illustris}\nobservation: {redshift: 0.03}\n")
+    words = ("run.yaml", "--catalogue", "list.csv", "--views", "views.csv", "--set", INSTRUMENT)
+    code, checked, _ = command("check", *words)
+    assert code == 1
+    assert "The first, good_here:" in checked
+    code, ran, log = command("run", *words)
+    assert code == 1
+    assert ran.startswith("Catalogue in cube: 2 done, 8 failed\n")
+    with Path("cube/summary.csv").open() as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    for name, fragment in {"none": "none.hdf5", **lacking}.items():
+        reason = rows[f"{name}_here"]["error"]
+        assert fragment in reason
+        assert f"Failed: {name}: {reason}\n" in checked
+        assert f"Failed: {name} (2 views): {reason}\n" in ran
+        assert (ran + log).count(reason) == 1
+        assert len(re.findall(rf"\] {name}_\w+: failed", log)) == 1
+    assert "outside the field" not in rows["good_here"]["notes"]
+    assert "100 of 100 stars are outside the field" in rows["good_beside"]["notes"]
+    assert "Warning: good_beside: 100 of 100 stars are outside the field" in ran
 
 
 def run_small(command, *settings, output="cube.fits"):

@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
@@ -21,6 +22,7 @@ import pytest
 from astropy.io import fits
 from installed_package import write_dist_info
 from stopped_catalogue import (
+    REPOSITORY,
     check_complete,
     check_interruptions,
     contents,
@@ -595,6 +597,20 @@ def test_the_command(folder, capsys, jax_settings, monkeypatch):
     assert "--part: expected --catalogue" in capsys.readouterr().err
     assert main([*words, "--part", "x"]) == 2
     assert "expected K/N" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "goes_on"), [(0, True), (1, True), (2, False), (70, False), (137, False)])
+def test_a_share_of_the_snakefile_ends_well_where_galaxies_failed(folder, code, goes_on):
+    """Snakemake starts no other job once one has failed: a galaxy that fails (1) must not, what cannot start must."""
+    text = (REPOSITORY / "docs" / "examples" / "Snakefile").read_text()
+    words = re.findall(r'^        f?"(.*)"$', text[text.index("    shell:") :], re.MULTILINE)
+    shell = re.sub(r"\{+[\w.]+\}+", "7", "".join(words))
+    assert shell.startswith("rubix-like run 7 --catalogue 7 --views 7 --output cubes --part 7/7")
+    (folder / "rubix-like").write_text(f"#!/bin/sh\nexit {code}\n")
+    (folder / "rubix-like").chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    ended = subprocess.run(["bash", "-euo", "pipefail", "-c", shell], env={**os.environ, "PATH": path}, check=False)
+    assert (ended.returncode == 0) is goes_on
 
 
 MAPS = Path("/proc/self/maps")

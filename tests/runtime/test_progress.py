@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from rubix_like.runtime import progress as module
 import rubix_like as rl
+from rubix_like.runtime import progress as module
 from rubix_like.runtime.progress import Progress, progress_here, terminal_progress
 
 

@@ -138,8 +138,8 @@ def simulate(
     with it and on whichever device.
 
     With `output` the cubes go into files of that folder, and a call that was ended goes on when it is called again;
-    with `sink` every batch goes to that function; else all are returned. `progress` and `quiet` as in `fit`. Raises ConfigError, ValueError or OSError for
-    settings, galaxies or places that cannot be used.
+    with `sink` every batch goes to that function; else all are returned. `progress` and `quiet` as in `fit`. Raises
+    ConfigError, ValueError or OSError for settings, galaxies or places that cannot be used.
     """
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")

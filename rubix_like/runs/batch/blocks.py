@@ -19,7 +19,7 @@ from rubix_like.runs.batch.entries import Entry, Sources, entry_of
 from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
 from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
 from rubix_like.runs.batch.rows import Row
-from rubix_like.runs.batch.table import measured
+from rubix_like.runs.batch.table import measured, outside_notes
 from rubix_like.runs.batch.workers import Terms
 from rubix_like.runs.run import Prepared, begin, write_results
 from rubix_like.runs.run_files import check_output
@@ -165,8 +165,9 @@ def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | 
     if picture is not None:
         save_quicklook(cube, picture)
     files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)
-    notes = list(cube.meta.notes)
-    return replace(record, status="done", files=files, measures=measured(cube), notes=notes)
+    measures = measured(cube)
+    notes = [*cube.meta.notes, *outside_notes(measures)]
+    return replace(record, status="done", files=files, measures=measures, notes=notes)
 
 
 def _failure(record: Record, error: Exception) -> Record:

@@ -14,8 +14,7 @@ from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
 from rubix_like.forward.resolved import check_early
-from rubix_like.readers.mapped_files import open_snapshot
-from rubix_like.readers.selection.halo_ids import find_entry
+from rubix_like.readers.mapped_files import check_snapshot
 from rubix_like.runs.batch.rows import Row, RowSource, read_rows
 from rubix_like.runs.default_maps import with_asked_maps
 from rubix_like.runs.run_files import files_at, named_paths, output_files
@@ -161,25 +160,31 @@ def _check_source(reader: Any) -> None:
             raise FileNotFoundError(f"galaxy.path: no file '{own}'")
 
 
-def open_every_file(entries: Iterable[Entry]) -> int:
-    """Open the simulation file of every galaxy, recognise it and find its halo: how many were opened.
+def check_every_file(entries: Iterable[Entry]) -> dict[str, str]:
+    """Open the simulation file of every galaxy (`check_snapshot`): by the name of each that is opened why it cannot be
+    observed, or nothing.
 
-    No particle is read. Raises ConfigError with the places of all entries whose files cannot be used.
+    No particle is read.
     """
-    opened: set[str] = set()
-    problems: list[str] = []
+    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for entry in entries:
         reader = entry.config.galaxy
-        if not isinstance(reader, SnapshotReader) or (settings := reader.model_dump_json()) in opened:
+        if not isinstance(reader, SnapshotReader):
             continue
-        opened.add(settings)
-        try:
-            with open_snapshot(reader) as snapshot:
-                find_entry(reader, snapshot)
-        except (ValueError, OSError) as error:
-            problems.append(f"{entry.place}: {error}")
-    _raise_for(problems, "the galaxies")
-    return len(opened)
+        settings = reader.model_dump_json()
+        if settings not in reasons:
+            reasons[settings] = _why_unusable(reader)
+        found[entry.galaxy] = found.get(entry.galaxy) or reasons[settings]
+    return found
+
+
+def _why_unusable(reader: SnapshotReader) -> str:
+    try:
+        check_snapshot(reader)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def _raise_for(problems: list[str], place: str) -> None:

@@ -29,7 +29,8 @@ from rubix_like.runtime.words import counted, reason_of
 @dataclass(frozen=True)
 class Outcome:
     """What became of a catalogue: `rows` of the summary, and how many entries of this part it did, could not do
-    (`n_failed`) and found done (`n_skipped`); `lost`: name -> why, of those whose worker ended or could not write."""
+    (`n_failed`) and found done (`n_skipped`); `lost`: name -> why, of those whose worker ended or could not write;
+    `names`: the entries of this part."""
 
     folder: Path
     summary: Path
@@ -38,6 +39,7 @@ class Outcome:
     n_failed: int
     n_skipped: int
     lost: dict[str, str]
+    names: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,24 @@ class _Front:
     failed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
     lost: dict[str, str] = field(default_factory=dict)
+    shown: set[tuple[str, str]] = field(default_factory=set)
 
     def settle(self, entry: Entry, record: Record) -> None:
-        """Count an entry as done or failed; failures, and in a log every entry, get a line of their own."""
-        (self.done if record.status == "done" else self.failed).add(entry.name)
+        """Count an entry as done or failed; in a log it gets a line of its own.
+
+        Where views of a galaxy fail alike only the first one is shown; why is said at the end.
+        """
+        is_good = record.status == "done"
+        (self.done if is_good else self.failed).add(entry.name)
         self.summary.settle(entry.name, record)
         self.summary.update()
-        ended = f"done in {record.seconds or 0.0:.1f} s" if record.status == "done" else f"failed: {record.error}"
-        self._tell(entry.name, ended, is_good=record.status == "done")
+        if is_good:
+            self._tell(entry.name, f"done in {record.seconds or 0.0:.1f} s", is_good=True)
+        elif (failure := (entry.galaxy, record.error)) in self.shown:
+            self.show()
+        else:
+            self.shown.add(failure)
+            self._tell(entry.name, "failed", is_good=False)
 
     def lose(self, entry: Entry, reason: str) -> None:
         """Count an entry as lost."""
@@ -142,7 +154,7 @@ def observe_all(
             finally:
                 summary.update(now=True)
     counts = (len(front.done), len(front.failed), len(front.skipped))
-    return Outcome(records.folder, summary.path, tuple(summary.rows()), *counts, front.lost)
+    return Outcome(records.folder, summary.path, tuple(summary.rows()), *counts, front.lost, frozenset(made_from))
 
 
 def _separate_files(

@@ -4,7 +4,7 @@ import csv
 import io
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ _FIRST = [name.encode() for name in COLUMNS[:5]]
 _LONGEST_HEAD = 1000
 _LARGEST_SHARE = 0.02
 
+_ALMOST_ALL = 0.99
+
 _MOST_FAILED = 10
 """Entries that failed of which each is told."""
 
@@ -60,6 +62,17 @@ def measured(cube: Cube) -> dict[str, float | int | None]:
         if good.any():
             found["median_signal_to_noise"] = float(np.median(flux[good] / np.sqrt(variance[good])))
     return found
+
+
+def outside_notes(measures: Mapping[str, Any]) -> list[str]:
+    """A sentence for a cube with almost no star in its field, by the numbers of `measured`; nothing for others."""
+    stars, outside = measures["stars"], measures["stars_outside"]
+    if not stars or outside < _ALMOST_ALL * stars:
+        return []
+    return [
+        f"{outside} of {stars} stars are outside the field: the cube has almost no light of this galaxy; compare "
+        f"observation.offset and instrument.fov with its size"
+    ]
 
 
 def describe_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
