@@ -1,7 +1,9 @@
 """Remedies of messages, followed: the input is refused with the remedy, and the remedy as given makes it right."""
 
+import re
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -131,3 +133,53 @@ def test_remedies_of_tables(columns, settings, remedy, followed, tmp_path):
         np.testing.assert_allclose(stars.log_age, np.log10(2e9), rtol=1e-6)
     if "velocities" in followed:
         assert not np.any(stars.velocity)
+
+
+def write_tables(file):
+    """Two tables, each of which may hold the stars."""
+    for number, name in enumerate(("old", "young"), start=1):
+        group = file.create_group(name)
+        group.update({key: np.arange(30.0) * number for key in ("x", "y", "z", "vx", "vy", "vz")})
+        group.update({"mass": np.full(30, 1e5 * number), "log_age": np.full(30, 9.0), "Z": np.full(30, 0.02)})
+
+
+def write_snapshot(file, label, **without):
+    """A snapshot with the marks of EAGLE and Magneticum, of which a label tells them apart."""
+    header = {"RunLabel": label, "Time": 0.8, "Redshift": 0.25, "HubbleParam": 0.7, "Omega0": 0.3, "OmegaLambda": 0.7}
+    file.create_group("Header").attrs.update({**header, "BoxSize": 0.0})
+    columns = {"Coordinates": (30, 3), "Velocity": (30, 3), "Mass": 30, "InitialMass": 30, "Metallicity": 30}
+    for name, shape in columns.items():
+        if name not in without:
+            data = file.create_dataset(f"PartType4/{name}", data=np.random.default_rng(1).uniform(0.001, 0.01, shape))
+            data.attrs.update({"aexp-scale-exponent": 0.0, "h-scale-exponent": 0.0, "CGSConversionFactor": 0.0})
+    file["PartType4/StellarFormationTime"] = np.full(30, 0.5)
+
+
+SNAPSHOTS = {
+    "tables": (write_tables, {"reader": "table"}, "{columns: {table: old}}", {"columns": {"table": "old"}}),
+    "kinds": (
+        lambda file: write_snapshot(file, "EAGLE Magneticum"),
+        {},
+        "galaxy: {reader: eagle}",
+        {"reader": "eagle"},
+    ),
+    "no velocities": (
+        lambda file: write_snapshot(file, "EAGLE", Velocity=0),
+        {},
+        "galaxy.velocities: zero",
+        {"velocities": "zero"},
+    ),
+}
+"""A file of HDF5, settings, the remedy in the message, and settings that follow it."""
+
+
+@pytest.mark.parametrize(("write", "settings", "remedy", "followed"), SNAPSHOTS.values(), ids=SNAPSHOTS)
+def test_remedies_of_snapshots(write, settings, remedy, followed, tmp_path):
+    with h5py.File(tmp_path / "galaxy.hdf5", "w") as file:
+        write(file)
+    galaxy = {"path": str(tmp_path / "galaxy.hdf5"), **settings}
+    with pytest.raises(ValueError, match=re.escape(remedy)):
+        rl.load_galaxy({**RUN, "galaxy": galaxy})
+    stars = rl.load_galaxy({**RUN, "galaxy": {**galaxy, **followed}}).stars
+    assert stars.position.shape == (30, 3)
+    assert np.any(stars.velocity) == ("velocities" not in followed)
