@@ -446,8 +446,8 @@ def _memory_line(prepared: Prepared) -> str:
         making = making_bytes(info.n_stars + info.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
     taken, available = format_bytes(process_bytes(need, making)), format_bytes(available_memory())
     return (
-        f"memory      about {taken} on this computer, with Python, JAX and programs ({format_bytes(need.device)} on each "
-        f"device); available {available}"
+        f"memory      about {taken} on this computer, with Python, JAX and programs "
+        f"({format_bytes(need.device)} on each device); available {available}"
     )
 
 
