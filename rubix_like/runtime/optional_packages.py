@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, str] = {
     "dynesty": "nested",
     "mpi4py": "mpi",
     "distributed": "dask",
+    "cryptography": "dask",
     "parsl": "parsl",
 }
 """Optional package -> the extra of rubix-like that installs it."""

@@ -6,11 +6,14 @@ gives an executor of `concurrent.futures` that is shut down when its block is le
 
 import logging
 import multiprocessing
+import os
 import runpy
 import signal
+import sysconfig
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import jax
@@ -19,6 +22,9 @@ from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.workers import begin_worker
 from rubix_like.runtime.optional_packages import import_optional
+
+_NO_PAGES = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")}
+"""Settings of Dask without pages that anybody on this computer could read."""
 
 
 @contextmanager
@@ -67,11 +73,18 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
 
 
 def _start_workers(pool: Executor, n_worker: int) -> None:
-    """Start all of them while Ctrl-C is blocked here: they inherit that, and leave it to this process."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with _interrupts_left_here():
         for _ in range(n_worker):
             pool.submit(int)
+
+
+@contextmanager
+def _interrupts_left_here() -> Iterator[None]:
+    """Ctrl-C is blocked meanwhile: processes and threads that are started inherit that, and leave it to this one."""
+    resource_tracker.ensure_running()  # its first start would end the blocking
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -97,10 +110,23 @@ def open_mpi(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noq
 @contextmanager
 def open_dask(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noqa: ARG001
     """The workers of the scheduler at the address `where`; without one that of dask's own configuration, or processes
-    of this computer, one per core."""
-    distributed = import_optional("distributed", "--executor dask")
-    options = {"address": where} if where else {"threads_per_worker": 1, "dashboard_address": None}
-    with distributed.Client(**options) as client:
+    of this computer, one per core, which only this process can use: by keys that are kept in memory."""
+    distributed, dask = (import_optional(name, "--executor dask") for name in ("distributed", "dask"))
+    logging.getLogger("distributed").propagate = False  # it logs every step, and workers that it ends at the end
+    address = where or dask.config.get("scheduler-address", None)
+    if address:
+        with distributed.Client(address) as client:
+            yield client.get_executor(pure=False)
+        return
+    with dask.config.set(_NO_PAGES), _interrupts_left_here():
+        import_optional("cryptography", "--executor dask")
+        cluster = distributed.LocalCluster(
+            threads_per_worker=1,
+            dashboard_address=":0",
+            security=distributed.Security.temporary(),
+            silence_logs=logging.CRITICAL,
+        )
+    with cluster, distributed.Client(cluster) as client:
         yield client.get_executor(pure=False)
 
 
@@ -115,8 +141,23 @@ def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # n
     if "config" not in found:
         raise ConfigError(f"--executor: expected '{path}' to hold a parsl.Config as 'config', got none")
     logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
-    pool = concurrent.ParslPoolExecutor(found["config"])
+    with _programs_found():
+        pool = concurrent.ParslPoolExecutor(found["config"])
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False)
+
+
+@contextmanager
+def _programs_found() -> Iterator[None]:
+    """The programs of this Python's environment are first on PATH meanwhile, activated or not: Parsl starts its own."""
+    before = os.environ.get("PATH")
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), *([before] if before else [])])
     try:
-        yield pool
+        yield
     finally:
-        pool.shutdown(wait=False)
+        if before is None:
+            del os.environ["PATH"]
+        else:
+            os.environ["PATH"] = before
