@@ -109,9 +109,9 @@ def test_dask_on_this_computer_lets_nobody_else_in(name):
             with pytest.raises((OSError, ValueError, TypeError)):
                 distributed.Client(other, timeout=2)
     with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
-        with dask.config.set({"scheduler-address": cluster.scheduler_address}):
-            with open_dask("", DevicesSettings()) as executor:
-                assert executor._client.scheduler.address == cluster.scheduler_address
+        configured = dask.config.set({"scheduler-address": cluster.scheduler_address})
+        with configured, open_dask("", DevicesSettings()) as executor:
+            assert executor._client.scheduler.address == cluster.scheduler_address
 
 
 @pytest.mark.parametrize(
