@@ -11,7 +11,7 @@ from rubix_like.runs.batch.catalogue import catalogue_folder, read_part
 from rubix_like.runs.batch.entries import Entry, check_every_file, read_entries
 from rubix_like.runs.batch.running import How, Outcome, observe_all
 from rubix_like.runs.batch.table import SummaryRow, outside_notes
-from rubix_like.runs.run import check_lines, prepare
+from rubix_like.runs.run import check_lines, prepare_for_check
 from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.files.separate_files import given_files
 from rubix_like.runtime.memory import check_memory
@@ -104,7 +104,7 @@ def check_listed(options: argparse.Namespace) -> int:
 
 def _check_first(entry: Entry) -> None:
     """Plan a run and say what it takes; raises as the run would."""
-    with prepare(entry.config, terminal_progress(), entry.path) as prepared:
+    for _, prepared in prepare_for_check(entry.config, terminal_progress()):
         print(f"The first, {entry.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
         check_memory(prepared.need, prepared.pipeline.mesh)
 

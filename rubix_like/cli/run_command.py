@@ -19,7 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
-from rubix_like.runs.run import check_lines, compute, prepare_arms
+from rubix_like.runs.run import check_lines, compute, prepare_for_check
 from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
 from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runs.together import agreed
@@ -137,7 +137,7 @@ def check_cube(options: argparse.Namespace) -> int:
             team.in_first(lambda: lines.extend(request.data_lines(config)))
             print(*(f"{line}\n" for line in lines), sep="", end="")
         team.in_first(lambda: check_output(config, config.output.path))
-        for name, prepared in prepare_arms(config, _progress(team), team=team):
+        for name, prepared in prepare_for_check(config, _progress(team), team):
             if team.number == 0:
                 print(*([f"arm         {name}"] if name else []), *check_lines(prepared), sep="\n")
             team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))

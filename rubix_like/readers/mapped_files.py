@@ -17,7 +17,6 @@ from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.fields.table_map import table_field_map
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import Selected, select
-from rubix_like.readers.stored_galaxy import check_columns
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
@@ -32,17 +31,6 @@ def open_snapshot(settings: SnapshotReader) -> Iterator[Snapshot]:
         field_map = find_field_map(settings, container, kind)
         check_parts(container, field_map)
         yield Snapshot(container, field_map, read_epoch(container, field_map))
-
-
-def check_snapshot(settings: SnapshotReader) -> None:
-    """Raise ValueError or OSError, as a run would, for a file or halo without stars or columns that they need.
-
-    No particle is read.
-    """
-    with open_snapshot(settings) as snapshot:
-        _check_has_stars(snapshot)
-        find_entry(settings, snapshot)
-        check_columns(snapshot, settings.velocities, settings.ages)
 
 
 def snapshot_has_more_stars(settings: SnapshotReader, limit: int) -> bool:
@@ -81,7 +69,7 @@ def open_selected(
     """
     with ExitStack() as stack:
         snapshot = team.each(lambda: stack.enter_context(open_snapshot(settings)))
-        team.each(lambda: _check_has_stars(snapshot))
+        team.each(lambda: check_has_stars(snapshot))
         entry = team.each(lambda: find_entry(settings, snapshot))
         selected = select(snapshot, settings, entry, report, team)
         if not selected.count("stars"):
@@ -90,7 +78,8 @@ def open_selected(
         yield selected
 
 
-def _check_has_stars(snapshot: Snapshot) -> None:
+def check_has_stars(snapshot: Snapshot) -> None:
+    """Raise ValueError for a file without stars, selected or not."""
     if not snapshot.count("stars"):
         raise ValueError(_no_stars(snapshot, "no particles"))
 

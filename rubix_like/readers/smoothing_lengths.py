@@ -83,6 +83,12 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
     return _with_lengths(galaxy, _estimated(stars, lacking, number)), info
 
 
+def with_neighbour_lengths(galaxy: Galaxy, number: int) -> Galaxy:
+    """The galaxy with the distance of each star to its `number`-th neighbour as smoothing length."""
+    lacking = np.ones(len(galaxy.stars.initial_mass), dtype=bool)
+    return _with_lengths(galaxy, _estimated(galaxy.stars, lacking, number))
+
+
 def _estimated(stars: Stars, lacking: Bool[ndarray, " particle"], number: int) -> Float[Array, " particle"]:
     """Distances to neighbours for the stars lacking a length, among all stars."""
     position = np.asarray(stars.position, dtype=np.float64)

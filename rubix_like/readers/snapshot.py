@@ -11,12 +11,24 @@ from rubix_like.readers.fields.columns import Vector
 from rubix_like.readers.fields.file_parts import count_notes
 from rubix_like.readers.fields.table_map import assumed_units
 from rubix_like.readers.galaxy_frame import AbstractStars, GalaxyFrame, HeldStars, StoredStars, find_frame
-from rubix_like.readers.mapped_files import open_selected
+from rubix_like.readers.mapped_files import check_has_stars, open_selected, open_snapshot
+from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import Selected
 from rubix_like.readers.stellar_ages import Origins
-from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
+from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, check_columns
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
+
+
+def check_snapshot(settings: SnapshotReader) -> None:
+    """Raise ValueError or OSError, as a run would, for a file or halo without stars or columns that they need.
+
+    No particle is read.
+    """
+    with open_snapshot(settings) as snapshot:
+        check_has_stars(snapshot)
+        find_entry(settings, snapshot)
+        check_columns(snapshot, settings.velocities, settings.ages)
 
 
 @contextmanager

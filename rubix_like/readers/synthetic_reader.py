@@ -1,13 +1,17 @@
 """Galaxies made on the spot from their settings."""
 
+import jax
+
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import draw_base, sampled
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE
+from rubix_like.runtime.memory import check_making
 
 
 def load_synthetic(settings: SyntheticReader) -> tuple[Galaxy, GalaxyInfo]:
-    """Sample the galaxy; the same settings give the same particles."""
+    """Sample the galaxy; the same settings give the same particles. Raises ConfigError where memory is too small."""
+    check_making(settings.n_stars + settings.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
     draws = draw_base(settings.n_stars, settings.n_gas, settings.seed, settings.draws)
     galaxy = sampled(settings.build(), draws)
     notes = ()

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import arms_of
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.cube.arms import join_arms
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
@@ -36,11 +37,25 @@ from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable, remove_abandoned
 from rubix_like.runtime.files.separate_files import Named, given_files
-from rubix_like.runtime.memory import MemoryNeed, available_memory, check_memory, fits_memory
+from rubix_like.runtime.memory import (
+    MemoryNeed,
+    available_memory,
+    check_making,
+    check_memory,
+    fits_memory,
+    making_bytes,
+    process_bytes,
+)
 from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, progress_here
 from rubix_like.runtime.words import counted, format_bytes
+
+_MOST_PLANNED = 1 << 20
+"""Synthetic particles of a kind that are made to plan a run which is only checked."""
+
+_MOST_COLUMNS = 11
+"""Numbers of a synthetic star or gas particle on the devices, or nearly so."""
 
 
 class Result(NamedTuple):
@@ -236,6 +251,35 @@ def prepare_arms(
             yield name, prepared
 
 
+def prepare_for_check(
+    config: RunConfig, progress: Progress, team: AbstractProcessGroup = SINGLE
+) -> Iterator[tuple[str, Prepared]]:
+    """As `prepare_arms`, without making a large synthetic galaxy: the run is planned with fewer of its particles, and
+    its memory is that of all. Raises ConfigError where there is no memory to make them."""
+    reader = config.galaxy
+    if not isinstance(reader, SyntheticReader) or max(reader.n_stars, reader.n_gas) <= _MOST_PLANNED:
+        yield from prepare_arms(config, progress, team=team)
+        return
+    check_making(reader.n_stars + reader.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
+    fewer = {name: min(getattr(reader, name), _MOST_PLANNED) for name in ("n_stars", "n_gas")}
+    planned = config.model_copy(update={"galaxy": reader.model_copy(update=fewer)})
+    for name, prepared in prepare_arms(planned, progress, team=team):
+        yield name, _with_all(prepared, reader)
+
+
+def _with_all(prepared: Prepared, reader: SyntheticReader) -> Prepared:
+    """A run that was planned with some of the particles, with the number and the memory of all: their columns, and as
+    much again to work with."""
+    info, mesh = prepared.info, prepared.pipeline.mesh
+    n_bytes = 2 * _MOST_COLUMNS * np.dtype(prepared.pipeline.plan.dtype).itemsize
+    more = n_bytes * (reader.n_stars - info.n_stars + reader.n_gas - info.n_gas) // prepared.pipeline.layout.n_data
+    n_here = len(mesh.local_devices) if mesh.devices.flat[0].platform == "cpu" else 0
+    need = MemoryNeed(prepared.need.device + more, prepared.need.host + more * n_here)
+    note = f"planned with {info.n_stars} stars and {info.n_gas} gas particles; the memory is that of all"
+    info = replace(info, n_stars=reader.n_stars, n_gas=reader.n_gas, notes=(*info.notes, note))
+    return replace(prepared, info=info, need=need)
+
+
 def _seen_by(config: RunConfig, resolved: Resolved, held: HeldGalaxy) -> HeldGalaxy | None:
     """The particles with what planning this arm needs of them; None where it needs more than was read."""
     census = take_census(config, resolved, [held.galaxy])
@@ -367,7 +411,7 @@ def expected_maps_size(pipeline: Pipeline) -> int:
 def check_lines(prepared: Prepared) -> list[str]:
     """What a run would do: sizes, memory, devices, notes."""
     pipeline, info = prepared.pipeline, prepared.info
-    plan, frame, need = pipeline.plan, pipeline.frame, prepared.need
+    plan, frame = pipeline.plan, pipeline.frame
     meta, bins = frame.meta, frame.bins
     painted = frame.footprint.painted(plan.margin, plan.cells)
     lines = [
@@ -388,12 +432,23 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"particles   {prepared.observer.words()}",
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "
         f"{_layout_words(pipeline)}",
-        f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
-        f"available {format_bytes(available_memory())}",
+        _memory_line(prepared),
         *_file_lines(prepared),
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _memory_line(prepared: Prepared) -> str:
+    """What the process will take, with the making of a synthetic galaxy, and what there is."""
+    info, need, making = prepared.info, prepared.need, None
+    if isinstance(prepared.config.galaxy, SyntheticReader):
+        making = making_bytes(info.n_stars + info.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
+    taken, available = format_bytes(process_bytes(need, making)), format_bytes(available_memory())
+    return (
+        f"memory      about {taken} on this computer, with Python, JAX and programs "
+        f"({format_bytes(need.device)} on each device); available {available}"
+    )
 
 
 def _layout_words(pipeline: Pipeline) -> str:

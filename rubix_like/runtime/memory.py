@@ -15,6 +15,13 @@ BYTES_PER_VOXEL: int = 12
 """Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
 
 _MEMINFO = Path("/proc/meminfo")
+_STATUS = Path("/proc/self/status")
+
+_IDLE_BYTES = 350_000_000
+"""What Python with the package, JAX and an SSP library takes on the host."""
+
+_COMPILED_BYTES = 225_000_000
+"""What planning and compiling a run takes beside that."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,32 @@ def available_memory() -> int | None:
     available = int(fields["MemAvailable"].split()[0]) * 1024
     allowed = free_memory()
     return available if allowed is None else min(available, allowed)
+
+
+def making_bytes(n_particles: int, itemsize: int) -> int:
+    """What making so many synthetic particles takes on the host at its peak, in numbers of `itemsize` bytes: the base
+    draws (nine of 8 bytes), and twenty numbers each."""
+    return n_particles * (130 + 20 * itemsize)
+
+
+def check_making(n_particles: int, itemsize: int) -> None:
+    """Raise ConfigError where so many synthetic particles cannot be made: to be called before they are."""
+    needed = making_bytes(n_particles, itemsize)
+    made = f"making {n_particles} synthetic particles takes {format_bytes(needed)}"
+    _require(needed, f"{made}; set galaxy.n_stars or n_gas lower")
+
+
+def process_bytes(need: MemoryNeed, making: int | None) -> int:
+    """What a whole process takes on the host at its peak: Python, JAX and compiled programs beside the compiled run, or
+    while `making` bytes of particles are made (None: they were read in this process; what it has taken so far)."""
+    loading = _peak_so_far() if making is None else _IDLE_BYTES + making
+    return max(loading, _IDLE_BYTES + _COMPILED_BYTES + need.host)
+
+
+def _peak_so_far() -> int:
+    """0 where it is not known."""
+    lines = _STATUS.read_text().splitlines() if _STATUS.exists() else []
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> None:

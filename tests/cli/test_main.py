@@ -19,7 +19,6 @@ import pytest
 from astropy.io import fits
 from quick_compiler import quick_environment
 from small import make_cube
-from small_snapshots import write_small
 
 from rubix_like import Cube, __version__
 from rubix_like.cli.main import main

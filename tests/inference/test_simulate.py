@@ -172,6 +172,48 @@ def test_galaxies_in_turn():
         np.testing.assert_allclose(found.flux[number], expected, rtol=0, atol=1e-10 * expected.max())
 
 
+def with_stars(galaxy, **columns):
+    return dataclasses.replace(galaxy, stars=dataclasses.replace(galaxy.stars, **columns))
+
+
+def neighbour_lengths(galaxy, number):
+    """The distances to the `number`-th other star, from all pairs."""
+    position = np.asarray(galaxy.stars.position, dtype=float)
+    distance = np.linalg.norm(position[:, None] - position[None], axis=2)
+    return np.sort(distance, axis=1)[:, number]
+
+
+MIXED = [
+    ("nearest", {}, 2, "stars.smoothing_length is left out: 1 of 2 galaxies have it, no simulation reads it"),
+    ("smoothed", {}, 32, "smoothing lengths of the stars of 1 of 2 galaxies are made: the distance to neighbour 32"),
+    (
+        "smoothed",
+        {"galaxy": {"path": "none.hdf5", "smoothing_length": "neighbours", "neighbours": 5}},
+        5,
+        "smoothing lengths of the stars of 2 of 2 galaxies are made: the distance to neighbour 5",
+    ),
+]
+
+
+@pytest.mark.parametrize(("deposit", "sections", "number", "note"), MIXED)
+def test_columns_that_only_some_galaxies_have(caplog, deposit, sections, number, note):
+    """Masses, which no simulation reads, are left out, lengths too or made; each cube is that of its galaxy alone."""
+    engine = settings()["engine"] | {"deposit": deposit}
+    config = settings(noise=None, engine=engine, **({"galaxy": None} | sections))
+    one, other = galaxies()[:2]
+    given = neighbour_lengths(one, 3)
+    mixed = [with_stars(one, smoothing_length=given, mass=0.6 * one.stars.initial_mass), with_stars(other, mass=None)]
+    lengths = [given if "neighbours" not in str(sections) else neighbour_lengths(one, number)]
+    lengths += [neighbour_lengths(other, number)]
+    found = simulate(config, draws={"observation.inclination": [30.0, 30.0]}, galaxies=mixed)
+    for flux, galaxy, own in zip(found.flux, (one, other), lengths, strict=True):
+        alone = with_stars(galaxy, smoothing_length=own)
+        expected = np.asarray(Pipeline.from_config(config, alone, mesh=make_mesh(1))(alone).flux)
+        np.testing.assert_allclose(flux, expected, rtol=0, atol=1e-7 * expected.max())
+    assert note in caplog.text
+    assert "stars.mass is left out: 1 of 2 galaxies have it, no simulation reads it" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("devices", "wave"),
     [

@@ -1,14 +1,18 @@
 """Memory of compiled computations against sizes known by hand; nothing large is ever allocated."""
 
 import os
+import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy.units import Quantity
 from jax.errors import JaxRuntimeError
 
-from rubix_like import ConfigError, Pipeline, make_mesh, run
+from rubix_like import ConfigError, Pipeline, load_galaxy, make_mesh, run
 from rubix_like.runtime.exit_codes import explained_exhaustion
 from rubix_like.runtime.memory import (
     MemoryNeed,
@@ -53,6 +57,44 @@ def test_bare_cube():
     with pytest.raises(ConfigError, match=r"10 bins takes at least 60 TB in each of 2 processes; make"):
         check_cube_fits(1_000_000, 1_000_000, 10, 2)
     check_cube_fits(10, 10, 10)
+
+
+TOO_MANY = {"reader": "synthetic", "n_stars": 10**10, "n_gas": 10**10}
+
+
+@pytest.mark.parametrize("door", [load_galaxy, run])
+def test_a_synthetic_galaxy_is_sized_before_it_is_made(door):
+    """Its base draws alone, nine numbers of 8 bytes for each of 2e10 particles, take 1.44 TB."""
+    config = {"galaxy": TOO_MANY, "observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
+    with pytest.raises(ConfigError, match=r"making 20000000000 synthetic particles takes (\d\.?\d*) TB") as refused:
+        door(config)
+    assert 1.44 < float(re.search(r"takes (\S+) TB", str(refused.value))[1]) < 1.44 * 5
+
+
+def ended(*words):
+    """What a command prints, and its peak memory in bytes."""
+    command = [sys.executable, "-m", "rubix_like.cli", *words]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **streams) as process:
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    return output, usage.ru_maxrss * 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others count the peak memory otherwise")
+@pytest.mark.slow(40)
+@pytest.mark.parametrize("n_stars", [50_000, 4_000_000])
+def test_check_says_what_a_run_takes(n_stars, tmp_path, monkeypatch):
+    """Within a quarter of the peak of the whole process; of many stars it makes only some."""
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path))
+    settings = ("--set", f"galaxy.n_stars={n_stars}", f"output.path={tmp_path / 'cube.fits'}")
+    output, checking = ended("check", "quickstart", *settings)
+    said = Quantity(re.search(r"^memory +about (\S+ \w+)", output, re.MULTILINE)[1]).to_value("byte")
+    _, peak = ended("run", "quickstart", *settings)
+    assert abs(said / peak - 1) < 0.25
+    assert f": {n_stars} stars" in output
+    assert n_stars < 10**6 or checking < 0.75 * peak
 
 
 def test_the_bare_cube_is_measured_against_what_is_available():

@@ -21,6 +21,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
 from rubix_like.forward.slabs import reads_gas
+from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.alignment import align
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import ComponentDraws
@@ -50,8 +51,10 @@ from rubix_like.inference.posterior.problem import (
 from rubix_like.inference.simulation.simulator import GalaxiesInTurn
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.readers.galaxy_loading import load, with_deposit
+from rubix_like.readers.smoothing_lengths import smoothing_choice, with_neighbour_lengths
 from rubix_like.runtime.mesh.mesh import pad_on_host, size_class
 from rubix_like.runtime.progress import Report
+from rubix_like.runtime.words import counted
 
 _WIDENED = 2.0
 """Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
@@ -60,6 +63,15 @@ one."""
 _MOST, _CHANCE = 1e6, 1e-3
 """Simulations with particles of their own among which a faster one than planned for has so small a chance. The plan is
 the same whatever their number, so that a set can be made longer."""
+
+_UNREAD = (
+    ("stars", "mass"),
+    ("gas", "internal_energy"),
+    ("gas", "electron_abundance"),
+    ("gas", "hi_fraction"),
+    ("gas", "h2_fraction"),
+)
+"""Columns that alignment and maps read, and readers, but no simulation."""
 
 _FAST = ("observation.velocity_offset", "stars.velocity", V_LOS)
 """Parameters by which stars of given galaxies become faster."""
@@ -93,8 +105,10 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
         found, info = _loaded(config, resolved, galaxies, report)
         first = take_census(config, resolved, found[:1])
         config, resolved = settle_deposit(config, resolved, first.crowding, first.all_lengths.n_lacking)
+        found, made = _with_lengths(config, found)
         config, resolved = for_widest_psf(config, resolved, settings)
         pipeline, source, notes = _of_given(config, resolved, settings, found, info)
+        notes = (*made, *notes)
     given = isinstance(source, GalaxiesInTurn)
     sight = line_of_sight(pipeline.tables, pipeline.parameters) if given else None
     free = read_free(settings, _trees(source, pipeline.parameters, sight), None)
@@ -157,13 +171,14 @@ def _of_given(
     if free.has(*_FAST):
         fastest = max(found, key=lambda own: np.linalg.norm(own.stars.velocity, axis=1).max())
         config = with_velocity_range(config, HeldSource(_on_device(fastest)), free, _WIDENED)
-    counted = [take_census(config, resolved, [own]) for own in found]
-    census = dataclasses.replace(functools.reduce(Census.joined, counted), sample=counted[0].sample)
+    censuses = [take_census(config, resolved, [own]) for own in found]
+    census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
     pipeline = Pipeline.from_config(config, info=info, census=census, resolved=resolved)
     by, radius = config.resolved_align, config.observation.align_radius
-    rotations = None if by == "none" else np.stack([align(by, radius, own.sample).rotation for own in counted])
-    with_gas = reads_gas(pipeline.tables)
-    return pipeline, GalaxiesInTurn(stack_galaxies(found, with_gas=with_gas), rotations), age_notes(free, config)
+    rotations = None if by == "none" else np.stack([align(by, radius, own.sample).rotation for own in censuses])
+    found, left_out = _without_unread(found, pipeline.plan)
+    stacked = stack_galaxies(found, with_gas=reads_gas(pipeline.tables))
+    return pipeline, GalaxiesInTurn(stacked, rotations), (*left_out, *age_notes(free, config))
 
 
 def _with_fastest(source: SyntheticSource) -> SyntheticSource:
@@ -215,6 +230,38 @@ def _bare(galaxy: Galaxy) -> Galaxy:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], dataclasses.replace(particles, weight=None))
 
     return Galaxy(stars=real(galaxy.stars), gas=real(galaxy.gas))
+
+
+def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy], tuple[str, ...]]:
+    """Where stars are smoothed, those of galaxies without smoothing lengths get the distances to their neighbours, with
+    a note; where `galaxy.smoothing_length` is neighbours, those of all."""
+    choice, number = smoothing_choice(config)
+    makes = [choice == "neighbours" or own.stars.smoothing_length is None for own in found]
+    if config.engine.deposit != "smoothed" or choice == "file" or not any(makes):
+        return found, ()
+    made = [_bare(with_neighbour_lengths(own, number)) if new else own for own, new in zip(found, makes, strict=True)]
+    note = f"smoothing lengths of the stars of {sum(makes)} of {counted(len(found), 'galaxy', 'galaxies')} are made"
+    return made, (f"{note}: the distance to neighbour {number}",)
+
+
+def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
+    """The galaxies without columns that only some have and simulations do not read, with a note on each."""
+    unread = list(_UNREAD)
+    if plan.deposit != "smoothed" and not plan.fields:
+        unread += [("stars", "smoothing_length"), ("gas", "smoothing_length")]
+    notes = []
+    for kind, name in unread:
+        has = [getattr(getattr(own, kind), name, None) is not None for own in found]
+        if any(has) and not all(has):
+            found = [_without(own, kind, name) if present else own for own, present in zip(found, has, strict=True)]
+            notes.append(
+                f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
+            )
+    return found, tuple(notes)
+
+
+def _without(galaxy: Galaxy, kind: str, name: str) -> Galaxy:
+    return dataclasses.replace(galaxy, **{kind: dataclasses.replace(getattr(galaxy, kind), **{name: None})})
 
 
 def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:

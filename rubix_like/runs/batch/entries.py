@@ -14,7 +14,7 @@ from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
 from rubix_like.forward.resolved import check_early
-from rubix_like.readers.mapped_files import check_snapshot
+from rubix_like.readers.snapshot import check_snapshot
 from rubix_like.runs.batch.rows import Row, RowSource, read_rows
 from rubix_like.runs.default_maps import with_asked_maps
 from rubix_like.runs.run_files import files_at, named_paths, output_files

@@ -12,10 +12,9 @@ import signal
 import sysconfig
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -23,6 +22,9 @@ from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.workers import begin_worker
 from rubix_like.runtime.optional_packages import import_optional
+
+_NO_PAGES = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")}
+"""Settings of Dask without pages that anybody on this computer could read."""
 
 
 @contextmanager
@@ -71,15 +73,15 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
 
 
 def _start_workers(pool: Executor, n_worker: int) -> None:
-    with _interrupts_blocked():
+    with _interrupts_left_here():
         for _ in range(n_worker):
             pool.submit(int)
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C: processes and threads that start meanwhile inherit that, and leave it to the main thread."""
-    resource_tracker.ensure_running()  # its start would let Ctrl-C through again
+def _interrupts_left_here() -> Iterator[None]:
+    """Ctrl-C is blocked meanwhile: processes and threads that are started inherit that, and leave it to this one."""
+    resource_tracker.ensure_running()  # its first start would end the blocking
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -108,31 +110,24 @@ def open_mpi(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noq
 @contextmanager
 def open_dask(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noqa: ARG001
     """The workers of the scheduler at the address `where`; without one that of dask's own configuration, or processes
-    of this computer, one per core."""
-    distributed = import_optional("distributed", "--executor dask")
-    with ExitStack() as stack:
-        cluster = where or _dask_address() or stack.enter_context(_dask_processes(distributed))
-        client = stack.enter_context(distributed.Client(cluster))
-        yield client.get_executor(pure=False)
-
-
-def _dask_address() -> str | None:
-    """The address in dask's own configuration."""
-    return import_optional("dask", "--executor dask").config.get("scheduler-address", None)
-
-
-@contextmanager
-def _dask_processes(distributed: Any) -> Iterator[Any]:
-    """Dask's workers on this computer. Only this process can join them: they speak TLS with certificates that are in
-    memory alone."""
-    import_optional("cryptography", "--executor dask")
-    logging.getLogger("distributed").propagate = False  # Dask logs every step of its own
-    with _interrupts_blocked():  # failures are recorded and lost workers named without Dask's own messages
+    of this computer, one per core, which only this process can use: by keys that are kept in memory."""
+    distributed, dask = (import_optional(name, "--executor dask") for name in ("distributed", "dask"))
+    logging.getLogger("distributed").propagate = False  # it logs every step, and workers that it ends at the end
+    address = where or dask.config.get("scheduler-address", None)
+    if address:
+        with distributed.Client(address) as client:
+            yield client.get_executor(pure=False)
+        return
+    with dask.config.set(_NO_PAGES), _interrupts_left_here():
+        import_optional("cryptography", "--executor dask")
         cluster = distributed.LocalCluster(
-            threads_per_worker=1, dashboard_address=None, security=True, silence_logs=logging.CRITICAL
+            threads_per_worker=1,
+            dashboard_address=":0",
+            security=distributed.Security.temporary(),
+            silence_logs=logging.CRITICAL,
         )
-    with cluster:
-        yield cluster
+    with cluster, distributed.Client(cluster) as client:
+        yield client.get_executor(pure=False)
 
 
 @contextmanager
@@ -146,7 +141,7 @@ def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # n
     if "config" not in found:
         raise ConfigError(f"--executor: expected '{path}' to hold a parsl.Config as 'config', got none")
     logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
-    with _scripts_on_path():
+    with _programs_found():
         pool = concurrent.ParslPoolExecutor(found["config"])
         try:
             yield pool
@@ -155,11 +150,14 @@ def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # n
 
 
 @contextmanager
-def _scripts_on_path() -> Iterator[None]:
-    """Let commands of this Python's environment be found, as Parsl's workers are, where it was not activated."""
-    before = os.environ.get("PATH", os.defpath)
-    os.environ["PATH"] = os.pathsep.join((sysconfig.get_path("scripts"), before))
+def _programs_found() -> Iterator[None]:
+    """The programs of this Python's environment are first on PATH meanwhile, activated or not: Parsl starts its own."""
+    before = os.environ.get("PATH")
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), *([before] if before else [])])
     try:
         yield
     finally:
-        os.environ["PATH"] = before
+        if before is None:
+            del os.environ["PATH"]
+        else:
+            os.environ["PATH"] = before
