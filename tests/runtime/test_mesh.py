@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from rubix_like import ConfigError, Galaxy, Gas, Stars, make_mesh, particle_shardings, shard
+from rubix_like import Galaxy, Gas, Stars, make_mesh, particle_shardings, shard
 from rubix_like.runtime.mesh.mesh import pad_particles, replicated, size_class
 
 
@@ -33,9 +33,16 @@ def test_mesh_has_the_data_axis_over_the_first_devices():
     assert list(make_mesh(3).devices) == jax.devices()[:3]
 
 
-@pytest.mark.parametrize("number", [0, -1, 9])
-def test_mesh_of_devices_that_do_not_exist(number):
-    with pytest.raises(ConfigError, match=rf"devices.data: expected 'all' or 1 to 8 .*got {number}"):
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "n_devices: expected a whole number of 1 or more, got 0"),
+        (-1, "n_devices: expected a whole number of 1 or more, got -1"),
+        (9, "devices.data: expected 'all' or 1 to 8 .*got 9"),
+    ],
+)
+def test_mesh_of_devices_that_do_not_exist(number, words):
+    with pytest.raises(ValueError, match=words):
         make_mesh(number)
 
 

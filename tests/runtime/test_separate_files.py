@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+from small import make_cube
 
 from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.main import main
@@ -141,6 +142,8 @@ def test_pictures_and_libraries_replace_nothing_that_they_are_made_from(tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     write_files()
+    Path("data.fits").unlink()
+    make_cube().write("data.fits")
     for name in ("data.png", "library.png"):
         Path(name).symlink_to(f"{Path(name).stem}.{'fits' if name == 'data.png' else 'h5'}")
     assert main(["plot", "data.fits", "--output", "data.png"]) == 2
