@@ -30,7 +30,9 @@ def run_fit(options: argparse.Namespace) -> None:
     settings = config.fit or FitSettings()
     output = Path(options.output or settings.output)
     _check_replaced(options, config, FIT, FitFiles.beside(output))
-    result = fit(config, options.data, output=output, resume=not options.restart, progress=progress)
+    result = fit(
+        config, options.data, output=output, resume=not options.restart, overwrite=options.overwrite, progress=progress
+    )
     files = FitFiles.beside(output)
     written = f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}"
     _say(result, files.result, written, progress, "drawing the fit" if options.plot else None)
@@ -46,7 +48,13 @@ def run_sample(options: argparse.Namespace) -> None:
     output = Path(options.output or default_output(config.fit or FitSettings()))
     _check_replaced(options, config, SAMPLES, SampleFiles.beside(output))
     result = sample(
-        config, options.data, fitted=options.fitted, output=output, resume=not options.restart, progress=progress
+        config,
+        options.data,
+        fitted=options.fitted,
+        output=output,
+        resume=not options.restart,
+        overwrite=options.overwrite,
+        progress=progress,
     )
     files = SampleFiles.beside(output)
     written = f"Draws written to {files.result}, the mean model to {files.model}, the prediction to {files.predictive}"

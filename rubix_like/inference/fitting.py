@@ -51,6 +51,7 @@ from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.sets.set_views import evaluated_for, sets_alone
 from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
+from rubix_like.runs.run_files import check_ours_replaced
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -138,6 +139,7 @@ def fit(
     model: AbstractGalaxyModel | None = None,
     output: str | Path | None = None,
     resume: bool = True,
+    overwrite: bool = False,
     progress: Progress | None = None,
     quiet: bool | None = None,
     **settings: Any,
@@ -147,7 +149,8 @@ def fit(
     `data` and `free` stand for those of the configuration's section `fit`, `settings` for any others of it (windows,
     polynomial, noise_scale, optimiser, starts, ...). A pipeline must be on the data's grid, and its `galaxy` be given.
     With `output` the result goes into that file (.h5), model and residuals beside it, and so do checkpoints, from which
-    a fit that was ended goes on when it is called again; `resume=False` starts anew. Switch 64-bit numbers on in JAX.
+    a fit that was ended goes on when it is called again; `resume=False` starts anew. A file there that rubix_like did
+    not write is replaced only with `overwrite`. Switch 64-bit numbers on in JAX.
     Compiled programs are kept on disk, as those of the command are, unless JAX has a cache of its own.
     The steps are shown in a notebook and on a terminal; `quiet=True` shows nothing, `quiet=False` shows them also in
     the log of a job; a `progress` takes them in place of `quiet`.
@@ -162,6 +165,8 @@ def fit(
     files = FitFiles.beside(request.settings.output)
     check_separate(files.places(request.sets), request.files(config_or_pipeline), "fit.output")
     files.check()
+    if not overwrite:
+        check_ours_replaced((files.result, *files.cubes(request.sets)))
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _fit(request, galaxy, progress, files, resume=resume)
 

@@ -55,6 +55,7 @@ from rubix_like.inference.results.set_result import cubes_of_sets, places_of_set
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
 from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
+from rubix_like.runs.run_files import check_ours_replaced
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
@@ -128,6 +129,7 @@ def sample(
     model: AbstractGalaxyModel | None = None,
     output: str | Path | None = None,
     resume: bool = True,
+    overwrite: bool = False,
     progress: Progress | None = None,
     quiet: bool | None = None,
     **settings: Any,
@@ -138,8 +140,9 @@ def sample(
     begins. `sampling` stands for keys of `fit.sampling` (method, nuts, variational, seed, ...), e.g.
     `{"nuts": {"chains": 8}}`. With `output` the result goes into that file (.h5), the cubes beside it, and so do
     checkpoints, from which a sampling that was ended goes on when it is called again, on any number of devices;
-    `resume=False` starts anew. Switch 64-bit numbers on in JAX. With `engine.precision: float64` the same seed gives
-    the same draws on any devices. `progress` and `quiet` as in `fit`.
+    `resume=False` starts anew. A file there that rubix_like did not write is replaced only with `overwrite`.
+    Switch 64-bit numbers on in JAX. With `engine.precision: float64` the same seed gives the same draws on any devices.
+    `progress` and `quiet` as in `fit`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     given, galaxy = dict(settings), one_galaxy(galaxy, model)
@@ -155,6 +158,8 @@ def sample(
     read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
     check_separate(files.places(request.sets), read, "fit.sampling.output")
     files.check()
+    if not overwrite:
+        check_ours_replaced((files.result, *files.cubes(request.sets)))
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
 

@@ -167,6 +167,16 @@ def check_result_replaced(
     _check_makers(config, cubes, [CUBE], permission, elsewhere)
 
 
+def check_ours_replaced(files: Iterable[Path]) -> None:
+    """Raise ConfigError if a fit or a sampling from Python would replace a file that rubix-like did not write."""
+    for path in files:
+        if output_bytes(path) and written_by_us(path) is None:
+            raise ConfigError(
+                f"output: '{path}' is no file of rubix-like; to replace it give overwrite=True, to keep it "
+                f"another output"
+            )
+
+
 def _check_makers(
     config: RunConfig, files: Iterable[Path], kinds: Sequence[str], permission: str, elsewhere: str
 ) -> None:

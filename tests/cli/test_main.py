@@ -339,7 +339,9 @@ def test_field_far_too_large_is_refused_at_once(command, tmp_path):
 
 
 def test_too_many_particles_for_any_memory(command, tmp_path):
-    assert_refused(command("run", "quickstart", *SMALL, "galaxy.n_stars=1e14"), "memory", "set galaxy.n_stars or n_gas lower")
+    assert_refused(
+        command("run", "quickstart", *SMALL, "galaxy.n_stars=1e14"), "memory", "set galaxy.n_stars or n_gas lower"
+    )
     assert files(tmp_path) == []
 
 

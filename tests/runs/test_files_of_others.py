@@ -9,7 +9,7 @@ import pytest
 from small import full_cube, muse
 from small_results import manifest_of, some_simulations
 
-from rubix_like import ConfigError, load_config, load_simulations
+from rubix_like import ConfigError, fit, load_config, load_simulations, sample
 from rubix_like.cli.main import main
 from rubix_like.inference.simulation.simulation_files import open_folder, write_shard
 from rubix_like.runtime import arrays_on_disk
@@ -192,3 +192,13 @@ def test_commands_leave_files_of_others_beside_theirs(folder):
         after = contents(place)
         assert {name: after[name].decode() for name in BESIDE} == BESIDE
     assert load_config("run.yaml").simulate is not None
+
+
+@pytest.mark.parametrize("call", [fit, sample])
+def test_results_from_python_replace_no_file_of_others(folder, call):
+    full_cube().write("data.fits")
+    Path("thesis.h5").write_text("my thesis")
+    config = load_config({key: CONFIG[key] for key in ("galaxy", "observation", "instrument", "engine", "fit")})
+    with pytest.raises(ConfigError, match=r"'thesis.h5' is no file of rubix-like; .* overwrite=True"):
+        call(config, output="thesis.h5")
+    assert Path("thesis.h5").read_text() == "my thesis"
