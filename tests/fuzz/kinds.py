@@ -42,7 +42,12 @@ FINGERPRINT = {"data": "a", "model": "b"}
 FIT = {
     **CONFIG,
     "instrument": {**CONFIG["instrument"], "wavelength": {"start": 4740, "stop": 4770, "step": 1.25}},
-    "fit": {"free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}, "starts": 1, "candidates": 1},
+    "fit": {
+        "free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}},
+        "starts": 1,
+        "candidates": 1,
+        "accept_implausible": True,
+    },
 }
 
 FIBRES = {
