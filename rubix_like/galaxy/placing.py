@@ -26,11 +26,16 @@ def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
     expect_galaxy(galaxy)
     expect(mesh, (Mesh, AbstractMesh), "mesh", _A_MESH)
+    return _shardings(galaxy, mesh)
+
+
+def _shardings(particles: Any, mesh: Mesh) -> Any:
+    """The NamedSharding of every array of a galaxy, or of its stars or gas."""
 
     def sharding(leaf: Any) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
 
-    return jax.tree.map(sharding, galaxy)
+    return jax.tree.map(sharding, particles)
 
 
 def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
@@ -129,7 +134,7 @@ def place_rows(own: Any, mesh: Mesh) -> Any:
     def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
         return jax.make_array_from_process_local_data(sharding, array, (len(array) * n_process, *array.shape[1:]))
 
-    return jax.tree.map(place, own, particle_shardings(own, mesh))
+    return jax.tree.map(place, own, _shardings(own, mesh))
 
 
 def _place(particles: Any, n_devices: int) -> Any:

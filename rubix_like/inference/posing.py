@@ -42,8 +42,11 @@ def posed(
 
 
 def _with_judged_galaxy(problem: Problem, request: Request) -> Problem:
-    """The problem with notes on numbers that no galaxy has; raises ValueError unless the settings accept them."""
+    """The problem with notes on numbers that no galaxy has; raises ValueError unless the settings accept them.
+
+    A model may be at rest: its velocity dispersion is not judged.
+    """
     galaxy = problem.posterior.forward.source.of_host({})
-    found = implausible_notes(galaxy, is_at_rest=request.config.is_at_rest)
+    found = implausible_notes(galaxy, is_at_rest=True)
     check_plausible(found, "the galaxy", request.settings)
     return replace(problem, notes=tuple(dict.fromkeys((*problem.notes, *found))))

@@ -115,7 +115,7 @@ def test_commands(endless, tmp_path, capsys):
     ("settings", "words"),
     [
         ({"instrument.pixel_scale": 1e-320}, r"instrument.pixel_scale: expected a number >= 1e-06, got 1e-320"),
-        ({"instrument.pixel_scale": 1e308}, r"instrument.pixel_scale: expected a number <= 100000"),
+        ({"instrument.pixel_scale": 1e308}, r"instrument.pixel_scale: expected a number <= 1e.09"),
         ({"instrument.fov": 1e308}, r"instrument.fov: expected a field of at most 100000 spaxels of 0.2 arcsec"),
         ({"instrument.wavelength.step": 1e-320}, r"instrument.wavelength: expected at most 1000000 bins"),
         ({"observation.redshift": 1e-12}, r"observation: redshift 1e-12 says nothing of the distance"),

@@ -19,7 +19,7 @@ CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 20, "seed": 1},
     "observation": {"redshift": 0.05, "align": "none"},
     "instrument": muse(5000, 5200, 50, fov="0.6 arcsec"),
-    "engine": {"method": "direct", "velocity_range": 1000},
+    "engine": {"method": "direct", "velocity_range": 1000, "deposit": "nearest"},
     "noise": {"signal_to_noise": 30, "seed": 1},
     "fit": {"data": "data.fits", "free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}, "starts": 1},
     "simulate": {"free": {"observation.inclination": {"uniform": [0, 90]}}, "n": 2, "shard": 1},

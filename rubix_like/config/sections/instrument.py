@@ -134,7 +134,7 @@ class InstrumentSettings(AbstractSettings):
     description: str = ""
     source: str = ""
     """Where the values were published."""
-    pixel_scale: Annotated[Arcsec, Field(ge=1e-6, le=1e5)]
+    pixel_scale: Annotated[Arcsec, Field(ge=1e-6, le=1e9)]
     """Side of a spaxel in arcsec."""
     fov: Sides
     """Field of view in arcsec: one side, or [x, y]; the whole spaxels that fit in it are used."""
