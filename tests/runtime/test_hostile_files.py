@@ -466,3 +466,15 @@ def test_psf_images_without_a_scale_that_can_be_read_are_refused(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"CTYPE1  = 'RA---TAN'", b"CTYPE1  = -1        "))
     with pytest.raises(ConfigError, match="world coordinates that can be read"):
         load_psf_image(PSFSettings(kind="image", file=path))
+
+
+def test_virtual_data_without_their_source_are_refused(tmp_path):
+    """HDF5 gives zeros for them."""
+    path = tmp_path / "cube.h5"
+    layout = h5py.VirtualLayout((3,), "f4")
+    layout[:] = h5py.VirtualSource("absent.h5", "flux", (3,))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("flux", layout)
+        assert not file["flux"][()].any()
+    with pytest.raises(ValueError, match=r"source .*absent\.h5.* is not there"), opened_hdf5(path):
+        pass

@@ -174,7 +174,7 @@ class _Visit:
     def _visit_dataset(self, dataset: h5py.Dataset) -> None:
         """Where its data lie, where it must be whole; texts are read, as that is how their heaps are met."""
         if dataset.is_virtual:
-            walk_sources(dataset, self.path)
+            (check_stored if self.whole else walk_sources)(dataset, self.path)
             return
         extents = [check_stored(dataset, self.path)] if self.whole or dataset.dtype.hasobject else []
         if dataset.dtype.hasobject:
