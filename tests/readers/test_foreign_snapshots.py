@@ -52,12 +52,9 @@ def stars(**more):
 
 
 def arepo(**more):
-    return {
-        "Coordinates": 300 + OFFSET,
-        "Velocities": VELOCITY,
-        "Masses": np.full(N, 1e-4),
-        "GFM_Metallicity": np.full(N, 0.02),
-    } | more
+    columns = stars()
+    columns["GFM_Metallicity"] = columns.pop("Metallicity")
+    return columns | more
 
 
 def load(path, **galaxy):

@@ -120,16 +120,19 @@ def open_text_table(path: Path, layout: TextLayout) -> Iterator[TableContainer]:
     number."""
     options: dict[str, Any] = {"delimiter": layout.separator or r"\s"}
     with opening(path, "a table in text"):
-        _check_even(path, layout)
-        table = found_at("astropy.table:Table").read(
-            path,
-            format="ascii.no_header",
-            guess=False,
-            comment=r"\s*#",
-            names=layout.names,
-            data_start=layout.first,
-            **options,
-        )
+        try:
+            table = found_at("astropy.table:Table").read(
+                path,
+                format="ascii.no_header",
+                guess=False,
+                comment=r"\s*#",
+                names=layout.names,
+                data_start=layout.first,
+                **options,
+            )
+        except ValueError:
+            _check_even(path, layout)
+            raise
     for name in table.colnames:
         _check_numbers(f"{path}: {name}", np.asarray(table[name]))
     yield _container(path, table, layout.units)

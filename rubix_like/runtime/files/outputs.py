@@ -83,9 +83,9 @@ def files_of_others(path: Path) -> list[Path]:
     """What lies in a folder, where an output is expected, that no Zarr store has; hidden files are not counted."""
     if path.is_dir() and not is_store(path):
         return [path]
-    inner = [own for own in path.rglob("*") if own.is_file()] if path.is_dir() else []
-    chunks = {own for own in inner if "c" in own.relative_to(path).parts}
-    return [own for own in inner if own.name[0] != "." and own.name != FOLDER_HEAD and own not in chunks]
+    inner = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
+    chunks = {file for file in inner if "c" in file.relative_to(path).parts}
+    return [file for file in inner if file.name[0] != "." and file.name != FOLDER_HEAD and file not in chunks]
 
 
 def output_bytes(path: Path) -> int | None:
