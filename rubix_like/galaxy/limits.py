@@ -11,7 +11,7 @@ SMALLEST_METALLICITY: float = -1e-12
 """Negative mass fractions down to here are rounding of the simulation and become 0."""
 
 LARGEST: dict[str, float] = {
-    "position": 1e9,
+    "position": 1e7,
     "velocity": 299792.458,
     "mass": 1e15,
     "initial_mass": 1e15,
@@ -21,7 +21,7 @@ LARGEST: dict[str, float] = {
     "age": 1e13,
     "log_age": 1e3,
     "metallicity": 1e3,
-    "smoothing_length": 1e9,
+    "smoothing_length": 1e7,
     "density": 1.5e31,
     "temperature": 1e12,
     "internal_energy": 8.98755e10,
@@ -34,7 +34,7 @@ LARGEST: dict[str, float] = {
     "dust_mass": 1e15,
 }
 """Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
-1000 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
+10 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
 numbers are in another unit, or damaged. Fractions and logarithms are checked closely in `validate`."""
 
 FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction", "hi_fraction", "h2_fraction")

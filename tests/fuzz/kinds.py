@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config import PSFSettings, load_config
-from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import read_observed
@@ -170,8 +169,9 @@ def _training(path: Path) -> list[str]:
 
 
 def _covariance(path: Path) -> list[str]:
-    settings = CovarianceSettings(between="wavelengths", matrix=path)
-    made = make_correlation(settings, np.ones((2, 2, 5), bool))
+    likelihood = {"covariance": {"between": "wavelengths", "matrix": str(path)}}
+    config = load_config({**FIT, "fit": {**FIT["fit"], "likelihood": likelihood}})
+    made = make_correlation(config.fit.likelihood.covariance, np.ones((2, 2, 5), bool))
     return impossible.of_numbers("inverse", made.inverse) + impossible.of_numbers("determinant", made.log_determinant)
 
 

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import signal
 import subprocess
 import sys
@@ -365,9 +366,12 @@ def test_libraries_with_no_numbers_are_refused(value, tmp_path, monkeypatch):
         import_library(path)
 
 
-def test_a_list_with_endless_cells_is_refused(tmp_path):
+@pytest.mark.parametrize(("n_digit", "n_hole"), [(200_000, 0), (0, 1 << 40)])
+def test_a_list_with_endless_cells_is_refused(n_digit, n_hole, tmp_path):
+    """Also one of a terabyte without a line break (a hole in the file), before it is in memory."""
     path = tmp_path / "list.csv"
-    path.write_text("name,observation.inclination\na," + "9" * 200_000 + "\n")
+    path.write_text("name,observation.inclination\na," + "9" * n_digit)
+    os.truncate(path, path.stat().st_size + n_hole)
     with pytest.raises(ConfigError, match=r"list\.csv: expected CSV"):
         read_rows(path, "list")
 

@@ -23,6 +23,7 @@ _NOT_PER_ROW = {
 }
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _LONGEST_NAME = 100
+_LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise FileNotFoundError(f"no file '{path}'; expected a list in CSV, one row per galaxy or view")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
+            # by pieces, so that a file without line breaks is refused for its cell, before it is all in memory
+            reader = csv.reader(iter(lambda: file.readline(_LONGEST_LINE), ""), strict=True)
             yield from ((reader.line_num, cells) for cells in reader if not _is_blank(cells))
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected CSV (values separated by commas, UTF-8), but {error}") from error
