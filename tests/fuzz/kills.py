@@ -30,7 +30,7 @@ SETTINGS = {
     "galaxy": {"reader": "synthetic", "n_stars": 50},
     "observation": {"redshift": 0.05, "align": "none"},
     "instrument": muse(5000, 5200, 10, fov="0.8 arcsec"),
-    "engine": {"method": "basis", "velocity_range": 1000},
+    "engine": {"method": "basis", "velocity_range": 1000, "deposit": "tsc"},
     "noise": {"signal_to_noise": 30},
     "fit": {
         "data": "data.fits",
