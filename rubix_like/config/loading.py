@@ -6,12 +6,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.messages import explain
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
-from rubix_like.errors import ConfigError, expect, expect_path, nearest
+from rubix_like.errors import ConfigError, expect_path, nearest
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.separate_files import check_regular
 from rubix_like.runtime.words import shortened
@@ -29,6 +30,7 @@ ConfigSource = str | Path | Mapping[str, Any] | RunConfig
 """A YAML file, the name of a packaged configuration, its sections, or a checked one."""
 
 
+@named_arguments
 def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The checked configuration in `source`, with `overrides` put on top.
 
@@ -42,7 +44,7 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     if isinstance(source, RunConfig) and not overrides:
         return source
     sections, place = read_sections(source)
-    sections = with_overrides(sections, expect({} if overrides is None else overrides, Mapping, "overrides", "a dict"))
+    sections = with_overrides(sections, overrides or {})
     if isinstance(source, str | Path):
         sections = _with_name(sections, Path(source).stem)
     return check_sections(sections, f"{place} (with overrides)" if overrides else place)

@@ -8,6 +8,7 @@ from jaxtyping import Float, Num
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import WavelengthSettings
 from rubix_like.errors import expect_count
 from rubix_like.physics import air
@@ -60,6 +61,7 @@ class WavelengthBins:
         return cls(settings.start, settings.step, settings.n_wave, settings.sampling, settings.medium)
 
     @classmethod
+    @named_arguments
     def of_table(cls, wavelength: ArrayLike, edges: ArrayLike, medium: Medium) -> "WavelengthBins":
         """Bins with these n centres and n + 1 edges (Angstrom in `medium`), which need not be even.
 
@@ -79,6 +81,7 @@ class WavelengthBins:
         return cls(float(centres[0]), step, n_wave, "table", medium, tuple(nodes.tolist()))
 
     @classmethod
+    @named_arguments
     def around(cls, wavelength: ArrayLike, medium: Medium) -> "WavelengthBins":
         """Bins with these centres, from half way to the neighbour below to half way to the one above.
 
@@ -182,6 +185,7 @@ class WavelengthBins:
         """Bin edges in Angstrom, in `medium`."""
         return self.at(np.arange(self.n_wave + 1) - 0.5)
 
+    @named_arguments
     def part(self, start: int, stop: int) -> "WavelengthBins":
         """The bins `start` to `stop` (exclusive)."""
         if self.sampling == "table":

@@ -10,6 +10,7 @@ import numpy as np
 from astropy import units
 from jaxtyping import Array, Float, Int
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.file_layouts import Packing
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.constants import CUBE_FLUX_UNIT
@@ -160,6 +161,7 @@ class Cube(AbstractCube, eqx.Module):
         """astropy WCS in FITS order (x, y, wave) -> (RA deg, Dec deg, wavelength m)."""
         return world_coordinates(self.wcs_cards, self.bins)
 
+    @named_arguments
     def write(
         self, path: str | Path, layout: str = "default", compression: str = "none", quantize: int | float | None = None
     ) -> Path:
@@ -175,6 +177,7 @@ class Cube(AbstractCube, eqx.Module):
         return found_at(_OUTPUTS["write"])(self, path, layout, packing=Packing(compression, quantize))
 
     @classmethod
+    @named_arguments
     def read(cls, path: str | Path) -> "Cube":
         """Read a cube written by `write` in the layout "default", "manga" or "sami"; raises as `load_cube`."""
         return found_at(_OUTPUTS["read"])(path)
@@ -188,6 +191,7 @@ class Cube(AbstractCube, eqx.Module):
         (Angstrom), `x`, `y` (arcsec), `ra`, `dec` (deg). Raises ConfigError without the package xarray."""
         return found_at(_OUTPUTS["to_xarray"])(self)
 
+    @named_arguments
     def spectrum(
         self, x: int | None = None, y: int | None = None, *, at: Any = None, offset: Any = None, radius: Any = None
     ) -> "ExtractedSpectrum":
@@ -200,6 +204,7 @@ class Cube(AbstractCube, eqx.Module):
         """
         return found_at(_OUTPUTS["spectrum"])(self, x, y, at=at, offset=offset, radius=radius)
 
+    @named_arguments
     def image(self, band: "str | Sequence[Any] | None" = None) -> "Quantity":
         """An image (y, x) as an astropy quantity; NaN where every voxel is masked.
 
@@ -210,6 +215,7 @@ class Cube(AbstractCube, eqx.Module):
         """
         return found_at(_OUTPUTS["image"])(self, band)
 
+    @named_arguments
     def map(self, name: str, *, before_psf: bool = False) -> "Quantity":
         """A map (y, x) of the run's particles as an astropy quantity; NaN without light and outside the aperture.
 
@@ -219,6 +225,7 @@ class Cube(AbstractCube, eqx.Module):
         """
         return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
 
+    @named_arguments
     def covariance(self, wavelength: Any) -> "AbstractCovariance":
         """The covariance of the spaxels' noise in the bin at a `wavelength` (Angstrom, or with units).
 
@@ -232,6 +239,7 @@ class Cube(AbstractCube, eqx.Module):
         """
         return found_at(_OUTPUTS["covariance"])(self, wavelength)
 
+    @named_arguments
     def cut(
         self, wavelength: "Sequence[Any] | None" = None, *, at: Any = None, offset: Any = None, size: Any = None
     ) -> "Cube":
@@ -243,6 +251,7 @@ class Cube(AbstractCube, eqx.Module):
         """
         return found_at(_OUTPUTS["cut"])(self, wavelength, at=at, offset=offset, size=size)
 
+    @named_arguments
     def plot(self, spaxels: "Sequence[tuple[int, int]]" = (), band: "Sequence[Any] | None" = None) -> "Figure":
         """White light, maps and spectra of some `spaxels` (x, y), by default the field's and the brightest one's, as a
         matplotlib figure, which a notebook shows; `band` (lowest, highest in Angstrom, or with units): also an

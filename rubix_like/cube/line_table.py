@@ -7,12 +7,13 @@ from astropy import units
 from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.maps import LineMaps, Maps
 from rubix_like.cube.meta import OUTSIDE_APERTURE
-from rubix_like.errors import ConfigError, expect
+from rubix_like.errors import ConfigError
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _UNITS = {
 }
 
 
+@named_arguments
 def lines(source: Cube | ShardedCube | Maps) -> "Table":
     """The lines of a cube that was made with `products.lines`, or of its maps: their true values in the whole field.
 
@@ -40,7 +42,6 @@ def lines(source: Cube | ShardedCube | Maps) -> "Table":
     light beside the line is not known), `velocity` and `velocity_dispersion` (km/s, relative to the redshift, without
     the instrument's line spread; NaN without light). Raises ConfigError where there are no maps of lines.
     """
-    expect(source, (Cube, ShardedCube, Maps), "source", "a cube or its maps")
     maps = source if isinstance(source, Maps) else source.maps
     if maps is None:
         raise ConfigError(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import AB_ZERO_POINT
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.meta import Counters, Meta
@@ -240,11 +241,13 @@ class Maps(AbstractGridded, eqx.Module):
         v, sigma, h3, h4 = images
         return dataclasses.replace(maps, v_fit=v, sigma_fit=sigma, h3=h3, h4=h4)
 
+    @named_arguments
     def write(self, path: str | Path) -> Path:
         """Write the maps to a FITS file (`rubix_like.cube.files.maps_file.write_maps`) and return its path."""
         return found_at(_OUTPUTS["write"])(self, path)
 
     @classmethod
+    @named_arguments
     def read(cls, path: str | Path) -> "Maps":
         """Read maps written by `write` (`rubix_like.cube.files.maps_file.read_maps`)."""
         return found_at(_OUTPUTS["read"])(path)

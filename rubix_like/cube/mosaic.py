@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.sparse import csr_array
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube, Voxels
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
@@ -34,6 +35,7 @@ _TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
 _BLOCK_VOXELS = 1 << 22
 
 
+@named_arguments
 def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     """The weighted mean of overlapping cubes on a North-up grid of the same pixel scale.
 
@@ -49,7 +51,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     as the flux; `counters` and `maps` are None. Raises ValueError for cubes that differ in more than place, angle and
     size.
     """
-    for number, cube in enumerate(expect(cubes, Sequence, "cubes", "a list of cubes")):
+    for number, cube in enumerate(cubes):
         expect(cube, Cube, f"cubes[{number}]", "an rl.Cube")
     _check_alike(cubes)
     first = cubes[0]
@@ -83,6 +85,7 @@ def _contributions_of_all(cubes: Sequence[Cube]) -> dict[str, list[Voxels]]:
     return {name: [cube.contributions[name] for cube in cubes] for name in names}
 
 
+@named_arguments
 def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
     """How often the spaxels of the mosaic were seen: the area in which good spaxels of the pointings cover each.
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.engine.cost import Work, rates_here
 from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
 from rubix_like.engine.setup import Setup, SourcePlan
@@ -25,6 +26,7 @@ _WORTH = 0.005
 _VELOCITY_LADDER = (1000.0, 2000.0, 4000.0, 8000.0, 16000.0, 32000.0)
 
 
+@named_arguments
 def plan_source(
     setup: Setup,
     templates: Templates,

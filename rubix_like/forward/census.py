@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.lines import LINE_SOURCE
@@ -94,6 +95,7 @@ def _joined(one: Joins | None, other: Joins | None) -> Joins | None:
     return other if one is None else one if other is None else one.joined(other)
 
 
+@named_arguments
 def take_census(
     config: RunConfig, resolved: Resolved, slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
 ) -> Census:

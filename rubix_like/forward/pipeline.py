@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube import Cube
@@ -93,6 +94,7 @@ class Pipeline(eqx.Module):
         return html_table("Pipeline", rows, notes=[f"Note: {note}" for note in self.notes])
 
     @classmethod
+    @named_arguments
     def from_config(
         cls,
         config: RunConfig | str | Path | dict[str, Any],
@@ -155,6 +157,7 @@ class Pipeline(eqx.Module):
         """Largest |v_los| in km/s that every source can paint."""
         return functools.reduce(jnp.minimum, [source.painter.velocity_limit for source in self.tables.paint])
 
+    @named_arguments
     def __call__(self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None) -> Cube:
         """The cube of `galaxy`, with other `parameters` or another noise `key` than the configuration's where given.
 
@@ -166,6 +169,7 @@ class Pipeline(eqx.Module):
         arguments = self.arguments(galaxy, parameters, key=key)
         return self.to_cube(self.compiled(*arguments)(*arguments))
 
+    @named_arguments
     def at(self, pointing: Pointing) -> "Pipeline":
         """This pipeline with the parameters, the noise key and the header of another field; nothing is recompiled."""
         return dataclasses.replace(
@@ -175,6 +179,7 @@ class Pipeline(eqx.Module):
             frame=dataclasses.replace(self.frame, meta=pointing.described(self.frame.meta)),
         )
 
+    @named_arguments
     def turned(self, config: RunConfig) -> "Pipeline":
         """This pipeline for a configuration that differs from its own in `planned_alike` settings alone: with its
         parameters, and its own header; nothing is planned or compiled anew."""
@@ -188,6 +193,7 @@ class Pipeline(eqx.Module):
             frame=dataclasses.replace(self.frame, meta=self.frame.meta.replace(**angles, config=config.to_yaml())),
         )
 
+    @named_arguments
     def observe_pointings(
         self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Cube, ...]:
@@ -199,6 +205,7 @@ class Pipeline(eqx.Module):
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
         return tuple(base.at(pointing)(placed) for pointing in self.pointings)
 
+    @named_arguments
     def observe_slabs(
         self, slabs: Iterable[Galaxy], parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> Cube:
@@ -211,11 +218,13 @@ class Pipeline(eqx.Module):
         chosen, chosen_key = self.chosen(parameters, key)
         return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))
 
+    @named_arguments
     def lower(self, galaxy: Galaxy, parameters: Chosen = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
         return self.compiled(*arguments).lower(*arguments)
 
+    @named_arguments
     def trace(self, galaxy: Galaxy, parameters: Chosen = None) -> Any:
         """The traced computation for a galaxy of this size (`.jaxpr`)."""
         arguments = self.arguments(galaxy, parameters)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import jax
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
@@ -57,6 +58,7 @@ def check_early(config: RunConfig, n_parts: int = 1) -> None:
     check_component_lines(config)
 
 
+@named_arguments
 def resolve(config: RunConfig) -> Resolved:
     """The library, instrument and distance of a run; call it once, and pass the result to all that needs them.
 

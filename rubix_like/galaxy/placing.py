@@ -12,24 +12,20 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from rubix_like.errors import expect
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars, expect_galaxy
+from rubix_like.arguments import named_arguments
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, process_count, size_class
 from rubix_like.runtime.mesh.placement import check_process_mesh
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
-_A_MESH = "a mesh (rl.make_mesh() gives one)"
 
-
-def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+@named_arguments
+def particle_shardings(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
     """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
-
-    expect_galaxy(galaxy)
-    expect(mesh, (Mesh, AbstractMesh), "mesh", _A_MESH)
     return _shardings(galaxy, mesh)
 
 
-def _shardings(particles: Any, mesh: Mesh) -> Any:
+def _shardings(particles: Any, mesh: Mesh | AbstractMesh) -> Any:
     """The NamedSharding of every array of a galaxy, or of its stars or gas."""
 
     def sharding(leaf: Any) -> NamedSharding:
@@ -48,14 +44,14 @@ def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     return Galaxy(stars=padded(galaxy.stars), gas=padded(galaxy.gas) if has_gas else None)
 
 
-def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+@named_arguments
+def shard(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
     """The galaxy placed on the mesh: padded to a size class with particles of weight 0, particles split along "data".
 
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap (also over galaxies: of a
     tracer the particles' axis is constrained, since a placement of the array behind it would cut the first one).
     """
-    expect_galaxy(galaxy)
-    n_devices = expect(mesh, (Mesh, AbstractMesh), "mesh", _A_MESH).shape[DATA_AXIS]
+    n_devices = mesh.shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(placed))
     place = lax.with_sharding_constraint if traced else jax.device_put
@@ -91,6 +87,7 @@ def _padded_galaxy(galaxy: Galaxy, n_devices: int) -> Galaxy:
     return Galaxy(stars=_place(galaxy.stars, n_devices), gas=_place(galaxy.gas, n_devices) if has_gas else None)
 
 
+@named_arguments
 def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractProcessGroup) -> Galaxy:
     """Place a galaxy on a mesh over several processes, given each one's own share: its particles go to its devices.
 

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.galaxy.particles import Gas, Stars
 
 ON_SKY: tuple[str, ...] = ("random_velocity", "east", "north", "tilt", "twist")
@@ -63,6 +64,7 @@ def rotate(vectors: Float[Array, "particle 3"], rotation: Float[Array, "3 3"]) -
     return (vectors[:, None, :] * rotation[None, :, :]).sum(axis=-1)
 
 
+@named_arguments
 def to_scene(
     particles: Stars | Gas,
     amount: Float[Array | ndarray, " particle"],

@@ -20,6 +20,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws
 from rubix_like.physics.numbered_random import numbered_normal, numbered_uniform
@@ -121,6 +122,7 @@ def _clipped(uniform: Float[Array, "particle k"]) -> Float[Array, "particle k"]:
     return jnp.clip(uniform, _SMALLEST_UNIFORM, 1 - _SMALLEST_UNIFORM)
 
 
+@named_arguments
 def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> BaseDraws:
     """Draw on the host; a fifth of the stars, rounded, samples the bulge.
 
@@ -232,6 +234,7 @@ class SyntheticGalaxy(eqx.Module):
     gas_temperature: Scalar = _leaf("gas_temperature")
     star_formation_rate: Scalar = _leaf("star_formation_rate")
 
+    @named_arguments
     def sample(self, draws: BaseDraws) -> Galaxy:
         """Map the base draws to particles (kpc, km/s, Msun); pure, traceable, differentiable in every leaf.
 

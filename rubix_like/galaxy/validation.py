@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from rubix_like.arguments import named_arguments
 from rubix_like.galaxy.limits import FRACTIONS, LARGEST_LOG_AGE, NOT_NEGATIVE, SMALLEST_METALLICITY, require
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars, expect_galaxy
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 from rubix_like.physics.units import plain_numbers
 
@@ -27,6 +28,7 @@ DUST_SLACK: float = 1e-6
 Particles = TypeVar("Particles", Stars, Gas)
 
 
+@named_arguments
 def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     """Check that the particles are physical and return them, slightly negative mass fractions set to 0.
 
@@ -38,7 +40,6 @@ def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
-    expect_galaxy(galaxy)
     universe_age = plain_numbers(universe_age, "yr", "universe_age")
     if universe_age is not None and not (np.ndim(universe_age) == 0 and universe_age > 0):
         raise ValueError(f"universe_age: expected a number above 0 in yr, got {universe_age!r}")

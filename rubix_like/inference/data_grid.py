@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, WavelengthSettings, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
 from rubix_like.cube.bins import SAME_BINS, WavelengthBins
@@ -21,6 +22,7 @@ ANGLE_TOLERANCE: float = 0.1
 """Largest difference in deg of how two fields are turned that are the same."""
 
 
+@named_arguments
 def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     """The configuration with the spaxels, bins, medium and place of an observed cube.
 
@@ -110,6 +112,7 @@ def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
         )
 
 
+@named_arguments
 def check_same_grid(frame: Header, observed: ObservedCube) -> None:
     """Raise ConfigError where a pipeline's cube (`pipeline.frame`) has another grid than an observed one."""
     own, wanted, source = frame.bins, observed.bins, observed.source

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube.cube import Cube
@@ -130,6 +131,7 @@ class FitFiles:
         check_places(dataclasses.astuple(self), self.model, shape)
 
 
+@named_arguments
 def fit(
     config_or_pipeline: ConfigSource | Pipeline,
     data: Data | None = None,

@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.errors import ConfigError, suggest
@@ -112,6 +113,7 @@ class LogPosterior:
         found = {**self._posterior.named_values(np.zeros(self.size)), **given}
         return free.traced_latent(found) if any(map(_is_traced, found.values())) else free.latent(found)
 
+    @named_arguments
     def with_data(self, flux: Any, sigma: Any = None) -> "LogPosterior":
         """The posterior given other data on the same grid: its methods are not compiled again.
 
@@ -168,6 +170,7 @@ class LogPosterior:
                 f"for each{remedy}"
             )
 
+    @named_arguments
     def draw(self, count: int, seed: int = 0) -> Float[ndarray, "count size"]:
         """Vectors drawn from the prior, e.g. to start chains or walkers at. Raises ValueError for less than one."""
         if not isinstance(count, int | np.integer) or count < 1:
@@ -244,6 +247,7 @@ class LogPosterior:
         return -np.inf if np.isnan(value) else float(value)
 
 
+@named_arguments
 def log_posterior(
     config_or_pipeline: ConfigSource | Pipeline,
     data: Data | None = None,

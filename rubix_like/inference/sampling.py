@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -118,6 +119,7 @@ def default_output(settings: FitSettings) -> Path:
     return settings.sampling.output or with_addition(settings.output, "_samples")
 
 
+@named_arguments
 def sample(
     config_or_pipeline: ConfigSource | Pipeline,
     data: Data | None = None,

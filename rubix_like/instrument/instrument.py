@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool
 from numpy import ndarray
 from pydantic import ValidationError
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import InstrumentSettings, LSFSettings
 from rubix_like.config.messages import explain
 from rubix_like.cube.bins import WavelengthBins
@@ -44,6 +45,7 @@ class Instrument(AbstractGridded, eqx.Module):
     psf_field: FieldPSF | None = None
 
     @classmethod
+    @named_arguments
     def build(
         cls, settings: InstrumentSettings, painting: Painting = ON_SPAXELS, psf_change: float = USUAL_CHANGE
     ) -> "Instrument":
@@ -72,6 +74,7 @@ class Instrument(AbstractGridded, eqx.Module):
         return 0 if self.psf is None else self.psf.reach
 
 
+@named_arguments
 def load_instrument(name: str, **overrides: Any) -> Instrument:
     """An instrument by the name of its preset or the path of its YAML, any key overridden: `fov="5 arcsec"`.
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.nebular.line_list import LINES
 
 TEMPERATURES = (3000.0, 30000.0)
@@ -60,6 +61,7 @@ def hydrogen_lines() -> tuple[str, ...]:
     return ("Hb", *(name for name in COEFFICIENTS if name in LINES))
 
 
+@named_arguments
 def ratio_to_h_beta(
     line: str, temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]
 ) -> Float[ndarray, "*node"]:
@@ -77,6 +79,7 @@ def recombination_coefficient(
     return 1e-13 * _fitted("recombination", temperature, density)
 
 
+@named_arguments
 def energy_per_photon(
     line: str, temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]
 ) -> Float[ndarray, "*node"]:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import ANGSTROM_PER_KM, BOLTZMANN_CONSTANT, PHOTON_ENERGY_AT_1_ANGSTROM, SPEED_OF_LIGHT
 from rubix_like.nebular.case_b import recombination_coefficient
 
@@ -40,6 +41,7 @@ _TWO_PHOTON_RATE = 8.226
 """Decays of hydrogen's 2s level by two photons per second (Nussbaumer & Schmutz 1984)."""
 
 
+@named_arguments
 def nebular_continuum(
     wavelength: Float[ndarray, " wave"], temperature: float, density: float, helium: float = HELIUM
 ) -> Float[ndarray, " wave"]:

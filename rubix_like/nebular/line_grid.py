@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.nebular.table_file import NebularTable
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.places import found_at
@@ -51,6 +52,7 @@ class LineGrid(eqx.Module):
         return weighted_rows(jnp.asarray(self.per_photon), self.axes.corners(coordinates))
 
 
+@named_arguments
 def fixed(table: NebularTable, **values: float) -> NebularTable:
     """The table at given values of some of its axes, such as `log_pressure=5.8`, without these axes.
 
@@ -80,6 +82,7 @@ def refined(table: NebularTable, steps: Mapping[str, float] = STEPS) -> NebularT
     return table
 
 
+@named_arguments
 def line_grid(table: NebularTable, steps: Mapping[str, float] = STEPS) -> LineGrid:
     """The table refined and flattened, for a model; fix first the axes on which particles do not differ (`fixed`)."""
     fine = refined(table, steps)

@@ -7,6 +7,7 @@ An importer is a `SourceFormat` that reads a `NebularTable`; another distributio
 from dataclasses import replace
 from pathlib import Path
 
+from rubix_like.arguments import named_arguments
 from rubix_like.nebular.importers.fsps_lines import get_fsps_lines
 from rubix_like.nebular.known_tables import SHELF
 from rubix_like.nebular.table_file import LAYOUT, NebularTable, read_nebular, write_nebular
@@ -28,6 +29,7 @@ FORMATS = Registry(
 )
 
 
+@named_arguments
 def load_nebular(name_or_path: str | Path) -> NebularTable:
     """The table of a known name (`rubix-like nebular list`) or of a file in our own layout.
 

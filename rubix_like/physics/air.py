@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
+
 CONVERSION_LIMIT: float = 2000.0
 """Vacuum Angstrom; shorter wavelengths are the same in both media."""
 
@@ -27,6 +29,7 @@ def to_air(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
     return np.asarray(vacuum, dtype=np.float64) / refractive_index(vacuum)
 
 
+@named_arguments
 def to_vacuum(air: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
     """Vacuum wavelengths (Angstrom) of air wavelengths, by fixed-point iteration of `to_air` to 1e-14.
 

@@ -14,6 +14,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
+
 _SLACK = 1e-6
 """How far beyond the last node (in the axis's unit, dex for stars) a coordinate is still taken for the node."""
 
@@ -222,6 +224,7 @@ class LineTemplates:
 _Any = TypeVar("_Any", Templates, LineTemplates)
 
 
+@named_arguments
 def behind_dust(templates: _Any, curve: Curve, largest: float, birth_clouds: Curve | None = None) -> _Any:
     """The templates, each particle's seen through dust of its own A(V): their last coordinate is `A_V`, or, where
     `birth_clouds` have a curve of their own, `A_V_BIRTH` after it.

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import ConfigError
 from rubix_like.plots.style import INK, import_matplotlib
@@ -27,6 +28,7 @@ LEAST_SHARE: float = 1e-4
 """Spaxels with less than this share of the brightest one's Ha are left out."""
 
 
+@named_arguments
 def kauffmann_2003(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
     """log [O III]/Hb below which galaxies form stars: 0.61 / (x - 0.05) + 1.3 (Kauffmann et al. 2003, MNRAS 346, 1055,
     eq. 1), x = log [N II]/Ha < 0.05."""
@@ -39,6 +41,7 @@ def kewley_2001(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
     return 0.61 / (nitrogen - 0.47) + 1.19
 
 
+@named_arguments
 def kewley_2013(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
     """log [O III]/Hb of star-forming galaxies at redshift 0: 0.61 / (x + 0.08) + 1.1 (Kewley et al. 2013, ApJ 774,
     L10), x < -0.08."""
@@ -68,6 +71,7 @@ def has_bpt(maps: Maps) -> bool:
     return set(BPT_LINES) <= {line.name for line in maps.lines}
 
 
+@named_arguments
 def bpt_ratios(maps: Maps) -> BPTRatios:
     """The ratios of the spaxels after the PSF, as they are seen, and the equivalent width of Ha, else its flux.
 
@@ -90,6 +94,7 @@ def bpt_ratios(maps: Maps) -> BPTRatios:
     return BPTRatios(logs["[N II] 6583"] - logs["Ha"], logs["[O III] 5007"] - logs["Hb"], color, words)
 
 
+@named_arguments
 def draw_bpt(axes: "Axes", maps: Maps) -> None:
     """The spaxels in the diagram, coloured by the equivalent width of Ha, and the curves; raises as `bpt_ratios`."""
     ratios = bpt_ratios(maps)

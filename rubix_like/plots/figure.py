@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
@@ -49,6 +50,7 @@ FAINT: float = 0.002
 """Spaxels with less than this fraction of the brightest one's light have no colour in a quick look's velocity map."""
 
 
+@named_arguments
 def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> Path:
     """Draw a cube as `choice` says and write it as .png, .pdf or .svg; return the path.
 
@@ -148,6 +150,7 @@ def _is_dimmed(maps: Maps) -> bool:
     return maps.attenuation is not None and bool(np.any(np.asarray(maps.attenuation.a_lambda) > NO_ATTENUATION))
 
 
+@named_arguments
 def save_bpt(maps: Maps, path: str | Path) -> Path:
     """Draw the BPT diagram of the spaxels of maps (`draw_bpt`) and write it as .png, .pdf or .svg; return the path.
 
@@ -160,6 +163,7 @@ def save_bpt(maps: Maps, path: str | Path) -> Path:
     return path
 
 
+@named_arguments
 def save_attenuation(maps: Maps, path: str | Path) -> Path:
     """Draw the attenuation curve of maps (`draw_attenuation`) and write it as .png, .pdf or .svg; return the path.
 

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.default import META_CARDS
 from rubix_like.cube.meta import OUTSIDE_SSP
@@ -69,6 +70,7 @@ _WEB = Path(__file__).resolve().parent / "web"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
+@named_arguments
 def write_page(cube: Cube, path: str | Path, choice: Choice | None = None, limit: int = PAGE_BYTES) -> Path:
     """Write the page of a cube, which starts with the spaxels and the band of `choice`, and return its path.
 

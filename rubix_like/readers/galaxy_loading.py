@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.plug_ins import reader_names
@@ -120,6 +121,7 @@ def with_deposit(run: RunConfig, stars: Stars) -> RunConfig:
     return run.model_copy(update={"engine": run.engine.model_copy(update={"deposit": deposit})})
 
 
+@named_arguments
 @contextmanager
 def open_galaxy(
     config: ConfigSource,
@@ -161,6 +163,7 @@ def _reader(run: RunConfig) -> Reader:
     return cast(Reader, run.galaxy)
 
 
+@named_arguments
 def load_galaxy(source: ConfigSource) -> Galaxy:
     """The particles of a run's galaxy, or of a simulation's file (see `load`).
 
@@ -171,6 +174,7 @@ def load_galaxy(source: ConfigSource) -> Galaxy:
     return load(_run_of(source))[0]
 
 
+@named_arguments
 def load_galaxy_info(source: ConfigSource) -> GalaxyInfo:
     """What is known of a galaxy beside its particles; `source` as in `load_galaxy`."""
     run = _run_of(source)

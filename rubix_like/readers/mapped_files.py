@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.config.readers.selection import AUTO
 from rubix_like.config.readers.snapshot import SnapshotReader
@@ -59,6 +60,7 @@ def find_field_map(settings: SnapshotReader, container: AbstractContainer, kind:
     return recognise(container, kind)
 
 
+@named_arguments
 @contextmanager
 def open_selected(
     settings: SnapshotReader, report: Report = silent, team: AbstractProcessGroup = SINGLE

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.numbered_random import uniform_by_row
@@ -17,6 +18,7 @@ def _special() -> Any:
     return importlib.import_module("scipy.special")
 
 
+@named_arguments
 def draw_log_ages(
     recipe: AgeRecipe, row: Float[ndarray, " particle"], universe_age: float | None = None
 ) -> Float[ndarray, " particle"]:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import arms_of
 from rubix_like.config.readers.synthetic import SyntheticReader
@@ -86,6 +87,7 @@ class Prepared:
         self.files.close()
 
 
+@named_arguments
 def run(
     config: RunConfig | str | Path | dict[str, Any],
     output: str | Path | None = None,

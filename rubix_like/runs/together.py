@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
@@ -49,6 +50,7 @@ def check_together(config: RunConfig, team: AbstractProcessGroup) -> None:
     team.exchange(lambda: check_process_mesh(mesh, team))
 
 
+@named_arguments
 def plan_share(
     config: RunConfig, progress: Progress, team: AbstractProcessGroup
 ) -> tuple[Galaxy, GalaxyInfo, Pipeline]:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, read_foreign
@@ -49,6 +50,7 @@ MIST_SOLAR_METALLICITY = 0.0142
 FSPS_CITATION = "Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833"
 
 
+@named_arguments
 def import_library(path: str | Path, name: str | None = None) -> Path:
     """Convert the SSP file or folder `path`, whose layout is recognised, into the user's cache under `name`.
 

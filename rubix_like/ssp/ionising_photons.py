@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import LYMAN_LIMIT, SOLAR_LUMINOSITY
 from rubix_like.errors import ConfigError
 from rubix_like.physics.rebin import photons_below
@@ -48,6 +49,7 @@ def young_populations(library: SSPLibrary) -> Float[ndarray, "metal rest"]:
     return np.asarray(library.spectra)[:, 0]
 
 
+@named_arguments
 def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
     """Photons below 912 A per second and per Msun at birth, of every age and metallicity of a library.
 

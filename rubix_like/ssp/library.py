@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.errors import expect
 from rubix_like.physics import air
 from rubix_like.physics.templates import TemplateAxes, Templates
@@ -78,6 +79,7 @@ class SSPLibrary(eqx.Module):
         )
 
 
+@named_arguments
 def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     """The library of a run's settings, of a known name (`rubix-like ssp list`) or of a file, converted to vacuum.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.arguments import named_arguments
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import LIBRARY
 
@@ -99,6 +100,7 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
             raise ValueError(f"SSP library '{name}': {field}: expected finite values, got NaN or infinity")
 
 
+@named_arguments
 def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:
     """Write `table` to `path` in one step, with gzip's level `compression`; errors as of `ArrayFileLayout.write`."""
     attributes = {name: getattr(table, name) for name in (*LAYOUT.texts, *LAYOUT.numbers)}

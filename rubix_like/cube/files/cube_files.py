@@ -6,6 +6,7 @@ from pathlib import Path
 
 import h5py
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.file_layouts import (
     UNPACKED,
     Packing,
@@ -33,6 +34,7 @@ _BLOCKS_AT_ONCE = 8
 """Blocks of values, and of what they are turned into, that are in memory while a cube is written."""
 
 
+@named_arguments
 def write_cube(
     cube: Cube | ShardedCube,
     path: str | Path,
@@ -60,6 +62,7 @@ def write_cube(
     return path
 
 
+@named_arguments
 def load_cube(path: str | Path) -> Cube:
     """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5, Zarr or Parquet, 'manga' or 'sami'.
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
@@ -123,6 +124,7 @@ class ObservedCube(AbstractCube):
             f"{'' if self.correlations is None else ' and correlations'})"
         )
 
+    @named_arguments
     def covariance(self, wavelength: Any) -> StoredCovariance:
         """The covariance of the spaxels that can be used, in the bin at a `wavelength` (Angstrom, or with units): the
         file's correlations, linear between their wavelengths, with the variances of the bin.
@@ -138,6 +140,7 @@ class ObservedCube(AbstractCube):
         variance = np.where(self.used[:, :, bin_], self.variance[:, :, bin_], 0.0)
         return self.correlations.covariance(variance, float(self.wavelength[bin_]))
 
+    @named_arguments
     def plot(self, spaxels: "Sequence[tuple[int, int]]" = (), band: "Sequence[Any] | None" = None) -> "Figure":
         """White light, median S/N and spectra of some `spaxels` (x, y) as a matplotlib figure, as `Cube.plot`; voxels
         that are not used are left out.
@@ -146,6 +149,7 @@ class ObservedCube(AbstractCube):
         """
         return cube_of(self).plot(spaxels, band)
 
+    @named_arguments
     def crop(self, low: Any, high: Any) -> "ObservedCube":
         """The bins whose centres lie from `low` to `high` (Angstrom in the cube's own medium, or with units).
 

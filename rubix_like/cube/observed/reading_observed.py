@@ -12,6 +12,7 @@ from astropy import units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
@@ -42,7 +43,7 @@ from rubix_like.cube.observed.observed_layouts import (
 )
 from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
-from rubix_like.errors import expect, expect_path
+from rubix_like.errors import expect_path
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 from rubix_like.runtime.words import reason_of
@@ -83,6 +84,7 @@ class Grid:
         return values[..., :: -1 if self.spectral.descending else 1]
 
 
+@named_arguments
 def read_observed(
     path: str | Path,
     *,
@@ -103,7 +105,6 @@ def read_observed(
         raise FileNotFoundError(f"no such cube: {path}; check the path")
     if not (medium is None or (isinstance(medium, str) and medium in MEDIA)):
         raise ValueError(f"medium: expected 'air' or 'vacuum', got {medium!r}")
-    expect(units, (str, type(None)), "units", "the text of a unit, e.g. '1e-16 erg/s/cm2/Angstrom'")
     if pixel_scale is not None:
         try:
             pixel_scale = parse_quantity(pixel_scale, "arcsec")

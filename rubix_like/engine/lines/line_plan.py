@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.special import ndtr
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.engine.basis import BasisPainter, Number
 from rubix_like.engine.histogram import VelocityNodes
@@ -78,6 +79,7 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
     )
 
 
+@named_arguments
 def with_dispersion(painter: AbstractPainter, velocity_dispersion: Float[Array | ndarray, ""]) -> AbstractPainter:
     """The painter of lines with another velocity_dispersion (km/s, may be traced); TypeError for one of spectra."""
     own = jnp.asarray(velocity_dispersion)

@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.cost import BasisSize, Work
 from rubix_like.engine.lines.line_ratios import factored_dust_of, find_ratios, reference_light
@@ -24,6 +25,7 @@ _TOO_NARROW = "lines too narrow for velocity nodes"
 """In each bin of a particle's line, over wavelengths that a spectrum has in a bin."""
 
 
+@named_arguments
 def plan_lines(
     setup: Setup,
     templates: LineTemplates,

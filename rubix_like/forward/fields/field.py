@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.kernels.deposits import sum_deposits
@@ -119,6 +120,7 @@ def spread(amount: Float[Array, " particle"], scene: Scene, grid: SpaxelGrid) ->
     return cell, share * amount[:, None]
 
 
+@named_arguments
 def painted_field(sums: Float[Array, " cell"], grid: SpaxelGrid, cells: int) -> PaintedField:
     """The field of sums over `spread` particles; `cells` along the side of a spaxel (`Setup.painting.cells`)."""
     deposit = grid.deposit if grid.widths is None else "tsc"

@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
 
 _ENOUGH = 0.8
@@ -17,6 +18,7 @@ _MOST_ROUNDS = 100
 NOT_BINNED: int = -1
 
 
+@named_arguments
 def voronoi_bins(
     signal: Float[ndarray, "y x"], noise: Float[ndarray, "y x"], target: float, used: Bool[ndarray, "y x"] | None = None
 ) -> Int[ndarray, "y x"]:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.loading import load_config
 from rubix_like.config.sections.instrument import LSFSettings
 from rubix_like.config.yaml_files import parse_yaml
@@ -53,6 +54,7 @@ class Kinematics(NamedTuple):
     sigma: float | Float[ndarray, "y x"]
 
 
+@named_arguments
 def fit_populations(
     data: FitResult | Cube | ObservedCube | str | Path,
     ssp: SSPLibrary | str | Path | None = None,

@@ -10,6 +10,7 @@ from astropy.table import Column, Table
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.wcs import celestial_cards, header_of, spectral_cards
@@ -92,6 +93,7 @@ class PopulationMaps:
         """Spaxels of each bin."""
         return np.bincount(self.bin_map[self.bin_map >= 0], minlength=len(self.velocity))
 
+    @named_arguments
     def spread(self, values: Float[ndarray, " bin"]) -> Float[ndarray, "y x"]:
         """A number of each bin as an image; NaN where there is no bin."""
         return np.where(self.bin_map >= 0, np.asarray(values, float)[np.maximum(self.bin_map, 0)], np.nan)
@@ -109,6 +111,7 @@ class PopulationMaps:
         found["reduced_chi_square"] = self.spread(self.chi_square / np.maximum(self.n_fitted, 1))
         return found
 
+    @named_arguments
     def history(self, edges: Any) -> Interval:
         """Mass formed between neighbouring edges of log10(age / yr), (bin, age bin), Msun, with 16 and 84 %."""
         return self.populations.history(edges)
@@ -124,6 +127,7 @@ class PopulationMaps:
         table["chi_square"], table["n_fitted"], table["excess"] = self.chi_square, self.n_fitted, self.excess
         return table
 
+    @named_arguments
     def write(self, path: str | Path) -> Path:
         """Write a FITS file (docs/free-form-populations.md) and return its path; ConfigError for another suffix,
         OSError where it cannot be written."""

@@ -9,6 +9,7 @@ from astropy.table import Column, Table
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.inference.described_trees import described_as
 
 PERCENTILES: tuple[float, float, float] = (50.0, 15.865, 84.135)
@@ -71,6 +72,7 @@ class Populations:
         """Mean age in Gyr, weighted alike."""
         return Interval.of(self._mean(10 ** (self.log_age[None, :] - 9), weighting))
 
+    @named_arguments
     def history(self, edges: Sequence[float] | Float[ndarray, " edge"]) -> Interval:
         """Mass formed between neighbouring `edges` of log10(age / yr), (population, bin), Msun.
 

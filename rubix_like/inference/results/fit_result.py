@@ -10,6 +10,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtri
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
@@ -114,6 +115,7 @@ class FitResult:
         """Other places where starts converged and the fit is (almost) as good, best first; none without `laplace`."""
         return other_optima(self.free, self.starts, self.latent, self.laplace)
 
+    @named_arguments
     def interval(self, probability: float = 0.6827) -> tuple[Arrays, Arrays]:
         """Lower and upper limits of every value: with this probability it lies between, as much below as above.
 
@@ -131,6 +133,7 @@ class FitResult:
             ends[0][index], ends[1][index] = own.low, own.high
         return self.free.split(ends[0]), self.free.split(ends[1])
 
+    @named_arguments
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
         """The limit of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
         probability, or the interval that holds it. Raises ValueError for what is no probability."""
@@ -138,6 +141,7 @@ class FitResult:
         reaches = [self.edges.reach(self.free, number, probability) for number in range(len(self.edges.index))]
         return {self.labels[index]: own for index, own in zip(self.edges.index, reaches, strict=True)}
 
+    @named_arguments
     def samples(self, n: int, seed: int = 0) -> Arrays:
         """`n` draws from the Gaussian approximation, by name: (n, ...) each; the same for the same seed.
 
@@ -153,6 +157,7 @@ class FitResult:
         """A table of the values, and sentences on how far they can be trusted."""
         return "\n".join(found_at(_OUTPUTS["summary"])(self))
 
+    @named_arguments
     def to_table(self, *, wide: bool = False) -> Any:
         """An `astropy.table.QTable` with a row for each number: parameter, value (the best), sigma, low and high (16
         and 84 %), limit, unit, prior, doubtful.
@@ -165,10 +170,12 @@ class FitResult:
         """The best values with their errors, units and priors as a LaTeX `tabular`."""
         return found_at(_OUTPUTS["latex"])(self)
 
+    @named_arguments
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError."""
         return found_at(_OUTPUTS["write"])(self, Path(path))
 
+    @named_arguments
     def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
         """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
 
@@ -177,6 +184,7 @@ class FitResult:
         return found_at(_OUTPUTS["plot"])(self, stem, truth)
 
     @classmethod
+    @named_arguments
     def read(cls, path: str | Path) -> "FitResult":
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
         return found_at(_OUTPUTS["read"])(Path(path))

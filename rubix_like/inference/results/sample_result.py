@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Shaped, UInt32
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.checks.edges import LIMIT, Reach, at_edge, check_probability, ends_of, reach_by
 from rubix_like.inference.checks.evidence import Evidence
@@ -137,6 +138,7 @@ class SampleResult:
         """The best fit's values, by name."""
         return values_of(self.free, self.best)
 
+    @named_arguments
     def interval(self, probability: float = 0.6827) -> tuple[Arrays, Arrays]:
         """Lower and upper limits of every value: this share of the draws lies between, as many below as above.
 
@@ -146,6 +148,7 @@ class SampleResult:
         tail = (1 - probability) / 2
         return self.quantile(tail), self.quantile(1 - tail)
 
+    @named_arguments
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
         """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
         lower limit (">") with this probability, or the interval that holds it. Raises ValueError for what is no
@@ -161,6 +164,7 @@ class SampleResult:
             )
         return found
 
+    @named_arguments
     def quantile(self, share: float) -> Arrays:
         """By name, below which this share of the draws lies."""
         return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
@@ -190,6 +194,7 @@ class SampleResult:
         """
         return found_at(_OUTPUTS["to_arviz"])(self)
 
+    @named_arguments
     def to_table(self, *, wide: bool = False) -> Any:
         """An `astropy.table.QTable` with a row for each number: parameter, value (the mean), sigma, low and high (16
         and 84 %), limit, unit, prior, doubtful.
@@ -202,10 +207,12 @@ class SampleResult:
         """The means of the draws with their errors, units and priors as a LaTeX `tabular`."""
         return found_at(_OUTPUTS["latex"])(self)
 
+    @named_arguments
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError."""
         return found_at(_OUTPUTS["write"])(self, Path(path))
 
+    @named_arguments
     def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
         """Draw pictures of the draws (docs/posteriors.md) as `STEM_*.png`; return their paths.
 
@@ -214,6 +221,7 @@ class SampleResult:
         return found_at(_OUTPUTS["plot"])(self, stem, truth)
 
     @classmethod
+    @named_arguments
     def read(cls, path: str | Path) -> "SampleResult":
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
         return found_at(_OUTPUTS["read"])(Path(path))

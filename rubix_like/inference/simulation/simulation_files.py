@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.inference.simulation.hdf5_shards import HDF5
 from rubix_like.inference.simulation.parquet_shards import PARQUET
@@ -233,6 +234,7 @@ def missing_files(folder: Path, manifest: Manifest) -> list[int]:
     return [own for own in range(manifest.n_file) if not shard_path(folder, own, manifest.files).exists()]
 
 
+@named_arguments
 def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None, *, cubes: bool = True) -> Simulations:
     """The simulations `start` to `stop` (exclusive; None: to the last) of a folder, as arrays on the host.
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -114,6 +115,7 @@ class PlannedSimulations:
         return f"simulating {counted(n_new, 'cube')} on {counted(self.model.pipeline.mesh.size, 'device')}{kept}"
 
 
+@named_arguments
 def simulate(
     config: ConfigSource,
     draws: Mapping[str, Any] | None = None,

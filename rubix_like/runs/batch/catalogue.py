@@ -3,6 +3,7 @@
 from concurrent.futures import Executor
 from pathlib import Path
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.loading import ConfigSource
 from rubix_like.errors import ConfigError, expect
 from rubix_like.runs.batch.entries import read_entries
@@ -12,6 +13,7 @@ from rubix_like.runtime.files.separate_files import given_files
 from rubix_like.runtime.progress import Progress
 
 
+@named_arguments
 def run_catalogue(
     config: ConfigSource,
     catalogue: RowSource,

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError, expect_count
 
 DATA_AXIS = "data"
@@ -25,6 +26,7 @@ SAMPLE_AXIS = "sample"
 _SIZES_PER_OCTAVE = 8
 
 
+@named_arguments
 def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
     """A mesh over the first devices of the run: `n_devices` along "data" (None: as many as there are), `wave` along
     "wave" (1: there is no such axis).

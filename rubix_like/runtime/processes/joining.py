@@ -5,10 +5,12 @@ from contextlib import contextmanager
 
 import jax
 
+from rubix_like.arguments import named_arguments
 from rubix_like.runtime.processes.jax_processes import JaxProcesses, connect
 from rubix_like.runtime.processes.launch import Launch, find_launch
 
 
+@named_arguments
 @contextmanager
 def join_processes(
     coordinator: str | None = None,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.optional_packages import import_optional
@@ -89,6 +90,7 @@ def optical_power(wavelength: Float[ndarray, " rest"], fwhm: Float[ndarray, " re
     return float(np.median(wavelength[optical] / fwhm[optical]))
 
 
+@named_arguments
 def read_population(population: StellarPopulation, report: Callable[[str], None] = lambda _: None) -> SSPTable:
     """Spectra and masses of a `fsps.StellarPopulation(zcontinuous=0)` at all its ages and metallicities, in vacuum.
 

@@ -1,0 +1,123 @@
+"""Public functions whose errors name the argument that is of another kind than its annotation states."""
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, SupportsFloat, SupportsIndex, TypeVar
+
+import numpy as np
+from jaxtyping import AbstractArray, Key
+
+from rubix_like.errors import ConfigError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Kind(NamedTuple):
+    """What a value may be: a test, and the words for what is expected."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+def named_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The same function, with a ConfigError that names the argument which is not of the kind that is annotated.
+
+    Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists, dicts, literals and unions of these;
+    what lists and dicts hold, shapes and protocols are left to the function. Traced values pass.
+    """
+    signature = inspect.signature(function)
+    kinds: dict[str, tuple[Kind, ...]] = {}
+
+    @functools.wraps(function)
+    def with_names(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if not kinds:  # at the first call: the module is then complete
+            kinds.update(_kinds_of(signature))
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            if name in kinds and not any(kind.holds(value) for kind in kinds[name]):
+                expected = " or ".join(dict.fromkeys(kind.words for kind in kinds[name]))
+                came = "None" if value is None else f"a value of type {type(value).__name__}"
+                raise ConfigError(f"{name}: expected {expected}, got {came}")
+        return function(*args, **kwargs)
+
+    return with_names
+
+
+def _kinds_of(signature: inspect.Signature) -> dict[str, tuple[Kind, ...]]:
+    """By name: the kinds that a parameter may have; those that cannot be judged are left out."""
+    found = {}
+    for name, parameter in signature.parameters.items():
+        kinds = [_kind(member) for member in _members(parameter.annotation)]
+        if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD} and None not in kinds:
+            found[name] = tuple(kind for kind in kinds if kind is not None)
+    return found
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The types of a union, or the one type."""
+    if typing.get_origin(annotation) not in {typing.Union, types.UnionType}:
+        return [annotation]
+    return [member for part in typing.get_args(annotation) for member in _members(part)]
+
+
+def _kind(annotation: Any) -> Kind | None:
+    """The kind of value that a type stands for; None where it cannot be judged."""
+    origin = typing.get_origin(annotation) or annotation
+    if origin is typing.Literal:
+        choices = typing.get_args(annotation)
+        return Kind(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
+    if origin in _KINDS:
+        return _KINDS[origin]
+    if not isinstance(origin, type) or origin in {object, bool, Any, inspect.Parameter.empty}:
+        return None
+    if issubclass(origin, AbstractArray):
+        return None if origin.dtype is Key else Kind(_is_numeric, "an array of numbers")
+    if getattr(origin, "_is_protocol", False):
+        return None
+    return Kind(lambda value: isinstance(value, origin), _WORDS.get(origin.__name__, origin.__name__))
+
+
+def _is_numeric(value: Any) -> bool:
+    """Whether it is an array of numbers, or can be made one."""
+    try:
+        dtype = getattr(value, "dtype", None) or np.asarray(value).dtype
+    except ValueError:  # lists of different lengths
+        return False
+    return dtype.kind in "biufcV"
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+
+
+_WORDS = {
+    "Galaxy": "an rl.Galaxy (rl.load_galaxy(config) reads one)",
+    "Mesh": "a mesh (rl.make_mesh() makes one)",
+    "ObservedCube": "an rl.ObservedCube (rl.read_observed(path) reads one)",
+    "SSPLibrary": "an rl.SSPLibrary (rl.load_ssp(name) reads one)",
+}
+"""For classes by name: what is expected, and how it is made."""
+
+_LIST, _DICT = Kind(_is_list, "a list"), Kind(lambda value: isinstance(value, Mapping), "a dict")
+_KINDS: dict[Any, Kind] = {
+    str: Kind(lambda value: isinstance(value, str), "a text"),
+    int: Kind(_is_whole, "a whole number"),
+    float: Kind(lambda value: isinstance(value, SupportsFloat) and not isinstance(value, bool), "a number"),
+    Path: Kind(lambda value: isinstance(value, str | PathLike), "a path"),
+    types.NoneType: Kind(lambda value: value is None, "None"),
+    Callable: Kind(callable, "a function"),
+    Mapping: _DICT,
+    dict: _DICT,
+    **dict.fromkeys((typing.get_origin(Iterable[int]), typing.get_origin(typing.Sequence[int]), tuple, list), _LIST),
+}
