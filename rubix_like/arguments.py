@@ -37,7 +37,7 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     @functools.wraps(function)
     def with_names(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if not kinds:  # at the first call: the module is then complete
-            kinds.update(_kinds_of(signature))
+            kinds.update(_kinds_of(signature, function.__globals__))
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             if name in kinds and not any(kind.holds(value) for kind in kinds[name]):
                 expected = " or ".join(dict.fromkeys(kind.words for kind in kinds[name]))
@@ -48,14 +48,24 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     return with_names
 
 
-def _kinds_of(signature: inspect.Signature) -> dict[str, tuple[Kind, ...]]:
+def _kinds_of(signature: inspect.Signature, names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:
     """By name: the kinds that a parameter may have; those that cannot be judged are left out."""
     found = {}
     for name, parameter in signature.parameters.items():
-        kinds = [_kind(member) for member in _members(parameter.annotation)]
+        kinds = [_kind(member) for member in _members(_evaluated(parameter.annotation, names))]
         if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD} and None not in kinds:
             found[name] = tuple(kind for kind in kinds if kind is not None)
     return found
+
+
+def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
+    """The type that a quoted annotation stands for; `Any` where a name is known to type checkers only."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return typing.get_type_hints(types.SimpleNamespace(__annotations__={"type": annotation}), names)["type"]
+    except NameError:
+        return Any
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -67,18 +77,19 @@ def _members(annotation: Any) -> list[Any]:
 
 def _kind(annotation: Any) -> Kind | None:
     """The kind of value that a type stands for; None where it cannot be judged."""
-    origin = typing.get_origin(annotation) or annotation
+    origin, parts = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if origin is typing.Literal:
-        choices = typing.get_args(annotation)
-        return Kind(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
+        return Kind(lambda value: value in parts, f"one of {', '.join(map(repr, parts))}")
     if origin in _KINDS:
-        return _KINDS[origin]
-    if not isinstance(origin, type) or origin in {object, bool, Any, inspect.Parameter.empty}:
+        return _BY_NAME if parts and parts[0] is str and origin in {Mapping, dict} else _KINDS[origin]
+    if (
+        not isinstance(origin, type)
+        or getattr(origin, "_is_protocol", False)
+        or origin in {object, bool, Any, inspect.Parameter.empty}
+    ):
         return None
     if issubclass(origin, AbstractArray):
         return None if origin.dtype is Key else Kind(_is_numeric, "an array of numbers")
-    if getattr(origin, "_is_protocol", False):
-        return None
     return Kind(lambda value: isinstance(value, origin), _WORDS.get(origin.__name__, origin.__name__))
 
 
@@ -109,7 +120,12 @@ _WORDS = {
 }
 """For classes by name: what is expected, and how it is made."""
 
-_LIST, _DICT = Kind(_is_list, "a list"), Kind(lambda value: isinstance(value, Mapping), "a dict")
+
+def _is_by_name(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+_LIST, _BY_NAME = Kind(_is_list, "a list"), Kind(_is_by_name, "a dict whose keys are texts")
 _KINDS: dict[Any, Kind] = {
     str: Kind(lambda value: isinstance(value, str), "a text"),
     int: Kind(_is_whole, "a whole number"),
@@ -117,7 +133,6 @@ _KINDS: dict[Any, Kind] = {
     Path: Kind(lambda value: isinstance(value, str | PathLike), "a path"),
     types.NoneType: Kind(lambda value: value is None, "None"),
     Callable: Kind(callable, "a function"),
-    Mapping: _DICT,
-    dict: _DICT,
+    **dict.fromkeys((Mapping, dict), Kind(lambda value: isinstance(value, Mapping), "a dict")),
     **dict.fromkeys((typing.get_origin(Iterable[int]), typing.get_origin(typing.Sequence[int]), tuple, list), _LIST),
 }

@@ -27,10 +27,10 @@ def expect_path(value: Any, place: str, expected: str = "the path of a file") ->
     return value
 
 
-def expect_count(number: Any, place: str) -> None:
-    """Raise ConfigError that names the argument `place` unless the number is a whole one, 1 or more."""
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-        raise ConfigError(f"{place}: expected a whole number of 1 or more, got {number!r}")
+def expect_count(number: Any, place: str, least: int = 1) -> None:
+    """Raise ConfigError that names the argument `place` unless the number is a whole one, `least` or more."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
+        raise ConfigError(f"{place}: expected a whole number of {least} or more, got {number!r}")
 
 
 def _came(value: Any) -> str:

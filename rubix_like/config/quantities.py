@@ -75,13 +75,15 @@ class Above:
         return value
 
 
-def parse_quantity(value: object, unit: str) -> float:
+def parse_quantity(value: object, unit: str, place: str = "") -> float:
     """The number of `unit` in `value`: a number, numeric text, text with a unit, or an astropy Quantity.
 
-    Raises ValueError for another physical type, for text that is no quantity and for what is not finite.
+    Raises ValueError, which begins with `place`, for another physical type, for text that is no quantity and for what
+    is not finite.
     """
+    begin = f"{place}: " if place else ""
     example = unit if unit[:1].isdigit() else f"0.8 {unit}"  # the unit may have a number before it, 1e-20 erg / (s cm2)
-    expected = f"expected a quantity in {unit} (e.g. '{example}'), got {value!r}"
+    expected = f"{begin}expected a quantity in {unit} (e.g. '{example}'), got {value!r}"
     number = number_in(value)
     if number is None:
         try:
@@ -89,7 +91,7 @@ def parse_quantity(value: object, unit: str) -> float:
         except (TypeError, ValueError) as error:
             raise ValueError(expected) from error
     if not math.isfinite(number):
-        raise ValueError(f"expected a finite quantity in {unit}, got {value!r}")
+        raise ValueError(f"{begin}expected a finite quantity in {unit}, got {value!r}")
     return number
 
 

@@ -259,9 +259,8 @@ class Cube(AbstractCube, eqx.Module):
 
         Raises ConfigError without matplotlib, or for a spaxel or band outside the cube.
         """
-        return found_at(_OUTPUTS["plot"])(
-            self, tuple(spaxels), None if band is None else tuple(parse_quantity(end, "Angstrom") for end in band)
-        )
+        ends = None if band is None else tuple(parse_quantity(end, "Angstrom", "band") for end in band)
+        return found_at(_OUTPUTS["plot"])(self, tuple(spaxels), ends)
 
     def __repr__(self) -> str:
         return found_at(_OUTPUTS["words"])(self)

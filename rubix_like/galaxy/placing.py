@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from rubix_like.arguments import named_arguments
+from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, process_count, size_class
 from rubix_like.runtime.mesh.placement import check_process_mesh
@@ -51,6 +52,10 @@ def shard(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap (also over galaxies: of a
     tracer the particles' axis is constrained, since a placement of the array behind it would cut the first one).
     """
+    if DATA_AXIS not in mesh.axis_names:
+        raise ConfigError(
+            f"mesh: expected an axis '{DATA_AXIS}' (rl.make_mesh() makes such a mesh), got {mesh.axis_names}"
+        )
     n_devices = mesh.shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)
     traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(placed))

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
+from rubix_like.errors import expect_count
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws
 from rubix_like.physics.numbered_random import numbered_normal, numbered_uniform
@@ -132,6 +133,7 @@ def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> B
     """
     if n_stars < 1 or n_gas < 0:
         raise ValueError(f"synthetic galaxy: expected n_stars >= 1 and n_gas >= 0, got {n_stars} and {n_gas}")
+    expect_count(seed, "seed", least=0)
     n_bulge = round(BULGE_SHARE * n_stars)
     disc, bulge, gas = _draw((n_stars - n_bulge, n_bulge, n_gas), seed, draws)
     return BaseDraws(disc=disc, bulge=bulge, gas=gas if n_gas else None, kind=draws)

@@ -19,7 +19,7 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube.observed.flux_units import plain_flux
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, expect_count, suggest
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
@@ -175,6 +175,7 @@ class LogPosterior:
         """Vectors drawn from the prior, e.g. to start chains or walkers at. Raises ValueError for less than one."""
         if not isinstance(count, int | np.integer) or count < 1:
             raise ValueError(f"draw: expected a number of vectors, at least one, got {count!r}")
+        expect_count(seed, "seed", least=0)
         return self._free.draw(seed, count)
 
     @property

@@ -61,6 +61,8 @@ def fixed(table: NebularTable, **values: float) -> NebularTable:
     for name, value in values.items():
         if name not in table.axes:
             raise ValueError(f"nebular table '{table.name}' has no axis '{name}'; it has {', '.join(table.axes)}")
+        if np.ndim(value):
+            raise ValueError(f"{name}: expected a number, got {value!r}")
         nodes = table.axes[name]
         if not nodes[0] <= value <= nodes[-1]:
             raise ValueError(
@@ -76,6 +78,8 @@ def refined(table: NebularTable, steps: Mapping[str, float] = STEPS) -> NebularT
     Between its nodes the logarithm of every value is a modified Akima spline along one axis after the other (Akima
     1970, J. ACM 17, 589; weights of "makima"), which does not overshoot where a line fades.
     """
+    if set(table.axes) - set(steps) or not all(step > 0 for step in steps.values()):
+        raise ValueError(f"steps: expected a step above 0 for each of {', '.join(table.axes)}, got {dict(steps)}")
     for name, nodes in table.axes.items():
         n_node = int(np.ceil((nodes[-1] - nodes[0]) / steps[name] - 1e-9)) + 1
         table = _along(table, name, np.linspace(nodes[0], nodes[-1], n_node), keep=True)

@@ -32,7 +32,7 @@ LEAST_SHARE: float = 1e-4
 def kauffmann_2003(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
     """log [O III]/Hb below which galaxies form stars: 0.61 / (x - 0.05) + 1.3 (Kauffmann et al. 2003, MNRAS 346, 1055,
     eq. 1), x = log [N II]/Ha < 0.05."""
-    return 0.61 / (nitrogen - 0.05) + 1.3
+    return 0.61 / (np.asarray(nitrogen) - 0.05) + 1.3
 
 
 def kewley_2001(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
@@ -45,7 +45,7 @@ def kewley_2001(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
 def kewley_2013(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
     """log [O III]/Hb of star-forming galaxies at redshift 0: 0.61 / (x + 0.08) + 1.1 (Kewley et al. 2013, ApJ 774,
     L10), x < -0.08."""
-    return 0.61 / (nitrogen + 0.08) + 1.1
+    return 0.61 / (np.asarray(nitrogen) + 0.08) + 1.1
 
 
 CURVES: tuple[tuple[str, Callable[..., Any], float, str], ...] = (

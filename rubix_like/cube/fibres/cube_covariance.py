@@ -89,10 +89,7 @@ def known_correlations(cube: "Cube") -> SpaxelCorrelations | None:
 
 def bin_at(bins: WavelengthBins, wavelength: Any) -> int:
     """Number of the bin at a wavelength, with units or in Angstrom; raises ValueError outside."""
-    try:
-        place = parse_quantity(wavelength, "Angstrom")
-    except ValueError as error:
-        raise ValueError(f"covariance: {error}") from error
+    place = parse_quantity(wavelength, "Angstrom", "covariance: wavelength")
     edges = bins.edges
     if not edges[0] <= place <= edges[-1]:
         raise ValueError(

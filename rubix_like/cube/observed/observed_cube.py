@@ -155,7 +155,7 @@ class ObservedCube(AbstractCube):
 
         Raises ValueError where the cube has none there, or none that can be used.
         """
-        low, high = (parse_quantity(end, "Angstrom") for end in (low, high))
+        low, high = parse_quantity(low, "Angstrom", "low"), parse_quantity(high, "Angstrom", "high")
         keep = (self.wavelength >= low) & (self.wavelength <= high)
         if not keep.any():
             first, last = self.wavelength[[0, -1]]

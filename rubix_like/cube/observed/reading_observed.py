@@ -106,10 +106,7 @@ def read_observed(
     if not (medium is None or (isinstance(medium, str) and medium in MEDIA)):
         raise ValueError(f"medium: expected 'air' or 'vacuum', got {medium!r}")
     if pixel_scale is not None:
-        try:
-            pixel_scale = parse_quantity(pixel_scale, "arcsec")
-        except ValueError as error:
-            raise ValueError(f"pixel_scale: {error}") from error
+        pixel_scale = parse_quantity(pixel_scale, "arcsec", "pixel_scale")
         if pixel_scale <= 0:
             raise ValueError(f"pixel_scale: expected a size > 0 in arcsec, got {pixel_scale!r}")
     if not (is_store(path) or h5py.is_hdf5(path)):

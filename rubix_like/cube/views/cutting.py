@@ -47,7 +47,9 @@ def _cut_bins(cube: Cube, own: np.ndarray) -> Cube:
 
 def _box(cube: Cube, at: Place | None, offset: Offset | None, size: Any) -> tuple[slice, slice]:
     """Rows and columns whose centres lie in the box, as far as the field has them."""
-    sides = [parse_quantity(own, "arcsec") for own in (size if isinstance(size, list | tuple) else (size, size))]
+    sides = [
+        parse_quantity(side, "arcsec", "size") for side in (size if isinstance(size, list | tuple) else (size, size))
+    ]
     if len(sides) != 2 or min(sides) <= 0:
         raise ValueError(f"size: expected a width, or (width, height), > 0 in arcsec, got {size!r}")
     found = []

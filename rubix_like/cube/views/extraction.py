@@ -70,7 +70,7 @@ def _weights(
     column, row = (float(x), float(y)) if x is not None and y is not None else position_of(cube, at, offset)
     if radius is None:
         return _one_spaxel(cube, column, row)
-    reach = parse_quantity(radius, "arcsec") / cube.pixel_scale
+    reach = parse_quantity(radius, "arcsec", "radius") / cube.pixel_scale
     if reach <= 0:
         raise ValueError(f"radius: expected more than 0 arcsec, got {radius!r}")
     weights = circle_overlap(np.arange(cube.n_x) - column, np.arange(cube.n_y) - row, reach)

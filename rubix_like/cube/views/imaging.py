@@ -65,10 +65,7 @@ def bins_within(cube: Cube, band: Sequence[Any], name: str = "band") -> Bool[nda
     them `name`, for none."""
     if len(band) != 2:
         raise ValueError(f"{name}: expected (lowest, highest), each with a unit or in Angstrom, got {band!r}")
-    try:
-        low, high = (parse_quantity(end, "Angstrom") for end in band)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+    low, high = (parse_quantity(end, "Angstrom", name) for end in band)
     inside = (cube.wavelength >= low) & (cube.wavelength <= high)
     if not inside.any():
         edges = cube.wave_edges

@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube
+from rubix_like.errors import expect_count
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.discreteness import Discreteness
@@ -149,6 +150,7 @@ class FitResult:
         """
         if not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"samples: expected a number of draws, at least one, got {n!r}")
+        expect_count(seed, "seed", least=0)
         if self.laplace is None:
             raise ValueError(f"samples: expected a Gaussian approximation, got none: {'; '.join(self.notes)}")
         return self.free.split(self.laplace.sample(seed, n))
