@@ -126,6 +126,7 @@ def _is_by_name(value: Any) -> bool:
 
 
 _LIST, _BY_NAME = Kind(_is_list, "a list"), Kind(_is_by_name, "a dict whose keys are texts")
+_ANYTHING = {object, bool, Any, inspect.Parameter.empty}
 _KINDS: dict[Any, Kind] = {
     str: Kind(lambda value: isinstance(value, str), "a text"),
     int: Kind(_is_whole, "a whole number"),
