@@ -221,7 +221,7 @@ def of_records():
         "metallicity": np.array([0.01, 0.02]),
         "rest_wavelength": 1e3 + np.arange(4),
     }
-    texts = {name: "" for name in ("name", "imf", "citation", "licence", "source")}
+    texts = dict.fromkeys(("name", "imf", "citation", "licence", "source"), "")
     library = {**axes, **texts, "medium": "vacuum", "solar_metallicity": 0.02, "fwhm": np.ones(4)}
     yield "SSPTable", "spectra: expected light >= 0", lambda: extend.SSPTable(**library, spectra=-np.ones((2, 2, 4)))
     for temperature, density, name in ((-1e4, 100, "temperature"), (4, 100, "temperature"), (1e4, -100, "density")):

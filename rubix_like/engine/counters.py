@@ -18,6 +18,9 @@ from rubix_like.physics.templates import TemplateAxes
 
 Scalar = Float[Array | ndarray, ""]
 
+_ROUNDING = 1e-5
+"""dex by which 32-bit numbers may exceed the limits of ages and metallicities."""
+
 
 def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Scalar) -> SourceCounters:
     """Counts (padding left out) and amounts of a source's particles.
@@ -55,7 +58,9 @@ def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Sc
 def _possible(scene: Scene) -> list[Bool[Array, " particle"]]:
     """Where amounts are not negative, and ages and metal mass fractions those that `validate` takes."""
     highest = {"age": LARGEST_LOG_AGE, "metallicity": 0.0}
-    below = [scene.coordinates[name] <= limit for name, limit in highest.items() if name in scene.coordinates]
+    below = [
+        scene.coordinates[name] <= limit + _ROUNDING for name, limit in highest.items() if name in scene.coordinates
+    ]
     return [scene.amount >= 0, *below]
 
 
@@ -82,8 +87,9 @@ def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Ar
         )
     if broken:
         raise ValueError(
-            f"galaxy: expected finite positions, velocities, amounts and properties, amounts from 0, log10(age / yr) up "
-            f"to {LARGEST_LOG_AGE:g} and metal mass fractions up to 1, got {broken} of {total} {what} with others; rubix_like.validate(galaxy) names them"
+            f"galaxy: expected finite positions, velocities, amounts and properties, amounts from 0, log10(age / yr) "
+            f"up to {LARGEST_LOG_AGE:g} and metal mass fractions up to 1, got {broken} of {total} {what} with others; "
+            f"rubix_like.validate(galaxy) names them"
         )
     wider = f"set engine.velocity_range, e.g. to {2 * float(velocity_limit):.0f} km/s"
     if int(counters.n_overflow):

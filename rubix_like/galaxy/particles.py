@@ -82,7 +82,7 @@ class Stars(eqx.Module):
 
     | field | shape | unit |
     |---|---|---|
-    | random_velocity | (particle,) or None | km/s, added along the line of sight |
+    | random_velocity | (particle,) or None | km/s, of either sign, added along the line of sight |
     | east, north | (particle,) or None | arcsec, added to the place on the sky |
     | tilt, twist | (particle,) or None | deg, added to the inclination and the position angle |
     | line_light | (particle, line) or None | brightness in each emission line (`components.line_light.LineRow`) |

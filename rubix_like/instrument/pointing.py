@@ -11,7 +11,6 @@ from rubix_like.errors import expect_count
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
 from rubix_like.physics.units import plain_numbers
 
-
 _FIELDS = (("reference", "deg", (2,)), ("offset", "arcsec", (2,)), ("field_angle", "deg", ()), ("turn", "deg", ()))
 """Numbers of a pointing, with unit and shape."""
 

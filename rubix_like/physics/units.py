@@ -94,8 +94,8 @@ def universe_age_in_yr(age: Any, place: str) -> Any:
     age = plain_numbers(age, "yr", place)
     if age is not None and not (np.ndim(age) == 0 and age >= _YOUNGEST_UNIVERSE):
         raise ValueError(
-            f"{place}: expected a number of yr, at least {_YOUNGEST_UNIVERSE:g} (today's is 1.38e10), got {age!r}; give "
-            f"Gyr as a quantity, e.g. 13.8 * astropy.units.Gyr"
+            f"{place}: expected a number of yr, at least {_YOUNGEST_UNIVERSE:g} (today's is 1.38e10), got {age!r}; "
+            f"give Gyr as a quantity, e.g. 13.8 * astropy.units.Gyr"
         )
     return age
 

@@ -83,7 +83,7 @@ class SSPTable:
 
 
 def check_arrays(name: str, arrays: dict[str, Any]) -> None:
-    """Raise ValueError unless the shapes agree, axes increase strictly, values are finite and every population shines."""
+    """Raise ValueError unless shapes agree, axes increase strictly, values are finite and no population's light < 0."""
     axes = {axis: np.shape(arrays[axis]) for axis in ("metallicity", "log_age", "rest_wavelength")}
     for axis, shape in axes.items():
         if len(shape) != 1 or shape[0] < 2:

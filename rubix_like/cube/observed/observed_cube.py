@@ -115,8 +115,8 @@ class ObservedCube(AbstractCube):
         used = np.asarray(plain_numbers(self.used, "", "ObservedCube.used"))
         if used.dtype.kind != "b" and not np.isin(used, (0, 1)).all():
             raise ValueError(
-                f"ObservedCube.used: expected booleans (or 1 where a voxel is used, else 0), got {used.dtype} with other "
-                f"values; of a mask of bits write mask == 0"
+                f"ObservedCube.used: expected booleans (or 1 where a voxel is used, else 0), got {used.dtype} with "
+                f"other values; of a mask of bits write mask == 0"
             )
         return used.astype(bool, copy=False)
 
