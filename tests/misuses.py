@@ -167,9 +167,7 @@ def of_values():
     )
     for bad in ([-1.0], [0.5], [np.nan]):
         yield f"draw_log_ages, {bad}", "row: ", lambda bad=bad: extend.draw_log_ages(extend.AgeRecipe(), np.array(bad))
-    for name, bad in {"rotation_velocity": None, "stellar_mass": -1.0, "disc_log_age": 5e9}.items():
-        place = f"SyntheticGalaxy.{name}: "
-        yield f"{place}{bad}", place, lambda name=name, bad=bad: rl.SyntheticGalaxy(**{name: bad})
+    yield "SyntheticGalaxy", "SyntheticGalaxy.disc_log_age: ", lambda: rl.SyntheticGalaxy(disc_log_age=None)
     names = {"name": "a", "reader": "b", "source": "c"}
     for name, bad in {
         "redshift": "z",
@@ -199,7 +197,6 @@ def of_cubes():
         "counters": "x",
         "bins": np.arange(3.0),
         "footprint": (2, 2, 0.2),
-        "flux": [[1.0, 2.0]],
     }.items():
         field = name.partition(",")[0]
         yield f"Cube.{name}", f"Cube.{field}: ", lambda field=field, bad=bad: rl.Cube(**{**cube, field: bad})
