@@ -37,7 +37,10 @@ class Parameters(SimpleNamespace):
 
     @classmethod
     def of(cls, leaves: Mapping[str, Array]) -> "Parameters":
-        """The tree of all leaves that a run has, by dotted name."""
+        """The tree of all leaves that a run has, by dotted name; raises ValueError for leaves that are no numbers."""
+        for name, leaf in leaves.items():
+            if as_quantity(leaf) is None:
+                plain_numbers(leaf, "", f"parameters['{name}']")
         found: dict[str, Any] = dict.fromkeys(missing_in(RunConfig, leaves)) | dict(leaves)
         for name, section in RunConfig.sections(*{name.partition(".")[0] for name in leaves}).items():
             found |= dict.fromkeys(missing_in(section, leaves, f"{name}."))

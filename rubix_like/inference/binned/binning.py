@@ -31,6 +31,9 @@ def voronoi_bins(
     squared is the bin's area times target over its signal to noise. The noise of spaxels is taken as independent.
     Raises ConfigError for a target that all spaxels together do not reach, and for noise that is not above 0.
     """
+    for name, values in (("signal", signal), ("noise", noise), ("used", used)):
+        if values is not None and (np.ndim(values) != 2 or np.shape(values) != np.shape(signal)):
+            raise ConfigError(f"{name}: expected a map (y, x), of the shape of the others, got {np.shape(values)}")
     usable = np.isfinite(signal) & np.isfinite(noise) & (noise > 0) & (signal > 0)
     chosen = usable if used is None else usable & used
     if not target > 0 or not chosen.any():
