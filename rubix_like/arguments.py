@@ -82,11 +82,7 @@ def _kind(annotation: Any) -> Kind | None:
         return Kind(lambda value: value in parts, f"one of {', '.join(map(repr, parts))}")
     if origin in _KINDS:
         return _BY_NAME if parts and parts[0] is str and origin in {Mapping, dict} else _KINDS[origin]
-    if (
-        not isinstance(origin, type)
-        or getattr(origin, "_is_protocol", False)
-        or origin in {object, bool, Any, inspect.Parameter.empty}
-    ):
+    if not isinstance(origin, type) or origin in _ANYTHING or getattr(origin, "_is_protocol", False):
         return None
     if issubclass(origin, AbstractArray):
         return None if origin.dtype is Key else Kind(_is_numeric, "an array of numbers")

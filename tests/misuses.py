@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 from astropy import units
 from small import few_stars, make_cube, muse
@@ -126,6 +127,7 @@ def cases():  # noqa: PLR0912
     yield "units", "units: ", lambda: rl.read_observed(__file__, units=3)
     yield "pixel_scale", "pixel_scale: ", lambda: rl.read_observed(__file__, pixel_scale={})
     yield from of_values()
+    yield from of_kinds()
 
 
 def of_values():
@@ -287,6 +289,105 @@ def of_records():
     for name, bad in {"wavelength_range": (2e4, 1e3), "r_v_range": (-1.0, 6.0), "r_v": 7.0}.items():
         place = f"DustCurve.{name}: "
         yield place, place, lambda name=name, bad=bad: extend.DustCurve(**{**curve, name: bad})
+
+
+def of_kinds():
+    """Arguments of another kind than their annotation states, and quantities of another dimension."""
+    config = rl.load_config(RUN)
+    galaxy = rl.load_galaxy(config)
+    cube, observed = PIPELINE(galaxy), rl.ObservedCube(**CUBE)
+    table, library = rl.load_nebular("mappings-hii"), rl.load_ssp("popstar")
+    noisy = rl.Pipeline.from_config({**RUN, "noise": {"signal_to_noise": 30}})(galaxy)
+    posterior = rl.log_posterior(config, noisy, DRAWN)
+    other_mesh = jax.make_mesh((1,), ("x",))
+    for call, name, given, *named in (
+        (rl.fit, "free", (RUN, cube, ["observation.inclination"])),
+        (rl.fit, "free", (RUN, DRAWN, cube)),
+        (rl.fit, "data", (RUN, 3)),
+        (rl.sample, "free", (RUN, cube, "inclination")),
+        (rl.simulate, "draws", (RUN, [10.0, 20.0])),
+        (rl.simulate, "draws", (RUN, {3: [1.0]})),
+        (rl.simulate, "draws", (RUN, "x.csv")),
+        (rl.simulate, "n", (RUN, None, DRAWN, "3")),
+        (rl.load_config, "overrides", (RUN, {3: 4})),
+        (rl.load_config, "overrides", (RUN, ["observation.redshift"])),
+        (rl.log_posterior, "free", (RUN, cube, "x")),
+        (rl.run, "output", (RUN, 3)),
+        (rl.run, "team", (RUN, "r.fits", 3)),
+        (rl.shard, "mesh", (galaxy, "cpu")),
+        (rl.shard, "mesh", (galaxy, other_mesh)),
+        (rl.shard, "galaxy", (galaxy.stars, rl.make_mesh(1))),
+        (rl.shard_local, "team", (galaxy, rl.make_mesh(1), None)),
+        (rl.make_mosaic, "cubes", (cube,)),
+        (rl.lines, "source", ("cube.fits",)),
+        (rl.load_simulations, "start", ("simulations", "a")),
+        (rl.read_observed, "units", ("cube.fits",), {"units": 3}),
+        (rl.read_observed, "hdu", ("cube.fits",), {"hdu": 1.5}),
+        (rl.run_catalogue, "part", (RUN, [{"name": "a"}]), {"output": "cubes", "part": (1, 2)}),
+        (PIPELINE.at, "pointing", (0,)),
+        (PIPELINE.observe_slabs, "slabs", (galaxy,)),
+        (rl.Pipeline.from_config, "census", (RUN,), {"census": galaxy}),
+        (rl.Pipeline.from_config, "galaxy", (RUN, galaxy.stars)),
+        (cube.image, "band", (4850,)),
+        (cube.image, "band", ((1, 2, 3),)),
+        (cube.image, "band", (("1 kpc", "2 kpc"),)),
+        (cube.cut, "wavelength", (4850,)),
+        (cube.cut, "size", (), {"offset": (0, 0), "size": "1 kpc"}),
+        (cube.spectrum, "x", (float("nan"), 0)),
+        (cube.spectrum, "radius", (), {"offset": (0, 0), "radius": float("nan")}),
+        (cube.spectrum, "offset", (), {"offset": ("1 kpc", 0), "radius": 1}),
+        (noisy.covariance, "wavelength", ("red",)),
+        (cube.map, "name", (None,)),
+        (cube.write, "path", (None,)),
+        (rl.Cube.read, "path", (None,)),
+        (observed.crop, "low", ("x", 4850)),
+        (observed.crop, "high", (4850, "1 kg")),
+        (rl.FitResult.read, "path", (None,)),
+        (rl.SampleResult.read, "path", (3,)),
+        (cube.bins.part, "start", ("a", 2)),
+        (posterior.draw, "seed", (2, -1)),
+        (posterior.draw, "seed", (2, "x")),
+        (posterior.to_unconstrained, "observation.inclination", ({"observation.inclination": [1, 2]},)),
+        (rl.SyntheticGalaxy().sample, "draws", (50,)),
+        (table.line, "name", (6563,)),
+        (extend.draw_base, "n_stars", (10.5, 0, 1)),
+        (extend.draw_base, "n_stars", ("10", 0, 1)),
+        (extend.draw_base, "seed", (10, 0, -1)),
+        (extend.draw_base, "seed", (10, 0, 1.5)),
+        (extend.draw_base, "draws", (10, 0, 1, "halton")),
+        (extend.voronoi_bins, "target", (np.ones((4, 4)), np.ones((4, 4)), "5")),
+        (extend.ionising_photons, "library", ("popstar",)),
+        (extend.energy_per_photon, "line", ("[O III] 5007", ONE * 1e4, ONE * 100)),
+        (extend.ratio_to_h_beta, "line", ("zz", ONE * 1e4, ONE * 100)),
+        (extend.ratio_to_h_beta, "temperature", ("Ha", "hot", ONE * 100)),
+        (extend.fixed, "table", (library,)),
+        (extend.fixed, "log_u", (table,), {"log_u": [-3, -2]}),
+        (extend.line_grid, "steps", (table, {"log_uu": 0.1})),
+        (extend.line_grid, "steps", (table, {"log_u": 0.0})),
+        (extend.resolve, "config", (RUN,)),
+        (extend.take_census, "config", (RUN, None, galaxy)),
+        (extend.coverage, "cubes", (cube,)),
+        (extend.in_parts, "cube", ("cube.fits",)),
+        (extend.on_grid_of, "observed", (config, cube)),
+        (extend.bpt_ratios, "maps", (cube,)),
+        (extend.save_bpt, "maps", ("cube.fits", "o.png")),
+        (extend.save_attenuation, "maps", (cube, "o.png")),
+        (extend.save_figure, "cube", ("cube.fits", "o.png")),
+        (extend.save_figure, "choice", (cube, "o.png", {"spaxels": [(1, 1)]})),
+        (extend.write_page, "cube", ("cube.fits", "p.html")),
+        (extend.write_cube, "packing", (cube, "w.fits"), {"packing": "gzip"}),
+        (extend.write_cube, "cube", ("w.fits", cube)),
+        (extend.write_table, "table", (library, Path("t.h5"))),
+        (extend.draw_log_ages, "recipe", ({"oldest": 3}, ONE)),
+        (extend.open_selected, "settings", (config.galaxy,)),
+        (extend.import_library, "path", (None,)),
+    ):
+        keywords = named[0] if named else {}
+        yield (
+            f"{call.__qualname__}, {name}",
+            f"{name}: ",
+            lambda call=call, given=given, keywords=keywords: call(*given, **keywords),
+        )
 
 
 def error_of(call):

@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Num
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Bins, Cube, Map, MaskBits, Voxels
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -180,6 +181,7 @@ class ShardedCube(AbstractCube):
                 yield from (Block(rows, bins, part, self.mask_bits) for rows in _steps(n_y, step_y))
 
 
+@named_arguments
 def in_parts(cube: Cube | ShardedCube) -> ShardedCube:
     """A whole cube as one of parts: one, or those of the devices that it lies on."""
     if isinstance(cube, ShardedCube):

@@ -91,6 +91,8 @@ def ratio_to_h_beta(
 
     `temperature` of the electrons in K, `density` in electrons per cm^3, of one shape, or quantities.
     """
+    if line not in hydrogen_lines():
+        raise ValueError(f"line: expected one of {', '.join(hydrogen_lines())}, got {line!r}")
     return np.ones_like(electrons(temperature, density)[0]) if line == "Hb" else _fitted(line, temperature, density)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.nebular.line_list import LINES, find_line
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import NEBULAR
@@ -96,6 +97,7 @@ class NebularTable:
         _check_arrays(self)
         check_nebular_light(self)
 
+    @named_arguments
     def line(self, name: str) -> Float[ndarray, "*axes"]:
         """Energy per photon (erg) in the line of a name (see `find_line`); ValueError where the table lacks it."""
         found = find_line(name).name

@@ -174,7 +174,10 @@ class Free(eqx.Module):
         """
         parts = []
         for parameter in self.parameters:
-            value = np.broadcast_to(np.asarray(values[parameter.name], _dtype()), parameter.shape)
+            value = np.asarray(values[parameter.name], _dtype())
+            if value.shape not in {(), parameter.shape}:
+                raise ValueError(f"{parameter.name}: expected shape {parameter.shape}, got {value.shape}")
+            value = np.broadcast_to(value, parameter.shape)
             with np.errstate(divide="ignore", invalid="ignore"):
                 own = np.asarray(parameter.prior.latent(value))
             outside = np.asarray(~np.isfinite(own))
