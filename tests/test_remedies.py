@@ -183,3 +183,39 @@ def test_remedies_of_snapshots(write, settings, remedy, followed, tmp_path):
     stars = rl.load_galaxy({**RUN, "galaxy": {**galaxy, **followed}}).stars
     assert stars.position.shape == (30, 3)
     assert np.any(stars.velocity) == ("velocities" not in followed)
+
+
+LONE_VALUES = {
+    "instrument": ("muse", "name"),
+    "ssp": ("popstar", "library"),
+    "galaxy": ("synthetic", "reader"),
+    "observation": (0.05, "redshift"),
+    "noise": (50, "signal_to_noise"),
+    "engine": ("basis", "method"),
+    "output": ("cube.h5", "path"),
+    "lines": ("Ha", "wavelengths"),
+    "devices": (1, "data"),
+    "simulate": (7, "n"),
+}
+"""A section, a value in its place, and the key that the message says."""
+
+
+@pytest.mark.parametrize(("section", "value", "key"), [(name, *own) for name, own in LONE_VALUES.items()])
+def test_remedies_of_values_in_place_of_sections(section, value, key):
+    with pytest.raises(rl.ConfigError, match=re.escape(f"write {section}: {{{key}: {value}}}")):
+        rl.load_config({**RUN, section: value})
+    found = getattr(rl.load_config({**RUN, section: {key: value}}), section)
+    assert str(value) in str(getattr(found, key))
+
+
+@pytest.mark.parametrize("name", ["age", "velocty"])
+def test_remedies_of_maps(name):
+    """The message on a map that is missing gives the setting that makes it, and the name that there is."""
+    bare, mapped = (
+        rl.Pipeline.from_config(rl.load_config({**RUN, **own})) for own in ({}, {"products": {"losvd": None}})
+    )
+    galaxy = rl.load_galaxy(RUN)
+    with pytest.raises(ValueError, match=r"give the run products: \{losvd: null\}") as refused:
+        bare(galaxy).map(name)
+    assert ("did you mean 'velocity'" in str(refused.value)) == (name == "velocty")
+    assert mapped(galaxy).map({"velocty": "velocity"}.get(name, name)).shape == (10, 10)

@@ -66,9 +66,9 @@ def _check_replaced(options: argparse.Namespace, config: RunConfig, kind: str, f
     data = (config.fit or FitSettings()).data
     sets = data if isinstance(data, Mapping) else None
     read = (*named_files(config), *given_files({"--data": options.data, "CONFIG": options.config}))
-    check_separate((files.result, *files.cubes(sets)), read, "--output")
+    check_separate((files.result, *files.cubes(sets)), read, "output")
     if not options.overwrite:
-        check_result_replaced(config, kind, files.result, files.cubes(sets), "--overwrite", "--output ANOTHER")
+        check_result_replaced(config, kind, files.result, files.cubes(sets))
 
 
 def _say(result: FitResult | SampleResult, place: Path, written: str, progress: Progress, drawing: str | None) -> None:

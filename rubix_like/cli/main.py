@@ -9,6 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from rubix_like.cli import options as of
 from rubix_like.cli.guidance.near_misses import hint_for_choice, hint_for_words
+from rubix_like.cli.option_words import in_options, options_in
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.signals import orderly_termination
@@ -152,7 +153,8 @@ def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] 
             code = function(options) or 0
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        return ended_by(error, traceback=options.traceback)
+        options_of = options_in(options.usage())
+        return ended_by(error, traceback=options.traceback, words=lambda text: in_options(text, options_of))
     return code
 
 

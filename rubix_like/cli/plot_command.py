@@ -65,7 +65,7 @@ def _plot_other(kind: str, save: Callable[..., tuple[Path, ...]], path: Path, op
     for option, value in chosen.items():
         if value:
             raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; leave it out, or plot a cube")
-    output = check_picture_suffix(options.output or beside(path, ".png"))
+    output = check_picture_suffix(options.output or beside(path, ".png"), "output")
     check_separate([output], given_files({"CUBE": path}), "--output")
     import_matplotlib()
     check_writable(output, 0)
@@ -76,10 +76,10 @@ def _plot_other(kind: str, save: Callable[..., tuple[Path, ...]], path: Path, op
 def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
     """Where to write, checked before the cube is read."""
     if options.html:
-        path = check_page_suffix(options.output or beside(cube_path, ".html"))
+        path = check_page_suffix(options.output or beside(cube_path, ".html"), "output")
         check_writable(path, PAGE_BYTES)
         return path
-    path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"))
+    path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"), "output")
     import_matplotlib()
     check_writable(path, 0)
     return path

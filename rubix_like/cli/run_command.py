@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rubix_like.cli.catalogue_command import check_catalogue_options, check_listed, run_listed
 from rubix_like.cli.jax_settings import set_up_jax
+from rubix_like.cli.option_words import in_options
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
@@ -31,9 +32,6 @@ from rubix_like.runtime.processes.joining import joined
 from rubix_like.runtime.processes.launch import read_launch
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, terminal_progress
-
-_REMEDIES = ("--overwrite", "--set output.path=ANOTHER")
-"""How to replace a file, and how to leave it alone."""
 
 
 def _load(options: argparse.Namespace) -> RunConfig:
@@ -90,7 +88,7 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     read = tuple(given_files({"CONFIG": options.config}))
     if not options.overwrite:
-        team.in_first(lambda: check_replaced(config, path, *_REMEDIES, read))
+        team.in_first(lambda: check_replaced(config, path, read))
     if picture is not None:
         team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
     progress = _progress(team)
@@ -149,7 +147,7 @@ def check_cube(options: argparse.Namespace) -> int:
 def _replaced_lines(config: RunConfig) -> list[str]:
     """Says so where a run would be refused because of the files that it would replace."""
     try:
-        check_replaced(config, config.output.path, *_REMEDIES)
+        check_replaced(config, config.output.path)
     except ConfigError as error:
-        return [f"note        {error}"]
+        return [f"note        {in_options(str(error), ['--output', '--overwrite'])}"]
     return []

@@ -28,7 +28,7 @@ def _output_path(options: argparse.Namespace) -> Path:
     """Where to write, checked before the libraries are read."""
     import_matplotlib()
     default = Path(f"ssp_{Path(options.one).stem}_{Path(options.other).stem}.png")
-    path = check_picture_suffix(default if options.output is None else options.output)
+    path = check_picture_suffix(default if options.output is None else options.output, "output")
     if options.output is None and path.exists():
         raise ConfigError(f"{path} exists; to replace it, say so: --output {path}")
     check_separate([path], (("A", SHELF.locate(options.one)), ("B", SHELF.locate(options.other))), "--output")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from rubix_like.config.messages import explain
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
-from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms, with_preset
+from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect, expect_path, nearest
 from rubix_like.runtime.files.file_names import with_addition
@@ -172,6 +172,8 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
         instrument, own_key = _values_of(sections.get("instrument")), key.removeprefix("instrument.")
         _check_arm(instrument, own_key)
         _check_recorded(instrument, own_key, value)
+        if is_complete(instrument):
+            value = over_recorded(instrument, own_key, value)
     return _placed(sections, path, value, key)
 
 

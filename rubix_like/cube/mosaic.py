@@ -240,4 +240,4 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
 def _equal(one: object, other: object) -> bool:
     if one is None or other is None:
         return one is other
-    return bool(np.allclose(np.asarray(one), np.asarray(other), rtol=1e-6))
+    return np.shape(one) == np.shape(other) and np.allclose(np.asarray(one), np.asarray(other), rtol=1e-6)

@@ -15,7 +15,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.maps import NO_ATTENUATION, Maps
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_path
 from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
@@ -235,11 +235,11 @@ def _styled_figure(width: float, height: float) -> "Iterator[Figure]":
         yield new_figure(figsize=(width, height + 0.4), layout="constrained")
 
 
-def check_picture_suffix(path: str | Path) -> Path:
-    """`path` with ~ expanded; raises ConfigError unless it ends in a format of SUFFIXES."""
-    path = Path(path).expanduser()
+def check_picture_suffix(path: str | Path, place: str = "path") -> Path:
+    """`path` with ~ expanded; raises ConfigError that names `place` unless it ends in a format of SUFFIXES."""
+    path = Path(expect_path(path, place)).expanduser()
     if path.suffix not in SUFFIXES:
-        raise ConfigError(f"--output: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+        raise ConfigError(f"{place}: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
     return path
 
 

@@ -208,11 +208,11 @@ def _start(choice: Choice, blocks: Blocks) -> dict[str, Any]:
     return {"pins": list(pins), "band": choice.band}
 
 
-def check_page_suffix(path: str | Path) -> Path:
-    """`path` with ~ expanded; raises ConfigError unless it ends in .html."""
+def check_page_suffix(path: str | Path, place: str = "path") -> Path:
+    """`path` with ~ expanded; raises ConfigError that names `place` unless it ends in .html."""
     path = Path(path).expanduser()
     if path.suffix != ".html":
-        raise ConfigError(f"--output: expected a name ending in .html for a page, got '{path.name}'")
+        raise ConfigError(f"{place}: expected a name ending in .html for a page, got '{path.name}'")
     return path
 
 

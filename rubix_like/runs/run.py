@@ -113,7 +113,7 @@ def run(
     path = Path(config.output.path if output is None else expect_path(output, "output"))
     group = team or SINGLE
     if not overwrite:
-        group.in_first(lambda: check_replaced(config, path, "overwrite=True", "another output", read))
+        group.in_first(lambda: check_replaced(config, path, read))
     progress = progress_here(quiet if group.number == 0 else True)
     result = compute(config, path, progress, group, read)
     _say(result, config, progress, group)

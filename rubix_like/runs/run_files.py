@@ -31,6 +31,8 @@ from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 _OF_RUNS = (CUBE, FOREIGN, MAPS)
 """Kinds of files that runs write."""
 
+_REMEDY = "to replace it give overwrite=True, to keep it another place (output=...)"
+
 
 def named_paths(config: RunConfig) -> Iterator[Named]:
     """Every path among the settings, and the library of spectra that is no packaged one.
@@ -148,46 +150,35 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
     return every
 
 
-def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: str, read: Sequence[Named] = ()) -> None:
+def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = ()) -> None:
     """Raise ConfigError where the run would replace a file that another configuration made, or that is none of ours.
 
     Configurations are told apart by the name of their file (`output.configuration`); those without one, given in
-    Python, count as one. `permission`, `elsewhere`: how to ask for it, or for another path, in words; `read`: files
-    beside those that the settings name which no permission allows to be replaced.
+    Python, count as one. `read`: files beside those that the settings name which no permission allows to be replaced.
     """
-    _check_makers(config, _separate(config, output_files(config, path), read), _OF_RUNS, permission, elsewhere)
+    _check_makers(config, _separate(config, output_files(config, path), read), _OF_RUNS)
 
 
-def check_result_replaced(
-    config: RunConfig, kind: str, result: Path, cubes: Iterable[Path], permission: str, elsewhere: str
-) -> None:
+def check_result_replaced(config: RunConfig, kind: str, result: Path, cubes: Iterable[Path]) -> None:
     """Raise ConfigError if a fit or a sampling would replace a file of another configuration or program. `kind`: that
     of its result."""
-    _check_makers(config, [result], [kind], permission, elsewhere)
-    _check_makers(config, cubes, [CUBE], permission, elsewhere)
+    _check_makers(config, [result], [kind])
+    _check_makers(config, cubes, [CUBE])
 
 
 def check_ours_replaced(files: Iterable[Path]) -> None:
     """Raise ConfigError if a fit or a sampling from Python would replace a file that rubix-like did not write."""
     for path in files:
         if output_bytes(path) and written_by_us(path) is None:
-            raise ConfigError(
-                f"output: '{path}' is no file of rubix-like; to replace it give overwrite=True, to keep it "
-                f"another output"
-            )
+            raise ConfigError(f"output: '{path}' is no file of rubix-like; {_REMEDY}")
 
 
-def _check_makers(
-    config: RunConfig, files: Iterable[Path], kinds: Sequence[str], permission: str, elsewhere: str
-) -> None:
+def _check_makers(config: RunConfig, files: Iterable[Path], kinds: Sequence[str]) -> None:
     """Raise ConfigError for a file of another kind or configuration."""
     for own in files:
         maker = _maker(own, kinds)
         if maker is not None and maker != _made_by(config.output.configuration):
-            raise ConfigError(
-                f"output: '{own}' {maker}, and this is {_named(config.output.configuration)}; to replace it "
-                f"give {permission}, to keep it {elsewhere}"
-            )
+            raise ConfigError(f"output: '{own}' {maker}, and this is {_named(config.output.configuration)}; {_REMEDY}")
 
 
 def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Named]) -> list[Path]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rubix_like.errors import ConfigError
@@ -23,8 +23,11 @@ REFUSALS = (ConfigError, ValueError, OSError, MemoryError)
 """What says, in words for the user, that settings or data cannot be used."""
 
 
-def ended_by(error: Exception | KeyboardInterrupt | SystemExit, *, traceback: bool) -> int:
-    """The exit code of a command that `error` ended, after telling so; with `traceback` errors are raised again."""
+def ended_by(
+    error: Exception | KeyboardInterrupt | SystemExit, *, traceback: bool, words: Callable[[str], str] = str
+) -> int:
+    """The exit code of a command that `error` ended, after telling so; with `traceback` errors are raised again.
+    `words` puts the message of a refusal in the command's words."""
     if isinstance(error, KeyboardInterrupt):
         print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -37,7 +40,7 @@ def ended_by(error: Exception | KeyboardInterrupt | SystemExit, *, traceback: bo
     if isinstance(error, SystemExit) and plug_in is None:
         raise error
     if isinstance(error, REFUSALS):
-        print(f"rubix-like: {error}{f' (from the plug-in {plug_in})' if plug_in else ''}", file=sys.stderr)
+        print(f"rubix-like: {words(str(error))}{f' (from the plug-in {plug_in})' if plug_in else ''}", file=sys.stderr)
         return EXIT_REFUSED
     if plug_in is not None:
         print(

@@ -82,7 +82,7 @@ class ObservedCube(AbstractCube):
     ra: Any = None
     dec: Any = None
     name: str = ""
-    source: str = ""
+    source: str = "an ObservedCube"
     notes: tuple[str, ...] = ()
     correlations: SpaxelCorrelations | None = None
     meta: Meta = dataclasses.field(default_factory=Meta)
