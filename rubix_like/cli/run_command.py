@@ -21,7 +21,7 @@ from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
 from rubix_like.runs.run import check_lines, compute, prepare_for_check
-from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
+from rubix_like.runs.run_files import check_output, check_pictures_replaced, check_replaced, named_files, output_files
 from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runs.together import agreed
 from rubix_like.runtime.files.file_names import beside
@@ -90,7 +90,7 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     if not options.overwrite:
         team.in_first(lambda: check_replaced(config, path, read))
     if picture is not None:
-        team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
+        team.in_first(lambda: _check_picture(picture, (*named_files(config), *read), overwrite=options.overwrite))
     progress = _progress(team)
     cube, path, others = compute(config, path, progress, team, read)
     if picture is not None:
@@ -112,10 +112,12 @@ def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> N
         team.in_first(lambda: save_quicklook(cube, path))
 
 
-def _check_picture(path: Path, read: Iterable[Named]) -> None:
+def _check_picture(path: Path, read: Iterable[Named], *, overwrite: bool) -> None:
     """Raise before the run where a picture could not be drawn or written after it, or would replace what is read."""
     import_matplotlib()
     check_separate([path], read, "--plot")
+    if not overwrite:
+        check_pictures_replaced([path])
     check_writable(path, 0)
 
 

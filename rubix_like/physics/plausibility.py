@@ -196,8 +196,8 @@ def implausible_voxels(
     if unused > MOST_UNUSED:
         notes.append(
             f"{percent(unused)} of the voxels with flux are masked or have no variance, unlike in observations (at "
-            f"most half): does the mask mark good voxels? In a file write 0 where voxels are good, or rename the mask's HDU; in Python "
-            f"`used` is True there"
+            f"most half): does the mask mark good voxels? In a file write 0 where voxels are good, or rename the "
+            f"mask's HDU; in Python `used` is True there"
         )
     light = good & used
     if not light.any():

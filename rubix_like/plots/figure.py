@@ -31,8 +31,8 @@ from rubix_like.plots.style import (
     SPAXEL_COLORS,
     import_matplotlib,
     unit_label,
+    write_picture,
 )
-from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import ipython_shell
 
@@ -120,6 +120,10 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
     )
     team.exchange(lambda: _save(path, cube, images, spectra, Choice()) if team.number == 0 else None)
     return path
+
+
+MAPS_PICTURES: tuple[str, ...] = ("lines", "bpt", "attenuation")
+"""Ends of the names of the pictures of maps beside the first one."""
 
 
 def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
@@ -223,8 +227,7 @@ def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
     """A figure of that size (inches) below its title, to be drawn into; it is written where the block ends."""
     with _styled_figure(width, height) as figure:
         yield figure
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], dpi=150, bbox_inches="tight", pad_inches=0.08)
+        write_picture(figure, path, dpi=150, bbox_inches="tight", pad_inches=0.08)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import check_writable, files_of_others, output_bytes
 from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
-from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, written_by_us
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, PICTURE, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
@@ -156,14 +156,19 @@ def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = ()) ->
     Configurations are told apart by the name of their file (`output.configuration`); those without one, given in
     Python, count as one. `read`: files beside those that the settings name which no permission allows to be replaced.
     """
-    _check_makers(config, _separate(config, output_files(config, path), read), _OF_RUNS)
+    _check_makers(config.output.configuration, _separate(config, output_files(config, path), read), _OF_RUNS)
 
 
 def check_result_replaced(config: RunConfig, kind: str, result: Path, cubes: Iterable[Path]) -> None:
     """Raise ConfigError if a fit or a sampling would replace a file of another configuration or program. `kind`: that
     of its result."""
-    _check_makers(config, [result], [kind])
-    _check_makers(config, cubes, [CUBE])
+    _check_makers(config.output.configuration, [result], [kind])
+    _check_makers(config.output.configuration, cubes, [CUBE])
+
+
+def check_pictures_replaced(pictures: Iterable[Path]) -> None:
+    """Raise ConfigError if a file would be replaced that is no picture of rubix-like."""
+    _check_makers(None, pictures, [PICTURE], "a picture")
 
 
 def check_ours_replaced(files: Iterable[Path]) -> None:
@@ -173,12 +178,14 @@ def check_ours_replaced(files: Iterable[Path]) -> None:
             raise ConfigError(f"output: '{path}' is no file of rubix-like; {_REMEDY}")
 
 
-def _check_makers(config: RunConfig, files: Iterable[Path], kinds: Sequence[str]) -> None:
-    """Raise ConfigError for a file of another kind or configuration."""
-    for own in files:
-        maker = _maker(own, kinds)
-        if maker is not None and maker != _made_by(config.output.configuration):
-            raise ConfigError(f"output: '{own}' {maker}, and this is {_named(config.output.configuration)}; {_REMEDY}")
+def _check_makers(
+    configuration: str | None, files: Iterable[Path], kinds: Sequence[str], what: str | None = None
+) -> None:
+    """Raise ConfigError for a file of another kind or configuration; `what` is made (None: what it makes)."""
+    for path in files:
+        maker = _maker(path, kinds)
+        if maker is not None and maker != _made_by(configuration):
+            raise ConfigError(f"output: '{path}' {maker}, and this is {what or _named(configuration)}; {_REMEDY}")
 
 
 def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Named]) -> list[Path]:

@@ -186,7 +186,7 @@ def nothing_found(environment: Mapping[str, str]) -> str:
     inside = "SLURM_JOB_ID" in environment
     hint = "; this is a Slurm job, but not a step of it: start the command with srun" if inside else ""
     return (
-        "several processes: expected to be started by Slurm's srun (SLURM_PROCID, SLURM_STEP_NODELIST), Open MPI's mpirun "
-        "(OMPI_COMM_WORLD_RANK) or in an indexed job of Kubernetes (KUBERNETES_SERVICE_HOST, with the package "
+        "several processes: expected to be started by Slurm's srun (SLURM_PROCID, SLURM_STEP_NODELIST), Open MPI's "
+        "mpirun (OMPI_COMM_WORLD_RANK) or in an indexed job of Kubernetes (KUBERNETES_SERVICE_HOST, with the package "
         f"kubernetes), found none of them{hint}; without a launcher start every process with {EXPLICIT}"
     )
