@@ -14,6 +14,7 @@ from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect, expect_path, nearest
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.separate_files import check_regular
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import shortened
 
 _SEEDS_BETWEEN_ARMS = 1_000_003
@@ -29,6 +30,7 @@ ConfigSource = str | Path | Mapping[str, Any] | RunConfig
 """A YAML file, the name of a packaged configuration, its sections, or a checked one."""
 
 
+@exits_as_errors()
 def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The checked configuration in `source`, with `overrides` put on top.
 

@@ -49,6 +49,7 @@ from rubix_like.runtime.memory import (
 from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, progress_here
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, format_bytes
 
 _MOST_PLANNED = 1 << 20
@@ -86,6 +87,7 @@ class Prepared:
         self.files.close()
 
 
+@exits_as_errors()
 def run(
     config: RunConfig | str | Path | dict[str, Any],
     output: str | Path | None = None,
