@@ -154,6 +154,14 @@ def of_remedies():
         "mosaic: expected cubes of one instrument, got another wavelength bins",
         lambda: rl.make_mosaic([cube, other]),
     )
+    for name in ("ra", "dec", "field_angle"):
+        for bad in (float("nan"), [1.0, 2.0]):
+            angle = {**CUBE, name: bad}
+            yield f"{name}, {bad}", f"ObservedCube.{name}: ", lambda angle=angle: rl.ObservedCube(**angle)
+    days = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], "datetime64[D]")
+    for kind, bad in {"dates": days, "texts": ("a", "b", "c"), "NaN": (1, np.nan, 3), "falling": (3, 2, 1)}.items():
+        table = {**BINS, "n_wave": 1, "sampling": "table", "nodes": bad}
+        yield f"nodes, {kind}", "WavelengthBins.nodes: ", lambda table=table: WavelengthBins(**table)
     yield "load_instrument", "name: ", lambda: rl.load_instrument(3)
     yield "fit without data", "; and data: ", lambda: rl.fit(RUN)
     yield "fit, no data", "data: ", lambda: rl.fit(RUN, free=DRAWN)

@@ -339,7 +339,10 @@ def test_the_command_finds_the_maps_beside_the_cube(cube_file, tmp_path):
         (["cube.fits", "--spaxel", "here"], ["expected X,Y", "'here'"]),
         (["cube.fits", "--band", "100-200"], ["--band: ", "4749.90 to 4799.90 (air)", "got 100 to 200"]),
         (["cube.fits", "--band", "4770-4760"], ["--band: expected (lowest, highest)", "got 4770 to 4760"]),
-        (["cube.fits", "--html", "--band", "4760.1-4760.2"], ["--band: expected one with the centre of a bin", "4759.90 to 4761.15"]),
+        (
+            ["cube.fits", "--html", "--band", "4760.1-4760.2"],
+            ["--band: expected one with the centre of a bin", "4759.90 to 4761.15"],
+        ),
         (["cube.fits", "--band", "nan-nan"], ["--band: ", "4749.90 to 4799.90", "got nan to nan"]),
         (["cube.fits", "--output", "cube.jpg"], ["--output", ".png, .pdf, .svg", "'cube.jpg'"]),
         (["cube.fits", "--html", "--output", "cube.png"], [".html", "'cube.png'"]),

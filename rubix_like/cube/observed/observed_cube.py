@@ -103,6 +103,10 @@ class ObservedCube(AbstractCube):
             used=self.used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else self.used,
             **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
         )
+        for name in angles:
+            angle = getattr(self, name)
+            if angle is not None and not (np.ndim(angle) == 0 and np.isfinite(angle)):
+                raise ValueError(f"ObservedCube.{name}: expected a finite angle (deg, or a quantity), got {angle!r}")
         for field in ("flux", "used", "variance"):
             came = np.shape(getattr(self, field))
             if getattr(self, field) is not None and came != self.shape:
