@@ -51,7 +51,7 @@ class WavelengthBins:
         expect_count(self.n_wave, "WavelengthBins.n_wave")
         for name in units:
             expect_positive(given[name], f"WavelengthBins.{name}")
-        nodes = _in_angstrom(self.nodes, "WavelengthBins.nodes")
+        nodes = np.asarray(plain_numbers(self.nodes, "Angstrom", "WavelengthBins.nodes"), dtype=np.float64)
         if nodes.ndim != 1 or not (np.all(nodes > 0) and np.all(nodes < np.inf) and np.all(np.diff(nodes) > 0)):
             raise ValueError("WavelengthBins.nodes: expected positive wavelengths that ascend, the edges and centres")
         vars(self).update(nodes=tuple(nodes.tolist()))
