@@ -281,7 +281,7 @@ def over_recorded(section: Mapping[str, Any], key: str, value: object) -> object
     """The value of a key of a recorded instrument, on top of what is recorded as it would be on top of a preset."""
     recorded = section.get(key)
     if isinstance(recorded, Mapping):
-        recorded = {name: own for name, own in recorded.items() if own is not None}
+        recorded = {name: setting for name, setting in recorded.items() if setting is not None}
     return merge_layers([{key: recorded}, {key: value}], {**_OF_ARM, "psf": merged_psf})[key]
 
 
