@@ -143,7 +143,7 @@ def of_remedies():
     yield "plot, band", "band: ", lambda: cube.plot(band=(5050, 5000))
     yield "save_figure, path", "path: ", lambda: save_figure(cube, "picture.xyz")
     yield "write_page, path", "path: ", lambda: write_page(cube, "page.xyz")
-    yield "make_mesh, too many", "n_devices ", lambda: rl.make_mesh(99)
+    yield "make_mesh, too many", "n_devices, ", lambda: rl.make_mesh(99)
     folder = Path(__file__).parent
     yield "write, folder", f"got the folder '{folder}'", lambda: cube.write(folder)
     yield "write, None", "path: ", lambda: cube.write(None)
