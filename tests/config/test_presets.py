@@ -273,7 +273,7 @@ def test_one_number_of_a_presets_optics_is_changed_alone():
     [
         {"instrument.wavelength": {"start": 4800, "stop": 4900, "step": 10}},
         {"instrument.wavelength": {"edges": [4800, 4810, 4830]}},
-        {"instrument.psf": {"fwhm": 1.5}},
+        {"instrument.psf": {"enclosed": 0.9}},
     ],
 )
 def test_sections_of_a_checked_configuration_are_overridden_as_those_of_its_preset(override):
