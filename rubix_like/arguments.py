@@ -37,7 +37,7 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     @functools.wraps(function)
     def with_names(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if not kinds:  # at the first call: the module is then complete
-            kinds.update(_kinds_of(signature, function.__globals__))
+            kinds.update(_kinds_of(signature, inspect.unwrap(function).__globals__))
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             if name in kinds and not any(kind.holds(value) for kind in kinds[name]):
                 expected = " or ".join(dict.fromkeys(kind.words for kind in kinds[name]))

@@ -128,6 +128,7 @@ def cases():  # noqa: PLR0912
     yield "pixel_scale", "pixel_scale: ", lambda: rl.read_observed(__file__, pixel_scale={})
     yield from of_values()
     yield from of_kinds()
+    yield from of_remedies()
 
 
 def of_values():
@@ -388,6 +389,49 @@ def of_kinds():
             f"{name}: ",
             lambda call=call, given=given, keywords=keywords: call(*given, **keywords),
         )
+
+
+def of_remedies():
+    """Arguments that the command line has, too: they are called by their names in Python."""
+    cube = PIPELINE(GALAXY)
+    other = rl.Pipeline.from_config(rl.load_config(RUN, {"instrument.wavelength.step": 10}))(GALAXY)
+    yield "coordinator", "coordinator: ", rl.join_processes("nohost", 2, 0).__enter__
+    yield "process_id", "process_id: ", rl.join_processes("localhost:1", 2, 5).__enter__
+    yield "two of three", "num_processes, process_id: ", rl.join_processes("localhost:1").__enter__
+    yield "timeout", "connect_timeout: ", rl.join_processes("localhost:1", 2, 0, connect_timeout=-1).__enter__
+    rows = [{"name": "a"}]
+    yield "part", "part: ", lambda: rl.run_catalogue(RUN, rows, output="folder", part="x")
+    yield "block", "block: ", lambda: rl.run_catalogue(RUN, rows, output="folder", block=2)
+    yield "executor", "executor: ", lambda: rl.run_catalogue(RUN, rows, output="folder", executor="mpi:4")
+    yield "catalogue, output", "output: ", lambda: rl.run_catalogue(RUN, rows, output="a.fits")
+    yield "plot, spaxels", "spaxels: ", lambda: cube.plot([(99, 9)])
+    yield "plot, band", "band: ", lambda: cube.plot(band=(5050, 5000))
+    yield "save_figure, path", "path: ", lambda: extend.save_figure(cube, "picture.xyz")
+    yield "write_page, path", "path: ", lambda: extend.write_page(cube, "page.xyz")
+    yield "make_mesh, too many", "n_devices, ", lambda: rl.make_mesh(99)
+    folder = Path(__file__).parent
+    yield "write, folder", f"got the folder '{folder}'", lambda: cube.write(folder)
+    yield "write, None", "path: ", lambda: cube.write(None)
+    yield "map", "name: ", lambda: cube.map(None)
+    yield "map of another name", "did you mean 'velocity'", lambda: cube.map("velocty")
+    yield (
+        "mosaic",
+        "mosaic: expected cubes of one instrument, got another wavelength bins",
+        lambda: rl.make_mosaic([cube, other]),
+    )
+    for name in ("ra", "dec", "field_angle"):
+        for bad in (float("nan"), [1.0, 2.0]):
+            angle = {**CUBE, name: bad}
+            yield f"{name}, {bad}", f"ObservedCube.{name}: ", lambda angle=angle: rl.ObservedCube(**angle)
+    days = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], "datetime64[D]")
+    for kind, bad in {"dates": days, "texts": ("a", "b", "c"), "NaN": (1, np.nan, 3), "falling": (3, 2, 1)}.items():
+        table = {**BINS, "n_wave": 1, "sampling": "table", "nodes": bad}
+        yield f"nodes, {kind}", "WavelengthBins.nodes: ", lambda table=table: WavelengthBins(**table)
+    yield "load_instrument", "name: ", lambda: rl.load_instrument(3)
+    yield "fit without data", "; and data: ", lambda: rl.fit(RUN)
+    yield "fit, no data", "data: ", lambda: rl.fit(RUN, free=DRAWN)
+    bright = {**CUBE, "variance": np.full((2, 2, 3), 1e-9)}
+    yield "plausible", "an ObservedCube: ", lambda: rl.fit(RUN, rl.ObservedCube(**bright), DRAWN)
 
 
 def error_of(call):

@@ -6,6 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from small import make_cube
 
 import rubix_like as rl
 from rubix_like.cli.main import main
@@ -33,10 +34,130 @@ CONFIGURATION = {
     "section": ({"enginee.method": "basis"}, "'engine'", {"engine.method": "basis"}, "basis"),
     "ending": ({"output.path": "cube.txt"}, "'cube.fits'", {"output.path": "cube.fits"}, Path("cube.fits")),
     "number": ({"galaxy.n_stars": "many"}, "expected a whole number", {"galaxy.n_stars": "7"}, 7),
+    "distance": (
+        {"observation.redshift": 0},
+        "(e.g. 10 Mpc)",
+        {"observation.distance": "10 Mpc", "observation.redshift": 0},
+        10,
+    ),
+    "cosmology": (
+        {"observation.cosmology": "Planck2018"},
+        "'Planck18'",
+        {"observation.cosmology": "Planck18"},
+        "Planck18",
+    ),
+    "kernel": ({"engine.kernel": "scater"}, "'scatter'", {"engine.kernel": "scatter"}, "scatter"),
+    "layout": ({"output.layout": "defalt"}, "'default'", {"output.layout": "default"}, "default"),
+    "pipeline": ({"pipeline": "stelar"}, "'stellar'", {"pipeline": "stellar"}, "stellar"),
+    "alignment": ({"observation.align": "star"}, "'stars'", {"observation.align": "stars"}, "stars"),
+    "kind of PSF": (
+        {"instrument.psf.kind": "mofat"},
+        "'moffat'",
+        {"instrument.psf.kind": "moffat", "instrument.psf.beta": 2.5},
+        "moffat",
+    ),
+    "curve": (
+        {"dust": {"a_v": 1, "curve": "calzeti"}},
+        "'calzetti'",
+        {"dust.curve": "calzetti", "dust.a_v": 1},
+        "calzetti",
+    ),
+    "devices": ({"devices.data": "some"}, "'all'", {"devices.data": "all"}, "all"),
+    "limit": ({"noise.signal_to_noise": -1}, ">= 0.0001", {"noise.signal_to_noise": 0.0001}, 0.0001),
+    "none": ({"noise": "none"}, "write null", {"noise": "null"}, None),
+    "field": (
+        {"instrument.fov": "0.1 arcsec"},
+        "one spaxel of 0.2 arcsec",
+        {"instrument.fov": "0.2 arcsec"},
+        (0.2, 0.2),
+    ),
+    "line spread": (
+        {"instrument.lsf": {"fwhm": 2.5, "resolving_power": 2000}},
+        "exactly one of: polynomial; fwhm;",
+        {"instrument.lsf.fwhm": 2.5, "instrument.lsf.polynomial": "null"},
+        (2.5,),
+    ),
+    "logarithmic bins": (
+        {"instrument.wavelength.sampling": "log"},
+        "expected wavelength.step beside it",
+        {"instrument.wavelength.step": 1e-4, "instrument.wavelength.sampling": "log"},
+        1e-4,
+    ),
+    "gaps": (
+        {"systematics.gaps": [5000, 5100]},
+        "[[5000, 5100]]",
+        {"systematics.gaps": [[5000, 5100]]},
+        ((5000, 5100),),
+    ),
+    "arms of none": ({"instrument.join": True}, "join: false", {"instrument.join": False}, False),
+    "arm of none": ({"instrument.arm": "red"}, "expected null", {"instrument.arm": "null"}, None),
+    "name of an arm": (
+        {"instrument": {"name": "manga_arms", "arm": "gren"}},
+        "blue, red",
+        {"instrument.arm": "blue", "instrument.name": "manga_arms"},
+        "blue",
+    ),
+    "key of an arm": (
+        {"instrument": {"name": "manga_arms", "wavelength": {"stop": 6000}}},
+        "arms.blue.wavelength",
+        {"instrument.arms.blue.wavelength.stop": 6000, "instrument.name": "manga_arms"},
+        6000,
+    ),
+    "compressed twice": (
+        {"output.compression": "gzip", "output.path": "cube.fits.gz"},
+        "write 'cube.fits'",
+        {"output.compression": "gzip", "output.path": "cube.fits"},
+        "gzip",
+    ),
+    "quantized": (
+        {"output.quantize": 16},
+        "{compression: rice, quantize: 16}",
+        {"output.quantize": 16, "output.compression": "rice"},
+        16,
+    ),
+    "maps": ({"output.maps": "maps.txt"}, ".fits or .fits.gz", {"output.maps": "maps.fits"}, Path("maps.fits")),
+    "layout with noise": (
+        {"output.layout": "manga", "instrument.wavelength.medium": "vacuum"},
+        "(e.g. noise: {signal_to_noise: 50})",
+        {"output.layout": "manga", "instrument.wavelength.medium": "vacuum", "noise": {"signal_to_noise": 50}},
+        "manga",
+    ),
+    "layout's medium": (
+        {"output.layout": "manga", "noise": {"signal_to_noise": 50}},
+        "instrument.wavelength.medium: vacuum",
+        {"output.layout": "manga", "instrument.wavelength.medium": "vacuum", "noise": {"signal_to_noise": 50}},
+        "manga",
+    ),
+    "two kinds of noise": (
+        {"noise": {"signal_to_noise": 30, "exposure": {"time": "1 h"}}},
+        "set the other to null",
+        {"noise.signal_to_noise": 30, "noise.exposure": "null"},
+        30,
+    ),
+    "nucleus": (
+        {"nebular.source": "agn", "pipeline": "nebular"},
+        "agn: {log_luminosity: 44}",
+        {"nebular.agn.log_luminosity": 44, "nebular.source": "agn", "pipeline": "nebular"},
+        44,
+    ),
+    "prior": (
+        {"fit.free": {"observation.inclination": [10, 80]}},
+        "{uniform: [0, 1]}",
+        {"fit.starts": 2, "fit.free": {"observation.inclination": {"uniform": [0, 1]}}},
+        2,
+    ),
+    "likelihood": (
+        {"fit.likelihood": {"kind": "gaussian", "degrees_of_freedom": 3}},
+        "leave it out",
+        {"fit.likelihood.kind": "gaussian"},
+        "gaussian",
+    ),
 }
 """Overrides, the remedy in the message, overrides that follow it, and the value of the setting then."""
 
 CHECK = ("check", "quickstart", "--set", "galaxy.n_stars=20", "devices.data=1")
+LISTED = ("check", "closed.yaml", "--catalogue")
+PLOT = ("plot", "cube.fits")
 COMMANDS = {
     "configuration": (("check", "quikstart", *CHECK[2:]), "did you mean 'quickstart'?", CHECK),
     "command": (("chek", *CHECK[1:]), "did you mean 'check'?", CHECK),
@@ -48,6 +169,28 @@ COMMANDS = {
     "no cube": (("plot",), "the following arguments are required: CUBE", ("plot", "--help")),
     "bracket": (("check", "open.yaml"), "every bracket and quote closed", ("check", "closed.yaml")),
     "tab": (("check", "tab.yaml"), "indented by spaces", ("check", "closed.yaml")),
+    "key twice": (("check", "twice.yaml"), "the key 'devices' is given twice", ("check", "closed.yaml")),
+    "tag": (("check", "tag.yaml"), "write the value alone", ("check", "closed.yaml")),
+    "spaxel": ((*PLOT, "--spaxel", "here"), "(column and row, counted from 0, e.g. 12,7)", (*PLOT, "--spaxel", "2,1")),
+    "spaxel outside": ((*PLOT, "--spaxel", "12,7"), "from (0, 0) to (4, 2)", (*PLOT, "--spaxel", "4,2")),
+    "band": ((*PLOT, "--band", "5000"), "(e.g. 5000-5100)", (*PLOT, "--band", "4750-4752")),
+    "band outside": (
+        (*PLOT, "--band", "1-2"),
+        "within the cube's 4749.90 to 4754.90",
+        (*PLOT, "--band", "4749.9-4754"),
+    ),
+    "picture": ((*PLOT, "--output", "a.jpg"), "ending in .png, .pdf, .svg", (*PLOT, "--output", "a.png")),
+    "picture of others": (
+        (*PLOT, "--output", "mine.png"),
+        "give --overwrite",
+        (*PLOT, "--output", "mine.png", "--overwrite"),
+    ),
+    "picture elsewhere": ((*PLOT, "--output", "mine.png"), "(--output ...)", (*PLOT, "--output", "other.png")),
+    "new": (("new", "mine.txt"), "ending in .yaml or .yml", ("new", "mine.yaml")),
+    "new, there": (("new", "tab.yaml"), "replace it with --overwrite", ("new", "tab.yaml", "--overwrite")),
+    "list with semicolons": ((*LISTED, "semicolons.csv"), "separated by commas", (*LISTED, "list.csv")),
+    "column of a list": ((*LISTED, "column.csv"), "did you mean 'galaxy'?", (*LISTED, "list.csv")),
+    "views": (("check", "closed.yaml", "--views", "list.csv"), "--catalogue LIST.csv beside it", (*LISTED, "list.csv")),
 }
 """A command, the remedy in its message, and the command that follows it."""
 
@@ -76,7 +219,7 @@ def test_remedies_of_configurations(bad, remedy, followed, right):
     assert remedy in str(refused.value)
     found = rl.load_config(RUN, followed)
     for key in next(iter(followed)).split("."):
-        found = getattr(found, key)
+        found = found[key] if isinstance(found, dict) else getattr(found, key)
     assert found == right
 
 
@@ -94,6 +237,13 @@ def test_remedies_of_the_command_line(bad, remedy, followed, tmp_path, monkeypat
     Path("closed.yaml").write_text(text + "devices: {data: 1}\n")
     Path("open.yaml").write_text(text + "devices: {data: 1\n")
     Path("tab.yaml").write_text(text + "devices:\n\tdata: 1\n")
+    Path("twice.yaml").write_text(text + "devices: {data: 1}\ndevices: {data: 1}\n")
+    Path("tag.yaml").write_text(text + "devices: !!python/dict {data: 1}\n")
+    Path("list.csv").write_text("name,galaxy.seed\na,1\n")
+    Path("semicolons.csv").write_text("name;galaxy.seed\na;1\n")
+    Path("column.csv").write_text("name,galxy.seed\na,1\n")
+    Path("mine.png").write_text("mine")
+    make_cube().write("cube.fits")
     assert code_of(bad) == 2
     assert remedy in capsys.readouterr().err
     assert code_of(followed) == 0
@@ -183,3 +333,122 @@ def test_remedies_of_snapshots(write, settings, remedy, followed, tmp_path):
     stars = rl.load_galaxy({**RUN, "galaxy": {**galaxy, **followed}}).stars
     assert stars.position.shape == (30, 3)
     assert np.any(stars.velocity) == ("velocities" not in followed)
+
+
+LONE_VALUES = {
+    "instrument": ("muse", "name"),
+    "ssp": ("popstar", "library"),
+    "galaxy": ("synthetic", "reader"),
+    "observation": (0.05, "redshift"),
+    "noise": (50, "signal_to_noise"),
+    "engine": ("basis", "method"),
+    "output": ("cube.h5", "path"),
+    "lines": ("Ha", "wavelengths"),
+    "devices": (1, "data"),
+    "simulate": (7, "n"),
+}
+"""A section, a value in its place, and the key that the message says."""
+
+
+@pytest.mark.parametrize(("section", "value", "key"), [(name, *own) for name, own in LONE_VALUES.items()])
+def test_remedies_of_values_in_place_of_sections(section, value, key):
+    with pytest.raises(rl.ConfigError, match=re.escape(f"write {section}: {{{key}: {value}}}")):
+        rl.load_config({**RUN, section: value})
+    found = getattr(rl.load_config({**RUN, section: {key: value}}), section)
+    assert str(value) in str(getattr(found, key))
+
+
+@pytest.mark.parametrize("name", ["age", "velocty"])
+def test_remedies_of_maps(name):
+    """The message on a map that is missing gives the setting that makes it, and the name that there is."""
+    bare, mapped = (
+        rl.Pipeline.from_config(rl.load_config({**RUN, **own})) for own in ({}, {"products": {"losvd": None}})
+    )
+    galaxy = rl.load_galaxy(RUN)
+    with pytest.raises(ValueError, match=r"give the run products: \{losvd: null\}") as refused:
+        bare(galaxy).map(name)
+    assert ("did you mean 'velocity'" in str(refused.value)) == (name == "velocty")
+    assert mapped(galaxy).map({"velocty": "velocity"}.get(name, name)).shape == (10, 10)
+
+
+def write_parts(folder, numbers=(0, 1, 2)):
+    """A snapshot in three files of 30 stars, whose headers tell so."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        with h5py.File(folder / f"snap_099.{number}.hdf5", "w") as file:
+            write_snapshot(file, "EAGLE")
+            file["Header"].attrs.update({"NumFilesPerSnapshot": 3, "NumPart_ThisFile": [0, 0, 0, 0, 30, 0]})
+
+
+def lose(folder):
+    write_parts(folder, (0, 2))
+    return "", lambda: write_parts(folder, (1,)) or ""
+
+
+def cut(folder):
+    write_parts(folder)
+    path = folder / "snap_099.1.hdf5"
+    path.write_bytes(path.read_bytes()[:2000])
+    return "", lambda: write_parts(folder, (1,)) or ""
+
+
+def add(name):
+    def act(folder):
+        write_parts(folder)
+        other = folder / name
+        other.write_bytes((folder / "snap_099.1.hdf5").read_bytes())
+        return "snap_099.0.hdf5", lambda: other.unlink() or "snap_099.0.hdf5"
+
+    return act
+
+
+def mix(folder):
+    write_parts(folder)
+    (folder / "snap_100.0.hdf5").write_bytes((folder / "snap_099.1.hdf5").read_bytes())
+    return "", lambda: "snap_099.*.hdf5"
+
+
+def misname(folder):
+    write_parts(folder)
+    return "snap_99.*.hdf5", lambda: "snap_099.*.hdf5"
+
+
+def name_twice(folder):
+    write_parts(folder)
+    names = [f"snap_099.{number}.hdf5" for number in range(3)]
+    return [*names, names[0]], lambda: names
+
+
+def rename(folder):
+    """Files without numbers, which can only be meant as parts where they are listed."""
+    write_parts(folder)
+    for number, name in enumerate("abc"):
+        with h5py.File((folder / f"snap_099.{number}.hdf5").rename(folder / f"{name}.hdf5"), "a") as file:
+            file["Header"].attrs["NumFilesPerSnapshot"] = 1
+    return "*.hdf5", lambda: ["a.hdf5", "b.hdf5", "c.hdf5"]
+
+
+PARTS = {
+    "missing part": (lose, "1 are missing in '{folder}': snap_099.1.hdf5; download them"),
+    "damaged part": (cut, "download"),
+    "part of another snapshot": (add("snap_099.3.hdf5"), "there is 'snap_099.3.hdf5'; remove the files"),
+    "part twice": (add("snap_099.01.hdf5"), "part 1 is there twice: snap_099.01.hdf5, snap_099.1.hdf5; remove one"),
+    "two snapshots": (mix, "name the files by a pattern, e.g. snap_099.*.hdf5"),
+    "no file": (misname, "set it to the files of a snapshot"),
+    "named twice": (name_twice, "name it once"),
+    "no parts": (rename, "list them one by one"),
+}
+"""What is done to the files of a snapshot, which gives `galaxy.path` before and after the remedy, and the remedy."""
+
+
+@pytest.mark.parametrize(("act", "remedy"), PARTS.values(), ids=PARTS)
+def test_remedies_of_snapshots_in_parts(act, remedy, tmp_path):
+    def load(names):
+        paths = [str(folder / name) for name in names] if isinstance(names, list) else str(folder / names)
+        return rl.load_galaxy({**RUN, "galaxy": {"path": paths}})
+
+    folder = tmp_path / "snapdir"
+    names, follow = act(folder)
+    with pytest.raises((ValueError, OSError), match=re.escape(remedy.format(folder=folder))):
+        load(names)
+    assert load(follow()).stars.position.shape == (90, 3)

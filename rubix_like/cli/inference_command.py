@@ -1,7 +1,7 @@
 """The commands `rubix-like fit CONFIG` and `rubix-like sample CONFIG`."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rubix_like.cli.jax_settings import set_up_jax
@@ -10,11 +10,13 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.inference.fitting import FIRST_STEP, FitFiles, fit
 from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.result_pictures import FIT_PICTURES, SAMPLE_PICTURES
 from rubix_like.inference.results.result_places import result_lines
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runs.run_files import check_result_replaced, named_files
+from rubix_like.runs.run_files import check_pictures_replaced, check_result_replaced, named_files
+from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.separate_files import check_separate, given_files
 from rubix_like.runtime.files.writers import FIT, SAMPLES
 from rubix_like.runtime.progress import Progress, terminal_progress
@@ -29,7 +31,7 @@ def run_fit(options: argparse.Namespace) -> None:
     progress = terminal_progress()
     settings = config.fit or FitSettings()
     output = Path(options.output or settings.output)
-    _check_replaced(options, config, FIT, FitFiles.beside(output))
+    _check_replaced(options, config, FIT, FitFiles.beside(output), FIT_PICTURES)
     result = fit(
         config, options.data, output=output, resume=not options.restart, overwrite=options.overwrite, progress=progress
     )
@@ -46,7 +48,7 @@ def run_sample(options: argparse.Namespace) -> None:
         import_matplotlib()
     progress = terminal_progress()
     output = Path(options.output or default_output(config.fit or FitSettings()))
-    _check_replaced(options, config, SAMPLES, SampleFiles.beside(output))
+    _check_replaced(options, config, SAMPLES, SampleFiles.beside(output), SAMPLE_PICTURES)
     result = sample(
         config,
         options.data,
@@ -61,14 +63,19 @@ def run_sample(options: argparse.Namespace) -> None:
     _say(result, files.result, written, progress, "drawing the posterior" if options.plot else None)
 
 
-def _check_replaced(options: argparse.Namespace, config: RunConfig, kind: str, files: FitFiles | SampleFiles) -> None:
-    """Raise ConfigError where a file would be replaced that another configuration or program made."""
+def _check_replaced(
+    options: argparse.Namespace, config: RunConfig, kind: str, files: FitFiles | SampleFiles, ends: Sequence[str]
+) -> None:
+    """Raise ConfigError where a file would be replaced that another configuration or program made; `ends`: of the names
+    of pictures."""
     data = (config.fit or FitSettings()).data
     sets = data if isinstance(data, Mapping) else None
     read = (*named_files(config), *given_files({"--data": options.data, "CONFIG": options.config}))
-    check_separate((files.result, *files.cubes(sets)), read, "--output")
+    check_separate((files.result, *files.cubes(sets)), read, "output")
     if not options.overwrite:
-        check_result_replaced(config, kind, files.result, files.cubes(sets), "--overwrite", "--output ANOTHER")
+        check_result_replaced(config, kind, files.result, files.cubes(sets))
+        picture = files.result.with_suffix(".png")
+        check_pictures_replaced(with_addition(picture, f"_{end}") for end in ends if options.plot)
 
 
 def _say(result: FitResult | SampleResult, place: Path, written: str, progress: Progress, drawing: str | None) -> None:

@@ -23,6 +23,7 @@ from rubix_like.runtime.files.writers import (
     LIBRARY,
     MAPS,
     NEBULAR,
+    PICTURE,
     SAMPLES,
     SIMULATION_SET,
     SIMULATIONS,
@@ -182,6 +183,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
     SIMULATION_SET: ("training set", _simulation_folder),
     CATALOGUE: ("catalogue", _catalogue),
     LIBRARY: ("SSP library", partial(_table, command="ssp")),
+    PICTURE: ("picture", lambda _: MadeFile({}, [])),
     NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
 }
 """Kind of a file -> what it is called, and what describes it."""

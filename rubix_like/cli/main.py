@@ -9,8 +9,10 @@ from typing import NamedTuple, NoReturn
 
 from rubix_like.cli import options as of
 from rubix_like.cli.guidance.near_misses import hint_for_choice, hint_for_words
+from rubix_like.cli.option_words import in_options, options_in
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
 from rubix_like.runtime.places import found_at
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.signals import orderly_termination
 from rubix_like.version import __version__
 
@@ -146,13 +148,14 @@ def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] 
     options = read_arguments(arguments)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
-        with orderly_termination(), explained_exhaustion():
+        with orderly_termination(), explained_exhaustion(), exits_as_errors():
             function = found_at(options.function)
             imported()
             code = function(options) or 0
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        return ended_by(error, traceback=options.traceback)
+        options_of = options_in(options.usage())
+        return ended_by(error, traceback=options.traceback, words=lambda text: in_options(text, options_of))
     return code
 
 

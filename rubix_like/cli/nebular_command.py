@@ -25,7 +25,7 @@ def get_named_table(options: argparse.Namespace) -> None:
 
 def import_table_file(options: argparse.Namespace) -> None:
     """`rubix-like nebular import`."""
-    path = import_nebular(options.file, options.name)
+    path = import_nebular(options.file, options.name, overwrite=options.overwrite)
     print(f"Table {path.stem} is in {path}; to look at it: rubix-like nebular info {path.stem}")
 
 

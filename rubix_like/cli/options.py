@@ -151,6 +151,7 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", action="store_true", help="write one self-contained interactive page instead of a picture"
     )
+    parser.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
     add_observed_options(parser)
 
 
@@ -180,8 +181,9 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         metavar="PATH",
-        help="file to write, replaced if it exists: .png, .pdf or .svg (default: ssp_A_B.png here, never replaced)",
+        help="file to write: .png, .pdf or .svg (default: ssp_A_B.png here)",
     )
+    parser.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -236,6 +238,7 @@ def add_import_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like ssp import`."""
     parser.add_argument("file", help="a file, or a folder (E-MILES, BC03); docs/ssp.md lists the layouts")
     parser.add_argument("--name", help="the name to give it (default: that of its library, or the file's)")
+    parser.add_argument("--overwrite", action="store_true", help="replace what has this name")
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
@@ -253,6 +256,7 @@ def add_import_table_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like nebular import`."""
     parser.add_argument("file", help="a file; docs/nebular.md lists the layouts")
     parser.add_argument("--name", help="the name to give it (default: that of its table, or the file's)")
+    parser.add_argument("--overwrite", action="store_true", help="replace what has this name")
 
 
 def add_no_options(parser: argparse.ArgumentParser) -> None:

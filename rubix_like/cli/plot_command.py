@@ -1,7 +1,7 @@
 """The command `rubix-like plot`: a cube as a picture or as a page for the browser, maps and results as pictures."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,19 @@ from rubix_like.cli.options import read_stated
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import cube_of, read_observed
 from rubix_like.errors import ConfigError
-from rubix_like.inference.results.result_pictures import save_fit_pictures, save_sample_pictures
+from rubix_like.inference.results.result_pictures import (
+    FIT_PICTURES,
+    SAMPLE_PICTURES,
+    save_fit_pictures,
+    save_sample_pictures,
+)
 from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage, read_sky_images
-from rubix_like.plots.figure import check_picture_suffix, save_figure, save_maps
+from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runtime.files.file_names import beside
+from rubix_like.runs.run_files import check_pictures_replaced
+from rubix_like.runtime.files.file_names import beside, with_addition
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate, given_files
@@ -24,12 +30,13 @@ from rubix_like.runtime.files.writers import CUBE, FIT, FOREIGN, LAYOUT_CARD, MA
 LAYOUTS_READ: tuple[str, ...] = ("manga", "sami")
 """Layouts for other programs that `Cube.read` takes."""
 
-PICTURED: Mapping[str, tuple[str, Callable[..., tuple[Path, ...]]]] = {
-    FIT: ("result of a fit", save_fit_pictures),
-    SAMPLES: ("result of a sampling", save_sample_pictures),
-    MAPS: ("file of maps", save_maps),
+PICTURED: Mapping[str, tuple[str, Callable[..., tuple[Path, ...]], tuple[str, ...]]] = {
+    FIT: ("result of a fit", save_fit_pictures, FIT_PICTURES),
+    SAMPLES: ("result of a sampling", save_sample_pictures, SAMPLE_PICTURES),
+    MAPS: ("file of maps", save_maps, MAPS_PICTURES),
 }
-"""Kinds of files, beside cubes, that have pictures of their own: what they are called, and what draws them."""
+"""Kinds of files, beside cubes, that have pictures of their own: what they are called, what draws them, and the ends of
+the pictures' names."""
 
 
 def plot(options: argparse.Namespace) -> None:
@@ -44,6 +51,8 @@ def plot(options: argparse.Namespace) -> None:
     cube = _read(path, written, read_stated(options))
     output = _output_path(path, options)
     check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
+    if not options.overwrite:
+        check_pictures_replaced([output])
     choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
     if options.html:
@@ -59,14 +68,18 @@ def _read(path: Path, written: Written | None, stated: Mapping[str, Any]) -> Cub
     return cube_of(read_observed(path, **stated)) if stated or not is_ours else Cube.read(path)
 
 
-def _plot_other(kind: str, save: Callable[..., tuple[Path, ...]], path: Path, options: argparse.Namespace) -> None:
+def _plot_other(
+    kind: str, save: Callable[..., tuple[Path, ...]], ends: Sequence[str], path: Path, options: argparse.Namespace
+) -> None:
     """The pictures of maps or a result, beside it or where `--output` says, its suffix theirs."""
     chosen = {"--spaxel": options.spaxel, "--band": options.band, "--maps": options.maps, "--html": options.html}
     for option, value in chosen.items():
         if value:
             raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; leave it out, or plot a cube")
-    output = check_picture_suffix(options.output or beside(path, ".png"))
+    output = check_picture_suffix(options.output or beside(path, ".png"), "output")
     check_separate([output], given_files({"CUBE": path}), "--output")
+    if not options.overwrite:
+        check_pictures_replaced([output, *(with_addition(output, f"_{end}") for end in ends)])
     import_matplotlib()
     check_writable(output, 0)
     for picture in save(path, output.with_suffix(""), suffix=output.suffix):
@@ -76,10 +89,10 @@ def _plot_other(kind: str, save: Callable[..., tuple[Path, ...]], path: Path, op
 def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
     """Where to write, checked before the cube is read."""
     if options.html:
-        path = check_page_suffix(options.output or beside(cube_path, ".html"))
+        path = check_page_suffix(options.output or beside(cube_path, ".html"), "output")
         check_writable(path, PAGE_BYTES)
         return path
-    path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"))
+    path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"), "output")
     import_matplotlib()
     check_writable(path, 0)
     return path

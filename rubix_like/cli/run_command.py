@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rubix_like.cli.catalogue_command import check_catalogue_options, check_listed, run_listed
 from rubix_like.cli.jax_settings import set_up_jax
+from rubix_like.cli.option_words import in_options
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
@@ -20,7 +21,7 @@ from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
 from rubix_like.runs.run import check_lines, compute, prepare_for_check
-from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
+from rubix_like.runs.run_files import check_output, check_pictures_replaced, check_replaced, named_files, output_files
 from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runs.together import agreed
 from rubix_like.runtime.files.file_names import beside
@@ -31,9 +32,6 @@ from rubix_like.runtime.processes.joining import joined
 from rubix_like.runtime.processes.launch import read_launch
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, terminal_progress
-
-_REMEDIES = ("--overwrite", "--set output.path=ANOTHER")
-"""How to replace a file, and how to leave it alone."""
 
 
 def _load(options: argparse.Namespace) -> RunConfig:
@@ -90,9 +88,9 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     read = tuple(given_files({"CONFIG": options.config}))
     if not options.overwrite:
-        team.in_first(lambda: check_replaced(config, path, *_REMEDIES, read))
+        team.in_first(lambda: check_replaced(config, path, read))
     if picture is not None:
-        team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
+        team.in_first(lambda: _check_picture(picture, (*named_files(config), *read), overwrite=options.overwrite))
     progress = _progress(team)
     cube, path, others = compute(config, path, progress, team, read)
     if picture is not None:
@@ -114,10 +112,12 @@ def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> N
         team.in_first(lambda: save_quicklook(cube, path))
 
 
-def _check_picture(path: Path, read: Iterable[Named]) -> None:
+def _check_picture(path: Path, read: Iterable[Named], *, overwrite: bool) -> None:
     """Raise before the run where a picture could not be drawn or written after it, or would replace what is read."""
     import_matplotlib()
     check_separate([path], read, "--plot")
+    if not overwrite:
+        check_pictures_replaced([path])
     check_writable(path, 0)
 
 
@@ -149,7 +149,7 @@ def check_cube(options: argparse.Namespace) -> int:
 def _replaced_lines(config: RunConfig) -> list[str]:
     """Says so where a run would be refused because of the files that it would replace."""
     try:
-        check_replaced(config, config.output.path, *_REMEDIES)
+        check_replaced(config, config.output.path)
     except ConfigError as error:
-        return [f"note        {error}"]
+        return [f"note        {in_options(str(error), ['--output', '--overwrite'])}"]
     return []

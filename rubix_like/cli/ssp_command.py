@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.plots.style import import_matplotlib
+from rubix_like.runs.run_files import check_pictures_replaced
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.text_tables import table_lines
@@ -28,10 +28,10 @@ def _output_path(options: argparse.Namespace) -> Path:
     """Where to write, checked before the libraries are read."""
     import_matplotlib()
     default = Path(f"ssp_{Path(options.one).stem}_{Path(options.other).stem}.png")
-    path = check_picture_suffix(default if options.output is None else options.output)
-    if options.output is None and path.exists():
-        raise ConfigError(f"{path} exists; to replace it, say so: --output {path}")
+    path = check_picture_suffix(default if options.output is None else options.output, "output")
     check_separate([path], (("A", SHELF.locate(options.one)), ("B", SHELF.locate(options.other))), "--output")
+    if not options.overwrite:
+        check_pictures_replaced([path])
     check_writable(path, 0)
     return path
 
@@ -54,7 +54,7 @@ def get_named_library(options: argparse.Namespace) -> None:
 
 def import_file(options: argparse.Namespace) -> None:
     """`rubix-like ssp import`."""
-    path = import_library(options.file, options.name)
+    path = import_library(options.file, options.name, overwrite=options.overwrite)
     print(f"Library {path.stem} is in {path}; use it with ssp: {{library: {path.stem}}}")
 
 

@@ -108,8 +108,8 @@ LayoutName = Annotated[str, AfterValidator(_check_known), _KnownLayout()]
 """The name of a registered layout, as a setting."""
 
 
-def find_format(path: Path, layout: str) -> FileFormat:
-    """The format of `layout` for the ending of `path`; raises ConfigError if there is none."""
+def find_format(path: Path, layout: str, place: str = "output.path") -> FileFormat:
+    """The format of `layout` for the ending of `path`; raises ConfigError that names `place` if there is none."""
     if layout not in FILE_LAYOUTS:
         raise ConfigError(f"output.layout: unknown layout '{layout}'{suggest(layout, FILE_LAYOUTS.names())}")
     formats: tuple[FileFormat, ...] = FILE_LAYOUTS.find(layout).formats
@@ -118,9 +118,12 @@ def find_format(path: Path, layout: str) -> FileFormat:
             return candidate
     *others, last = [suffix for candidate in formats for suffix in candidate.suffixes]
     endings = f"{', '.join(others)} or {last}" if others else last
+    if path.is_dir():
+        came, name = f"the folder '{path}'", path / "cube"
+    else:
+        came, name = f"'{path}'", path.with_name(Path(path.stem).stem or "cube")
     raise ConfigError(
-        f"output.path: expected a path that ends in {endings} (layout '{layout}'), got '{path.name}'; "
-        f"write e.g. '{Path(path.stem).stem or 'cube'}.fits'"
+        f"{place}: expected a path that ends in {endings} (layout '{layout}'), got {came}; write e.g. '{name}.fits'"
     )
 
 

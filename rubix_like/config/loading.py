@@ -10,11 +10,12 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config.messages import explain
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
-from rubix_like.config.sections.instrument import ArmSettings, is_complete, with_arms, with_preset
+from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect_path, nearest
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.separate_files import check_regular
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import shortened
 
 _SEEDS_BETWEEN_ARMS = 1_000_003
@@ -31,6 +32,7 @@ ConfigSource = str | Path | Mapping[str, Any] | RunConfig
 
 
 @named_arguments
+@exits_as_errors()
 def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The checked configuration in `source`, with `overrides` put on top.
 
@@ -174,6 +176,8 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
         instrument, own_key = _values_of(sections.get("instrument")), key.removeprefix("instrument.")
         _check_arm(instrument, own_key)
         _check_recorded(instrument, own_key, value)
+        if is_complete(instrument):
+            value = over_recorded(instrument, own_key, value)
     return _placed(sections, path, value, key)
 
 

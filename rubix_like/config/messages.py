@@ -45,6 +45,7 @@ _KINDS = {
     "dict_type": "a section ('key: value' pairs)",
     "invalid_key": "keys that are text",
 }
+_SECTION_KINDS = ("model_type", "dict_type")
 _NOTHING = ("none", "no", "off", "false", "nothing")
 
 
@@ -125,7 +126,26 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
         came = f"got {context['actual_length']}" if "actual_length" in context else came
         return f"{key}: expected {text.format(context[name])}, {came}"
     expected = _KINDS.get(kind) or item["msg"].removeprefix("Input should be ")
-    return f"{key}: expected {expected}, {came}{_null_instead(item['input'], model, location)}"
+    instead = _null_instead(item["input"], model, location) or _section_instead(item, model, location)
+    return f"{key}: expected {expected}, {came}{instead}"
+
+
+def _section_instead(item: ErrorDetails, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
+    """The section that a lone value may stand for: with the first of its keys that takes the value alone."""
+    section, value = _section_at(model, location), item["input"]
+    if section is None or item["type"] not in _SECTION_KINDS or not isinstance(value, str | int | float):
+        return ""
+    keys = () if isinstance(value, bool) else section.model_fields
+    key = next((key for key in keys if _takes(section, {key: value})), None)
+    return "" if key is None else f"; write {location[-1]}: {{{key}: {value}}}"
+
+
+def _takes(section: type[BaseModel], values: dict[str, Any]) -> bool:
+    try:
+        section.model_validate(values)
+    except ValidationError:
+        return False
+    return True
 
 
 def _choices(words: list[str], expected: str, location: tuple[str | int, ...]) -> str:

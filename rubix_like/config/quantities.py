@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import PurePath
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -169,7 +170,7 @@ class _Array(Protocol):
 
 
 def as_yaml_values(value: Any, place: str) -> Any:
-    """Arrays and quantities, also in lists and sections, as YAML has them: lists, and texts with a unit.
+    """Arrays, quantities and paths, also in lists and sections, as YAML has them: lists, texts with a unit, and texts.
 
     Raises ValueError that names `place` for masked values.
     """
@@ -177,6 +178,8 @@ def as_yaml_values(value: Any, place: str) -> Any:
         return {key: as_yaml_values(below, f"{place}.{key}") for key, below in value.items()}
     if type(value) in (list, tuple):
         return type(value)(as_yaml_values(part, place) for part in value)
+    if isinstance(value, PurePath):
+        return str(value)
     if not isinstance(value, _Array) or isinstance(value, BaseModel):
         return value
     quantity = as_quantity(value)

@@ -277,7 +277,11 @@ def _parse_reader(section: object) -> object:
     if section is None or isinstance(section, Reader):
         return section
     if not isinstance(section, Mapping):
-        raise ConfigError(f"expected a section with the key 'path' or 'reader', got {section!r}")
+        remedy = f"; write galaxy: {{{'reader' if section in reader_names() else 'path'}: {section}}}"
+        raise ConfigError(
+            f"expected a section with the key 'path' or 'reader', got {section!r}"
+            f"{remedy if isinstance(section, str) else ''}"
+        )
     name = section.get("reader", "auto" if "path" in section else None)
     if not isinstance(name, str):
         raise ConfigError(

@@ -41,7 +41,7 @@ class WavelengthBins:
     n_wave: int
     sampling: Sampling
     medium: Medium
-    nodes: tuple[float, ...] = ()
+    nodes: Any = ()
 
     def __post_init__(self) -> None:
         units = {"first": "Angstrom", "step": "dex" if self.sampling == "log" else "Angstrom"}
@@ -55,6 +55,10 @@ class WavelengthBins:
         expect_count(self.n_wave, "WavelengthBins.n_wave")
         for name in units:
             expect_positive(given[name], f"WavelengthBins.{name}")
+        nodes = np.asarray(plain_numbers(self.nodes, "Angstrom", "WavelengthBins.nodes"), dtype=np.float64)
+        if nodes.ndim != 1 or not (np.all(nodes > 0) and np.all(nodes < np.inf) and np.all(np.diff(nodes) > 0)):
+            raise ValueError("WavelengthBins.nodes: expected positive wavelengths that ascend, the edges and centres")
+        vars(self).update(nodes=tuple(nodes.tolist()))
         self._check_edges()
 
     def _check_edges(self) -> None:

@@ -244,4 +244,5 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
 def _equal(one: Any, other: Any) -> bool:
     if one is None or other is None:
         return one is other
-    return np.shape(one) == np.shape(other) and bool(np.allclose(np.asarray(one), np.asarray(other), rtol=1e-6))
+    left, right = np.asarray(one), np.asarray(other)
+    return left.shape == right.shape and np.allclose(left, right, rtol=1e-6)

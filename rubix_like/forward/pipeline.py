@@ -44,6 +44,7 @@ from rubix_like.instrument.pointing import Pointing
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import replicated
 from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
 
@@ -95,6 +96,7 @@ class Pipeline(eqx.Module):
 
     @classmethod
     @named_arguments
+    @exits_as_errors()
     def from_config(
         cls,
         config: RunConfig | str | Path | dict[str, Any],
@@ -158,6 +160,7 @@ class Pipeline(eqx.Module):
         return functools.reduce(jnp.minimum, [source.painter.velocity_limit for source in self.tables.paint])
 
     @named_arguments
+    @exits_as_errors()
     def __call__(self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None) -> Cube:
         """The cube of `galaxy`, with other `parameters` or another noise `key` than the configuration's where given.
 
@@ -206,6 +209,7 @@ class Pipeline(eqx.Module):
         return tuple(base.at(pointing)(placed) for pointing in self.pointings)
 
     @named_arguments
+    @exits_as_errors()
     def observe_slabs(
         self, slabs: Iterable[Galaxy], parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> Cube:

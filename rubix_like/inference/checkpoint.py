@@ -85,13 +85,13 @@ def load_checkpoint(path: Path, fingerprint: Fingerprint, read: Callable[[Mappin
     except UNREADABLE as error:
         raise ConfigError(
             f"{path}: expected the checkpoint of a fit, but it cannot be read ({reason_of(error)}); start "
-            f"anew with --restart (in Python resume=False), which replaces it"
+            f"anew with resume=False, which replaces it"
         ) from error
     if other:
         raise ConfigError(
             f"{path}: expected the checkpoint of this fit or sampling, got that of one that differs in: "
-            f"{'; '.join(other)}. Write to another place (--output), or start anew with --restart (in Python "
-            f"resume=False), which replaces it"
+            f"{'; '.join(other)}. Write to another place (output=...), or start anew with resume=False, which replaces "
+            f"it"
         )
     return snapshot
 
@@ -152,7 +152,7 @@ def claimed(output: Path, *written: Path) -> Iterator[None]:
             lock.acquire()
         except Timeout:
             raise ConfigError(
-                f"{output}: another process is at work on it; wait for it, or write to another place (--output)"
+                f"{output}: another process is at work on it; wait for it, or write to another place (output=...)"
             ) from None
     try:
         remove_stale(written)

@@ -58,6 +58,7 @@ from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.progress import Progress, Report, progress_here
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted
 
 FIRST_STEP: str = "first step"
@@ -132,6 +133,7 @@ class FitFiles:
 
 
 @named_arguments
+@exits_as_errors()
 def fit(
     config_or_pipeline: ConfigSource | Pipeline,
     data: Data | None = None,

@@ -32,6 +32,7 @@ from rubix_like.inference.posterior.posterior import Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
 from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import listed, shortened
 
 _HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
@@ -249,6 +250,7 @@ class LogPosterior:
 
 
 @named_arguments
+@exits_as_errors()
 def log_posterior(
     config_or_pipeline: ConfigSource | Pipeline,
     data: Data | None = None,

@@ -114,16 +114,17 @@ def read_request(
         source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
     section, objects = _data_section(source, data)
     config = load_config(source, overrides=given | section)
+    chosen = _chosen(None if config.fit is None else config.fit.data, data, objects)
     if config.fit is None or not config.fit.free:
+        too = "; and data: expected an observed cube, got none" if chosen is None else ""
         raise ConfigError(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
-            "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
+            f"fit: {{free: {{observation.inclination: {{uniform: [10 deg, 80 deg]}}}}}}{too}"
         )
+    if chosen is None:
+        raise ConfigError("data: expected an observed cube, got none; give its file, or fit.data in the configuration")
     _check_sets(config_or_pipeline, config.fit)
     _check_names(config, config.fit.free, galaxy)
-    chosen = _chosen(config.fit.data, data, objects)
-    if chosen is None:
-        raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
     make_optimiser(config.fit.optimiser, 1, 1)
     _check_other_draws(config)
     model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config

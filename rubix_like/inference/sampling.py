@@ -63,6 +63,7 @@ from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.progress import Progress, progress_here
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import listed
 
 _SAME = 1e-4
@@ -120,6 +121,7 @@ def default_output(settings: FitSettings) -> Path:
 
 
 @named_arguments
+@exits_as_errors()
 def sample(
     config_or_pipeline: ConfigSource | Pipeline,
     data: Data | None = None,

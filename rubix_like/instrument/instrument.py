@@ -1,5 +1,6 @@
 """An instrument: its field of spaxels, wavelength bins, PSF, LSF and aperture."""
 
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from rubix_like.config.messages import explain
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.footprint import AbstractGridded, Footprint
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_path
 from rubix_like.instrument.apertures import aperture_mask
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.field_psf import FieldPSF
@@ -75,12 +76,13 @@ class Instrument(AbstractGridded, eqx.Module):
 
 
 @named_arguments
-def load_instrument(name: str, **overrides: Any) -> Instrument:
+def load_instrument(name: str | Path, **overrides: Any) -> Instrument:
     """An instrument by the name of its preset or the path of its YAML, any key overridden: `fov="5 arcsec"`.
 
     Raises ConfigError that names the key, what was expected and what came; also where `arm` does not choose one of
     several arms, which have no bins in common.
     """
+    name = str(expect_path(name, "name", "the name of a preset or the path of a .yaml file"))
     try:
         settings = InstrumentSettings.model_validate({"name": name, **overrides})
     except ValidationError as error:

@@ -119,13 +119,13 @@ def check_nebular_light(table: NebularTable) -> None:
     )
 
 
-def write_nebular(table: NebularTable, path: Path, compression: int = 4) -> None:
+def write_nebular(table: NebularTable, path: Path, compression: int = 4, *, overwrite: bool = True) -> None:
     """Write `table` to `path` in one step, with gzip's level `compression`; errors as of `ArrayFileLayout.write`."""
     attributes: dict[str, Any] = {name: getattr(table, name) for name in (*LAYOUT.texts, *LAYOUT.numbers)}
     attributes |= {"axes": ",".join(table.axes), "lines": ";".join(table.lines)}
     arrays = {f"axis_{name}": np.ascontiguousarray(nodes, dtype="<f8") for name, nodes in table.axes.items()}
     arrays |= {name: _rounded(getattr(table, name)) for name in ("per_photon", "temperature")}
-    LAYOUT.write(path, attributes, arrays, compression)
+    LAYOUT.write(path, attributes, arrays, compression, overwrite=overwrite)
 
 
 def read_nebular(path: Path) -> NebularTable:

@@ -39,16 +39,17 @@ def load_nebular(name_or_path: str | Path) -> NebularTable:
     return read_nebular(SHELF.locate(name_or_path))
 
 
-def import_nebular(path: str | Path, name: str | None = None) -> Path:
+def import_nebular(path: str | Path, name: str | None = None, *, overwrite: bool = True) -> Path:
     """Convert the table in the file `path`, whose layout is recognised, into the user's cache under `name`.
 
     Without `name` the table's own name is taken. Returns the path of the new file. Raises ConfigError when the layout
-    is not recognised or the name cannot be used, FileNotFoundError or ValueError for a bad file.
+    is not recognised, the name cannot be used, or (with `overwrite` False) another table has it, FileNotFoundError or
+    ValueError for a bad file.
     """
     path = Path(path).expanduser()
     table: NebularTable = read_foreign(path, FORMATS, "a nebular table", "docs/nebular.md")
     target = SHELF.place_for(name or table.name, path)
-    write_nebular(replace(table, name=target.stem), target)
+    write_nebular(replace(table, name=target.stem), target, overwrite=overwrite)
     return target
 
 

@@ -196,7 +196,8 @@ def implausible_voxels(
     if unused > MOST_UNUSED:
         notes.append(
             f"{percent(unused)} of the voxels with flux are masked or have no variance, unlike in observations (at "
-            f"most half): does the mask mark good voxels? Write 0 where voxels are good, or rename the mask's HDU"
+            f"most half): does the mask mark good voxels? In a file write 0 where voxels are good, or rename the "
+            f"mask's HDU; in Python `used` is True there"
         )
     light = good & used
     if not light.any():
@@ -206,13 +207,13 @@ def implausible_voxels(
         notes.append(
             f"the flux density reaches {brightest:.3g} erg/s/cm2/Angstrom per spaxel, unlike in observations (at most "
             f"{LARGEST_FLUX:g}): does BUNIT mean another power of ten? Give units, such as '1e-16 erg/s/cm2/Angstrom' "
-            f"(in a fit: fit.data_units)"
+            f"(of a file in a fit: fit.data_units; in Python: flux with its unit)"
         )
     median = float(np.median(snr[light]))
     if median > LARGEST_SIGNAL_TO_NOISE:
         notes.append(
             f"the median S/N per voxel is {median:.3g}, unlike in observations (at most {LARGEST_SIGNAL_TO_NOISE:g}): "
-            f"are these variances in an HDU for standard deviations, or errors in another unit? Rename the HDU VAR, or "
-            f"give it a BUNIT"
+            f"are these variances in an HDU for standard deviations, or errors in another unit? In a file rename the "
+            f"HDU VAR, or give it a BUNIT; in Python give `variance`, the square of the errors, with its unit"
         )
     return tuple(notes)

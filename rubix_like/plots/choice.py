@@ -28,10 +28,12 @@ def check_choice(cube: Cube, choice: Choice) -> None:
     n_y, n_x, _ = np.shape(cube.flux)
     for x, y in choice.spaxels:
         if not (0 <= x < n_x and 0 <= y < n_y):
-            raise ConfigError(f"--spaxel {x},{y}: expected X,Y from 0,0 to {n_x - 1},{n_y - 1}, as this cube has")
+            raise ConfigError(
+                f"spaxels: expected (x, y) from (0, 0) to ({n_x - 1}, {n_y - 1}), as this cube has, got ({x}, {y})"
+            )
     if len(choice.spaxels) > len(SPAXEL_COLORS):
         raise ConfigError(
-            f"--spaxel: expected at most {len(SPAXEL_COLORS)} spaxels at once, got {len(choice.spaxels)}; "
+            f"spaxels: expected at most {len(SPAXEL_COLORS)} spaxels at once, got {len(choice.spaxels)}; "
             f"make several pictures"
         )
     if choice.band is not None:

@@ -60,15 +60,15 @@ def band_bins(cube: Cube, band: Band) -> Bool[ndarray, " wave"]:
     edges, wavelength = cube.bins.edges, cube.bins.wavelength
     if not edges[0] <= low < high <= edges[-1]:
         raise ConfigError(
-            f"--band {low:g}-{high:g}: expected LOW-HIGH in Angstrom, LOW below HIGH, within the cube's "
-            f"{edges[0]:.2f} to {edges[-1]:.2f} ({cube.bins.medium})"
+            f"band: expected (lowest, highest) in Angstrom, within the cube's {edges[0]:.2f} to {edges[-1]:.2f} "
+            f"({cube.bins.medium}), got {low:g} to {high:g}"
         )
     inside = (wavelength >= low) & (wavelength <= high)
     if not inside.any():
         nearest = int(np.argmin(np.abs(wavelength - (low + high) / 2)))
         raise ConfigError(
-            f"--band {low:g}-{high:g}: no bin has its centre in it; the nearest one is "
-            f"{edges[nearest]:.2f}-{edges[nearest + 1]:.2f} Angstrom"
+            f"band: expected one with the centre of a bin, got {low:g} to {high:g}; the nearest bin is "
+            f"{edges[nearest]:.2f} to {edges[nearest + 1]:.2f} Angstrom"
         )
     return inside
 
@@ -118,7 +118,7 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise FileNotFoundError(f"no such maps file: {path}; check the path given to --maps")
+        raise FileNotFoundError(f"no such maps file: {path}; check the path (maps=...)")
     try:
         with opened_fits(path, quiet=True) as hdus:
             images = tuple(_image(index, hdu) for index, hdu in enumerate(hdus) if _is_map(hdu, truth))
@@ -131,7 +131,7 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
         found = "none" if wrong is None else f"'{wrong.title}' with {wrong.values.shape[1]} x {wrong.values.shape[0]}"
         raise ConfigError(
             f"{path}: expected 2-D images of {footprint.n_x} x {footprint.n_y} spaxels, as the cube has, got {found}; "
-            f"give the maps of this cube with --maps, or move the file away"
+            f"give the maps of this cube (maps=...), or move the file away"
         )
     return images
 

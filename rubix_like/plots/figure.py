@@ -16,7 +16,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.maps import NO_ATTENUATION, Maps
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_path
 from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
@@ -32,8 +32,8 @@ from rubix_like.plots.style import (
     SPAXEL_COLORS,
     import_matplotlib,
     unit_label,
+    write_picture,
 )
-from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import ipython_shell
 
@@ -122,6 +122,10 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
     )
     team.exchange(lambda: _save(path, cube, images, spectra, Choice()) if team.number == 0 else None)
     return path
+
+
+MAPS_PICTURES: tuple[str, ...] = ("lines", "bpt", "attenuation")
+"""Ends of the names of the pictures of maps beside the first one."""
 
 
 def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
@@ -227,8 +231,7 @@ def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
     """A figure of that size (inches) below its title, to be drawn into; it is written where the block ends."""
     with _styled_figure(width, height) as figure:
         yield figure
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], dpi=150, bbox_inches="tight", pad_inches=0.08)
+        write_picture(figure, path, dpi=150, bbox_inches="tight", pad_inches=0.08)
 
 
 @contextmanager
@@ -239,11 +242,11 @@ def _styled_figure(width: float, height: float) -> "Iterator[Figure]":
         yield new_figure(figsize=(width, height + 0.4), layout="constrained")
 
 
-def check_picture_suffix(path: str | Path) -> Path:
-    """`path` with ~ expanded; raises ConfigError unless it ends in a format of SUFFIXES."""
-    path = Path(path).expanduser()
+def check_picture_suffix(path: str | Path, place: str = "path") -> Path:
+    """`path` with ~ expanded; raises ConfigError that names `place` unless it ends in a format of SUFFIXES."""
+    path = Path(expect_path(path, place)).expanduser()
     if path.suffix not in SUFFIXES:
-        raise ConfigError(f"--output: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+        raise ConfigError(f"{place}: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
     return path
 
 

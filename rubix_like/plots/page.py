@@ -31,6 +31,7 @@ from rubix_like.plots.page_layers import FLUX_STEP, MASKED, SIGMA_STEP, Blocks, 
 from rubix_like.plots.sky_offsets import cube_title, scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
 from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.writers import PICTURE_CREATOR
 
 PAGE_BYTES: int = 32_000_000
 """Largest size of the packed numbers in a page: a browser opens it within seconds."""
@@ -89,6 +90,7 @@ def write_page(cube: Cube, path: str | Path, choice: Choice | None = None, limit
     style = _read("page.css")
     parts = {
         "policy": _policy(script, style),
+        "creator": PICTURE_CREATOR,
         "title": html.escape(cube_title(cube)),
         "subtitle": html.escape(_subtitle(cube)),
         "notes": _notes(blocks, cube),
@@ -210,11 +212,11 @@ def _start(choice: Choice, blocks: Blocks) -> dict[str, Any]:
     return {"pins": list(pins), "band": choice.band}
 
 
-def check_page_suffix(path: str | Path) -> Path:
-    """`path` with ~ expanded; raises ConfigError unless it ends in .html."""
+def check_page_suffix(path: str | Path, place: str = "path") -> Path:
+    """`path` with ~ expanded; raises ConfigError that names `place` unless it ends in .html."""
     path = Path(path).expanduser()
     if path.suffix != ".html":
-        raise ConfigError(f"--output: expected a name ending in .html for a page, got '{path.name}'")
+        raise ConfigError(f"{place}: expected a name ending in .html for a page, got '{path.name}'")
     return path
 
 

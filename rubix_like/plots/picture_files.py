@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rubix_like.plots.figure import check_picture_suffix
-from rubix_like.plots.style import FIGURE_STYLE, INK, import_matplotlib
-from rubix_like.runtime.files.outputs import replacing
+from rubix_like.plots.style import FIGURE_STYLE, INK, import_matplotlib, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +32,6 @@ def save_drawings(title: str, drawings: Iterable[Drawing], stem: str | Path, suf
             figure = make_figure(figsize=size, layout="constrained")
             figure.suptitle(textwrap.fill(title, int(_CHARACTERS_PER_INCH * size[0])), **style)
             draw(figure)
-            with replacing(path) as temporary:
-                figure.savefig(temporary, format=path.suffix[1:], dpi=120)
+            write_picture(figure, path, dpi=120)
         paths.append(path)
     return tuple(paths)

@@ -8,8 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.plots.figure import check_picture_suffix
-from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, import_matplotlib
-from rubix_like.runtime.files.outputs import replacing
+from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, import_matplotlib, write_picture
 from rubix_like.ssp.comparison import AGES, SolarPopulation, common_bins, spectrum_bin_means
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ def save_comparison(one: SolarPopulation, other: SolarPopulation, path: str | Pa
     with rc_context(FIGURE_STYLE):
         figure = make_figure(figsize=(11.5, 6.6), layout="constrained")
         _draw(figure, one, other, edges)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+        write_picture(figure, path, dpi=150)
     return path
 
 

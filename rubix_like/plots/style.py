@@ -1,9 +1,12 @@
 """The style of pictures: colours safe for colour-blind readers, fonts, and units in words."""
 
+from pathlib import Path
 from typing import Any
 
 from astropy import units
 
+from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.writers import PICTURE_CREATOR
 from rubix_like.runtime.optional_packages import import_optional
 
 INK: str = "#333333"
@@ -44,6 +47,13 @@ FIGURE_STYLE: Any = {
 def import_matplotlib(module: str = "matplotlib") -> Any:
     """Matplotlib or a module of it, imported when a picture is drawn; ConfigError, with the remedy, without it."""
     return import_optional(module, "a picture")
+
+
+def write_picture(figure: Any, path: Path, **options: Any) -> None:
+    """Write a figure as its path's ending says, whole or not at all, with rubix-like as its creator; `options` are
+    those of matplotlib's `savefig`."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:], metadata={"Creator": PICTURE_CREATOR}, **options)
 
 
 def unit_label(unit: str) -> str:

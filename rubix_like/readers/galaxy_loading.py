@@ -25,6 +25,7 @@ from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, smoothing_choice
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.ssp.library import SSPLibrary, load_ssp
 
 
@@ -87,6 +88,7 @@ def check_smoothing_of_parts(run: RunConfig) -> None:
         )
 
 
+@exits_as_errors()
 def load(run: RunConfig, report: Report = silent, library: SSPLibrary | None = None) -> tuple[Galaxy, GalaxyInfo]:
     """Read the galaxy of a run and check it (`validate`).
 

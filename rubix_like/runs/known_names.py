@@ -115,7 +115,7 @@ def list_samplers() -> Listing:
 
 
 def list_executors() -> Listing:
-    """What computes a catalogue in other processes: `--executor`."""
+    """What computes a catalogue in other processes: the argument `executor`."""
     return _listing("Executors", member_rows(EXECUTORS))
 
 

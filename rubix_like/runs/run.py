@@ -50,6 +50,7 @@ from rubix_like.runtime.memory import (
 from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, progress_here
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, format_bytes
 
 _MOST_PLANNED = 1 << 20
@@ -88,6 +89,7 @@ class Prepared:
 
 
 @named_arguments
+@exits_as_errors()
 def run(
     config: RunConfig | str | Path | dict[str, Any],
     output: str | Path | None = None,
@@ -115,7 +117,7 @@ def run(
     path = Path(config.output.path if output is None else expect_path(output, "output"))
     group = team or SINGLE
     if not overwrite:
-        group.in_first(lambda: check_replaced(config, path, "overwrite=True", "another output", read))
+        group.in_first(lambda: check_replaced(config, path, read))
     progress = progress_here(quiet if group.number == 0 else True)
     result = compute(config, path, progress, group, read)
     _say(result, config, progress, group)

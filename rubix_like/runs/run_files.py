@@ -24,12 +24,14 @@ from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import check_writable, files_of_others, output_bytes
 from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
-from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, written_by_us
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, PICTURE, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 _OF_RUNS = (CUBE, FOREIGN, MAPS)
 """Kinds of files that runs write."""
+
+_REMEDY = "to replace it give overwrite=True, to keep it another place (output=...)"
 
 
 def named_paths(config: RunConfig) -> Iterator[Named]:
@@ -148,46 +150,42 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
     return every
 
 
-def check_replaced(config: RunConfig, path: Path, permission: str, elsewhere: str, read: Sequence[Named] = ()) -> None:
+def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = ()) -> None:
     """Raise ConfigError where the run would replace a file that another configuration made, or that is none of ours.
 
     Configurations are told apart by the name of their file (`output.configuration`); those without one, given in
-    Python, count as one. `permission`, `elsewhere`: how to ask for it, or for another path, in words; `read`: files
-    beside those that the settings name which no permission allows to be replaced.
+    Python, count as one. `read`: files beside those that the settings name which no permission allows to be replaced.
     """
-    _check_makers(config, _separate(config, output_files(config, path), read), _OF_RUNS, permission, elsewhere)
+    _check_makers(config.output.configuration, _separate(config, output_files(config, path), read), _OF_RUNS)
 
 
-def check_result_replaced(
-    config: RunConfig, kind: str, result: Path, cubes: Iterable[Path], permission: str, elsewhere: str
-) -> None:
+def check_result_replaced(config: RunConfig, kind: str, result: Path, cubes: Iterable[Path]) -> None:
     """Raise ConfigError if a fit or a sampling would replace a file of another configuration or program. `kind`: that
     of its result."""
-    _check_makers(config, [result], [kind], permission, elsewhere)
-    _check_makers(config, cubes, [CUBE], permission, elsewhere)
+    _check_makers(config.output.configuration, [result], [kind])
+    _check_makers(config.output.configuration, cubes, [CUBE])
+
+
+def check_pictures_replaced(pictures: Iterable[Path]) -> None:
+    """Raise ConfigError if a file would be replaced that is no picture of rubix-like."""
+    _check_makers(None, pictures, [PICTURE], "a picture")
 
 
 def check_ours_replaced(files: Iterable[Path]) -> None:
     """Raise ConfigError if a fit or a sampling from Python would replace a file that rubix-like did not write."""
     for path in files:
         if output_bytes(path) and written_by_us(path) is None:
-            raise ConfigError(
-                f"output: '{path}' is no file of rubix-like; to replace it give overwrite=True, to keep it "
-                f"another output"
-            )
+            raise ConfigError(f"output: '{path}' is no file of rubix-like; {_REMEDY}")
 
 
 def _check_makers(
-    config: RunConfig, files: Iterable[Path], kinds: Sequence[str], permission: str, elsewhere: str
+    configuration: str | None, files: Iterable[Path], kinds: Sequence[str], what: str | None = None
 ) -> None:
-    """Raise ConfigError for a file of another kind or configuration."""
-    for own in files:
-        maker = _maker(own, kinds)
-        if maker is not None and maker != _made_by(config.output.configuration):
-            raise ConfigError(
-                f"output: '{own}' {maker}, and this is {_named(config.output.configuration)}; to replace it "
-                f"give {permission}, to keep it {elsewhere}"
-            )
+    """Raise ConfigError for a file of another kind or configuration; `what` is made (None: what it makes)."""
+    for path in files:
+        maker = _maker(path, kinds)
+        if maker is not None and maker != _made_by(configuration):
+            raise ConfigError(f"output: '{path}' {maker}, and this is {what or _named(configuration)}; {_REMEDY}")
 
 
 def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Named]) -> list[Path]:

@@ -2,11 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.registry import failed_plug_in
+from rubix_like.runtime.registry import failed_plug_in, plug_in_failed
 from rubix_like.runtime.words import reason_of
 
 EXIT_REFUSED: int = 2
@@ -23,28 +23,25 @@ REFUSALS = (ConfigError, ValueError, OSError, MemoryError)
 """What says, in words for the user, that settings or data cannot be used."""
 
 
-def ended_by(error: Exception | KeyboardInterrupt | SystemExit, *, traceback: bool) -> int:
-    """The exit code of a command that `error` ended, after telling so; with `traceback` errors are raised again."""
+def ended_by(
+    error: Exception | KeyboardInterrupt | SystemExit, *, traceback: bool, words: Callable[[str], str] = str
+) -> int:
+    """The exit code of a command that `error` ended, after telling so; with `traceback` errors are raised again.
+    `words` puts the message of a refusal in the command's words."""
     if isinstance(error, KeyboardInterrupt):
         print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
         return EXIT_INTERRUPTED
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: what is left goes nowhere
         return EXIT_BROKEN_PIPE
-    if traceback and not isinstance(error, SystemExit):
+    if traceback or isinstance(error, SystemExit):
         raise error
     plug_in = None if isinstance(error, ConfigError) else failed_plug_in(error)
-    if isinstance(error, SystemExit) and plug_in is None:
-        raise error
     if isinstance(error, REFUSALS):
-        print(f"rubix-like: {error}{f' (from the plug-in {plug_in})' if plug_in else ''}", file=sys.stderr)
+        print(f"rubix-like: {words(str(error))}{f' (from the plug-in {plug_in})' if plug_in else ''}", file=sys.stderr)
         return EXIT_REFUSED
     if plug_in is not None:
-        print(
-            f"rubix-like: the plug-in {plug_in} failed: {type(error).__name__}: {reason_of(error)}; report it to its "
-            f"authors, with what rubix-like --traceback prints, or leave the plug-in out",
-            file=sys.stderr,
-        )
+        print(f"rubix-like: {plug_in_failed(plug_in, error)}", file=sys.stderr)
         return EXIT_REFUSED
     print(
         f"rubix-like: a bug: {type(error).__name__}: {reason_of(error)}; run again with --traceback before the command "

@@ -4,13 +4,15 @@ import functools
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.runtime.places import found_at
+from rubix_like.runtime.words import reason_of
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,26 @@ def failed_plug_in(error: BaseException) -> str | None:
     modules = {entry.module.partition(".")[0]: _owner(entry) for entry in _installed_plug_ins()}
     found = [modules[place.partition(".")[0]] for place in places if place.partition(".")[0] in modules]
     return found[-1] if found else None
+
+
+def plug_in_failed(plug_in: str, error: BaseException) -> str:
+    """The sentence on a plug-in that raised an error which is no refusal."""
+    return (
+        f"the plug-in {plug_in} failed: {type(error).__name__}: {reason_of(error)}; report it to its authors, with "
+        f"what rubix-like --traceback prints, or leave the plug-in out"
+    )
+
+
+@contextmanager
+def exits_as_errors() -> Iterator[None]:
+    """Turns the SystemExit of a plug-in, which would end the user's program in silence, into a ConfigError."""
+    try:
+        yield
+    except SystemExit as error:
+        plug_in = failed_plug_in(error)
+        if plug_in is None:
+            raise
+        raise ConfigError(plug_in_failed(plug_in, error)) from error
 
 
 def _installed_plug_ins() -> list[EntryPoint]:

@@ -51,17 +51,18 @@ FSPS_CITATION = "Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, Ap
 
 
 @named_arguments
-def import_library(path: str | Path, name: str | None = None) -> Path:
+def import_library(path: str | Path, name: str | None = None, *, overwrite: bool = True) -> Path:
     """Convert the SSP file or folder `path`, whose layout is recognised, into the user's cache under `name`.
 
     Without `name` the library's own name is taken. Returns the path of the new file. Raises ConfigError when the
-    layout is not recognised or the name cannot be used, FileNotFoundError or ValueError for a bad file.
+    layout is not recognised, the name cannot be used, or (with `overwrite` False) another library has it,
+    FileNotFoundError or ValueError for a bad file.
     """
     path = Path(path).expanduser()
     _refuse_known(path)
     table: SSPTable = read_foreign(path, FORMATS, "an SSP library", "docs/ssp.md")
     target = SHELF.place_for(name or table.name, path)
-    write_table(replace(table, name=target.stem), target)
+    write_table(replace(table, name=target.stem), target, overwrite=overwrite)
     return target
 
 

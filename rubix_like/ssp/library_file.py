@@ -106,10 +106,10 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
 
 
 @named_arguments
-def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:
+def write_table(table: SSPTable, path: Path, compression: int = 4, *, overwrite: bool = True) -> None:
     """Write `table` to `path` in one step, with gzip's level `compression`; errors as of `ArrayFileLayout.write`."""
     attributes = {name: getattr(table, name) for name in (*LAYOUT.texts, *LAYOUT.numbers)}
-    LAYOUT.write(path, attributes, _stored_arrays(table), compression)
+    LAYOUT.write(path, attributes, _stored_arrays(table), compression, overwrite=overwrite)
 
 
 def read_table(path: Path) -> SSPTable:

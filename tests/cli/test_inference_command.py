@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
     ("words", "message"),
     [
         (["--set", "fit=null"], "fit.free: expected at least one parameter"),
-        (["--set", "fit.data=null"], "fit.data: expected an observed cube, got none; give its file here, or with"),
+        (["--set", "fit.data=null"], "--data: expected an observed cube, got none; give its file, or fit.data in the"),
         ([], "no such cube: cube.fits"),
         (["--data", "other.fits"], "no such cube: other.fits"),
         (["--output", "fit.fits"], "expected a path that ends in .h5 or .hdf5, got 'fit.fits'"),

@@ -180,7 +180,7 @@ def test_files_of_other_configurations_are_replaced_only_where_that_is_asked_for
         "'cube.fits' was made by the configuration 'muse_tng'",
         "'quickstart'",
         "--overwrite",
-        "output.path=ANOTHER",
+        "another place (--output ...)",
     ]
     assert_refused(command("run", "quickstart", *SMALL), *said)
     assert_refused(command("run", "quickstart", "--overwrite", *SMALL, wrong), "./foo.h5", "no such file")
@@ -288,7 +288,7 @@ def test_damaged_library_in_the_cache(command, tmp_path, monkeypatch):
         ("file.txt/cube.fits", ["file.txt is a file, not a folder"]),
         ("cube.png", ["output.path", ".fits", "'cube.png'", "cube.fits"]),
         ("cube", ["output.path", "'cube'", "write e.g. 'cube.fits'"]),
-        ("", ["output.path", "''"]),
+        ("", ["output.path", "the folder '.'"]),
     ],
 )
 def test_outputs_that_cannot_be_written_are_refused_before_the_galaxy_is_read(command, tmp_path, output, fragments):

@@ -34,7 +34,7 @@ def test_inspect(path, capsys, command):
     assert f"S/N per voxel {expected / 4:.3g}" in found["facts"]["variance"]
     assert any("pixel_scale 0.2 arcsec as given" in line for line in found["summary"])
     assert main([command, path]) == 2
-    assert "give hdu=" in capsys.readouterr().err
+    assert "give --hdu, the name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "more"), [("cube.png", []), ("cube.html", ["--html"])])

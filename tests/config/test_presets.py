@@ -266,3 +266,31 @@ def test_one_number_of_a_presets_optics_is_changed_alone():
     preset, changed = (InstrumentSettings.model_validate(own).psf for own in ({"name": "muse_nfm"}, section))
     assert changed.optics == preset.optics.model_copy(update={"r0": 0.2})
     assert changed.enclosed == preset.enclosed
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"instrument.wavelength": {"start": 4800, "stop": 4900, "step": 10}},
+        {"instrument.wavelength": {"edges": [4800, 4810, 4830]}},
+        {"instrument.psf": {"enclosed": 0.9}},
+    ],
+)
+def test_sections_of_a_checked_configuration_are_overridden_as_those_of_its_preset(override):
+    section = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
+    assert load_config(load_config(section), override) == load_config(section, override)
+
+
+def test_the_medium_of_the_preset_stays_where_bins_are_overridden():
+    section = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
+    bins = {"start": 4800, "stop": 4900, "step": 10}
+    found = load_config(load_config(section), {"instrument.wavelength": bins}).instrument.wavelength
+    assert (found.medium, found.n_wave) == ("air", 11)
+
+
+def test_the_file_of_an_instrument_may_be_a_path(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("based_on: muse\nfov: 3 arcsec\n")
+    found = load_config({"observation": {"redshift": 0.05}, "instrument": {"name": path}}).instrument
+    assert found.n_spaxel_xy == (15, 15)
+    assert load_instrument(path).n_x == 15

@@ -286,7 +286,7 @@ def test_reading_a_truncated_file(tmp_path, keep, name):
 
 
 def test_unknown_suffix(tmp_path):
-    with pytest.raises(ConfigError, match=r"cube\.txt.*'cube\.fits'"):
+    with pytest.raises(ConfigError, match=r"cube\.txt.*cube\.fits'"):
         write_cube(full_cube(), tmp_path / "cube.txt")
     with pytest.raises(ConfigError, match=r"unknown layout 'mangaa'; did you mean 'manga'"):
         find_format(tmp_path / "cube.fits", "mangaa")

@@ -231,7 +231,7 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
         ({"output": "fit.fits"}, r"fit\.output: expected a path that ends in \.h5"),
         ({"free": {"dust.av": {"uniform": [0, 1]}}}, "unknown parameter 'dust.av'; did you mean 'dust.a_v'"),
         ({"free": {}}, r"fit\.free: expected at least one parameter"),
-        ({"data": None}, r"fit\.data: expected an observed cube, got none"),
+        ({"data": None}, r"data: expected an observed cube, got none; give its file, or fit\.data"),
         ({"output": "absent/fit.h5"}, "absent does not exist"),
         (
             {"data": "fit_model.fits", "output": "fit.h5"},

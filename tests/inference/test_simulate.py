@@ -262,7 +262,7 @@ def test_files_of_another_set_are_not_replaced(tmp_path):
     other = settings(dust={"a_v": 0.2, "curve": "cardelli"})
     priors = PRIORS | {"dust.a_v": {"uniform": [0, 2]}}
     words = "seed; free parameters or priors; model; simulate.particles or variance"
-    with pytest.raises(ConfigError, match=f"differs in: {words}.*--restart"):
+    with pytest.raises(ConfigError, match=f"differs in: {words}.*resume=False"):
         simulate(other, priors=priors, n=2, seed=2, particles="same", output=folder)
     with pytest.raises(ConfigError, match=r"at most 1 simulations \(simulate.n\), got 2"):
         simulate(settings(), priors=PRIORS, n=1, output=folder)

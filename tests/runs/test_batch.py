@@ -208,12 +208,12 @@ def test_what_else_is_refused_before_anything_is_computed(folder):
         r"line 3 .*'a_truth.fits' would also be one of list.csv, line 2", "name,galaxy.seed\na,1\na_truth,2\n", truth
     )
     for part in ("0/2", "3/2", "1", "a/b"):
-        refused("--part: expected K/N", part=part)
+        refused("part: expected K/N", part=part)
     refused("the folder absent does not exist", output="absent/folder")
     Path("file").touch()
     refused("file: it is a file", output="file")
     for output in ("small.fits", ""):
-        refused("--output: expected a folder", output=output)
+        refused("output: expected a folder", output=output)
     Path("mine").mkdir()
     Path("mine/a.fits").write_text("another's")
     refused("a.fits: expected no file, or one that this catalogue has made", output="mine")
@@ -269,7 +269,7 @@ def test_other_settings_are_refused_or_made_again(folder):
     record = json.loads(Path("cube/records/g1.json").read_text())
     record["made_from"]["version"] = "0.0.1"
     Path("cube/records/g1.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match=r"'g1': rubix-like .* instead of 0\.0\.1; add --redo"):
+    with pytest.raises(ConfigError, match=r"'g1': rubix-like .* instead of 0\.0\.1; give redo=True"):
         run_catalogue(other, GALAXIES)
     Path("cube/records/g1.json").write_text("{")
     with pytest.raises(ConfigError, match=r"g1.json: expected a record .* remove it"):
@@ -475,11 +475,11 @@ def test_a_worker_that_went_on_alone_does_not_write_over_the_next_one(folder):
     ("options", "message"),
     [
         ({"executor": "proceses"}, "unknown executor 'proceses'; did you mean 'processes'"),
-        ({"executor": "processes", "block": 0}, "--block: expected a number of entries from 1 on, .* got 0"),
-        ({"block": 2}, "--block: .* got 2 without one"),
-        ({"executor": "processes:0"}, "--executor: expected a number of processes from 1 on, got 'processes:0'"),
+        ({"executor": "processes", "block": 0}, "block: expected a number of entries from 1 on, .* got 0"),
+        ({"block": 2}, "block: .* got 2 without one"),
+        ({"executor": "processes:0"}, "executor: expected a number of processes from 1 on, got 'processes:0'"),
         ({"executor": "processes:x"}, "got 'processes:x'"),
-        ({"executor": "mpi:4"}, "--executor: expected 'mpi' alone, got 'mpi:4'"),
+        ({"executor": "mpi:4"}, "executor: expected 'mpi' alone, got 'mpi:4'"),
         ({"executor": "parsl"}, "expected 'parsl:FILE.py' with a file that there is, got 'parsl:'"),
         ({"executor": "parsl:absent.py"}, "got 'parsl:absent.py'"),
     ],
@@ -594,7 +594,7 @@ def test_the_command(folder, capsys, jax_settings, monkeypatch):
     assert main([*words, "--part", "1/2"]) == 0
     assert capsys.readouterr().out.startswith("Catalogue in out: 0 done, 1 done before\n")
     assert main(["run", "run.yaml", "--part", "1/2"]) == 2
-    assert "--part: expected --catalogue" in capsys.readouterr().err
+    assert "part: expected --catalogue" in capsys.readouterr().err
     assert main([*words, "--part", "x"]) == 2
     assert "expected K/N" in capsys.readouterr().err
 

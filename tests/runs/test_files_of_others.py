@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import full_cube, muse
-from small_results import manifest_of, some_simulations
+from nebular_files import write_nebulabayes
+from small import full_cube, make_cube, make_maps, muse
+from small_results import fit_result, manifest_of, sample_result, some_simulations
+from ssp_files import dsps
 
 from rubix_like import ConfigError, fit, load_config, load_simulations, sample
 from rubix_like.cli.main import main
@@ -202,3 +204,79 @@ def test_results_from_python_replace_no_file_of_others(folder, call):
     with pytest.raises(ConfigError, match=r"'thesis.h5' is no file of rubix-like; .* overwrite=True"):
         call(config, output="thesis.h5")
     assert Path("thesis.h5").read_text() == "my thesis"
+
+
+PICTURES = {
+    "cube": (["plot", "data.fits"], "data_plot.png"),
+    "page": (["plot", "data.fits", "--html"], "data.html"),
+    "chosen name": (["plot", "data.fits", "--output", "a.svg"], "a.svg"),
+    "PDF": (["plot", "data.fits", "--output", "a.pdf"], "a.pdf"),
+    "fit": (["plot", "fit.h5"], "fit_spectra.png"),
+    "fit's second picture": (["plot", "fit.h5"], "fit_pulls.png"),
+    "samples": (["plot", "samples.h5", "--output", "s.svg"], "s_corner.svg"),
+    "maps": (["plot", "maps.fits", "--output", "m.png"], "m.png"),
+}
+
+
+@pytest.mark.parametrize("case", PICTURES)
+@pytest.mark.usefixtures("jax_settings", "folder")
+def test_pictures_replace_no_file_of_others(case, capsys):
+    words, name = PICTURES[case]
+    make_cube().write("data.fits")
+    fit_result().write("fit.h5")
+    sample_result().write("samples.h5")
+    make_maps().write("maps.fits")
+    Path(name).write_text("mine")
+    assert main(words) == 2
+    assert f"--output: '{name}' is no file of rubix-like, and this is a picture; to replace it give --overwrite" in (
+        capsys.readouterr().err
+    )
+    assert Path(name).read_text() == "mine"
+    assert main([*words, "--overwrite"]) == 0
+    assert Path(name).read_bytes() != b"mine"
+    assert main(words) == 0  # its own picture is replaced
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["run", "run.yaml", "--output", "cube.fits", "--plot"], "cube.png"),
+        (["fit", "run.yaml", "--plot"], "fit_maps.png"),
+        (["sample", "run.yaml", "--plot", "--output", "s.h5"], "s_trace.png"),
+    ],
+)
+@pytest.mark.usefixtures("jax_settings", "folder")
+def test_pictures_of_others_are_found_before_a_run_begins(words, name, capsys):
+    Path(name).write_text("mine")
+    assert main(words) == 2
+    assert f"'{name}' is no file of rubix-like" in capsys.readouterr().err
+    assert Path(name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "write_source", "change"),
+    [
+        ("ssp", dsps.write_sample, {"ssp_flux": 2 * dsps.datasets()["ssp_flux"]}),
+        ("nebular", write_nebulabayes, {"Halpha": np.full(8, 3.0)}),
+    ],
+)
+@pytest.mark.usefixtures("jax_settings")
+def test_imports_replace_nothing_that_came_from_elsewhere(kind, write_source, change, folder, capsys):
+    (folder / "one").mkdir()
+    (folder / "other").mkdir()
+    one, other = str(write_source(folder / "one")), str(write_source(folder / "other", **change))
+    target = folder / "cache" / kind / "mine.h5"
+    assert main([kind, "import", one, "--name", "mine"]) == 0
+    before = target.read_bytes()
+    assert main([kind, "import", one, "--name", "mine"]) == 0
+    capsys.readouterr()
+    assert main([kind, "import", other, "--name", "mine"]) == 2
+    assert "to replace it give --overwrite, to keep it another name (--name ...)" in capsys.readouterr().err
+    assert target.read_bytes() == before
+    assert main([kind, "import", other, "--name", "mine", "--overwrite"]) == 0
+    assert target.read_bytes() != before
+    target.write_bytes(before[: len(before) // 2])
+    assert main([kind, "import", one, "--name", "mine"]) == 0  # a damaged one is imported again, as its message says
+    target.write_text("my notes")
+    assert main([kind, "import", one, "--name", "mine"]) == 2
+    assert target.read_text() == "my notes"

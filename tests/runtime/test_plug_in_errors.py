@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 from installed_package import write_dist_info
 
+import rubix_like as rl
 from rubix_like.cli.main import main
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.registry import Registry, exits_as_errors
 
 STAGE = """
 import sys
-from rubix_like.extend import AbstractCubeStage
+import equinox as eqx
+from rubix_like.extend import AbstractCubeStage, StageReport
 
 class Stage(AbstractCubeStage):
     @classmethod
@@ -56,3 +58,44 @@ def test_a_plug_in_that_exits_at_import_is_refused(install):
     install("raise SystemExit(0)")
     with pytest.raises(ConfigError, match=r"plug-in-faulty 1\.0: 'plug_in_faulty:Stage' cannot be imported"):
         Registry("stage", "rubix_like.cube_stages", {}).find("faulty")
+
+
+EXITS = (
+    STAGE.format(line="return cls()")
+    + """
+    margin: int = eqx.field(static=True, default=0)
+
+    def spatial(self, parameters):
+        return None
+
+    def report(self):
+        return StageReport()
+
+    def __call__(self, cube, parameters, key):
+        sys.exit(0)
+"""
+)
+
+
+def few_stars_through(pipeline):
+    return rl.load_config(
+        "quickstart", {"pipeline": pipeline, "galaxy.n_stars": 20, "devices.data": 1, "noise": "null"}
+    )
+
+
+@pytest.mark.parametrize("text", [STAGE.format(line="sys.exit(0)"), EXITS], ids=["planned", "called"])
+def test_a_plug_in_that_exits_is_an_error_in_python(install, text):
+    """Of its methods, too: a script does not end in silence."""
+    install(text)
+    Path("faulty.yaml").write_text("fields: []\nscene: []\npaint: [stars]\ncube: [faulty]\n")
+    config = few_stars_through("faulty.yaml")
+    galaxy = rl.load_galaxy(config)
+    calls = [lambda: rl.run(config, "cube.fits"), lambda: rl.Pipeline.from_config(config, galaxy)(galaxy)]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"the plug-in plug-in-faulty 1\.0 failed: SystemExit: 0"):
+            call()
+
+
+def test_an_exit_of_the_program_itself_stays_one():
+    with pytest.raises(SystemExit), exits_as_errors():
+        sys.exit(143)

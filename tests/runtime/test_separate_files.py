@@ -108,10 +108,10 @@ def test_the_configuration_and_the_lists_are_read_too(tmp_path, monkeypatch, cap
     assert "'cube.fits', which is 'run.yaml' (CONFIG)" in capsys.readouterr().err
     Path("cubes").mkdir()
     Path("cubes/summary.csv").write_text("name,galaxy.subhalo\na,0\n")
-    with pytest.raises(ConfigError, match=r"--output: .*summary.csv', which is 'cubes/summary.csv' \(catalogue\)"):
+    with pytest.raises(ConfigError, match=r"output: .*summary.csv', which is 'cubes/summary.csv' \(catalogue\)"):
         run_catalogue(settings(), "cubes/summary.csv", output="cubes")
     Path("cubes/a.fits").symlink_to("../galaxy.1.hdf5")
-    with pytest.raises(ConfigError, match=r"--output: .*a.fits', which is 'galaxy.1.hdf5' \(a source\)"):
+    with pytest.raises(ConfigError, match=r"output: .*a.fits', which is 'galaxy.1.hdf5' \(a source\)"):
         run_catalogue(settings(), [{"name": "a", "galaxy.subhalo": 0}], output="cubes")
     assert Path("cubes/summary.csv").read_text() == "name,galaxy.subhalo\na,0\n"
 

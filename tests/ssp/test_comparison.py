@@ -130,10 +130,11 @@ def test_the_command_tells_and_draws(twice_as_bright, tmp_path, monkeypatch, cap
     assert ratio_one == pytest.approx(2 * ratio_two, rel=0.002)
     picture = tmp_path / "ssp_popstar_twice.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
-    before = picture.read_bytes()
+    assert main(["ssp", "compare", "popstar", str(twice_as_bright)]) == 0  # its own picture is replaced
+    picture.write_bytes(b"mine")
     assert main(["ssp", "compare", "popstar", str(twice_as_bright)]) == 2
-    assert "exists; to replace it, say so: --output ssp_popstar_twice.png" in capsys.readouterr().err
-    assert picture.read_bytes() == before
+    assert "to replace it give --overwrite" in capsys.readouterr().err
+    assert picture.read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(

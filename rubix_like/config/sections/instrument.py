@@ -274,8 +274,15 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
-    layers = preset_layers(section, _ALWAYS_STATED)
-    return merge_layers(layers, {**_OF_ARM, "psf": merged_psf, "arms": _merged_arms})
+    return merge_layers(preset_layers(section, _ALWAYS_STATED), {**_OF_ARM, "psf": merged_psf, "arms": _merged_arms})
+
+
+def over_recorded(section: Mapping[str, Any], key: str, value: object) -> object:
+    """The value of a key of a recorded instrument, on top of what is recorded as it would be on top of a preset."""
+    recorded = section.get(key)
+    if isinstance(recorded, Mapping):
+        recorded = {name: setting for name, setting in recorded.items() if setting is not None}
+    return merge_layers([{key: recorded}, {key: value}], {**_OF_ARM, "psf": merged_psf})[key]
 
 
 _OF_ARM = {"wavelength": merged_wavelength, "detector": merged_detector}

@@ -105,10 +105,10 @@ def load_pipeline(name: str) -> PipelineSettings:
 
 def stage_names(pipeline: object) -> tuple[str, ...]:
     """The stages and sources of a pipeline of the user's own; none of a packaged one, or of one that is not valid."""
-    if not isinstance(pipeline, str) or pipeline in resource_names("pipelines"):
+    if not isinstance(pipeline, str | Path) or str(pipeline) in resource_names("pipelines"):
         return ()
     try:
-        settings = load_pipeline(pipeline)
+        settings = load_pipeline(str(pipeline))
     except ConfigError:
         return ()
     return tuple(stage.name for stage in settings.stages)

@@ -51,8 +51,8 @@ def write_cube(
     compressed so, OSError (disk full, no permission, no such folder) with the remedy, ValueError where the parts are
     not the whole cube.
     """
-    path, team, parts = Path(path).expanduser(), team or SINGLE, in_parts(cube)
-    chosen = find_format(path, layout)
+    path = Path(expect_path(path, "path")).expanduser()
+    team, parts, chosen = team or SINGLE, in_parts(cube), find_format(path, layout, "path")
     noise, bins, fibres = parts.has_variance, parts.bins, parts.fibres is not None
     check_layout(chosen, layout, noise=noise, medium=bins.medium, sampling=bins.sampling, fibres=fibres)
     check_packing(chosen, path, packing)

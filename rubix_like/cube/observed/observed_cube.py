@@ -83,7 +83,7 @@ class ObservedCube(AbstractCube):
     ra: Any = None
     dec: Any = None
     name: str = ""
-    source: str = ""
+    source: str = "an ObservedCube"
     notes: tuple[str, ...] = ()
     correlations: SpaxelCorrelations | None = None
     meta: Meta = dataclasses.field(default_factory=Meta)
@@ -105,6 +105,10 @@ class ObservedCube(AbstractCube):
             used=used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else used,
             **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
         )
+        for name in angles:
+            angle = getattr(self, name)
+            if angle is not None and not (np.ndim(angle) == 0 and np.isfinite(angle)):
+                raise ValueError(f"ObservedCube.{name}: expected a finite angle (deg, or a quantity), got {angle!r}")
         for field in ("flux", "used", "variance"):
             came = np.shape(getattr(self, field))
             if getattr(self, field) is not None and came != self.shape:

@@ -22,7 +22,7 @@ from rubix_like.cube.files.maps_file import (
 )
 from rubix_like.cube.maps import LineMaps, Maps, MapSet
 from rubix_like.cube.meta import OUTSIDE_APERTURE
-from rubix_like.errors import suggest
+from rubix_like.errors import expect, nearest, suggest
 from rubix_like.runtime.places import found_at
 
 _THROUGH_FILTER = "rubix_like.forward.products.filter_images:filter_image"
@@ -78,13 +78,13 @@ def bins_within(cube: Cube, band: Sequence[Any], name: str = "band") -> Bool[nda
 
 def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
     """A map (y, x) of the run's particles (`Cube.map`)."""
-    field, maps = SHORT_NAMES.get(name, name), cube.maps
+    field, maps = SHORT_NAMES.get(expect(name, str, "name", "the name of a map"), name), cube.maps
     if maps is None and field == "v_light" and cube.mean_v_los is not None and not before_psf:
         return np.asarray(cube.mean_v_los, np.float64) * (units.km / units.s)
     if maps is None:
         raise ValueError(
-            f"map '{name}': expected a cube with the maps of its run, got one without; set output.maps: true in the "
-            f"run (a cube from a file finds the maps beside it, cube_maps.fits)"
+            f"map '{name}': expected a cube with the maps of its run, got one without; give the run products: {{losvd: "
+            f"null}} (a cube from a file finds the maps beside it, cube_maps.fits){_other_name(name)}"
         )
     known = _maps_by_name(maps.before if before_psf else maps.after, maps)
     if field not in known:
@@ -93,6 +93,13 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
     values, unit = known[field]
     outside = np.asarray(maps.mask) & OUTSIDE_APERTURE != 0
     return np.where(outside, np.nan, np.asarray(values, np.float64)) * units.Unit(unit)
+
+
+def _other_name(name: str) -> str:
+    """What may have been meant by a name that no map of a run without fields has."""
+    of_lines = tuple(f"{kind}_" for kind, _, _ in LINE_EXTENSIONS)
+    known = {*_UNITS, *SHORT_NAMES}
+    return "" if name in known or name.startswith(of_lines) else nearest(name, known)
 
 
 def _maps_by_name(maps: MapSet, of: Maps) -> dict[str, tuple[Any, str]]:

@@ -28,6 +28,10 @@ from rubix_like.plots.picture_files import Drawing, save_drawings
 from rubix_like.plots.sky_offsets import sky_of
 from rubix_like.runtime.words import counted
 
+FIT_PICTURES: tuple[str, ...] = ("steps", "spectra", "maps", "pairs", "pulls")
+SAMPLE_PICTURES: tuple[str, ...] = ("corner", "trace", "predictive")
+"""Ends of the names of the pictures of a fit and of a sampling."""
+
 
 def save_fit_pictures(
     result: FitResult | str | Path, stem: str | Path, truth: Mapping[str, Any] | None = None, suffix: str = ".png"

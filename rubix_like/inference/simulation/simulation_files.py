@@ -127,7 +127,7 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
     if package is not None:
         import_optional(package, f"simulate.files: {manifest.files}")
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"simulate.output: expected a folder, got the file '{folder}'; choose another (--output)")
+        raise ConfigError(f"simulate.output: expected a folder, got the file '{folder}'; choose another (output=...)")
     if not folder.is_dir():
         check_writable(folder, 0)
         folder.mkdir()
@@ -157,16 +157,14 @@ def _made_before(folder: Path) -> Manifest | None:
     if any(path for path in folder.iterdir() if not path.name.startswith(".")):
         raise ConfigError(
             f"simulate.output: expected an empty folder, or one of simulations, got '{folder}' with other files; "
-            f"choose another (--output)"
+            f"choose another (output=...)"
         )
     return None
 
 
 def _check_same(folder: Path, found: Manifest, manifest: Manifest) -> None:
     """Raise ConfigError where what is there does not go with the new."""
-    remedy = (
-        "Write to another place (--output), or start anew with --restart (in Python resume=False), which replaces it"
-    )
+    remedy = "Write to another place (output=...), or start anew with resume=False, which replaces it"
     old, new = found.fingerprint, manifest.fingerprint
     other = [what for what in {**old, **new} if old.get(what) != new.get(what)]
     if found.files != manifest.files:
@@ -190,7 +188,7 @@ def _check_strangers(folder: Path, manifest: Manifest, before: list[Path]) -> No
     if others:
         raise ConfigError(
             f"simulate.output: expected no file '{others[0]}', which would be replaced and is not one of those that "
-            f"'{folder / SET_FILE}' describes; move it, or choose another folder (--output)"
+            f"'{folder / SET_FILE}' describes; move it, or choose another folder (output=...)"
         )
 
 

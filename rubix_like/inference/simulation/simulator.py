@@ -158,8 +158,8 @@ class Program:
         except ValueError as error:
             last = start + len(made.flux) - 1
             raise ValueError(
-                f"simulations {start} to {last}: {error}; with other settings all cubes change: --restart "
-                f"(resume=False), or another folder"
+                f"simulations {start} to {last}: {error}; with other settings all cubes change: resume=False, or "
+                f"another folder"
             ) from error
 
     def _placed(self, start: int, values: DrawnValues) -> Placed:

@@ -39,6 +39,7 @@ from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 from rubix_like.runtime.progress import Progress, Report, progress_here
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, format_bytes
 
 Sink = Callable[[Simulations], object]
@@ -116,6 +117,7 @@ class PlannedSimulations:
 
 
 @named_arguments
+@exits_as_errors()
 def simulate(
     config: ConfigSource,
     draws: Mapping[str, Any] | None = None,

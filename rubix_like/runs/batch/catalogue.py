@@ -50,7 +50,7 @@ def read_part(text: str | None) -> tuple[int, int] | None:
     number, slash, total = text.partition("/")
     if slash and number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total):
         return int(number), int(total)
-    raise ConfigError(f"--part: expected K/N with K from 1 to N (2/8: the second of eight shares), got '{text}'")
+    raise ConfigError(f"part: expected K/N with K from 1 to N (2/8: the second of eight shares), got '{text}'")
 
 
 def catalogue_folder(output: str | Path | None) -> Path | None:
@@ -59,5 +59,5 @@ def catalogue_folder(output: str | Path | None) -> Path | None:
         return None
     folder = Path(expect(output, (str, Path), "output", "the path of a folder")).expanduser()
     if not str(output) or folder.name.lower().endswith((".fits", ".fits.gz", ".h5", ".hdf5")):
-        raise ConfigError(f"--output: expected a folder for the cubes of the catalogue, got '{output}'")
+        raise ConfigError(f"output: expected a folder for the cubes of the catalogue, got '{output}'")
     return folder

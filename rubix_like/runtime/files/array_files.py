@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import h5py
 import numpy as np
 
+from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.files.outputs import explained, replacing
+from rubix_like.runtime.files.outputs import explained, output_bytes, replacing
 
 Made = TypeVar("Made")
 
@@ -42,13 +43,25 @@ class ArrayFileLayout:
     others: tuple[str, ...]
 
     def write(
-        self, path: Path, attributes: Mapping[str, str | float], arrays: Mapping[str, np.ndarray], compression: int = 4
+        self,
+        path: Path,
+        attributes: Mapping[str, str | float],
+        arrays: Mapping[str, np.ndarray],
+        compression: int = 4,
+        *,
+        overwrite: bool = True,
     ) -> None:
         """Write a file in one step: a run that is interrupted leaves either the old file or none.
 
         `compression` is gzip's level. The file is built in memory, since the HDF5 library may crash when the disk is
-        full. Raises OSError when the folder cannot be written or the disk is full.
+        full. Raises OSError when the folder cannot be written or the disk is full, and ConfigError where `overwrite`
+        is False and there is a file of other arrays.
         """
+        if not overwrite and output_bytes(path) and self._is_other(path, arrays):
+            raise ConfigError(
+                f"name: '{path.stem}' is another {self.noun.split()[-1]}, in {path}; to replace it give "
+                f"overwrite=True, to keep it another name (name=...)"
+            )
         image = self._image(attributes, arrays, compression)
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +96,16 @@ class ArrayFileLayout:
             raise
         except UNREADABLE as error:
             raise ValueError(self.damaged(path)) from error
+
+    def _is_other(self, path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Whether a file is none of arrays, or holds others; a damaged one counts as what it was to be."""
+        if not h5py.is_hdf5(path):
+            return True
+        try:
+            with opened_hdf5(path, whole=False) as file:
+                return file.attrs.get("sha256") != _checksum(arrays)
+        except UNREADABLE:
+            return False
 
     def is_one(self, path: Path) -> bool:
         """Whether `path` is an HDF5 file that says it is in this layout."""

@@ -35,7 +35,7 @@ def check_separate(written: Iterable[Path], read: Iterable[Named], setting: str)
         if lost is not None:
             raise ConfigError(
                 f"{setting}: expected other files than those that are read, got '{path}', which is '{lost[1]}' "
-                f"({lost[0]}) and would be replaced; choose another name (--output)"
+                f"({lost[0]}) and would be replaced; choose another name (output=...)"
             )
 
 

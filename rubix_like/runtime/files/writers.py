@@ -1,6 +1,7 @@
 """Which of our kinds a file is, as it says itself, and which version wrote it when."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +47,15 @@ FOREIGN: str = "rubix_like cube for other programs"
 MAPS: str = "rubix_like maps"
 """Kinds that are in FITS only: cubes in other layouts, and maps."""
 
+PICTURE: str = "rubix_like picture"
+"""The kind of pictures and of pages for a browser."""
+
+PICTURE_CREATOR: str = f"{CREATOR} picture"
+"""The creator that pictures and pages state, by which they are known."""
+
+_PICTURE_SUFFIXES = (".png", ".pdf", ".svg", ".html")
+_PICTURE_MARK = re.compile(rb"(rubix_like \S+) picture")
+
 CONFIGURATION_CARD: str = "CONFNAME"
 """The name of the configuration of a run, in HDF5, Zarr and Parquet the attribute `configuration`."""
 
@@ -64,6 +74,7 @@ OPENED_BY: Mapping[str, tuple[str, str]] = {
     SIMULATION_SET: ("a training set", "rl.load_simulations({path!r})"),
     CATALOGUE: ("a folder of a catalogue", "rl.load_cube of one of its files"),
     LIBRARY: ("an SSP library", "rl.load_ssp({path!r}), or ssp.library"),
+    PICTURE: ("a picture", "a browser or a viewer of images"),
     NEBULAR: ("a table of nebular lines", "rl.load_nebular({path!r}), or nebular.table"),
 }
 """Kind of a file of ours -> what it is, and what opens it."""
@@ -87,6 +98,8 @@ def written_by_us(path: Path) -> Written | None:
         return _written_set(path)
     if not path.is_file():
         return None
+    if path.suffix in _PICTURE_SUFFIXES:
+        return _written_picture(path)
     if is_parquet(path):
         return _written_table(path)
     return _written_hdf5(path) if h5py.is_hdf5(path) else _written_fits(path)
@@ -99,6 +112,12 @@ def _written_fits(path: Path) -> Written | None:
     if header.get("ORIGIN") != ORIGIN:
         return None
     return Written(kind, header.get("CREATOR"), header.get("DATE"), _text(header.get(CONFIGURATION_CARD)))
+
+
+def _written_picture(path: Path) -> Written | None:
+    """What a picture or a page of ours says of itself."""
+    found = _PICTURE_MARK.search(path.read_bytes())
+    return None if found is None else Written(PICTURE, found[1].decode())
 
 
 def _written_hdf5(path: Path) -> Written | None:

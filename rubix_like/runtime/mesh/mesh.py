@@ -38,12 +38,12 @@ def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
         expect_count(n_devices, "n_devices")
     devices = jax.devices()
     if wave > len(devices):
-        raise ConfigError(f"devices.wave: expected 1 to {len(devices)} (the devices of this run), got {wave}")
+        raise ConfigError(f"wave, devices.wave: expected 1 to {len(devices)} (the devices of this run), got {wave}")
     count = len(devices) // wave if n_devices is None else n_devices
     if not 1 <= count * wave <= len(devices):
         each = "the devices of this run" if wave == 1 else f"{len(devices)} devices over devices.wave, {wave}"
         raise ConfigError(
-            f"devices.data: expected 'all' or 1 to {len(devices) // wave} ({each}), got "
+            f"n_devices, devices.data: expected 'all' or 1 to {len(devices) // wave} ({each}), got "
             f"{'all' if n_devices is None else n_devices}"
         )
     return mesh_of_shape({DATA_AXIS: count} if wave == 1 else {DATA_AXIS: count, WAVE_AXIS: wave})

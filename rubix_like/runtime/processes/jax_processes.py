@@ -99,14 +99,14 @@ def _initialize(launch: Launch, known: dict[str, str | int]) -> None:
     except (RuntimeError, KeyError, OSError) as error:
         if launch.place is not None:
             raise
-        raise ConfigError(f"--distributed: the launcher was recognised, but {error}; say it by {EXPLICIT}") from error
+        raise ConfigError(f"several processes: the launcher was recognised, but {error}; give {EXPLICIT}") from error
 
 
 def _check_size(launch: Launch, team: JaxProcesses) -> None:
     """JAX believes process 0."""
     if launch.place is not None and launch.place.size != team.size:
         raise ConfigError(
-            f"--num-processes: expected the same in every process, got {launch.place.size} here and {team.size} in "
+            f"num_processes: expected the same in every process, got {launch.place.size} here and {team.size} in "
             f"process 0"
         )
 

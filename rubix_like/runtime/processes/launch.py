@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.processes.timeouts import CONNECT_TIMEOUT, PEER_TIMEOUT
 
-EXPLICIT: str = "--coordinator HOST:PORT --num-processes N --process-id I"
+EXPLICIT: str = "coordinator=HOST:PORT, num_processes=N, process_id=I"
 _N_PORTS = 1 << 12
 _MOST_PROCESSES = 1 << 16
 _FIRST_PORT = 65536 - _N_PORTS
@@ -67,10 +67,10 @@ def find_launch(
 ) -> Launch:
     """The launch as given, or else by a launcher's environment. Raises ConfigError."""
     limits = (
-        _seconds("--connect-timeout", connect_timeout, CONNECT_TIMEOUT),
-        _seconds("--peer-timeout", peer_timeout, PEER_TIMEOUT),
+        _seconds("connect_timeout", connect_timeout, CONNECT_TIMEOUT),
+        _seconds("peer_timeout", peer_timeout, PEER_TIMEOUT),
     )
-    given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
+    given = {"coordinator": coordinator, "num_processes": num_processes, "process_id": process_id}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
         return Launch(from_open_mpi_5(os.environ), own_devices(os.environ), *limits)
@@ -81,10 +81,10 @@ def find_launch(
         )
     host, port = read_address(coordinator)
     if not 1 <= num_processes <= _MOST_PROCESSES:
-        raise ConfigError(f"--num-processes: expected 1 to {_MOST_PROCESSES}, got {num_processes}")
+        raise ConfigError(f"num_processes: expected 1 to {_MOST_PROCESSES}, got {num_processes}")
     if not 0 <= process_id < num_processes:
         raise ConfigError(
-            f"--process-id: expected 0 to {num_processes - 1} (--num-processes {num_processes}), got {process_id}"
+            f"process_id: expected 0 to {num_processes - 1} (num_processes={num_processes}), got {process_id}"
         )
     return Launch(ProcessPlace(host, port, num_processes, process_id), None, *limits)
 
@@ -95,7 +95,7 @@ def read_address(text: str) -> tuple[str, int]:
     bare = host.removeprefix("[").removesuffix("]")
     if not bare or (":" in bare and bare == host) or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(
-            f"--coordinator: expected HOST:PORT with a port of 1 to 65535, e.g. node001:51000, got '{text}'"
+            f"coordinator: expected HOST:PORT with a port of 1 to 65535, e.g. node001:51000, got '{text}'"
         )
     return bare, int(port)
 
@@ -106,7 +106,7 @@ def own_address(place: ProcessPlace) -> str:
     IPv4 goes before IPv6. Raises ConfigError where the host has no address, or none of this computer, or where its port
     is in use (jaxlib 0.10 may end with a segmentation fault on such a port).
     """
-    expected = f"--coordinator {place.host}:{place.port}: expected a name or an address of the computer of process 0"
+    expected = f"coordinator: {place.host}:{place.port}: expected a name or an address of the computer of process 0"
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -136,7 +136,7 @@ def cannot_listen(place: ProcessPlace | None, error: Exception) -> str:
     """The words for a port that process 0 cannot listen on."""
     where = "" if place is None else f" on port {place.port} of {place.host}"
     return (
-        f"process 0 cannot listen{where} ({error}); choose another port by --coordinator HOST:PORT or the environment "
+        f"process 0 cannot listen{where} ({error}); choose another port by coordinator=HOST:PORT or the environment "
         f"variable JAX_COORDINATOR_PORT"
     )
 
@@ -186,7 +186,7 @@ def nothing_found(environment: Mapping[str, str]) -> str:
     inside = "SLURM_JOB_ID" in environment
     hint = "; this is a Slurm job, but not a step of it: start the command with srun" if inside else ""
     return (
-        "--distributed: expected to be started by Slurm's srun (SLURM_PROCID, SLURM_STEP_NODELIST), Open MPI's mpirun "
-        "(OMPI_COMM_WORLD_RANK) or in an indexed job of Kubernetes (KUBERNETES_SERVICE_HOST, with the package "
+        "several processes: expected to be started by Slurm's srun (SLURM_PROCID, SLURM_STEP_NODELIST), Open MPI's "
+        "mpirun (OMPI_COMM_WORLD_RANK) or in an indexed job of Kubernetes (KUBERNETES_SERVICE_HOST, with the package "
         f"kubernetes), found none of them{hint}; without a launcher start every process with {EXPLICIT}"
     )
