@@ -68,7 +68,7 @@ class Declaration:
         return next(((row, fault) for row, fault in faults if fault is not None), None)
 
     @functools.cached_property
-    def _form(self) -> TypeAdapter[Any]:
+    def _form(self) -> Any:
         return TypeAdapter(self.form)
 
 
