@@ -15,6 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.nebular.line_list import LINES, find_line
+from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import NEBULAR
 
@@ -92,6 +93,7 @@ class NebularTable:
     temperature: Float[ndarray, "*axes"]
 
     def __post_init__(self) -> None:
+        vars(self).update(plain_fields(self, {"per_photon": "erg", "temperature": "K"}))
         _check_axes(self)
         _check_arrays(self)
         check_nebular_light(self)

@@ -1,5 +1,6 @@
 """Plain numbers in a stated unit from what Python users have: quantities, columns of tables, masked arrays."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,12 @@ def plain_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
         )
         raise ValueError(f"{place}: {text}" if place else text)
     return in_plain_unit(data, unit, place)
+
+
+def plain_fields(record: Any, units_of: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of a record as `plain_numbers` gives them, each in its unit."""
+    place = type(record).__name__
+    return {name: plain_numbers(getattr(record, name), unit, f"{place}.{name}") for name, unit in units_of.items()}
 
 
 def given_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
