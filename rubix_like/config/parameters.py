@@ -5,7 +5,7 @@ the model, limits of priors, result files and the documentation's table follow f
 """
 
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -72,7 +72,7 @@ class Declaration:
         return TypeAdapter(self.form)
 
 
-def as_settings(values: ndarray) -> Sequence[ndarray]:
+def as_settings(values: ndarray) -> Iterable[Any]:
     """The rows of an array, which are what a setting holds one or a list of."""
     return values.reshape(-1, *values.shape[-1:]) if values.ndim else (values,)
 
