@@ -10,6 +10,7 @@ from astropy import units
 from small import few_stars, make_cube, muse
 
 import rubix_like as rl
+from rubix_like import extend
 from rubix_like.extend import Footprint, WavelengthBins, resolve, to_vacuum, voronoi_bins
 
 ONE, PLACES = np.ones(2), np.ones((2, 3))
@@ -127,7 +128,169 @@ def cases():  # noqa: PLR0912
     yield "medium", "medium: ", lambda: rl.read_observed(__file__, medium=3)
     yield "units", "units: ", lambda: rl.read_observed(__file__, units=3)
     yield "pixel_scale", "pixel_scale: ", lambda: rl.read_observed(__file__, pixel_scale={})
+    yield from of_values()
     yield from of_calls()
+
+
+def of_values():
+    """Numbers and shapes that cannot be, and values of another kind in records."""
+    gas = {"position": PLACES, "velocity": PLACES, "mass": ONE}
+    for name, bad in {
+        "position": 1e40 * PLACES,
+        "velocity": 3e5 * PLACES,
+        "initial_mass": 1e40 * ONE,
+        "smoothing_length": 1e40 * ONE,
+        "random_velocity": 3e5 * ONE,
+        "east": 1e40 * ONE,
+        "metallicity": np.ones(2, bool),
+        "line_light": -np.ones((2, 1)),
+        "log_age": 5e9 * ONE,
+    }.items():
+        yield (
+            f"validate, stars.{name}",
+            f"stars.{name}: expected ",
+            lambda name=name, bad=bad: rl.validate(rl.Galaxy(rl.Stars(**{**STARS, name: bad}))),
+        )
+    for name, bad in {"initial_mass": -ONE, "log_age": 5e9 * ONE, "metallicity": 2 * ONE}.items():
+        yield (
+            f"pipeline, impossible {name}",
+            "galaxy: expected finite positions, velocities, amounts and properties, amounts from 0, ",
+            lambda name=name, bad=bad: PIPELINE(rl.Galaxy(rl.Stars(**{**STARS, name: bad}))),
+        )
+    neutral = rl.Gas(**gas, hi_fraction=0.8 * ONE, h2_fraction=0.8 * ONE)
+    yield (
+        "validate, neutral",
+        "gas.hi_fraction + gas.h2_fraction: ",
+        lambda: rl.validate(rl.Galaxy(GALAXY.stars, neutral)),
+    )
+    yield "validate, Gyr", "universe_age: expected a number of yr", lambda: rl.validate(GALAXY, 13.8)
+    yield (
+        "draw_log_ages, Gyr",
+        "universe_age: expected a number of yr",
+        lambda: extend.draw_log_ages(extend.AgeRecipe(), [0], 13.8),
+    )
+    for bad in ([-1.0], [0.5], [np.nan]):
+        yield f"draw_log_ages, {bad}", "row: ", lambda bad=bad: extend.draw_log_ages(extend.AgeRecipe(), np.array(bad))
+    yield "SyntheticGalaxy", "SyntheticGalaxy.disc_log_age: ", lambda: rl.SyntheticGalaxy(disc_log_age=None)
+    names = {"name": "a", "reader": "b", "source": "c"}
+    for name, bad in {
+        "redshift": "z",
+        "universe_age": 13.8,
+        "n_stars": -3,
+        "n_gas": 2.5,
+        "center": (1, 2),
+        "bulk_velocity": 3.0,
+        "notes": "a note",
+    }.items():
+        place = f"GalaxyInfo.{name}: "
+        yield place, place, lambda name=name, bad=bad: rl.GalaxyInfo(**{**names, name: bad})
+    yield from of_cubes()
+    yield from of_records()
+
+
+def of_cubes():
+    """Fields of cubes and bins of wavelength."""
+    flux = np.ones((2, 2, 3))
+    cube = {"flux": flux, "mask": np.zeros(flux.shape, int), "bins": CUBE["bins"], "footprint": CUBE["footprint"]}
+    for name, bad in {
+        "variance": -flux,
+        "mask": 0.5 * flux,
+        "mask, negative": -np.ones(flux.shape, int),
+        "mask, None": None,
+        "meta": "x",
+        "counters": "x",
+        "bins": np.arange(3.0),
+        "footprint": (2, 2, 0.2),
+    }.items():
+        field = name.partition(",")[0]
+        yield f"Cube.{name}", f"Cube.{field}: ", lambda field=field, bad=bad: rl.Cube(**{**cube, field: bad})
+    yield "used", "ObservedCube.used: ", lambda: rl.ObservedCube(**{**CUBE, "used": 2 * np.ones(flux.shape, int)})
+    yield "bins, dex", "WavelengthBins.step: ", lambda: WavelengthBins(4800.0, 20.0, 5, "log", "air")
+    yield "bins, nodes", "WavelengthBins.nodes: ", lambda: WavelengthBins(4800.0, 20.0, 5, "table", "air")
+    for start, stop in ((1, 99), (-1, 2), (2, 2)):
+        yield (
+            f"part, {start} {stop}",
+            "bins: expected 0 <= start < stop <= 3",
+            lambda start=start, stop=stop: CUBE["bins"].part(start, stop),
+        )
+
+
+def of_records():
+    """Tables and records of plug-in authors, and the gas of nebulae."""
+    axes = {
+        "log_age": np.array([6.0, 7.0]),
+        "metallicity": np.array([0.01, 0.02]),
+        "rest_wavelength": 1e3 + np.arange(4),
+    }
+    texts = dict.fromkeys(("name", "imf", "citation", "licence", "source"), "")
+    library = {**axes, **texts, "medium": "vacuum", "solar_metallicity": 0.02, "fwhm": np.ones(4)}
+    yield "SSPTable", "spectra: expected light >= 0", lambda: extend.SSPTable(**library, spectra=-np.ones((2, 2, 4)))
+    for temperature, density, name in ((-1e4, 100, "temperature"), (4, 100, "temperature"), (1e4, -100, "density")):
+        at = np.array([float(temperature)]), np.array([float(density)])
+        for line in ("Ha", "Hb"):
+            yield f"{line} {at}", f"{name}: ", lambda line=line, at=at: extend.energy_per_photon(line, *at)
+            yield f"ratio {line} {at}", f"{name}: ", lambda line=line, at=at: extend.ratio_to_h_beta(line, *at)
+        yield f"continuum {at}", f"{name}: ", lambda at=at: extend.nebular_continuum(np.array([5e3]), *at)
+    yield "continuum, helium", "helium: ", lambda: extend.nebular_continuum(np.array([5e3]), 1e4, 1e2, -5.0)
+    yield "continuum, wavelength", "wavelength: ", lambda: extend.nebular_continuum(np.array([-5e3]), 1e4, 1e2)
+    for signal, noise, name in (
+        (np.ones(16), np.ones(16), "signal"),
+        (np.ones((4, 4, 1)), np.ones((4, 4, 1)), "signal"),
+        (np.ones((4, 4)), np.ones((3, 4)), "noise"),
+    ):
+        yield (
+            f"voronoi_bins, {np.shape(noise)}",
+            f"{name}: expected a map",
+            lambda signal=signal, noise=noise: extend.voronoi_bins(signal, noise, 5),
+        )
+    for name, amount, place, scale in (
+        ("amount", np.ones(3), {}, 1.0),
+        ("age", ONE, {"age": np.ones(3)}, 1.0),
+        ("arcsec_per_kpc", ONE, {}, -1.0),
+        ("arcsec_per_kpc", ONE, {}, 1 * units.kg),
+    ):
+        yield (
+            f"to_scene, {name}, {scale}",
+            f"to_scene: {name}: ",
+            lambda amount=amount, place=place, scale=scale: extend.to_scene(GALAXY.stars, amount, place, None, scale),
+        )
+    yield "Parameters", "parameters['lsf.fwhm']: ", lambda: rl.Parameters.of({"lsf.fwhm": "x"})
+    yield "per_bin, axis", "per_bin: axis: ", lambda: extend.per_bin("a")
+    yield "per_bin, pad", "per_bin: pad: ", lambda: extend.per_bin(pad="mean")
+    yield "InUnit", "'kgg' did not parse as unit", lambda: extend.InUnit("kgg")
+    yield "TemplateAxes, names", "TemplateAxes.nodes: ", lambda: extend.TemplateAxes((ONE,), ())
+    yield (
+        "TemplateAxes, falling",
+        "TemplateAxes.nodes: age: ",
+        lambda: extend.TemplateAxes((np.array([3.0, 1]),), ("age",)),
+    )
+    pointing = {
+        "number": 1,
+        "name": "a",
+        "reference": (0.0, 0.0),
+        "offset": (0.0, 0.0),
+        "field_angle": 0.0,
+        "turn": 0.0,
+    }
+    for name, bad in {
+        "number": 0,
+        "reference": (0.0,),
+        "offset": (np.nan, 0.0),
+        "field_angle": "x",
+        "turn": 1 * units.kpc,
+    }.items():
+        place = f"Pointing.{name}: "
+        yield place, place, lambda name=name, bad=bad: rl.Pointing(**{**pointing, name: bad})
+    curve = {
+        "relative": np.ones_like,
+        "wavelength_range": (1e3, 2e4),
+        "r_v": 3.1,
+        "r_v_range": (2.0, 6.0),
+        "source": "",
+    }
+    for name, bad in {"wavelength_range": (2e4, 1e3), "r_v_range": (-1.0, 6.0), "r_v": 7.0}.items():
+        place = f"DustCurve.{name}: "
+        yield place, place, lambda name=name, bad=bad: extend.DustCurve(**{**curve, name: bad})
 
 
 def of_calls():

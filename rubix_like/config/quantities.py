@@ -34,6 +34,9 @@ class InUnit:
     unit: str
     many: bool = False
 
+    def __post_init__(self) -> None:
+        units.Unit(self.unit)  # ValueError for an unknown one
+
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(
             self._parse,

@@ -20,6 +20,9 @@ Sampling = Literal["linear", "log", "table"]
 SAME_BINS: float = 1e-3
 """Largest difference of two grids of wavelengths that are the same, in bins."""
 
+_LONGEST: float = 1e15
+"""Angstrom (100 km), beyond all telescopes."""
+
 _MOST_STRETCH: float = 1.75
 """How many times as long as the next a step between the centres of a table may be; a missing bin doubles it."""
 
@@ -51,6 +54,23 @@ class WavelengthBins:
         expect_count(self.n_wave, "WavelengthBins.n_wave")
         for name in units:
             expect_positive(given[name], f"WavelengthBins.{name}")
+        self._check_edges()
+
+    def _check_edges(self) -> None:
+        """Raise ValueError for a table without its nodes, and for bins that reach beyond all light."""
+        if self.sampling == "table" and len(self.nodes) != 2 * self.n_wave + 1:
+            raise ValueError(
+                f"WavelengthBins.nodes: expected the edges and centres of {self.n_wave} bins in turn, got "
+                f"{len(self.nodes)} values; WavelengthBins.of_table(wavelength, edges, medium) makes them"
+            )
+        with np.errstate(over="ignore"):
+            last = self.at(np.array([self.n_wave - 0.5]))[0]
+        if not last < _LONGEST:
+            unit = "dex" if self.sampling == "log" else "Angstrom"
+            raise ValueError(
+                f"WavelengthBins.step: expected bins below {_LONGEST:g} Angstrom, got {self.n_wave} in steps of "
+                f"{self.step:g} {unit} from {self.first:g} Angstrom; the step of 'log' is in log10(wavelength)"
+            )
 
     @classmethod
     def build(cls, settings: WavelengthSettings) -> "WavelengthBins":
@@ -183,7 +203,9 @@ class WavelengthBins:
         return self.at(np.arange(self.n_wave + 1) - 0.5)
 
     def part(self, start: int, stop: int) -> "WavelengthBins":
-        """The bins `start` to `stop` (exclusive)."""
+        """The bins `start` to `stop` (exclusive); raises ValueError for others than those from 0 to `n_wave`."""
+        if not 0 <= start < stop <= self.n_wave:
+            raise ValueError(f"bins: expected 0 <= start < stop <= {self.n_wave}, got start {start} and stop {stop}")
         if self.sampling == "table":
             return self.of_table(self.wavelength[start:stop], self.edges[start : stop + 1], self.medium)
         return replace(self, first=float(self.wavelength[start]), n_wave=stop - start)

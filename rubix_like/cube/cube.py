@@ -18,7 +18,9 @@ from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
-from rubix_like.physics.units import plain_numbers
+from rubix_like.errors import expect
+from rubix_like.galaxy.limits import require
+from rubix_like.physics.units import plain_array
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ _UNITS: Mapping[str, units.UnitBase] = {
     "truth": _FLUX_DENSITY,
     "lsf_fwhm": units.Angstrom,
     "mean_v_los": units.km / units.s,
+    "mask": units.dimensionless_unscaled,
 }
 """Units of the arrays of a cube."""
 
@@ -95,8 +98,8 @@ class Cube(AbstractCube, eqx.Module):
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
     Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor converts quantities to
-    these units and refuses masked values, which are to be set in `mask`; else it checks shapes only: flux may be a
-    tracer.
+    these units and refuses masked values, which are to be set in `mask`, and negative variances and masks; else it
+    checks shapes only: flux may be a tracer.
     """
 
     flux: Voxels
@@ -117,10 +120,14 @@ class Cube(AbstractCube, eqx.Module):
     correlations: "SpaxelCorrelations | None" = None
 
     def __post_init__(self) -> None:
-        given = {name: plain_numbers(getattr(self, name), unit, f"Cube.{name}") for name, unit in _UNITS.items()}
+        given = {name: plain_array(getattr(self, name), unit, f"Cube.{name}") for name, unit in _UNITS.items()}
         vars(self).update(given)
 
     def __check_init__(self) -> None:
+        expect(self.bins, WavelengthBins, "Cube.bins", "WavelengthBins of rubix_like.extend")
+        expect(self.footprint, Footprint, "Cube.footprint", "a Footprint of rubix_like.extend")
+        expect(self.meta, Meta, "Cube.meta", "Meta, as of another cube")
+        expect(self.counters, (Counters, type(None)), "Cube.counters", "Counters or None")
         shape = np.shape(self.flux)
         if len(shape) != 3:
             raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")
@@ -137,9 +144,23 @@ class Cube(AbstractCube, eqx.Module):
             value = getattr(self, name)
             if value is not None and np.shape(value) != wanted:
                 raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+        self._check_values()
         for name, value in self.contributions.items():
             if np.shape(value) != shape:
                 raise ValueError(f"Cube.contributions['{name}']: expected shape {shape}, got {np.shape(value)}")
+
+    def _check_values(self) -> None:
+        """Raise ValueError for a mask that holds no bits and, of arrays of the host, for values that cannot be."""
+        if self.mask is None or self.mask.dtype.kind not in "biu":
+            came = None if self.mask is None else self.mask.dtype
+            raise ValueError(f"Cube.mask: expected whole numbers, the bits of each voxel (0 is good), got {came}")
+        for name, remedy in (
+            ("mask", "0 is good"),
+            ("variance", "set voxels without one in mask, with a variance of 0"),
+        ):
+            values = getattr(self, name)
+            if isinstance(values, np.ndarray) and np.fmin.reduce(values, axis=None, initial=0) < 0:
+                require(~(values < 0), values, f"Cube.{name}", "values >= 0", remedy)
 
     @property
     def ivar(self) -> Voxels | None:

@@ -108,7 +108,7 @@ class Counters(eqx.Module):
     `n_outside`: outside the field. `n_clamped_age`, `n_clamped_metallicity`: beyond the SSP library, taken at its
     limit. `n_clamped_a_v`: behind more dust of their own than colours are computed for. `n_beyond_velocity`: beyond the
     planned velocity range. `n_overflow`: fast stars that method `basis` had no room for. `n_not_finite`: with a value
-    that is not finite.
+    that is not finite, or that cannot be: negative mass, log10(age / yr) above 10.3, metallicity above 1.
     """
 
     n_particles: Scalar = eqx.field(default=0, converter=jnp.asarray)
@@ -146,7 +146,8 @@ class SourceCounters(eqx.Module):
 
     `n_outside`: outside the field. `n_clamped`, by axis: beyond the source's templates, taken at their limit.
     `n_beyond_velocity`: beyond the planned velocity range. `n_overflow`: fast particles that method `basis` had no room
-    for. `n_not_finite`: with a value that is not finite. Amounts are in the unit that the templates are per.
+    for. `n_not_finite`: with a value that is not finite, or that cannot be (as in `Counters`). Amounts are in the unit
+    that the templates are per.
     """
 
     n_particles: Scalar

@@ -12,10 +12,14 @@ from numpy import ndarray
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
+from rubix_like.galaxy.limits import LARGEST_LOG_AGE
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes
 
 Scalar = Float[Array | ndarray, ""]
+
+_ROUNDING = 1e-5
+"""dex by which 32-bit numbers may exceed the limits of ages and metallicities."""
 
 
 def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Scalar) -> SourceCounters:
@@ -26,7 +30,7 @@ def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Sc
     scene = lax.stop_gradient(scene)
     coordinates = tuple(scene.coordinates[name] for name in axes.coordinate_names)
     values = (scene.position[:, 0], scene.position[:, 1], scene.v_los, scene.amount, *coordinates)
-    finite = jnp.stack([jnp.isfinite(value) for value in values]).all(axis=0)
+    possible = jnp.stack([jnp.isfinite(value) for value in values] + _possible(scene)).all(axis=0)
     beyond_x, beyond_y = (jnp.abs(scene.position[:, axis]) > 0.5 * side for axis, side in enumerate(field.sides))
     outside = beyond_x | beyond_y
     clamped = {name: axes.outside(name, coordinates) for name in axes.coordinate_names}
@@ -37,18 +41,27 @@ def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Sc
     def amount(which: Bool[Array, " particle"]) -> Float[Array, ""]:
         return jnp.sum(scene.amount * which.astype(scene.weight.dtype))
 
-    everything = jnp.ones_like(finite)
+    everything = jnp.ones_like(possible)
     return SourceCounters(
         n_particles=number(everything),
         n_outside=number(outside),
         n_clamped={name: number(which) for name, which in clamped.items()},
         n_beyond_velocity=number(jnp.abs(scene.v_los) > velocity_limit),
         n_overflow=number(~everything),
-        n_not_finite=number(~finite),
+        n_not_finite=number(~possible),
         amount_total=amount(everything),
         amount_outside=amount(outside),
         amount_clamped={name: amount(which) for name, which in clamped.items()},
     )
+
+
+def _possible(scene: Scene) -> list[Bool[Array, " particle"]]:
+    """Where amounts are not negative, and ages and metal mass fractions those that `validate` takes."""
+    highest = {"age": LARGEST_LOG_AGE, "metallicity": 0.0}
+    below = [
+        scene.coordinates[name] <= limit + _ROUNDING for name, limit in highest.items() if name in scene.coordinates
+    ]
+    return [scene.amount >= 0, *below]
 
 
 def no_counts(axes: TemplateAxes, dtype: Any) -> SourceCounters:
@@ -74,8 +87,9 @@ def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Ar
         )
     if broken:
         raise ValueError(
-            f"galaxy: expected finite positions, velocities, amounts and properties, got {broken} of {total} "
-            f"{what} with others; rubix_like.validate(galaxy) names them"
+            f"galaxy: expected finite positions, velocities, amounts and properties, amounts from 0, log10(age / yr) "
+            f"up to {LARGEST_LOG_AGE:g} and metal mass fractions up to 1, got {broken} of {total} {what} with others; "
+            f"rubix_like.validate(galaxy) names them"
         )
     wider = f"set engine.velocity_range, e.g. to {2 * float(velocity_limit):.0f} km/s"
     if int(counters.n_overflow):

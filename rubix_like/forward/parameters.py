@@ -19,7 +19,7 @@ from rubix_like.config.parameters import Declaration, Parameter, declarations, m
 from rubix_like.config.quantities import Number
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.instrument.pointing import Pointing
-from rubix_like.physics.units import given_numbers
+from rubix_like.physics.units import as_quantity, given_numbers, plain_numbers
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -41,7 +41,10 @@ class Parameters(SimpleNamespace):
 
     @classmethod
     def of(cls, leaves: Mapping[str, Array]) -> "Parameters":
-        """The tree of all leaves that a run has, by dotted name."""
+        """The tree of all leaves that a run has, by dotted name; raises ValueError for leaves that are no numbers."""
+        for name, leaf in leaves.items():
+            if as_quantity(leaf) is None:
+                plain_numbers(leaf, "", f"parameters['{name}']")
         found: dict[str, Any] = dict.fromkeys(missing_in(RunConfig, leaves)) | dict(leaves)
         for name, section in RunConfig.sections(*{name.partition(".")[0] for name in leaves}).items():
             found |= dict.fromkeys(missing_in(section, leaves, f"{name}."))

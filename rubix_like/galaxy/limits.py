@@ -32,6 +32,12 @@ LARGEST: dict[str, float] = {
     "hi_fraction": 1e3,
     "h2_fraction": 1e3,
     "dust_mass": 1e15,
+    "random_velocity": 299792.458,
+    "east": 648000.0,
+    "north": 648000.0,
+    "tilt": 360.0,
+    "twist": 360.0,
+    "line_light": 1e30,
 }
 """Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
 10 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
@@ -49,6 +55,7 @@ NOT_NEGATIVE = (
     "electron_abundance",
     "star_formation_rate",
     "dust_mass",
+    "line_light",
 )
 
 
@@ -79,5 +86,5 @@ def check_magnitudes(quantity: str, values: np.ndarray, place: str) -> None:
     limit = LARGEST.get(quantity)
     if limit is None:
         return
-    remedy = "the file is damaged there, or its numbers are in another unit than its reader expects"
+    remedy = "the numbers are damaged there, or in another unit than expected"
     require(np.abs(values) <= limit, values, place, f"{quantity} of at most {limit:g} in magnitude", remedy)

@@ -1,6 +1,7 @@
 """A galaxy as particles: equinox pytrees of float arrays, in kpc, km/s, Msun and log10 yr."""
 
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 
 from rubix_like.errors import expect
 from rubix_like.galaxy.particle_summary import galaxy_html, galaxy_words, particle_words
-from rubix_like.physics.units import plain_numbers
+from rubix_like.physics.units import plain_numbers, universe_age_in_yr
 
 Particles3 = Float[Array | np.ndarray, "particle 3"]
 Particles1 = Float[Array | np.ndarray, " particle"]
@@ -81,7 +82,7 @@ class Stars(eqx.Module):
 
     | field | shape | unit |
     |---|---|---|
-    | random_velocity | (particle,) or None | km/s, added along the line of sight |
+    | random_velocity | (particle,) or None | km/s, of either sign, added along the line of sight |
     | east, north | (particle,) or None | arcsec, added to the place on the sky |
     | tilt, twist | (particle,) or None | deg, added to the inclination and the position angle |
     | line_light | (particle, line) or None | brightness in each emission line (`components.line_light.LineRow`) |
@@ -221,18 +222,36 @@ class GalaxyInfo(eqx.Module):
     reader: str
     source: str
     simulation: str = ""
-    redshift: float | None = None
+    redshift: float | None = eqx.field(
+        converter=partial(plain_numbers, unit="", place="GalaxyInfo.redshift"), default=None
+    )
     cosmology: str = ""
     universe_age: float | None = eqx.field(
-        converter=partial(plain_numbers, unit="yr", place="GalaxyInfo.universe_age"), default=None
+        converter=partial(universe_age_in_yr, place="GalaxyInfo.universe_age"), default=None
     )
     n_stars: int = 0
     n_gas: int = 0
-    center: tuple[float, float, float] | None = None
-    bulk_velocity: tuple[float, float, float] | None = None
+    center: tuple[float, float, float] | None = eqx.field(
+        converter=partial(plain_numbers, unit="kpc", place="GalaxyInfo.center"), default=None
+    )
+    bulk_velocity: tuple[float, float, float] | None = eqx.field(
+        converter=partial(plain_numbers, unit="km / s", place="GalaxyInfo.bulk_velocity"), default=None
+    )
     initial_mass: str = "file"
     ages: str = "file"
     metallicities: str = "file"
     velocities: str = "file"
     smoothing_length: str = ""
     notes: tuple[str, ...] = ()
+
+    def __check_init__(self) -> None:
+        if self.redshift is not None and not (np.ndim(self.redshift) == 0 and self.redshift > -1):
+            raise ValueError(f"GalaxyInfo.redshift: expected a number above -1, or None, got {self.redshift!r}")
+        for name in ("n_stars", "n_gas"):
+            if not (isinstance(getattr(self, name), Integral) and getattr(self, name) >= 0):
+                raise ValueError(f"GalaxyInfo.{name}: expected a whole number from 0, got {getattr(self, name)!r}")
+        for name in ("center", "bulk_velocity"):
+            vector = getattr(self, name)
+            if vector is not None and np.shape(vector) != (3,):
+                raise ValueError(f"GalaxyInfo.{name}: expected three numbers (x, y, z), got {vector!r}")
+        expect(self.notes, (tuple, list), "GalaxyInfo.notes", "a tuple of sentences")

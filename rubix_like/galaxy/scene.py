@@ -6,11 +6,13 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.galaxy.particles import Gas, Stars
+from rubix_like.physics.units import expect_positive, plain_numbers
 
 ON_SKY: tuple[str, ...] = ("random_velocity", "east", "north", "tilt", "twist")
 """Columns of stars that hold in the observer's frame."""
@@ -73,7 +75,15 @@ def to_scene(
     """Particles on the galaxy's body axes (or, without `alignment`, on the axes of the arrays), scaled to arcsec.
 
     `amount` is how much of its template each one shines, `coordinates` its place on the templates' axes, by name.
+    Raises ValueError for columns of another length, and for a scale that is no positive number (not while tracing).
     """
+    count = np.shape(particles.position)[:1]
+    for name, column in {"amount": amount, **coordinates}.items():
+        if np.shape(column) != count:
+            raise ValueError(f"to_scene: {name}: expected shape {count}, as many as particles, got {np.shape(column)}")
+    arcsec_per_kpc = plain_numbers(arcsec_per_kpc, "arcsec / kpc", "to_scene: arcsec_per_kpc")
+    if isinstance(arcsec_per_kpc, float | int | np.ndarray):
+        expect_positive(arcsec_per_kpc, "to_scene: arcsec_per_kpc")
     amount = jnp.asarray(amount)
     weight = jnp.ones_like(amount) if particles.weight is None else lax.stop_gradient(jnp.asarray(particles.weight))
     position, velocity = jnp.asarray(particles.position), jnp.asarray(particles.velocity)

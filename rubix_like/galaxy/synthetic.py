@@ -171,13 +171,11 @@ _SETTINGS = "rubix_like.config.readers.synthetic:SyntheticReader"
 
 def _as_leaf(name: str, value: Any) -> Array | None:
     """A parameter's value, by its setting in its unit and within its limits unless it is traced."""
-    if value is None:
-        return None
     if not isinstance(value, Tracer):
         shortest = str(value) if isinstance(value, jax.Array) else value  # 10.3 in 32 bits is not above 10.3
         checked = found_at(_SETTINGS).checked(name, shortest)
         value = value if isinstance(value, jax.Array) else checked
-    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(float))
+    return None if value is None else jnp.asarray(value, jax.dtypes.canonicalize_dtype(float))
 
 
 def _leaf(name: str) -> Any:

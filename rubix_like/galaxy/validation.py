@@ -10,10 +10,17 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from rubix_like.galaxy.limits import FRACTIONS, LARGEST_LOG_AGE, NOT_NEGATIVE, SMALLEST_METALLICITY, require
+from rubix_like.galaxy.limits import (
+    FRACTIONS,
+    LARGEST_LOG_AGE,
+    NOT_NEGATIVE,
+    SMALLEST_METALLICITY,
+    check_magnitudes,
+    require,
+)
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars, expect_galaxy
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
-from rubix_like.physics.units import plain_numbers
+from rubix_like.physics.units import universe_age_in_yr
 
 AGE_SLACK: float = 1e-3
 """dex by which a star may be older than the Universe (rounding in the file)."""
@@ -21,8 +28,8 @@ AGE_SLACK: float = 1e-3
 MASS_RATIOS: tuple[float, float] = (0.01, 1.01)
 """Possible ratios of a star's mass now to that at birth: stars lose at most about half, and files round."""
 
-DUST_SLACK: float = 1e-6
-"""Relative excess of dust over the gas it is in that is rounding."""
+PART_SLACK: float = 1e-6
+"""Relative excess of a part (dust, neutral hydrogen) over the gas it is in that is rounding."""
 
 Particles = TypeVar("Particles", Stars, Gas)
 
@@ -30,18 +37,16 @@ Particles = TypeVar("Particles", Stars, Gas)
 def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     """Check that the particles are physical and return them, slightly negative mass fractions set to 0.
 
-    Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive
-    sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) + 1e-3; mass fractions in
-    [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth; no more dust than gas. `universe_age` is in yr, or
-    a quantity. Raises ValueError with the
-    field, the number of bad values, the first of them and the remedy.
+    Checked: at least one star; shapes; all values finite and below `limits.LARGEST`; masses, densities, temperatures
+    and lengths >= 0; a positive sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) +
+    1e-3; mass fractions in [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth; no more dust than gas; HI
+    and H2 together at most 1. `universe_age` is in yr, or a quantity. Raises ValueError with the field, the number of
+    bad values, the first of them and the remedy.
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
     expect_galaxy(galaxy)
-    universe_age = plain_numbers(universe_age, "yr", "universe_age")
-    if universe_age is not None and not (np.ndim(universe_age) == 0 and universe_age > 0):
-        raise ValueError(f"universe_age: expected a number above 0 in yr, got {universe_age!r}")
+    universe_age = universe_age_in_yr(universe_age, "universe_age")
     if np.shape(galaxy.stars.position)[:1] == (0,):
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     stars = validate_stars(galaxy.stars, universe_age)
@@ -66,6 +71,7 @@ def validate_gas(gas: Gas) -> Gas:
     gas = Gas(**vars(gas))
     _check_fields("gas", vars(gas))
     _check_dust(gas)
+    _check_neutral(gas)
     return _without_negative_fractions(gas)
 
 
@@ -77,6 +83,8 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
         if not isinstance(leaf, np.ndarray | jax.Array):
             raise ValueError(f"{place}: expected an array, got {type(leaf).__name__}; write np.asarray(values)")
         values = np.asarray(leaf)
+        if values.dtype.kind == "b":
+            raise ValueError(f"{place}: expected numbers, got booleans, such as a mask; give the quantity itself")
         require(np.isfinite(values), values, place, "finite values", "leave these particles out or repair the file")
         if name in NOT_NEGATIVE:
             require(values >= 0, values, place, "values >= 0", "leave these particles out or repair the file")
@@ -84,6 +92,8 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
             good = (values >= SMALLEST_METALLICITY) & (values <= 1)
             remedy = "metallicities are mass fractions (the Sun's is about 0.02), neither in solar units nor log10"
             require(good, values, place, f"mass fractions in [{SMALLEST_METALLICITY}, 1]", remedy)
+        elif name != "log_age":
+            check_magnitudes(name, values, place)
 
 
 def _check_mass_loss(stars: Stars) -> None:
@@ -105,7 +115,16 @@ def _check_dust(gas: Gas) -> None:
         return
     dust, mass = (np.asarray(values, dtype=np.float64) for values in (gas.dust_mass, gas.mass))
     remedy = "one of the two is in another unit than its reader expects (its power of h, or 1e10 Msun), or damaged"
-    require(dust <= mass * (1 + DUST_SLACK), dust, "gas.dust_mass", "at most the mass of the gas it is in", remedy)
+    require(dust <= mass * (1 + PART_SLACK), dust, "gas.dust_mass", "at most the mass of the gas it is in", remedy)
+
+
+def _check_neutral(gas: Gas) -> None:
+    """Raise ValueError where there is more neutral hydrogen than gas, of which it is a part."""
+    if gas.hi_fraction is None or gas.h2_fraction is None:
+        return
+    neutral = np.asarray(gas.hi_fraction, dtype=np.float64) + np.asarray(gas.h2_fraction, dtype=np.float64)
+    remedy = "hi_fraction is of HI alone where there is an h2_fraction: subtract it from that of all neutral hydrogen"
+    require(neutral <= 1 + PART_SLACK, neutral, "gas.hi_fraction + gas.h2_fraction", "at most 1", remedy)
 
 
 def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:

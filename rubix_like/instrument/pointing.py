@@ -2,10 +2,17 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rubix_like.config import ObservationSettings
 from rubix_like.config.sections.pointings import labels
 from rubix_like.cube.meta import Meta
+from rubix_like.errors import expect_count
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
+from rubix_like.physics.units import plain_numbers
+
+_FIELDS = (("reference", "deg", (2,)), ("offset", "arcsec", (2,)), ("field_angle", "deg", ()), ("turn", "deg", ()))
+"""Numbers of a pointing, with unit and shape."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,15 @@ class Pointing:
     offset: tuple[float, float]
     field_angle: float
     turn: float
+
+    def __post_init__(self) -> None:
+        expect_count(self.number, "Pointing.number")
+        for name, unit, shape in _FIELDS:
+            values = plain_numbers(getattr(self, name), unit, f"Pointing.{name}")
+            if np.shape(values) != shape or not np.isfinite(values).all():
+                wanted = "two finite numbers" if shape else "a finite number"
+                raise ValueError(f"Pointing.{name}: expected {wanted}, got {values!r}")
+            vars(self)[name] = tuple(values) if shape else values
 
     @property
     def center(self) -> tuple[float, float]:

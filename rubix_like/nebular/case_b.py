@@ -6,18 +6,24 @@ taken at the ends of these ranges; below 100 cm^-3 nothing depends on the densit
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.galaxy.limits import require
 from rubix_like.nebular.line_list import LINES
+from rubix_like.physics.units import plain_numbers
 
 TEMPERATURES = (3000.0, 30000.0)
 """K, between which the fits hold."""
 
 DENSITIES = (100.0, 1e4)
 """Electrons per cm^3, between which the fits hold."""
+
+POSSIBLE_TEMPERATURES = (300.0, 1e8)
+"""K, from below the coldest ionised gas, old shells of novae at about 500 K, to the gas of clusters of galaxies."""
 
 COEFFICIENTS: Mapping[str, tuple[float, ...]] = {
     "emissivity of Hb": (0.20978, -0.86885, -0.05184, -0.00243, 0.00161, -0.00211, 0.00080, -0.00097),
@@ -48,8 +54,24 @@ COEFFICIENTS: Mapping[str, tuple[float, ...]] = {
 recombination coefficient to n >= 2 (1e-13 cm^3/s), and luminosities over that of Hb."""
 
 
+def electrons(temperature: Any, density: Any) -> tuple[Any, Any]:
+    """Temperatures in K and electrons per cm^3 as plain numbers, from quantities too.
+
+    Raises ValueError that names the argument for numbers that no ionised gas has.
+    """
+    temperature, density = plain_numbers(temperature, "K", "temperature"), plain_numbers(density, "cm-3", "density")
+    kelvin, number = (np.atleast_1d(np.asarray(values, float)) for values in (temperature, density))
+    low, high = POSSIBLE_TEMPERATURES
+    remedy = "give the temperature of the electrons, neither its logarithm nor their density"
+    require((kelvin >= low) & (kelvin <= high), kelvin, "temperature", f"{low:g} to {high:g} K", remedy)
+    remedy = "give electrons per cm^3, not their logarithm"
+    require((number >= 0) & np.isfinite(number), number, "density", "finite values >= 0", remedy)
+    return temperature, density
+
+
 def powers(temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]) -> Float[ndarray, "term *node"]:
     """1, x, x^2, x^3, y, y x, y^2, y^2 x with x = ln(T / 1e4 K) and y = log10(n_e / 100 cm^-3)."""
+    temperature, density = electrons(temperature, density)
     x = np.log(np.clip(temperature, *TEMPERATURES) / 1e4)
     y = np.log10(np.clip(density, *DENSITIES) / 100.0)
     return np.stack([x**0, x, x**2, x**3, y, y * x, y**2, y**2 * x])
@@ -65,9 +87,9 @@ def ratio_to_h_beta(
 ) -> Float[ndarray, "*node"]:
     """Luminosity of a hydrogen line (`hydrogen_lines`) over that of Hb.
 
-    `temperature` of the electrons in K, `density` in electrons per cm^3, of one shape.
+    `temperature` of the electrons in K, `density` in electrons per cm^3, of one shape, or quantities.
     """
-    return np.ones_like(temperature) if line == "Hb" else _fitted(line, temperature, density)
+    return np.ones_like(electrons(temperature, density)[0]) if line == "Hb" else _fitted(line, temperature, density)
 
 
 def recombination_coefficient(

@@ -10,7 +10,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_KM, BOLTZMANN_CONSTANT, PHOTON_ENERGY_AT_1_ANGSTROM, SPEED_OF_LIGHT
-from rubix_like.nebular.case_b import recombination_coefficient
+from rubix_like.galaxy.limits import require
+from rubix_like.nebular.case_b import electrons, recombination_coefficient
+from rubix_like.physics.units import plain_numbers
 
 HELIUM = 0.09
 """Singly ionised helium per ionised hydrogen, by number, of an H II region."""
@@ -48,8 +50,14 @@ def nebular_continuum(
     `temperature` of the electrons in K, `density` in electrons per cm^3, `helium` ions (He+) per hydrogen ion. It is
     the sum of `capture_light`, `free_free_light` and `two_photon_light` times c / lambda^2 / alpha_B. At 5000-20000 K
     it is within 3 % (1.5 % at 3500-20000 A, but for helium's edge near 8200 A) of Ercolano & Storey (2006, MNRAS 372,
-    1875).
+    1875). Quantities are converted; raises ValueError for numbers that no ionised gas has.
     """
+    temperature, density = electrons(temperature, density)
+    wavelength = plain_numbers(wavelength, "Angstrom", "wavelength")
+    positive = np.isfinite(wavelength) & (wavelength > 0)
+    require(positive, wavelength, "wavelength", "finite values above 0", "give vacuum wavelengths in Angstrom")
+    if not (np.ndim(helium) == 0 and 0 <= helium < np.inf):
+        raise ValueError(f"helium: expected He+ ions per hydrogen ion, a number from 0, got {helium!r}")
     frequency = SPEED_OF_LIGHT * ANGSTROM_PER_KM / wavelength
     light = (
         capture_light(frequency, temperature, helium)

@@ -35,6 +35,15 @@ class DustCurve:
     slope: float | None = None
     sloped: Callable[[Float[ndarray, " wave"], float, float], Float[ndarray, " wave"]] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("wavelength_range", "r_v_range"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high < np.inf:
+                raise ValueError(f"DustCurve.{name}: expected (lowest, highest) above 0, got {(low, high)}")
+        low, high = self.r_v_range
+        if not low <= self.r_v <= high:
+            raise ValueError(f"DustCurve.r_v: expected a value in r_v_range, {low:g} to {high:g}, got {self.r_v:g}")
+
     def check_slope(self, slope: float) -> None:
         """Raise ValueError for a slope where the curve has none."""
         if self.slope is None:

@@ -60,6 +60,14 @@ class TemplateAxes(eqx.Module):
     has_birth_clouds: bool = eqx.field(static=True, default=False)
     is_mixture: bool = eqx.field(static=True, default=False)
 
+    def __check_init__(self) -> None:
+        n_axis = 0 if self.is_mixture else len(self.names)
+        if len(self.nodes) != n_axis:
+            raise ValueError(f"TemplateAxes.nodes: expected the nodes of {n_axis} axes, got {len(self.nodes)}")
+        for name, nodes in zip(self.names, self.nodes, strict=False):
+            if isinstance(nodes, ndarray) and not (nodes.ndim == 1 and nodes.size and np.all(np.diff(nodes) > 0)):
+                raise ValueError(f"TemplateAxes.nodes: {name}: expected an array of rising values, got {nodes}")
+
     @property
     def coordinate_names(self) -> tuple[str, ...]:
         """What a particle has a coordinate for: the axes, then the attenuation by each layer of dust."""

@@ -9,6 +9,9 @@ from astropy.utils.masked import get_data_and_mask
 from jaxtyping import Bool
 from numpy import ndarray
 
+_YOUNGEST_UNIVERSE = 1e5
+"""yr, before the first atoms; smaller numbers are in another unit."""
+
 
 def plain_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
     """Numbers in `unit` (empty: pure numbers) from a quantity or a column with a unit; all else stays as it is.
@@ -40,6 +43,12 @@ def given_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
     if numbers.dtype == bool:
         raise ValueError(f"{place}: expected real numbers, got true or false")
     return numbers
+
+
+def plain_array(values: Any, unit: str | units.UnitBase, place: str) -> Any:
+    """As `plain_numbers`, lists as arrays."""
+    plain = plain_numbers(values, unit, place)
+    return np.asarray(plain) if isinstance(plain, list | tuple) else plain
 
 
 def split_mask(values: Any) -> tuple[Any, Bool[ndarray, "..."] | bool]:
@@ -100,6 +109,20 @@ def as_quantity(data: Any) -> Any:
         return data
     unit = getattr(data, "unit", None) if isinstance(data, ndarray) else None
     return None if unit is None else units.Quantity(data.view(ndarray), unit)
+
+
+def universe_age_in_yr(age: Any, place: str) -> Any:
+    """The Universe's age (yr, or a quantity; None: not known) as a number in yr.
+
+    Raises ValueError that names `place` for other values, and for less than 1e5, which are in Gyr or Myr.
+    """
+    age = plain_numbers(age, "yr", place)
+    if age is not None and not (np.ndim(age) == 0 and age >= _YOUNGEST_UNIVERSE):
+        raise ValueError(
+            f"{place}: expected a number of yr, at least {_YOUNGEST_UNIVERSE:g} (today's is 1.38e10), got {age!r}; "
+            f"give Gyr as a quantity, e.g. 13.8 * astropy.units.Gyr"
+        )
+    return age
 
 
 def expect_positive(number: Any, place: str) -> None:

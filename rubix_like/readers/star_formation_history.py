@@ -10,6 +10,7 @@ from numpy import ndarray
 from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.numbered_random import uniform_by_row
+from rubix_like.physics.units import universe_age_in_yr
 
 
 def _special() -> Any:
@@ -20,8 +21,12 @@ def _special() -> Any:
 def draw_log_ages(
     recipe: AgeRecipe, row: Float[ndarray, " particle"], universe_age: float | None = None
 ) -> Float[ndarray, " particle"]:
-    """log10(age / yr) of the stars in these rows of the file; `universe_age` (yr) as in `AgeRecipe.span`."""
-    oldest, youngest = recipe.span(universe_age)
+    """log10(age / yr) of the stars in these rows of the file (whole numbers from 0); `universe_age` (yr, or a quantity)
+    as in `AgeRecipe.span`."""
+    row = np.asarray(row)
+    whole = (row >= 0) & (row == np.floor(row))
+    require(whole, row, "row", "numbers of rows, whole and from 0", "the recipe draws one age for each row of the file")
+    oldest, youngest = recipe.span(universe_age_in_yr(universe_age, "universe_age"))
     share = uniform_by_row(row, recipe.seed)[:, 0]
     since = elapsed(recipe.history, share, oldest - youngest, recipe.in_gyr("timescale"))
     return np.log10(np.maximum((oldest - since) * 1e9, 1.0))

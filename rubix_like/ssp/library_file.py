@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.galaxy.limits import require
 from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import LIBRARY
@@ -86,7 +87,7 @@ class SSPTable:
 
 
 def check_arrays(name: str, arrays: dict[str, Any]) -> None:
-    """Raise ValueError unless the shapes agree, the axes increase strictly and every value is finite."""
+    """Raise ValueError unless shapes agree, axes increase strictly, values are finite and no population's light < 0."""
     axes = {axis: np.shape(arrays[axis]) for axis in ("metallicity", "log_age", "rest_wavelength")}
     for axis, shape in axes.items():
         if len(shape) != 1 or shape[0] < 2:
@@ -101,6 +102,10 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
     for field, value in arrays.items():
         if value is not None and not np.all(np.isfinite(value)):
             raise ValueError(f"SSP library '{name}': {field}: expected finite values, got NaN or infinity")
+    spectra = np.asarray(arrays["spectra"])
+    light = spectra @ np.gradient(arrays["rest_wavelength"]).astype(np.result_type(spectra, np.float32))
+    remedy = "libraries ring about 0, but none takes light away: the sign is wrong, or the file is damaged"
+    require(light >= 0, light, f"SSP library '{name}': spectra", "light >= 0 of each (metallicity, age)", remedy)
 
 
 def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:

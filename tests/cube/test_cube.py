@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from astropy.coordinates import SkyCoord
@@ -67,6 +68,20 @@ def test_gradient_of_ivar_is_finite_where_the_variance_is_zero():
 def test_wrong_shapes_are_refused(field, value):
     with pytest.raises(Exception, match=field):
         make_cube(**{field: value})
+
+
+def test_lists_are_arrays(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    cube = Cube(
+        flux=[[[1.0, 2.0]]],
+        mask=[[[0, 1]]],
+        variance=[[[4.0, 4.0]]],
+        bins=WavelengthBins(5000.0, 10.0, 2, "linear", "air"),
+        footprint=Footprint(1, 1, 0.2),
+    )
+    spectrum = cube.spectrum(0, 0)
+    np.testing.assert_array_equal(spectrum.flux.value, [1.0, np.nan])
+    np.testing.assert_array_equal(cube.ivar, [[[0.25, 0.0]]])
 
 
 def test_meta_is_an_immutable_mapping():
@@ -145,7 +160,7 @@ def test_wavelengths_of_the_wcs(sampling, medium, word):
     assert cards["CRVAL3"] == cube.wavelength[0]
 
 
-@pytest.mark.parametrize("bins", [(4749.7, 1.25), (3622.0 * 10**0.37e-4, 1e-4, "log"), (10.0**3.6, 0.1 / 3, "log")])
+@pytest.mark.parametrize("bins", [(4749.7, 1.25), (3622.0 * 10**0.37e-4, 1e-4, "log"), (10.0**3.6, 0.01 / 3, "log")])
 @pytest.mark.parametrize("n_wave", [1, 2, 3000])
 def test_bins_are_found_again_from_their_centres_and_edges(bins, n_wave):
     """The centres exactly, where the step is a round number."""

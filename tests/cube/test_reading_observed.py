@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from astropy import constants, units
@@ -707,3 +708,14 @@ def test_a_cube_of_kinms(real_data):
     expected = (-240 + 20 * np.arange(25)) @ stored / stored.sum()
     np.testing.assert_allclose(light @ velocity / light.sum(), expected, atol=0.2)
     assert abs(expected - 10) < 0.5
+
+
+@pytest.mark.parametrize("kind", [int, np.uint8, float, ">i2"])
+def test_zeros_and_ones_say_what_is_used(monkeypatch, kind):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    chosen = np.array([[[True, False, True]]])
+    arrays = {"flux": [[[1.0, 2.0, 3.0]]], "variance": [[[1.0, 1.0, 1.0]]], "used": chosen.astype(kind)}
+    data = ObservedCube(**arrays, bins=WavelengthBins(5000.0, 10.0, 3, "linear", "air"), footprint=Footprint(1, 1, 0.2))
+    assert data.used.dtype == bool
+    np.testing.assert_array_equal(data.used, chosen)
+    np.testing.assert_array_equal(data.flux, [[[1.0, 2.0, 3.0]]])

@@ -260,6 +260,13 @@ def test_edges_of_gas(case, pipeline):
     assert least * (1 - 1e-12) <= flux.sum() / bare.sum() <= most * (1 + 1e-12)
 
 
+def test_negative_dust_is_refused(pipeline):
+    with pytest.raises(
+        ValueError, match=rf"galaxy\.gas: expected .* masses from 0, for its dust, got {N_GAS} particles"
+    ):
+        pipeline(with_gas(mass=-EVERY))
+
+
 def test_stars_beyond_the_field_and_gas_that_is_not_finite(pipeline):
     """The first are counted; the second is refused in a call, too, where only stars are looked at."""
     moved = eqx.tree_at(lambda g: g.stars.position, galaxy(), galaxy().stars.position + np.array([[1e3, 0.0, 0.0]]))

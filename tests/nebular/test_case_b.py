@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from astropy import units
 
 from rubix_like.nebular import LINES, energy_per_photon, ratio_to_h_beta, recombination_coefficient
 from rubix_like.nebular.case_b import hydrogen_lines, temperature_of_ratio
@@ -34,6 +35,8 @@ def test_textbook_values_at_1e4_k():
     assert at(ratio_to_h_beta, "Ha", 1e4, 100) == pytest.approx(2.863, rel=5e-3)
     assert at(ratio_to_h_beta, "Hg", 1e4, 100) == pytest.approx(0.468, rel=5e-3)
     assert at(energy_per_photon, "Ha", 1e4, 100) == pytest.approx(1.365e-12, rel=5e-3)
+    with_units = energy_per_photon("Ha", np.array([1e4]) * units.K, np.array([1e8]) / units.m**3)
+    assert with_units[0] == pytest.approx(1.365e-12, rel=5e-3)
     assert recombination_coefficient(np.array([1e4]), np.array([100.0]))[0] == pytest.approx(2.59e-13, rel=5e-3)
 
 

@@ -113,7 +113,7 @@ MAKERS = {
     "cube stage, inf": ({"cube": "psf, {scale: {by: 1.0e+38}}, noise"}, {"galaxy.stellar_mass": 1e14}, "stage 'scale'"),
     "scene stage": ({"scene": "orient, fling, point"}, {}, "stage 'fling'"),
     "source": ({"paint": "stars, burning"}, {}, "source 'burning'"),
-    "variance": ({}, {"noise": {"signal_to_noise": 1e-4}, "galaxy.stellar_mass": 1e33}, "stage 'noise'"),
+    "variance": ({"cube": "psf, {scale: {by: 1.0e+25}}, noise"}, {"noise": {"signal_to_noise": 1e-4}}, "stage 'noise'"),
 }
 HOW = {
     "slabs": {"engine.slab": 20},

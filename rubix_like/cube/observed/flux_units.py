@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.constants import ANGSTROM_PER_KM, CUBE_FLUX_UNIT, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.physics import air
-from rubix_like.physics.units import as_quantity, in_plain_unit, split_mask
+from rubix_like.physics.units import as_quantity, plain_array, split_mask
 
 F_LAMBDA = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
 F_NU = units.Unit("erg / (s cm2 Hz)")
@@ -138,7 +138,7 @@ def plain_flux(
     data, mask = split_mask(values)
     quantity = as_quantity(data)
     if quantity is None:
-        return in_plain_unit(data, "", place), mask
+        return plain_array(data, "", place), mask
     try:
         factor = flux_factor(quantity.unit ** (1 / power), bins, pixel_scale)
     except ValueError as error:

@@ -96,11 +96,12 @@ class ObservedCube(AbstractCube):
         scale = self.pixel_scale
         flux, no_flux = plain_flux(self.flux, self.bins, scale, "ObservedCube.flux")
         variance, no_variance = plain_flux(self.variance, self.bins, scale, "ObservedCube.variance", power=2)
+        used = self._plain_used()
         angles = {name: getattr(self, name) for name in ("field_angle", "ra", "dec")}
         vars(self).update(
             flux=flux,
             variance=variance,
-            used=self.used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else self.used,
+            used=used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else used,
             **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
         )
         for field in ("flux", "used", "variance"):
@@ -108,6 +109,16 @@ class ObservedCube(AbstractCube):
             if getattr(self, field) is not None and came != self.shape:
                 raise ValueError(f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {came}")
         object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self.implausible))))
+
+    def _plain_used(self) -> Choice:
+        """`used` as booleans, from 0 and 1 too, as in FITS files."""
+        used = np.asarray(plain_numbers(self.used, "", "ObservedCube.used"))
+        if used.dtype.kind != "b" and not np.isin(used, (0, 1)).all():
+            raise ValueError(
+                f"ObservedCube.used: expected booleans (or 1 where a voxel is used, else 0), got {used.dtype} with "
+                f"other values; of a mask of bits write mask == 0"
+            )
+        return used.astype(bool, copy=False)
 
     @functools.cached_property
     def implausible(self) -> tuple[str, ...]:

@@ -151,10 +151,10 @@ class DustColumn(AbstractField):
 
     def count(self, particles: Gas, scene: Scene, grid: SpaxelGrid) -> Float[Array, " count"]:
         """Numbers of gas particles with dust, of those beside the field and beyond its ends, and their dust (Msun);
-        then the number of those whose dust or width is no number."""
+        then the number of those whose dust or width is no number, or whose dust is negative."""
         mass = lax.stop_gradient(self.mass(particles))
         beside, far = self._pyramid(grid).beyond(lax.stop_gradient(scene.position))
-        broken = ~(jnp.isfinite(mass) & jnp.isfinite(lax.stop_gradient(self.lengths(particles))))
+        broken = ~(jnp.isfinite(mass) & (mass >= 0) & jnp.isfinite(lax.stop_gradient(self.lengths(particles))))
         dusty = (mass > 0) & ~broken
         chosen = jnp.stack([dusty, dusty & beside, dusty & far], axis=1).astype(scene.weight.dtype)
         weight = lax.stop_gradient(scene.weight)
@@ -232,7 +232,7 @@ def check_dust(counters: SourceCounters) -> None:
     counters = jax.device_get(counters)
     if int(counters.n_not_finite):
         raise ValueError(
-            f"galaxy.gas: expected finite masses, metallicities and widths for its dust, got "
+            f"galaxy.gas: expected finite masses, metallicities and widths, masses from 0, for its dust, got "
             f"{int(counters.n_not_finite)} particles with others; rubix_like.validate(galaxy) names them"
         )
     if not int(counters.n_particles):

@@ -31,6 +31,9 @@ def voronoi_bins(
     Masked spaxels are not used; a unit is that of the signal. Raises ConfigError for a target that all spaxels together
     do not reach, and for noise that is not above 0.
     """
+    for name, values in (("signal", signal), ("noise", noise), ("used", used)):
+        if values is not None and (np.ndim(values) != 2 or np.shape(values) != np.shape(signal)):
+            raise ConfigError(f"{name}: expected a map (y, x), of the shape of the others, got {np.shape(values)}")
     (signal, no_signal), (noise, no_noise) = split_mask(signal), split_mask(noise)
     quantity = as_quantity(signal)
     unit = "" if quantity is None else quantity.unit
