@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 from astropy import units
@@ -10,7 +11,7 @@ from small import few_stars, make_cube, muse
 
 import rubix_like as rl
 from rubix_like import extend
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.extend import Footprint, WavelengthBins, resolve, to_vacuum, voronoi_bins
 
 ONE, PLACES = np.ones(2), np.ones((2, 3))
 STARS = {"position": PLACES, "velocity": PLACES, "initial_mass": ONE, "log_age": 9 * ONE, "metallicity": 0.02 * ONE}
@@ -41,6 +42,7 @@ NO_NUMBERS = {
 NO_GALAXY = {"None": None, "dict": STARS, "path": Path("x.hdf5"), "text": "x.hdf5", "stars": few_stars(2, 0.1).stars}
 NO_PATH = {"None": None, "dict": {}, "number": 3, "list": ["x"], "empty": ""}
 PIPELINE = rl.Pipeline.from_config(RUN)
+PIPELINE_AT_REST = rl.Pipeline.from_config({**RUN, "galaxy": None})
 GALAXY = rl.Galaxy(stars=rl.Stars(**STARS))
 DRAWN = {"observation.inclination": {"uniform": [5, 85]}}
 
@@ -129,6 +131,7 @@ def cases():  # noqa: PLR0912
     yield from of_values()
     yield from of_kinds()
     yield from of_remedies()
+    yield from of_calls()
 
 
 def of_values():
@@ -432,6 +435,58 @@ def of_remedies():
     yield "fit, no data", "data: ", lambda: rl.fit(RUN, free=DRAWN)
     bright = {**CUBE, "variance": np.full((2, 2, 3), 1e-9)}
     yield "plausible", "an ObservedCube: ", lambda: rl.fit(RUN, rl.ObservedCube(**bright), DRAWN)
+
+
+def of_calls():
+    """What goes into the call of a pipeline, and into formulas of `extend`."""
+    dusty = rl.Pipeline.from_config(rl.load_config(RUN, {"dust": {"a_v": 1}, "observation.inclination": 40}))
+    name = "observation.inclination"
+    place = f"parameters['{name}']: "
+    no_angle = {
+        "mask": np.ma.masked,
+        "None": None,
+        "true": True,
+        "nan": np.nan,
+        "inf": np.inf,
+        "kpc": 3 * units.kpc,
+        "text": "30 deg",
+        "two": np.ones(2),
+    }
+    for kind, bad in no_angle.items():
+        yield f"dict, {kind}", place, lambda bad=bad: dusty(GALAXY, {name: bad})
+        tree = eqx.tree_at(lambda p: p.observation.inclination, dusty.parameters, bad)
+        yield f"tree, {kind}", place, lambda tree=tree: dusty(GALAXY, tree)
+        yield f"slabs, {kind}", place, lambda tree=tree: dusty.observe_slabs([GALAXY], tree)
+        yield f"lower, {kind}", place, lambda tree=tree: dusty.lower(GALAXY, tree)
+    for a_v in (-1.0, np.float32(-1), np.array(-0.1), -1 * units.mag, 2e6):
+        words = f"parameters['dust.a_v']: expected a value within the parameter's limits, got {np.float64(a_v):.4g} mag"
+        yield f"a_v {a_v!r}", words, lambda a_v=a_v: dusty(GALAXY, {"dust.a_v": a_v})
+    bright = eqx.tree_at(lambda own: own.parameters.dust.a_v, dusty, -1.0)
+    yield "a_v of a pipeline", "parameters['dust.a_v']: ", lambda: bright(GALAXY)
+    yield "parameters of another", "which its configuration does not have", lambda: PIPELINE(GALAXY, dusty.parameters)
+    yield "parameters of a bare one", "parameters['dust.a_v']: ", lambda: dusty(GALAXY, PIPELINE.parameters)
+    remedy = f"got '{name}', which its configuration does not have; give {name} there"
+    yield "a name that is null", remedy, lambda: PIPELINE_AT_REST(GALAXY, {name: 30.0})
+    yield "a name that is none", "did you mean 'dust.a_v'", lambda: dusty(GALAXY, {"dust.av": 1.0})
+    yield "a number for a name", "parameters: ", lambda: dusty(GALAXY, {3: 4})
+    yield "key", "key: expected None for a pipeline without noise", lambda: dusty(GALAXY, key=jax.random.key(1))
+    for key, value in {
+        "instrument.fov": "5 arcsec",
+        "observation.redshift": 0.1,
+        "engine.deposit": "tsc",
+        "pipeline": "nebular",
+    }.items():
+        other = resolve(rl.load_config(RUN, {key: value}))
+        yield f"resolved, {key}", "resolved: ", lambda other=other: rl.Pipeline.from_config(RUN, resolved=other)
+    pointing = rl.Pointing(1, "x", (0.0, 0.0), (50.0, 0.0), 0.0, 0.0)
+    yield "pointing", "pointing: expected one of pipeline.pointings (it has none)", lambda: PIPELINE.at(pointing)
+    yield "pointing, number", "pointing: ", lambda: PIPELINE.at(0)
+    wavelengths = {"kg": ONE * units.kg, "mask": np.ma.masked_array(ONE, [0, 1]), "None": None, "bool": ONE > 0}
+    for kind, bad in wavelengths.items():
+        yield f"to_vacuum, {kind}", "air: ", lambda bad=bad: to_vacuum(bad)
+        yield f"bins, {kind}", "wavelength: ", lambda bad=bad: WavelengthBins(**BINS).to_vacuum(bad)
+    map_ = np.ones((2, 2))
+    yield "voronoi_bins", "noise: ", lambda: voronoi_bins(map_ * units.Jy, map_ * units.kg, 1.0)
 
 
 def error_of(call):

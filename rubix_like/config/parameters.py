@@ -5,10 +5,11 @@ the model, limits of priors, result files and the documentation's table follow f
 """
 
 import functools
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
+from numpy import ndarray
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -51,29 +52,48 @@ class Declaration:
     def fault(self, value: object) -> str | None:
         """What is wrong with a value by the limits of its setting; None if nothing is."""
         try:
-            TypeAdapter(self.form).validate_python(value)
+            self._form.validate_python(value)
         except ValidationError as error:
             return explain_value(error)
         return None
 
+    def refused(self, values: ndarray) -> tuple[ndarray, str] | None:
+        """The first value that the limits of the setting refuse, and what is wrong with it; None if nothing is.
+
+        `values`: an array as the setting has it, or rows of what it has.
+        """
+        if self.fault(values.tolist()) is None:
+            return None
+        faults = ((row, self.fault(row.tolist())) for row in as_settings(values))
+        return next(((row, fault) for row, fault in faults if fault is not None), None)
+
+    @functools.cached_property
+    def _form(self) -> Any:
+        return TypeAdapter(self.form)
+
+
+def as_settings(values: ndarray) -> Iterable[Any]:
+    """The rows of an array, which are what a setting holds one or a list of."""
+    return values.reshape(-1, *values.shape[-1:]) if values.ndim else (values,)
+
 
 def declarations(settings: type[BaseModel], prefix: str = "") -> dict[str, Declaration]:
     """The parameters among some settings and those of the sections below, by dotted name."""
-    return {prefix + name: replace(own, name=prefix + name) for name, own in _declared(settings).items()}
+    return dict(_declared(settings, prefix))
 
 
 @functools.cache
-def _declared(settings: type[BaseModel]) -> dict[str, Declaration]:
-    """Without a prefix; once for each class, as a run asks for those of all its sections many times."""
+def _declared(settings: type[BaseModel], prefix: str) -> dict[str, Declaration]:
+    """Once for each class, as a run asks for those of all its sections many times."""
     found = {}
     for name, field in settings.model_fields.items():
         mark = _mark(field)
         if mark is not None:
             form = Annotated[field.annotation, *field.metadata]
             units = (getattr(own, "unit", None) for own in metadata_of(form))
-            found[name] = Declaration(name, next(filter(None, units), ""), mark, form, settings)
+            found[prefix + name] = Declaration(prefix + name, next(filter(None, units), ""), mark, form, settings)
         for section in _sections(settings)[name]:
-            found |= declarations(section, f"{name}.")
+            found |= declarations(section, f"{prefix}{name}.")
     return found
 
 

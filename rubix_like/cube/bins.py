@@ -12,7 +12,7 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config import WavelengthSettings
 from rubix_like.errors import expect_count
 from rubix_like.physics import air
-from rubix_like.physics.units import expect_positive, plain_numbers
+from rubix_like.physics.units import expect_positive, given_numbers, plain_numbers
 
 Medium = Literal["air", "vacuum"]
 
@@ -238,12 +238,13 @@ class WavelengthBins:
 
     def to_vacuum(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
         """Vacuum wavelengths of wavelengths in `medium`."""
-        return air.to_vacuum(wavelength) if self.medium == "air" else np.asarray(wavelength)
+        wavelength = _in_angstrom(wavelength)
+        return air.to_vacuum(wavelength) if self.medium == "air" else wavelength
 
 
 def _in_angstrom(wavelength: ArrayLike, place: str = "wavelength") -> Float[ndarray, "..."]:
     """Wavelengths as numbers in Angstrom, from quantities too."""
-    return np.asarray(plain_numbers(wavelength, "Angstrom", place), dtype=np.float64)
+    return np.asarray(given_numbers(wavelength, "Angstrom", place), dtype=np.float64)
 
 
 class AbstractBinned:

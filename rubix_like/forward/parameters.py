@@ -1,21 +1,25 @@
 """The continuous numbers of a run that can be changed, or fitted, without a new compilation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
+from numpy import ndarray
+from pydantic import Field
 
 from rubix_like.config import RunConfig
-from rubix_like.config.parameters import declarations, missing_in
+from rubix_like.config.parameters import Declaration, Parameter, declarations, missing_in
+from rubix_like.config.quantities import Number
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.instrument.pointing import Pointing
-from rubix_like.physics.units import as_quantity, plain_numbers
+from rubix_like.physics.units import as_quantity, given_numbers, plain_numbers
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -47,29 +51,31 @@ class Parameters(SimpleNamespace):
         return _tree(found)
 
     def changed(self, values: Mapping[str, Any]) -> "Parameters":
-        """With other values of some leaves, by dotted name, each in its setting's unit or a quantity; raises
-        ConfigError for names that the run has none of, and for values of another shape or physical type."""
+        """With other values of some leaves, by dotted name, each in its setting's unit or a quantity.
+
+        Raises ConfigError for names that the run has none of, and for values of another shape or physical type, masked
+        ones, and ones beyond the limits of the setting. Of traced values the shape alone is checked.
+        """
         leaves = self.named()
+        known = declarations(RunConfig)
+        for key, section in RunConfig.sections(*{name.partition(".")[0] for name in leaves}).items():
+            known |= declarations(section, f"{key}.")
         for name, value in values.items():
             if name not in leaves:
-                raise ConfigError(f"parameters: expected numbers of this run, got '{name}'{suggest(name, leaves)}")
-            shape = np.shape(leaves[name])
-            if isinstance(value, str) or np.shape(value) != shape:
-                wanted = f"numbers of shape {shape}" if shape else "a number"
-                raise ConfigError(
-                    f"parameters['{name}']: expected {wanted}, in the unit of the setting, got {value!r}; other shapes "
-                    f"need another configuration"
-                )
-            try:
-                leaves[name] = jnp.asarray(plain_numbers(value, _unit_of(name), f"parameters['{name}']"))
-            except ValueError as error:
-                raise ConfigError(str(error)) from error
-        return Parameters.of(leaves)
+                raise ConfigError(_unknown(name, leaves, known))
+            leaves[name] = _read(known.get(name, _SHARES), value, np.shape(leaves[name]), f"parameters['{name}']")
+        return jax.tree.unflatten(jax.tree.structure(self), leaves.values())
 
-    def without_units(self) -> "Parameters":
-        """With the quantities among the leaves converted."""
-        quantities = {name: leaf for name, leaf in self.named().items() if as_quantity(leaf) is not None}
-        return self.changed(quantities) if quantities else self
+    def replaced(self, other: "Parameters") -> "Parameters":
+        """All of `other`, checked as by `changed`; raises ConfigError where it is not of the same run."""
+        values = other.named()
+        missing = [name for name in self.named() if name not in values]
+        if missing:
+            raise ConfigError(
+                f"parameters['{missing[0]}']: expected a number, as this pipeline has, got None; change numbers of "
+                f"this pipeline's own parameters, and keep the others"
+            )
+        return self.changed(values)
 
     def named(self) -> dict[str, Any]:
         """The leaves by dotted name."""
@@ -87,12 +93,51 @@ class Parameters(SimpleNamespace):
         return cls(**dict(zip(names, leaves, strict=True)))
 
 
-def _unit_of(name: str) -> str:
-    """The unit of a parameter's setting."""
-    known = declarations(RunConfig)
-    for key, section in RunConfig.sections(name.partition(".")[0]).items():
-        known |= declarations(section, f"{key}.")
-    return known[name].unit
+_SHARES = Declaration("", "", Parameter(), tuple[Annotated[Number, Field(gt=0)], ...], None)
+"""The fractions of a PSF's Gaussians, which are declared as a setting of each."""
+
+
+def _read(declared: Declaration, value: Any, shape: tuple[int, ...], place: str) -> Array:
+    """An array in the unit of a parameter; ConfigError for what its setting cannot be, unless it is traced."""
+    if isinstance(value, list | tuple) and any(isinstance(own, Tracer) for own in value):
+        numbers = jnp.asarray(value)
+    elif isinstance(value, str):
+        numbers = None
+    else:
+        try:
+            numbers = given_numbers(value, declared.unit, place)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    if numbers is None or np.shape(numbers) != shape:
+        wanted = f"numbers of shape {shape}" if shape else "a number"
+        raise ConfigError(
+            f"{place}: expected {wanted}, in the unit of the setting, got {value!r}; other shapes need another "
+            f"configuration"
+        )
+    if not isinstance(numbers, Tracer):
+        _check_limits(declared, np.asarray(numbers), place)
+    return numbers if isinstance(numbers, jax.Array) else jnp.asarray(numbers)
+
+
+def _check_limits(declared: Declaration, numbers: ndarray, place: str) -> None:
+    """Raise ConfigError for numbers that the setting of a parameter cannot be."""
+    exact = numbers.astype(str).astype(np.float64)  # 1e-4 of 32 bits is 1e-4, not 9.99999975e-5
+    refused = declared.refused(exact)
+    if refused is not None:
+        row, fault = refused
+        unit = f" {declared.unit}" if declared.unit else ""
+        raise ConfigError(
+            f"{place}: expected a value within the parameter's limits, got {row.flat[0]:.4g}{unit}: {fault}; leave it "
+            f"out, or check its unit"
+        )
+
+
+def _unknown(name: Any, leaves: Collection[str], known: Collection[str]) -> str:
+    """What is wrong with a name that a run has no number of."""
+    expected = f"parameters: expected numbers of this run, got {name!r}"
+    if name in known:
+        return f"{expected}, which its configuration does not have; give {name} there, or leave it out here"
+    return f"{expected}{suggest(str(name), leaves)}"
 
 
 def _tree(named: Mapping[str, Any]) -> Parameters:

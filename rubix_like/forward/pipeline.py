@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
@@ -47,6 +48,9 @@ from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
+
+_NAMES_OF_STAGES = {*CUBE_STAGES.builtin, *FIBRE_STAGES.builtin}
+"""Stages on the cube that take no random numbers in a run without noise and systematics; plug-ins may."""
 
 Chosen = Parameters | Mapping[str, Any] | None
 """All parameters, or some of them by dotted name, each in its unit or a quantity; None: the configuration's."""
@@ -117,7 +121,7 @@ class Pipeline(eqx.Module):
         for value, kind, name in ((mesh, Mesh, "mesh"), (info, GalaxyInfo, "info"), (resolved, Resolved, "resolved")):
             expect(value, (kind, type(None)), name, f"{kind.__name__} or None")
         _check_planned(config)
-        resolved = resolved or resolve(config)
+        resolved = resolve(config) if resolved is None else resolved.checked_for(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or take_census(config, resolved, [galaxy])
@@ -174,12 +178,16 @@ class Pipeline(eqx.Module):
 
     @named_arguments
     def at(self, pointing: Pointing) -> "Pipeline":
-        """This pipeline with the parameters, the noise key and the header of another field; nothing is recompiled."""
+        """This pipeline with the parameters, the noise key and the header of one of its `pointings`, and with none of
+        them left; nothing is recompiled. Raises ConfigError for another pointing."""
+        if expect(pointing, Pointing, "pointing", "one of pipeline.pointings") not in self.pointings:
+            names = ", ".join(own.name for own in self.pointings) or "it has none"
+            raise ConfigError(f"pointing: expected one of pipeline.pointings ({names}), got another, '{pointing.name}'")
         return dataclasses.replace(
             self,
             parameters=displaced(self.parameters, pointing),
             noise_key=None if self.noise_key is None else jax.random.fold_in(self.noise_key, pointing.number),
-            frame=dataclasses.replace(self.frame, meta=pointing.described(self.frame.meta)),
+            frame=dataclasses.replace(self.frame, meta=pointing.described(self.frame.meta), pointings=()),
         )
 
     @named_arguments
@@ -245,12 +253,21 @@ class Pipeline(eqx.Module):
     def chosen(
         self, parameters: Chosen = None, key: PRNGKeyArray | None = None
     ) -> tuple[Parameters, PRNGKeyArray | None]:
-        """Parameters and noise key, the configuration's where not given, on the mesh."""
+        """Parameters and noise key, the configuration's where not given, on the mesh.
+
+        Raises ConfigError for parameters that are not of this run or beyond their limits, and for a key without use.
+        """
+        if key is not None and self.noise_key is None and set(self.plan.cube) <= _NAMES_OF_STAGES:
+            raise ConfigError(
+                "key: expected None for a pipeline without noise and systematics, got a key; give the configuration a "
+                "section noise, or leave the key out"
+            )
+        own = self.parameters
         if isinstance(parameters, Mapping):
-            parameters = self.parameters.changed(parameters)
-        elif parameters is not None:
-            expect(parameters, Parameters, "parameters", "numbers by dotted name, or rl.Parameters")
-        own = self.parameters if parameters is None else parameters.without_units()
+            own = own.changed(parameters)
+        else:
+            every = own if parameters is None else parameters
+            own = own.replaced(expect(every, Parameters, "parameters", "numbers by dotted name, or rl.Parameters"))
         chosen = as_dtype(own, self.plan.dtype)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 
@@ -21,6 +22,7 @@ from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting, plan_painting
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.runtime.memory import check_cube_fits
+from rubix_like.runtime.words import listed
 from rubix_like.ssp import SSPLibrary, load_ssp
 
 
@@ -31,7 +33,8 @@ class Resolved:
     `painting`: how stars are shared among the cells of the grid, for which the instrument's PSF is made; `distance`:
     the luminosity distance in Mpc; `arcsec_per_kpc`: at that distance; `deposit`: what was chosen, and why (`auto`
     is replaced by `settle_deposit`, for the galaxy; until then it stands for nearest); `velocity_steps`: km/s, at most,
-    between velocity nodes, by source, where others than the tolerance decide.
+    between velocity nodes, by source, where others than the tolerance decide; `decisive`: the settings that decide all
+    this, by name.
     """
 
     pipeline: PipelineSettings
@@ -41,7 +44,32 @@ class Resolved:
     distance: float
     arcsec_per_kpc: float
     deposit: DepositChoice
+    decisive: Mapping[str, Any]
     velocity_steps: Mapping[str, float] = field(default_factory=dict)
+
+    def checked_for(self, config: RunConfig) -> "Resolved":
+        """Itself; raises ConfigError where it was made of other settings than those of `config`."""
+        differing = [name for name, value in decisive_settings(config).items() if value != self.decisive[name]]
+        if differing:
+            raise ConfigError(
+                f"resolved: expected resolve(config) of this configuration, got that of one with another "
+                f"{listed(differing)}; leave it out, or resolve this configuration"
+            )
+        return self
+
+
+def decisive_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings of a run that `resolve` reads, by name."""
+    observation, engine = config.observation, config.engine
+    return {
+        "ssp": config.ssp,
+        "instrument": config.instrument,
+        "pipeline": config.pipeline,
+        "nebular": config.nebular,
+        "systematics": config.systematics,
+        **{f"observation.{name}": getattr(observation, name) for name in ("redshift", "distance", "cosmology")},
+        **{f"engine.{name}": getattr(engine, name) for name in ("deposit", "oversampling", "smoothing")},
+    }
 
 
 def check_early(config: RunConfig, n_parts: int = 1) -> None:
@@ -83,6 +111,7 @@ def resolve(config: RunConfig) -> Resolved:
         distance=distance,
         arcsec_per_kpc=arcsec_per_kpc(distance, observation.redshift),
         deposit=deposit,
+        decisive=decisive_settings(config),
     )
 
 
@@ -97,12 +126,13 @@ def settle_deposit(
         return config, resolved
     chosen = choose_deposit(config, resolved.pipeline, crowding, n_lacking)
     config = _with_deposit(config, chosen)
+    resolved = replace(resolved, deposit=chosen, decisive=decisive_settings(config))
     if chosen.deposit == resolved.painting.deposit:
-        return config, replace(resolved, deposit=chosen)
+        return config, resolved
     with naming_arm(config.instrument):
         painting = plan_painting(config, resolved.pipeline)
         instrument = Instrument.build(config.instrument, painting)
-    return config, replace(resolved, deposit=chosen, painting=painting, instrument=instrument)
+    return config, replace(resolved, painting=painting, instrument=instrument)
 
 
 @contextmanager

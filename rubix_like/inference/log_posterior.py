@@ -31,6 +31,7 @@ from rubix_like.inference.posterior.likelihood import Likelihood
 from rubix_like.inference.posterior.posterior import Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
+from rubix_like.physics.units import plain_numbers
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import listed, shortened
@@ -228,9 +229,10 @@ class LogPosterior:
         return x
 
     def _numbers(self, x: Any, as_array: Callable[..., Any]) -> Any:
-        """An array of floats; raises ValueError for what is none, such as values by name."""
+        """An array of floats; raises ValueError for what is none, such as values by name, units and masks."""
         try:
-            return as_array(x, jax.dtypes.canonicalize_dtype(float))
+            plain = jax.tree.map(lambda own: plain_numbers(own, "", "x"), x)
+            return as_array(plain, jax.dtypes.canonicalize_dtype(float))
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"log_posterior: expected a vector of {self._wanted}, got {shortened(repr(x))}; to_unconstrained makes "

@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.nebular.line_list import LINES, find_line
+from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import NEBULAR
 
@@ -93,6 +94,7 @@ class NebularTable:
     temperature: Float[ndarray, "*axes"]
 
     def __post_init__(self) -> None:
+        vars(self).update(plain_fields(self, {"per_photon": "erg", "temperature": "K"}))
         _check_axes(self)
         _check_arrays(self)
         check_nebular_light(self)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
+from rubix_like.physics.units import given_numbers
 
 CONVERSION_LIMIT: float = 2000.0
 """Vacuum Angstrom; shorter wavelengths are the same in both media."""
@@ -34,9 +35,10 @@ def to_vacuum(air: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
     """Vacuum wavelengths (Angstrom) of air wavelengths, by fixed-point iteration of `to_air` to 1e-14.
 
     An air wavelength between the air and the vacuum value of `CONVERSION_LIMIT` (0.65 A wide) has no
-    vacuum counterpart by the convention; it is mapped as if the refractive index went on.
+    vacuum counterpart by the convention; it is mapped as if the refractive index went on. Quantities are converted;
+    raises ValueError for what is no wavelength, and for masked ones.
     """
-    air = np.asarray(air, dtype=np.float64)
+    air = np.asarray(given_numbers(air, "Angstrom", "air"), dtype=np.float64)
     limit = CONVERSION_LIMIT / refractive_index(np.array([CONVERSION_LIMIT]))[0]
     vacuum = np.where(air < limit, air, np.maximum(air * 1.00028, CONVERSION_LIMIT))
     for _ in range(20):

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
+from rubix_like.physics.units import plain_fields
 
 _SLACK = 1e-6
 """How far beyond the last node (in the axis's unit, dex for stars) a coordinate is still taken for the node."""
@@ -164,6 +165,8 @@ class Templates:
     birth_clouds: Curve | None = None
 
     def __post_init__(self) -> None:
+        units = {"rest_wavelength": "Angstrom", "table": "Lsun / Angstrom", "fwhm": "Angstrom"}
+        vars(self).update(plain_fields(self, units))
         expected = (self.axes.n_template, len(self.rest_wavelength))
         if self.table.shape != expected or self.fwhm.shape != expected[1:]:
             raise ValueError(
@@ -198,6 +201,7 @@ class LineTemplates:
     birth_clouds: Curve | None = None
 
     def __post_init__(self) -> None:
+        vars(self).update(plain_fields(self, {"wavelength": "Angstrom", "table": "Lsun", "thermal": "km/s"}))
         expected = (self.axes.n_template, len(self.lines))
         shapes = self.table.shape, self.wavelength.shape, self.thermal.shape
         if shapes != (expected, expected[1:], expected[1:]):

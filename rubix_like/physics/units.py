@@ -1,5 +1,6 @@
 """Plain numbers in a stated unit from what Python users have: quantities, columns of tables, masked arrays."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,23 @@ def plain_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
     return in_plain_unit(data, unit, place)
 
 
+def plain_fields(record: Any, units_of: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of a record as `plain_numbers` gives them, each in its unit."""
+    place = type(record).__name__
+    return {name: plain_numbers(getattr(record, name), unit, f"{place}.{name}") for name, unit in units_of.items()}
+
+
+def given_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
+    """An array in `unit`, as by `plain_numbers`, of what has to be given: None, true and false are refused, too."""
+    numbers = plain_numbers(values, unit, place)
+    if numbers is None:
+        raise ValueError(f"{place}: expected real numbers, got None")
+    numbers = np.asarray(numbers) if isinstance(numbers, list | tuple | int | float) else numbers
+    if numbers.dtype == bool:
+        raise ValueError(f"{place}: expected real numbers, got true or false")
+    return numbers
+
+
 def plain_array(values: Any, unit: str | units.UnitBase, place: str) -> Any:
     """As `plain_numbers`, lists as arrays."""
     plain = plain_numbers(values, unit, place)
@@ -42,7 +60,9 @@ def split_mask(values: Any) -> tuple[Any, Bool[ndarray, "..."] | bool]:
 
 
 def in_plain_unit(data: Any, unit: str | units.UnitBase, place: str) -> Any:
-    """Numbers in `unit` of values without a mask."""
+    """Numbers in `unit` of values without a mask; in a list each for itself."""
+    if isinstance(data, list | tuple) and _holds_arrays(data):
+        data = [plain_numbers(part, unit, place) for part in data]
     quantity = as_quantity(data)
     if quantity is None:
         return _real_numbers(data.view(ndarray) if isinstance(data, ndarray) else data, place)
@@ -52,6 +72,11 @@ def in_plain_unit(data: Any, unit: str | units.UnitBase, place: str) -> Any:
         wanted = f"a quantity in {unit}" if unit else "numbers without a unit"
         text = f"expected {wanted}, got a quantity in {quantity.unit}"
         raise ValueError(f"{place}: {text}" if place else text) from error
+
+
+def _holds_arrays(data: Any) -> bool:
+    """Whether a list, or one in it, holds arrays, which may have a unit or a mask."""
+    return any(isinstance(own, ndarray) or (isinstance(own, list | tuple) and _holds_arrays(own)) for own in data)
 
 
 def _real_numbers(data: Any, place: str) -> Any:

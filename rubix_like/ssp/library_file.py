@@ -14,6 +14,7 @@ import numpy as np
 
 from rubix_like.arguments import named_arguments
 from rubix_like.galaxy.limits import require
+from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import LIBRARY
 
@@ -23,6 +24,8 @@ MEDIA = ("air", "vacuum")
 
 _ARRAYS = ("spectra", "log_age", "metallicity", "rest_wavelength", "fwhm")
 _KNOWN_ARRAYS = (*_ARRAYS, "surviving_fraction")
+_UNITS = {"spectra": "Lsun / (Angstrom Msun)", "rest_wavelength": "Angstrom", "fwhm": "Angstrom"}
+_UNITS |= dict.fromkeys(("log_age", "metallicity", "surviving_fraction"), "")
 _TEXTS = ("name", "medium", "imf", "citation", "licence", "source")
 
 LAYOUT = ArrayFileLayout(
@@ -73,6 +76,7 @@ class SSPTable:
     def __post_init__(self) -> None:
         if self.medium not in MEDIA:
             raise ValueError(f"{self.name}: medium: expected one of {MEDIA}, got '{self.medium}'")
+        vars(self).update(plain_fields(self, _UNITS))
         check_arrays(self.name, {name: getattr(self, name) for name in _KNOWN_ARRAYS})
         for field, (low, high, unit) in LIMITS.items():
             values = np.asarray(getattr(self, field))

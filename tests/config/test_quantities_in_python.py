@@ -11,10 +11,24 @@ from astropy import constants
 from astropy import units as u
 from astropy.table import Column, MaskedColumn
 from astropy.utils.masked import Masked
+from independent import air_to_vacuum
 from small import few_stars, mock_data, muse
 
 import rubix_like as rl
-from rubix_like.extend import AbstractGalaxyModel, AbstractQuantile, AbstractSettings, Footprint, Kpc, WavelengthBins
+from rubix_like.extend import (
+    AbstractGalaxyModel,
+    AbstractQuantile,
+    AbstractSettings,
+    Footprint,
+    Kpc,
+    LineTemplates,
+    SSPTable,
+    TemplateAxes,
+    Templates,
+    WavelengthBins,
+    to_vacuum,
+    voronoi_bins,
+)
 
 SHAPE = (2, 2, 3)
 PLACES = np.ones((2, 3))
@@ -97,6 +111,17 @@ def chosen(value):
     return pipeline().chosen(tree)[0].observation.inclination
 
 
+LIGHT = np.full((2, 2, 4), 1e-3)
+AXES = TemplateAxes((np.array([6.0, 7.0]),), ("age",))
+
+
+def ssp_table(rest_wavelength, spectra=LIGHT):
+    """A library of four wavelengths."""
+    words = ("a", "vacuum", "Chabrier", 0.02, "c", "l", "s")
+    axes = np.array([6.0, 7.0]), np.array([0.01, 0.02])
+    return SSPTable(*words, spectra, *axes, rest_wavelength, np.ones(4))
+
+
 def janskys(flux):
     """f_lambda = f_nu c / lambda^2 in the vacuum, at vacuum wavelengths of 1e4 Angstrom and more."""
     bins = WavelengthBins(10000.0, 10.0, 3, "linear", "vacuum")
@@ -125,6 +150,35 @@ TAKEN = {
         0.5 * RADIAN,
     ),
     "parameter in the tree": (lambda: chosen(0.5 * u.rad), 0.5 * RADIAN),
+    "parameter by name, list": (
+        lambda: pipeline().parameters.changed({"observation.offset": [1 * u.arcmin, 2]}).observation.offset,
+        (60, 2),
+    ),
+    "air wavelengths": (lambda: to_vacuum([500, 656.28] * u.nm), air_to_vacuum([5000, 6562.8])),
+    "air wavelengths of bins": (
+        lambda: WavelengthBins(5000.0, 1.0, 3, "linear", "air").to_vacuum([0.5] * u.um),
+        air_to_vacuum([5000]),
+    ),
+    "table of an SSP library": (
+        lambda: ssp_table(np.arange(500, 504) * u.nm).rest_wavelength,
+        [5000, 5010, 5020, 5030],
+    ),
+    "fluxes of an SSP library": (
+        lambda: ssp_table(np.arange(500, 504), 1e-30 * np.ones((2, 2, 4)) * u.Lsun / u.nm / u.kg).spectra[0, 0],
+        np.full(4, 1e-31 * constants.M_sun.value),
+    ),
+    "Voronoi bins": (
+        lambda: voronoi_bins(3 * np.ones((2, 2)) * u.mJy, 1e-3 * np.ones((2, 2)) * u.Jy, 5.9),
+        np.zeros((2, 2)),
+    ),
+    "masked Voronoi bins": (
+        lambda: voronoi_bins(np.ma.masked_array(np.full((2, 2), 3.0), [[0, 1], [1, 1]]), np.ones((2, 2)), 2.9),
+        [[0, -1], [-1, -1]],
+    ),
+    "vector of a posterior": (
+        lambda: posterior()([50] * u.percent) - posterior()(np.array([0.5])),
+        0,
+    ),
     "stars, array": (lambda: stars(velocity=PLACES * 1e3 * u.m / u.s).velocity, PLACES),
     "stars, column": (lambda: stars(position=Column(PLACES, unit="pc")).position, PLACES / 1e3),
     "stars, masked column": (lambda: stars(initial_mass=MaskedColumn([3.0, 4.0])).initial_mass, [3, 4]),
@@ -217,6 +271,28 @@ REFUSED = {
     "parameter": (
         lambda: pipeline().parameters.changed({"observation.inclination": 3 * u.kpc}),
         "observation.inclination.*expected a quantity in deg, got .* kpc",
+    ),
+    "parameter, list": (
+        lambda: pipeline().parameters.changed({"observation.offset": [[1, 2] * u.kpc]}),
+        "observation.offset.*expected a quantity in arcsec, got .* kpc",
+    ),
+    "vector of a posterior": (lambda: posterior()([1.0] * u.kpc), "expected a vector of 1 numbers .* kpc"),
+    "masked vector": (lambda: posterior()(np.ma.masked_array([1.0], True)), "expected a vector of 1 numbers"),
+    "masked vector's values": (
+        lambda: posterior().to_physical(np.ma.masked_array([1.0], True)),
+        "expected a vector of 1 numbers",
+    ),
+    "masked SSP library": (
+        lambda: ssp_table(np.ma.masked_array(np.arange(500, 504), [0, 0, 1, 0])),
+        "SSPTable.rest_wavelength: expected values without a mask, got 1 of 4",
+    ),
+    "templates": (
+        lambda: Templates("t", AXES, np.arange(4) * u.kg, np.ones((2, 4)), np.ones(4), (0.0, 9.0)),
+        "Templates.rest_wavelength: expected a quantity in Angstrom, got .* kg",
+    ),
+    "lines": (
+        lambda: LineTemplates("l", AXES, ("Ha",), np.ones(1), np.ones((2, 1)), np.ones(1) * u.K),
+        "LineTemplates.thermal: expected a quantity in km/s, got .* K",
     ),
     "age of the Universe": (
         lambda: rl.validate(few_stars(3, 1.0), 3 * u.kpc),

@@ -68,7 +68,7 @@ def test_a_tree_is_not_changed_in_place():
     ("values", "error"),
     [
         ({"observation.inclinatoin": 30.0}, "did you mean 'observation.inclination'"),
-        ({"dust.a_v": 0.1}, r"expected numbers of this run, got 'dust.a_v'"),
+        ({"dust.a_v": 0.1}, r"expected numbers of this run, got 'dust.a_v', .*; give dust.a_v there"),
         ({"observation.inclination": "30 deg"}, r"expected a number, in the unit of the setting, got '30 deg'"),
         ({"observation.offset": 1.0}, r"expected numbers of shape \(2,\)"),
     ],
@@ -83,3 +83,61 @@ def test_values_by_name_leave_the_others():
     changed = own.changed({"observation.inclination": 30, "observation.offset": [1.0, 2.0]})
     assert named(changed) == named(own) | {"observation.inclination": 30, "observation.offset": [1, 2]}
     assert jax.tree.structure(changed) == jax.tree.structure(own)
+
+
+EDGES = {
+    "noise": {"signal_to_noise": 1e-4},
+    "dust": {"kind": "particles", "dust_to_metal": 1},
+    "lines": {"wavelengths": "Ha", "velocity_dispersion": 0, "luminosity": 0},
+}
+PSFS = {
+    "gaussians": {"kind": "gaussians", "components": [{"fwhm": 1.0, "fraction": 0.1}, {"fwhm": 2.0, "fraction": 0.3}]},
+    "moffat": {"kind": "moffat", "fwhm": [1.0, 0.5], "beta": 1.1, "wavelength": [5000, 6000]},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("psf", PSFS)
+def test_what_a_configuration_can_be_a_parameter_can_be(dtype, psf):
+    """At the ends of its limits, too, which 32-bit numbers do not hit: 1e-4 is 9.99999975e-5 there."""
+    config = load_config({"observation": BARE, "instrument": MUSE | {"psf": PSFS[psf]}, **EDGES})
+    own = Parameters.build(config, dtype)
+    again = own.replaced(own)
+    assert jax.tree.structure(again) == jax.tree.structure(own)
+    assert named(again) == named(own)
+    assert own.named().keys() >= {"noise.signal_to_noise", "dust.dust_to_metal", "instrument.psf.fwhm"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("noise.signal_to_noise", 0.99e-4, "expected a number >= 0.0001"),
+        ("dust.dust_to_metal", 1.01, "expected a number <= 1"),
+        ("lines.velocity_dispersion", -1, r"got -1 km/s: expected a number >= 0"),
+        ("instrument.psf.fwhm", [1.0, -0.5], "expected a number > 0, got -0.5"),
+        ("instrument.psf.fraction", [0.5, 0.0], "expected a number > 0"),
+        ("observation.offset", [0.0, np.nan], r"parameters\['observation.offset'\]: .*expected a finite quantity"),
+    ],
+)
+def test_limits_of_a_setting_are_those_of_its_parameter(name, value, error):
+    own = built(psf=PSFS["gaussians"], **EDGES)
+    with pytest.raises(ConfigError, match=error):
+        own.changed({name: value})
+
+
+def test_traced_values_are_not_checked():
+    """Their shape alone is, so that searches and samplers may pass a limit on their way."""
+    own = built(dust={"a_v": 1.0})
+
+    def a_v(value):
+        return own.changed({"dust.a_v": value}).dust.a_v
+
+    assert float(jax.jit(a_v)(-1.0)) == -1.0
+    assert float(jax.grad(lambda value: a_v(value) ** 2)(-1.0)) == -2.0
+    np.testing.assert_array_equal(jax.vmap(a_v)(jnp.array([-1.0, 2.0])), [-1, 2])
+    both = jax.jit(lambda east: own.changed({"observation.offset": [east, 2.0]}).observation.offset)(1.0)
+    np.testing.assert_array_equal(both, [1, 2])
+    tree = jax.jit(own.replaced)(own.changed({"dust.a_v": 0.5}))
+    assert named(tree) == named(own) | {"dust.a_v": 0.5}
+    with pytest.raises(ConfigError, match="expected a number, in the unit of the setting"):
+        jax.jit(a_v)(jnp.ones(2))

@@ -1,5 +1,6 @@
 """Where a turned and displaced field looks: the model, the header and astropy's WCS agree, on the sky and in files."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -224,6 +225,17 @@ def test_noise_is_independent_and_the_same_again():
         np.testing.assert_allclose(scatter, np.sqrt(2), rtol=5 / np.sqrt(2 * noises[0].size))
     other_seed = pipeline.observe_pointings(galaxy, key=jax.random.key(4))
     assert not np.array_equal(other_seed[0].flux, first)
+
+
+def test_a_pipeline_at_a_pointing_has_no_other():
+    """Its parameters are displaced already; those of a second pointing would add to them."""
+    pipeline = Pipeline.from_config(settings(pointings=FIELDS), stars((0.1, 0.2)))
+    first, second, *_ = pipeline.pointings
+    assert pipeline.at(first).pointings == ()
+    with pytest.raises(ConfigError, match=r"pointing: expected one of pipeline.pointings \(it has none\)"):
+        pipeline.at(first).at(second)
+    with pytest.raises(ConfigError, match=r"pointings \(.*far.*\), got another"):
+        pipeline.at(dataclasses.replace(first, offset=(7.0, 0.0)))
 
 
 def test_header_of_a_pointing(tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from astropy import units
 from scipy.special import ndtr
 from small_results import fit_result
 
@@ -238,6 +239,11 @@ def test_the_arrays_of_a_result():
     np.testing.assert_allclose(inferred.pull(), [np.nan, (-1.0 + 0.8) / 0.2, (2.0 - 2.6) / 0.3], rtol=1e-9)
     assert view_of(replace(result, laplace=None)).inferred is None
     assert view_of(result).inferred.truth is None
+    in_minutes = view_of(result, {"observation.offset": [-0.4 / 60, 1.3 / 60] * units.arcmin}).inferred
+    np.testing.assert_allclose(in_minutes.truth, inferred.truth, rtol=1e-12)
+    for wrong in (3 * units.kpc, np.ma.masked, "3 arcsec"):
+        with pytest.raises(ValueError, match=r"truth\['observation.offset'\]: expected"):
+            view_of(result, {"observation.offset": wrong})
     assert view.title == "fit of 3 numbers   ·   χ² / 56 = 0.2143"
 
 

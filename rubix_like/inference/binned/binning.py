@@ -6,6 +6,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
+from rubix_like.physics.units import as_quantity, in_plain_unit, split_mask
 
 _ENOUGH = 0.8
 """Share of the target from which on a grown bin is kept."""
@@ -29,12 +30,17 @@ def voronoi_bins(
     nearest bin. Then every spaxel goes to the bin with the least distance over the bin's scale, and centres and scales
     follow, until nothing changes (weighted Voronoi tessellation, Diehl & Statler 2006, MNRAS 368, 497): the scale
     squared is the bin's area times target over its signal to noise. The noise of spaxels is taken as independent.
-    Raises ConfigError for a target that all spaxels together do not reach, and for noise that is not above 0.
+    Masked spaxels are not used; a unit is that of the signal. Raises ConfigError for a target that all spaxels together
+    do not reach, and for noise that is not above 0.
     """
     for name, values in (("signal", signal), ("noise", noise), ("used", used)):
         if values is not None and (np.ndim(values) != 2 or np.shape(values) != np.shape(signal)):
             raise ConfigError(f"{name}: expected a map (y, x), of the shape of the others, got {np.shape(values)}")
-    usable = np.isfinite(signal) & np.isfinite(noise) & (noise > 0) & (signal > 0)
+    (signal, no_signal), (noise, no_noise) = split_mask(signal), split_mask(noise)
+    quantity = as_quantity(signal)
+    unit = "" if quantity is None else quantity.unit
+    signal, noise = in_plain_unit(signal, unit, "signal"), in_plain_unit(noise, unit, "noise")
+    usable = np.isfinite(signal) & np.isfinite(noise) & (noise > 0) & (signal > 0) & ~np.asarray(no_signal | no_noise)
     chosen = usable if used is None else usable & used
     if not target > 0 or not chosen.any():
         raise ConfigError(f"bins: expected a signal to noise above 0 and spaxels with signal, got {target!r}")

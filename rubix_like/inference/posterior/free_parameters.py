@@ -14,7 +14,7 @@ from numpy import ndarray
 from pydantic import Field
 
 from rubix_like.config import RunConfig
-from rubix_like.config.parameters import Declaration, Parameter, declarations
+from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.components import component_declarations, find_component_parameter
 from rubix_like.config.readers.synthetic import SyntheticReader
@@ -400,7 +400,7 @@ def settings_of(name: str, values: Float[ndarray, "..."]) -> Iterable[Any]:
     """Values as the setting of a parameter has them, one after the other; of all stars the smallest and the largest."""
     if name.startswith(STARS):
         return values.min(), values.max()
-    return values.reshape(-1, *values.shape[-1:]) if values.ndim else (values,)
+    return as_settings(values)
 
 
 def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:

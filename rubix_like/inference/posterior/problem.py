@@ -25,7 +25,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.resolved import Resolved, resolve
+from rubix_like.forward.resolved import Resolved, decisive_settings, resolve
 from rubix_like.forward.slabs import reads_gas
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
@@ -492,7 +492,7 @@ def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings)
     if config is given and change == USUAL_CHANGE:
         return config, resolved
     instrument = Instrument.build(config.instrument, resolved.painting, change)
-    return config, dataclasses.replace(resolved, instrument=instrument)
+    return config, dataclasses.replace(resolved, instrument=instrument, decisive=decisive_settings(config))
 
 
 def source_of(

@@ -17,6 +17,7 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.physics.units import plain_numbers
 from rubix_like.plots.fits.fit_parameters import paired, triangle_size
 from rubix_like.plots.fits.fit_pictures import drawings
 from rubix_like.plots.fits.fit_view import AtEdge, FitView, Inferred, Trace, fine_nodes
@@ -134,11 +135,13 @@ def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"
 
 
 def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:
-    """In the order of the labels; NaN where nothing is known. ConfigError for what is not free."""
+    """In the order of the labels; NaN where nothing is known. Raises ConfigError for what is not free, and ValueError
+    for what is in no unit of its parameter."""
     for name in truth:
         if name not in free.names:
             raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
-    known = (np.asarray(truth.get(own.name, np.nan), float) for own in free.parameters)
+    numbers = (plain_numbers(truth.get(own.name), own.unit, f"truth['{own.name}']") for own in free.parameters)
+    known = (np.asarray(own, float) for own in numbers)
     return free.join(
         {own.name: np.broadcast_to(value, own.shape) for own, value in zip(free.parameters, known, strict=True)}
     )
