@@ -35,14 +35,12 @@ _READ: float = 1 / 6
 _LENGTHS: tuple[float, float] = (4.0, 4.0 * 2**0.5)
 """Lengths (cells) of the kernels on the two filtered rungs of each level."""
 
-Taps = tuple[tuple[float, ...], tuple[float, ...]]
-"""Weights of a filter from the first neighbour on, and in shifted layers from the second on."""
-
-_TAPS: dict[str, tuple[Taps, Taps]] = {
-    "cic": (((0.2642, 0.0365), (0.1358,)), ((0.2224, 0.1091, 0.0392), (0.1651, 0.0807))),
-    "tsc": (((0.2731, 0.0232), (0.1252,)), ((0.2230, 0.1124, 0.0333), (0.1612, 0.0782))),
+_TAPS: dict[str, tuple[tuple[float, ...], ...]] = {
+    "cic": ((0.2538, 0.0470), (0.2185, 0.1182, 0.0327)),
+    "tsc": ((0.2646, 0.0257), (0.2252, 0.1138, 0.0290)),
 }
-"""Filters of these two rungs, fitted to columns of the kernel for single particles and lattices of all lengths."""
+"""Weights of the neighbours (the next, the second, ...) in the filters of these two rungs, fitted to columns of
+single particles and of lattices of all lengths, such that the largest errors of these are least."""
 
 _MARGIN = 4
 """Cells of each filtered rung beside the field, at each end: gas there reaches into the field."""
@@ -71,7 +69,7 @@ class Rung(NamedTuple):
     shape: Shape
     side: int
     length: float
-    taps: Taps | None
+    taps: tuple[float, ...]
     near: int
     far: int
 
@@ -95,7 +93,7 @@ class Levels(NamedTuple):
         longest, n = max(field.shape), _even(cells)
         y, x = (_even(n * size / longest) for size in field.shape)
         narrowest = ((_SHARED[deposit] + _READ) / VARIANCE) ** 0.5
-        rungs = [_rung((y + 2, x + 2), 1, narrowest, None, round(n / (2 * _DEPTH)))]
+        rungs = [_rung((y + 2, x + 2), 1, narrowest, (), round(n / (2 * _DEPTH)))]
         for level in range(int(np.ceil(np.log2(_BEYOND * n))) + 1):
             side, across = 2**level, (y + 2 * _MARGIN, x + 2 * _MARGIN)
             for length, taps in zip(_LENGTHS, _TAPS[deposit], strict=True):
@@ -114,7 +112,7 @@ class Levels(NamedTuple):
         return np.cumsum([0, *(math.prod(rung.shape) for rung in self.rungs)])
 
 
-def _rung(across: tuple[int, int], side: int, length: float, taps: Taps | None, near: int) -> Rung:
+def _rung(across: tuple[int, int], side: int, length: float, taps: tuple[float, ...], near: int) -> Rung:
     far = min(_N_FAR, math.ceil((_FAR - 1) * near))
     return Rung((*across, 2 * (near + far) + 1), side, length, taps, near, far)
 
@@ -172,7 +170,7 @@ class Pyramid(eqx.Module):
     ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
         """The narrower of the two rungs around each particle's length, and the share of the wider one.
 
-        Shares are linear in 1 / length^2, so that the mixed kernel has the right column at its centre.
+        Shares are linear in 1 / length^2, so that the column through the centre of the mixed kernel is right.
         """
         ladder = jnp.asarray([rung.length for rung in self.levels.rungs], self.side.dtype)
         length = jnp.clip(smoothing_length / self.side, ladder[0], ladder[-1])
@@ -192,23 +190,19 @@ class Pyramid(eqx.Module):
         side = self.side * width
         middle = 0.5 * shapes.astype(side.dtype) - 0.5
         n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
+        column, x = deposit_weights(position[:, 0] / side + middle[:, 1], self.deposit)
+        row, y = deposit_weights(position[:, 1] / side + middle[:, 0], self.deposit)
         depth = _depth(position[:, 2] / self.near, near, far) + middle[:, 2]
         along, z = deposit_weights(jnp.clip(depth, 0.0, 2 * middle[:, 2]), self.deposit)
-        along = jnp.clip(along, 0, n_z - 1)
-        shift = jnp.where(rung[:, None] > 0, 0.5 * (along % 2).astype(side.dtype), 0.0)
-
-        def across(axis: int) -> tuple[Int[Array, "particle near layer"], Float[Array, "particle near layer"]]:
-            places = (position[:, axis] / side + middle[:, 1 - axis])[:, None] - shift
-            near = deposit_weights(places.reshape(-1), self.deposit)
-            return tuple(jnp.swapaxes(part.reshape(*shift.shape, -1), 1, 2) for part in near)
-
-        (column, x), (row, y) = across(0), across(1)
-        inside = ((row >= 0) & (row < n_y[:, None]))[:, :, None] & ((column >= 0) & (column < n_x[:, None]))[:, None]
-        line = (row * n_x[:, None])[:, :, None] + column[:, None]
-        cells = offset[:, None, None, None] + line * n_z[:, None, None] + along[:, None, None]
-        cells = jnp.where(inside, cells, self.levels.n_cell)
-        amounts = (amount / side**2)[:, None, None, None] * (y[:, :, None] * x[:, None] * z[:, None, None])
-        return cells.reshape(len(rung), -1), amounts.reshape(len(rung), -1)
+        inside = ((row >= 0) & (row < n_y))[:, :, None] & ((column >= 0) & (column < n_x))[:, None, :]
+        first = jnp.where(inside, offset[:, None, None] + (row * n_x)[:, :, None] * n_z[:, :, None], 0)
+        start = first + column[:, None, :] * n_z[:, :, None]
+        cells = start[:, :, :, None] + jnp.clip(along, 0, n_z - 1)[:, None, None, :]
+        shares = y[:, :, None, None] * x[:, None, :, None] * z[:, None, None, :]
+        cells = jnp.where(inside[:, :, :, None], cells, self.levels.n_cell)
+        amounts = (amount / side**2)[:, None, None, None] * shares
+        around = math.prod(cells.shape[1:])
+        return cells.reshape(len(rung), around), amounts.reshape(len(rung), around)
 
     def in_front(self, sums: Float[Array, " cell"]) -> "InFront":
         """The sums of all cells' parts as what is in front of any position."""
@@ -235,11 +229,7 @@ class Pyramid(eqx.Module):
         sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
         share = ndtr((faces - centres[:, None]) / sigma[:, None])
         share = np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1)
-        plain, shifted = rung.taps
-        rest = 0.5 - sum(shifted)
-        filters = [[*plain[::-1], 1 - 2 * sum(plain), *plain], [*shifted[::-1], rest, rest, *shifted, 0.0]]
-        layers = np.transpose(filters)[:, np.arange(rung.shape[2]) % 2]
-        filtered = _filtered(cells, layers, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
+        filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
         return jnp.einsum("yxz,zf->yxf", filtered, jnp.asarray(share, cells.dtype), precision=lax.Precision.HIGHEST)
 
 
@@ -283,10 +273,7 @@ class InFront(eqx.Module):
     def through(self, field: Footprint) -> Float[Array, "row column"]:
         """The amount along whole lines of sight, its mean over each spaxel of a footprint about the same centre."""
         y, x = (size - 2 for size in self.narrow.shape[:2])
-        whole = (
-            self.narrow[1:-1, 1:-1, -1]
-            + _filtered(self.wide[:, :, -1:], np.array([[1 / 6], [2 / 3], [1 / 6]]), (y, x))[:, :, 0]
-        )
+        whole = self.narrow[1:-1, 1:-1, -1] + _filtered(self.wide[:, :, -1:], (1 / 6,), (y, x))[:, :, 0]
         x, y = field.centres(jnp)
         rows, columns = (
             _overlaps(centres, field.pixel_scale, size, self.side)
@@ -314,15 +301,15 @@ def _depth(
     return within * near + (place - within) * far / (_FAR - 1)
 
 
-def _filtered(
-    cells: Float[Array, "y x z"], taps: Float[np.ndarray, "tap #z"], shape: tuple[int, ...]
-) -> Float[Array, "y2 x2 z"]:
-    """The middle `shape` of the cells after a filter along y and x, whose taps may depend on z."""
-    weights = jnp.asarray(taps, cells.dtype)[:, None, None, :]
+def _filtered(cells: Float[Array, "y x z"], taps: tuple[float, ...], shape: tuple[int, ...]) -> Float[Array, "y2 x2 z"]:
+    """Cells after each gave these shares to its neighbours at each side, along y and x, cut to a `shape`."""
     for axis in (0, 1):
-        size, first = shape[axis], (cells.shape[axis] - shape[axis] - len(taps) + 1) // 2
-        slices = (lax.slice_in_dim(cells, first + step, first + step + size, axis=axis) for step in range(len(taps)))
-        cells = lax.optimization_barrier(sum(tap * part for tap, part in zip(weights, slices, strict=True)))
+        size, first = shape[axis], (cells.shape[axis] - shape[axis]) // 2
+        total = (1 - 2 * sum(taps)) * lax.slice_in_dim(cells, first, first + size, axis=axis)
+        for step, tap in enumerate(taps, start=1):
+            starts = first - step, first + step
+            total += tap * sum(lax.slice_in_dim(cells, start, start + size, axis=axis) for start in starts)
+        cells = lax.optimization_barrier(total)
     return cells
 
 
