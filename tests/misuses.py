@@ -469,7 +469,6 @@ def of_calls():
     yield "a name that is null", remedy, lambda: PIPELINE_AT_REST(GALAXY, {name: 30.0})
     yield "a name that is none", "did you mean 'dust.a_v'", lambda: dusty(GALAXY, {"dust.av": 1.0})
     yield "a number for a name", "parameters: ", lambda: dusty(GALAXY, {3: 4})
-    yield "key", "key: expected None for a pipeline without noise", lambda: dusty(GALAXY, key=jax.random.key(1))
     for key, value in {
         "instrument.fov": "5 arcsec",
         "observation.redshift": 0.1,

@@ -17,7 +17,6 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
-from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
@@ -48,9 +47,6 @@ from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
-
-_NAMES_OF_STAGES = {*CUBE_STAGES.builtin, *FIBRE_STAGES.builtin}
-"""Stages on the cube that take no random numbers in a run without noise and systematics; plug-ins may."""
 
 Chosen = Parameters | Mapping[str, Any] | None
 """All parameters, or some of them by dotted name, each in its unit or a quantity; None: the configuration's."""
@@ -255,13 +251,8 @@ class Pipeline(eqx.Module):
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh.
 
-        Raises ConfigError for parameters that are not of this run or beyond their limits, and for a key without use.
+        Raises ConfigError for parameters that are not of this run or beyond their limits.
         """
-        if key is not None and self.noise_key is None and set(self.plan.cube) <= _NAMES_OF_STAGES:
-            raise ConfigError(
-                "key: expected None for a pipeline without noise and systematics, got a key; give the configuration a "
-                "section noise, or leave the key out"
-            )
         own = self.parameters
         if isinstance(parameters, Mapping):
             own = own.changed(parameters)

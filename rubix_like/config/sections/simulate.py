@@ -35,7 +35,7 @@ class SimulateSettings(AbstractSettings):
     """Cubes in a file; null: as many as take 256 MB."""
     files: Literal["hdf5", "zarr", "parquet"] = "hdf5"
     """Format of the files: HDF5; Zarr stores, which xarray opens; Parquet, a table with a row per cube."""
-    output: Path = Path("training_set")
+    output: Path = Path("simulations")
     """Folder of the files."""
 
     @field_validator("free", mode="before")
