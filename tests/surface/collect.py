@@ -20,6 +20,8 @@ from astropy.io import fits
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER.parent.parent), str(FOLDER)]
 
+from write_files import unpacked  # noqa: E402
+
 import rubix_like as rl  # noqa: E402
 from rubix_like import extend  # noqa: E402
 from rubix_like.cli.main import make_parser  # noqa: E402
@@ -33,7 +35,6 @@ from rubix_like.runtime.registry import Registry  # noqa: E402
 from rubix_like.runtime.resources import resource_names  # noqa: E402
 from rubix_like.ssp import SHELF as LIBRARIES  # noqa: E402
 from rubix_like.ssp.formats import FORMATS as SSP_FORMATS  # noqa: E402
-from write_files import unpacked  # noqa: E402
 
 Lines = Iterable[str]
 
@@ -48,7 +49,7 @@ RUN: dict[str, Any] = {
         "wavelength": {"medium": "vacuum", "start": 6800, "stop": 7000, "step": 10},
     },
     "pipeline": "nebular",
-    "dust": {"kind": "particles"},
+    "dust": {"kind": "particles", "cells": 8},
     "engine": {"method": "direct", "deposit": "nearest", "oversampling": 1, "velocity_range": 600},
     "noise": {"exposure": {"time": "1 h"}, "keep_truth": True},
     "products": {"losvd": {}, "gas": True, "dust": True, "lines": ["Ha"]},
@@ -82,7 +83,12 @@ def members_of(kind: type, place: str) -> Lines:
     """Public attributes and methods that the package defines, fields of dataclasses and settings among them."""
     fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     fields += list(getattr(kind, "model_fields", ()))
-    defined = {name: value for base in kind.__mro__ if base.__module__.startswith("rubix_like") for name, value in vars(base).items()}
+    defined = {
+        name: value
+        for base in kind.__mro__
+        if base.__module__.startswith("rubix_like")
+        for name, value in vars(base).items()
+    }
     for name in sorted(name for name in {*fields, *defined} if name[0] != "_"):
         yield f"{place}.{name}"
         value = inspect.getattr_static(kind, name, None)
@@ -172,8 +178,10 @@ def datasets(path: Path) -> Lines:
         yield from (f"{place} @{name}" for name in group.attrs)
         for name, value in group.items():
             yield f"{place}/{name}"
-            yield from below(value, f"{place}/{name}") if isinstance(value, h5py.Group) else (
-                f"{place}/{name} @{key}" for key in value.attrs
+            yield from (
+                below(value, f"{place}/{name}")
+                if isinstance(value, h5py.Group)
+                else (f"{place}/{name} @{key}" for key in value.attrs)
             )
 
     with h5py.File(path) as file:

@@ -1,7 +1,8 @@
 """Cubes of eight configurations as they were: `python tests/surface/golden_cubes.py [NAME ...]` writes them anew.
 
-Each has a file in `golden/`, every default written out, scaled down in spaxels, bins and particles, and an .npz with its
-numbers. A change that means to move numbers says in CHANGELOG.md which, from what to what, and how they were checked.
+Each has a file in `golden/`, scaled down in spaxels, bins and particles, with every default written out, and an .npz
+with its numbers. They are computed in 64 bits, so that rounding stays far below the limits. A change that means to move
+numbers says in CHANGELOG.md which, from what to what, and how the new ones were checked.
 """
 
 import sys
@@ -53,12 +54,18 @@ def write_snapshot(path: Path, n_stars: int = 600, n_gas: int = 400) -> Path:
         file.create_group("Header").attrs.update({**header, "Redshift": 0.0, "MassTable": np.zeros(6)})
         for group, count, scale, height in (("PartType4", n_stars, 2.5, 0.3), ("PartType0", n_gas, 4.0, 0.15)):
             position, velocity, more = disc(count, scale, height)
-            values = {"Coordinates": position * h + middle, "Velocities": velocity, "GFM_Metallicity": 0.01 + 0.02 * more[:, 0]}
+            values = {
+                "Coordinates": position * h + middle,
+                "Velocities": velocity,
+                "GFM_Metallicity": 0.01 + 0.02 * more[:, 0],
+            }
             if group == "PartType4":
                 values |= {
                     "GFM_InitialMass": np.full(count, 3e10 / count / 1e10 * h),
                     "Masses": np.full(count, 2e10 / count / 1e10 * h),
-                    "GFM_StellarFormationTime": np.where(more[:, 1] < 0.15, 0.9993 + 0.0006 * more[:, 2], 0.2 + 0.75 * more[:, 1]),
+                    "GFM_StellarFormationTime": np.where(
+                        more[:, 1] < 0.15, 0.9993 + 0.0006 * more[:, 2], 0.2 + 0.75 * more[:, 1]
+                    ),
                     "StellarHsml": 0.3 + 0.5 * more[:, 2],
                 }
             else:
@@ -146,7 +153,12 @@ def main(names: list[str]) -> None:
         path = FOLDER / f"{name}.npz"
         if path.exists():
             print(name, *differences(found, stored_numbers(name)), sep="\n  ")
-        np.savez_compressed(path, **{what: value.astype(np.float32 if value.dtype.kind == "f" else np.int32) for what, value in found.items()})
+        np.savez_compressed(
+            path,
+            **{
+                what: value.astype(np.float32 if value.dtype.kind == "f" else np.int32) for what, value in found.items()
+            },
+        )
 
 
 if __name__ == "__main__":

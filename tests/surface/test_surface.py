@@ -14,6 +14,6 @@ def test_names_stay(lines, kind):
     listed = (FOLDER / f"{kind}.txt").read_text().splitlines()
     if kind not in lines:
         pytest.skip(f"{kind} is not installed")
-    gone, new = (sorted(set(one) - set(other)) for one, other in ((listed, lines[kind]), (lines[kind], listed)))
+    gone, new = sorted(set(listed) - set(lines[kind])), sorted(set(lines[kind]) - set(listed))
     assert not gone, f"a line of {kind}.txt may only go when CHANGELOG.md names what it says: {gone}"
     assert not new, f"run `python tests/surface/collect.py`, which adds to {kind}.txt: {new}"

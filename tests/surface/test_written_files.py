@@ -51,10 +51,11 @@ def go_on(begun, kept):
     try:
         return begun()
     except rl.ConfigError as error:
-        assert "\n" not in str(error)
-        assert re.search(r"--overwrite|--output", str(error)), error
-        assert {path: path.read_bytes() for path in kept} == before
-        return None
+        refusal = str(error)
+    assert "\n" not in refusal
+    assert re.search(r"--overwrite|--output", refusal), refusal
+    assert {path: path.read_bytes() for path in kept} == before
+    return None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Write files of every kind with one revision, which later ones read: `written/files.tar.xz` and `written/numbers.json`.
+"""Write files of every kind with one revision, for later ones to read: `files.tar.xz` and `numbers.json` in `written/`.
 
 Run `PYTHONPATH=REVISION python tests/surface/write_files.py`, where REVISION is a checkout (the files that are kept are
 of e5d6e087) and zarr is installed. `numbers.json` has what that revision read in them.
@@ -109,7 +109,9 @@ def read_numbers(folder: Path) -> dict[str, Any]:
     maps = rl.Maps.read(folder / "cube_maps.fits")
     images = ("number", "mass", "light", "v_light", "sigma_mass", "age_light", "metallicity_mass")
     found["cube_maps.fits"] = {name: plain(np.nan_to_num(getattr(maps.after, name))) for name in images}
-    fit, samples = (kind.read(folder / name) for kind, name in ((rl.FitResult, "fit.h5"), (rl.SampleResult, "samples.h5")))
+    fit, samples = (
+        kind.read(folder / name) for kind, name in ((rl.FitResult, "fit.h5"), (rl.SampleResult, "samples.h5"))
+    )
     found["fit.h5"] = {
         **{name: plain(value) for name, value in fit.values.items()},
         "covariance": plain(fit.covariance),
@@ -130,7 +132,9 @@ def write_all() -> None:
     from rubix_like.inference.checkpoint import advance  # noqa: PLC0415
 
     Path("run.yaml").write_text(json.dumps(DISC, indent=1) + "\n")
-    Path("disc.yaml").write_text(json.dumps({key: own for key, own in DISC.items() if key != "fit"}, indent=1) + "\n")
+    Path("disc.yaml").write_text(
+        json.dumps({key: section for key, section in DISC.items() if key != "fit"}, indent=1) + "\n"
+    )
     for name in ("cube.fits", "cube.h5", "cube.zarr"):
         rl.run("run.yaml", output=name, quiet=True)
     rl.fit("run.yaml", output="fit.h5")
