@@ -49,7 +49,7 @@ RUN: dict[str, Any] = {
         "wavelength": {"medium": "vacuum", "start": 6800, "stop": 7000, "step": 10},
     },
     "pipeline": "nebular",
-    "dust": {"kind": "particles", "cells": 8},
+    "dust": {"kind": "particles", "cells": 8, "foreground": {"a_v": 0.1}},
     "engine": {"method": "direct", "deposit": "nearest", "oversampling": 1, "velocity_range": 600},
     "noise": {"exposure": {"time": "1 h"}, "keep_truth": True},
     "products": {"losvd": {}, "gas": True, "dust": True, "lines": ["Ha"]},
