@@ -38,14 +38,14 @@ def field(inside, outside):
     ("changes", "found", "remedy"),
     [
         # variances of 1e-4 in an HDU for standard deviations
-        ({"ERR": np.full(SHAPE, 1e-4)}, f"S/N per voxel is {np.median(LIGHT) / 1e-4:.3g}, ", "Rename the HDU VAR"),
+        ({"ERR": np.full(SHAPE, 1e-4)}, f"S/N per voxel is {np.median(LIGHT) / 1e-4:.3g}, ", "rename the HDU VAR"),
         # numbers in 1e-16 whose BUNIT says the reverse
         ({"cards": {"BUNIT": "1e+16 erg/s/cm2/Angstrom"}}, f"reaches {BRIGHTEST * 1e16:.3g} erg/s", "Give units"),
         ({"flux": np.full(SHAPE, 3.0), "cards": IN_EXPONENT}, "flux density reaches 3 erg/s/cm2/Angstrom", "BUNIT"),
         (
             {"MASK": QUALITY, "VAR": np.full(SHAPE, 9.0)},
             "67 % of the voxels with flux are masked",
-            "Write 0 where voxels are good",
+            "write 0 where voxels are good",
         ),
     ],
 )

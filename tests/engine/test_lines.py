@@ -220,7 +220,7 @@ def _assert_slope(value, slope, step):
 
 
 def test_any_width_follows_without_another_compilation():
-    """Also a width that was not planned; one that the windows cannot hold gives NaN."""
+    """Also a width that was not planned; one beyond its limits is refused, and gives NaN where it is traced."""
     pipeline = pipeline_of("linear", "basis")
     wide = changed(pipeline.parameters, "velocity_dispersion", 120.0)
     cube = pipeline(galaxy(), wide)
@@ -228,8 +228,11 @@ def test_any_width_follows_without_another_compilation():
     found = np.asarray(cube.flux).reshape(9, -1)
     np.testing.assert_allclose(found, expected, atol=1e-3 * expected.max())
     np.testing.assert_allclose(found.sum(axis=1), expected.sum(axis=1), rtol=1e-5)
-    beyond = pipeline(galaxy(), changed(pipeline.parameters, "velocity_dispersion", 600.0))
-    assert np.isnan(np.asarray(beyond.flux)).all(axis=2).any()
+    beyond = changed(pipeline.parameters, "velocity_dispersion", 600.0)
+    with pytest.raises(ConfigError, match="within the parameter's limits, got 6"):
+        pipeline(galaxy(), beyond)
+    flux = jax.jit(lambda chosen: pipeline(galaxy(), chosen).flux)(beyond)
+    assert np.isnan(np.asarray(flux)).all(axis=2).any()
 
 
 @pytest.mark.parametrize("method", [pytest.param("direct", marks=pytest.mark.slow(5)), "basis"])
