@@ -4,7 +4,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, SupportsFloat, SupportsIndex, TypeVar
@@ -98,8 +98,12 @@ def _is_numeric(value: Any) -> bool:
     return dtype.kind in "biufcV"
 
 
-def _is_list(value: Any) -> bool:
+def _is_iterable(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_list(value: Any) -> bool:
+    return _is_iterable(value) and isinstance(value, Sized)
 
 
 def _is_whole(value: Any) -> bool:
@@ -121,7 +125,7 @@ def _is_by_name(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
-_LIST, _BY_NAME = Kind(_is_list, "a list"), Kind(_is_by_name, "a dict whose keys are texts")
+_BY_NAME = Kind(_is_by_name, "a dict whose keys are texts")
 _ANYTHING = {object, bool, Any, inspect.Parameter.empty}
 _KINDS: dict[Any, Kind] = {
     str: Kind(lambda value: isinstance(value, str), "a text"),
@@ -131,5 +135,6 @@ _KINDS: dict[Any, Kind] = {
     types.NoneType: Kind(lambda value: value is None, "None"),
     Callable: Kind(callable, "a function"),
     **dict.fromkeys((Mapping, dict), Kind(lambda value: isinstance(value, Mapping), "a dict")),
-    **dict.fromkeys((typing.get_origin(Iterable[int]), typing.get_origin(typing.Sequence[int]), tuple, list), _LIST),
+    **dict.fromkeys((Sequence, tuple, list), Kind(_is_list, "a list")),
+    Iterable: Kind(_is_iterable, "a list or an iterator"),
 }

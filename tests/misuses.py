@@ -313,6 +313,7 @@ def of_kinds():
         (rl.simulate, "draws", (RUN, {3: [1.0]})),
         (rl.simulate, "draws", (RUN, "x.csv")),
         (rl.simulate, "n", (RUN, None, DRAWN, "3")),
+        (rl.simulate, "galaxies", (RUN, None, DRAWN), {"galaxies": iter([galaxy])}),
         (rl.load_config, "overrides", (RUN, {3: 4})),
         (rl.load_config, "overrides", (RUN, ["observation.redshift"])),
         (rl.log_posterior, "free", (RUN, cube, "x")),
