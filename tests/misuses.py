@@ -508,7 +508,7 @@ def of_arguments():
     yield "changed", "values: expected a dict", lambda: noisy.parameters.changed("x")
     lists = {name: column.tolist() for name, column in STARS.items()}
     fast = rl.Galaxy(rl.Stars(**{**lists, "velocity": (1e4 * PLACES).tolist()}))
-    remedy = "got 2 of 2 stars beyond; build the pipeline from this galaxy, which plans for the fastest"
+    remedy = "got 2 of 2 stars beyond; set engine.velocity_range, e.g. to 2000 km/s, or build the pipeline from this galaxy, which"
     narrow = rl.load_config(RUN, {"engine.velocity_range": 1000})
     yield "fast, in lists", remedy, lambda: rl.Pipeline.from_config(narrow)(fast)
     too_fast = rl.Galaxy(rl.Stars(**{**STARS, "velocity": 1e6 * PLACES}))
