@@ -51,8 +51,8 @@ def voronoi_bins(
     reached = light.sum() / np.sqrt(variance.sum())
     if reached < target:
         raise ConfigError(
-            f"target: expected a signal to noise of at most {reached:.3g}, that of all spaxels together, got {target:g}; "
-            f"set it lower"
+            f"target: expected a signal to noise of at most {reached:.3g}, that of all spaxels together, got "
+            f"{target:g}; set it lower"
         )
     centres = _accreted(place, light, variance, target)
     number = _tessellated(place, light, variance, target, centres)
