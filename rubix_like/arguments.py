@@ -9,10 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, SupportsFloat, SupportsIndex, TypeVar
 
+import jaxtyping
 import numpy as np
-from jaxtyping import AbstractArray, Key
+from jaxtyping import AbstractArray
 
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, came
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -41,8 +42,7 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             if name in kinds and not any(kind.holds(value) for kind in kinds[name]):
                 expected = " or ".join(dict.fromkeys(kind.words for kind in kinds[name]))
-                came = "None" if value is None else f"a value of type {type(value).__name__}"
-                raise ConfigError(f"{name}: expected {expected}, got {came}")
+                raise ConfigError(f"{name}: expected {expected}, got {came(value)}")
         return function(*args, **kwargs)
 
     return with_names
@@ -85,7 +85,8 @@ def _kind(annotation: Any) -> Kind | None:
     if not isinstance(origin, type) or origin in _ANYTHING or getattr(origin, "_is_protocol", False):
         return None
     if issubclass(origin, AbstractArray):
-        return None if origin.dtype is Key else Kind(_is_numeric, "an array of numbers")
+        keys = typing.get_args(jaxtyping.PRNGKeyArray)  # here, because it imports JAX
+        return _RANDOM_KEY if annotation in keys else Kind(_is_numeric, "an array of numbers")
     return Kind(lambda value: isinstance(value, origin), _WORDS.get(origin.__name__, origin.__name__))
 
 
@@ -96,6 +97,12 @@ def _is_numeric(value: Any) -> bool:
     except ValueError:  # lists of different lengths
         return False
     return dtype.kind in "biufcV"
+
+
+def _is_random_key(value: Any) -> bool:
+    """Whether it is one key of `jax.random`: a number of a key's own type, or a vector of its 32-bit words."""
+    shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
+    return (shape == () and dtype.startswith("key<")) or (shape in {(2,), (4,)} and dtype == "uint32")
 
 
 def _is_iterable(value: Any) -> bool:
@@ -125,6 +132,7 @@ def _is_by_name(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
+_RANDOM_KEY = Kind(_is_random_key, "one key, e.g. jax.random.key(1)")
 _BY_NAME = Kind(_is_by_name, "a dict whose keys are texts")
 _ANYTHING = {object, bool, Any, inspect.Parameter.empty}
 _KINDS: dict[Any, Kind] = {

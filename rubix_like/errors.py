@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 Expected = TypeVar("Expected")
 
+_SHORT = 60
+"""Characters of the longest text that an error repeats."""
+
 
 class ConfigError(ValueError):
     """A setting that cannot be used: the message names the key, what was expected, what came and the remedy."""
@@ -17,7 +20,7 @@ def expect(value: Any, kinds: type[Expected] | tuple[type[Expected], ...], place
     """The value, where it is of these types; raises ConfigError that names the argument `place` for another."""
     if isinstance(value, kinds):
         return value
-    raise ConfigError(f"{place}: expected {expected}, got {_came(value)}")
+    raise ConfigError(f"{place}: expected {expected}, got {came(value)}")
 
 
 def expect_path(value: Any, place: str, expected: str = "the path of a file") -> Any:
@@ -33,8 +36,10 @@ def expect_count(number: Any, place: str, least: int = 1) -> None:
         raise ConfigError(f"{place}: expected a whole number of {least} or more, got {number!r}")
 
 
-def _came(value: Any) -> str:
-    return "None" if value is None else f"a value of type {type(value).__name__}"
+def came(value: Any) -> str:
+    """A value in the words of an error: None and short texts as they are, of others the type."""
+    short = value is None or (isinstance(value, str) and len(value) <= _SHORT)
+    return repr(value) if short else f"a value of type {type(value).__name__}"
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

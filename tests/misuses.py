@@ -132,6 +132,7 @@ def cases():  # noqa: PLR0912
     yield from of_kinds()
     yield from of_remedies()
     yield from of_calls()
+    yield from of_arguments()
 
 
 def of_values():
@@ -487,6 +488,73 @@ def of_calls():
         yield f"bins, {kind}", "wavelength: ", lambda bad=bad: WavelengthBins(**BINS).to_vacuum(bad)
     map_ = np.ones((2, 2))
     yield "voronoi_bins", "noise: ", lambda: voronoi_bins(map_ * units.Jy, map_ * units.kg, 1.0)
+
+
+def of_arguments():
+    """Keys, slabs, shapes and names of files, and what plug-ins call."""
+    noisy = rl.Pipeline.from_config({**RUN, "noise": {"signal_to_noise": 30}})
+    key, flat = jax.random.key(1), np.ones((4, 4))
+    no_key = {"number": 3, "text": "a", "generator": np.random.default_rng(0), "keys": jax.random.split(key, 3)}
+    for kind, bad in no_key.items():
+        yield f"key, {kind}", "key: expected one key", lambda bad=bad: noisy(GALAXY, key=bad)
+        yield f"slabs, key, {kind}", "key: expected one key", lambda bad=bad: noisy.observe_slabs([GALAXY], key=bad)
+        yield f"normal_row, {kind}", "key: ", lambda bad=bad: extend.normal_row(bad, PLACES, extend.BinSplit())
+    for bad in (None, GALAXY.stars):
+        yield (
+            f"slab, {type(bad)}",
+            "slabs[1]: expected an rl.Galaxy",
+            lambda bad=bad: noisy.observe_slabs([GALAXY, bad]),
+        )
+    yield "changed", "values: expected a dict", lambda: noisy.parameters.changed("x")
+    lists = {name: column.tolist() for name, column in STARS.items()}
+    fast = rl.Galaxy(rl.Stars(**{**lists, "velocity": (1e4 * PLACES).tolist()}))
+    remedy = "e.g. to 2000 km/s, or build the pipeline from this galaxy, which plans for the fastest"
+    narrow = rl.load_config(RUN, {"engine.velocity_range": 1000})
+    yield (
+        "fast, in lists",
+        f"got 2 of 2 stars beyond; set engine.velocity_range, {remedy}",
+        lambda: rl.Pipeline.from_config(narrow)(fast),
+    )
+    too_fast = rl.Galaxy(rl.Stars(**{**STARS, "velocity": 1e6 * PLACES}))
+    yield "too fast", "stars.velocity: expected ", lambda: rl.Pipeline.from_config(RUN, too_fast)
+    cube = noisy(GALAXY)
+    covariance = cube.covariance(5030)
+    for shape in ((3,), (1, *covariance.shape), (*covariance.shape, 1)):
+        yield f"chi2, {shape}", "residual: expected an image", lambda shape=shape: covariance.chi2(np.zeros(shape))
+    for bad in (-3, 1.5, "2"):
+        yield f"noise images, {bad!r}", "number: ", lambda bad=bad: covariance.draw(1, bad)
+    for bad in ((1, 1), [(1, 1, 1)]):
+        yield f"plot, {bad}", "spaxels: expected pairs (x, y)", lambda bad=bad: cube.plot(bad)
+    result = rl.fit(RUN, cube, DRAWN, starts=1, discreteness=None, quiet=True)
+    yield "result", "path: expected a path that ends in .h5 or .hdf5", lambda: result.write("result.fits")
+    for bad in (0, -1.0, float("nan")):
+        yield (
+            f"target {bad}",
+            "target: expected a signal to noise above 0",
+            lambda bad=bad: voronoi_bins(flat, flat, bad),
+        )
+    nowhere = "signal: expected spaxels that are used"
+    yield "signal, nan", nowhere, lambda: voronoi_bins(np.nan * flat, flat, 3)
+    yield "used, nowhere", nowhere, lambda: voronoi_bins(flat, flat, 3, flat > 1)
+    yield (
+        "maps as lists",
+        "target: expected a signal to noise of at most 4, ",
+        lambda: voronoi_bins(flat.tolist(), flat.tolist(), 5),
+    )
+    quarter = np.arange(16).reshape(4, 4) < 4
+    yield (
+        "used, 0 and 1",
+        "target: expected a signal to noise of at most 2, ",
+        lambda: voronoi_bins(flat, flat, 5, quarter.astype(int)),
+    )
+    yield (
+        "draws, text",
+        "draws: expected one of 'random', 'sobol', got 'halton'",
+        lambda: extend.draw_base(20, 0, 1, "halton"),
+    )
+    yield "parse_quantity", "unit: ", lambda: extend.parse_quantity("3 deg", None)
+    yield "refuse_options", "options: ", lambda: extend.refuse_options("a stage", None)
+    yield "import_optional", "module: ", lambda: extend.import_optional(None, "a plug-in")
 
 
 def error_of(call):

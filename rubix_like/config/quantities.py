@@ -19,6 +19,7 @@ from astropy import units
 from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
+from rubix_like.arguments import named_arguments
 from rubix_like.physics.units import as_quantity, plain_numbers
 
 WITH_UNITS: str = "with_units"
@@ -79,6 +80,7 @@ class Above:
         return value
 
 
+@named_arguments
 def parse_quantity(value: object, unit: str, place: str = "") -> float:
     """The number of `unit` in `value`: a number, numeric text, text with a unit, or an astropy Quantity.
 

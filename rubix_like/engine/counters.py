@@ -100,5 +100,6 @@ def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Ar
     if fast:
         raise ValueError(
             f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
-            f"{fast} of {total} {what} beyond; {wider}, or build the pipeline from this galaxy"
+            f"{fast} of {total} {what} beyond; {wider}, or build the pipeline from this galaxy, which plans "
+            f"for the fastest and names speeds that cannot be"
         )

@@ -14,6 +14,7 @@ from jaxtyping import Array
 from numpy import ndarray
 from pydantic import Field
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import Declaration, Parameter, declarations, missing_in
 from rubix_like.config.quantities import Number
@@ -40,6 +41,7 @@ class Parameters(SimpleNamespace):
         return cls.of({name: jnp.asarray(np.asarray(value, dtype)) for name, value in config.numbers().items()})
 
     @classmethod
+    @named_arguments
     def of(cls, leaves: Mapping[str, Array]) -> "Parameters":
         """The tree of all leaves that a run has, by dotted name; raises ValueError for leaves that are no numbers."""
         for name, leaf in leaves.items():
@@ -50,6 +52,7 @@ class Parameters(SimpleNamespace):
             found |= dict.fromkeys(missing_in(section, leaves, f"{name}."))
         return _tree(found)
 
+    @named_arguments
     def changed(self, values: Mapping[str, Any]) -> "Parameters":
         """With other values of some leaves, by dotted name, each in its setting's unit or a quantity.
 

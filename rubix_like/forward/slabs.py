@@ -12,7 +12,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 
 from rubix_like.forward.tables import Tables
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
-from rubix_like.galaxy.particles import Galaxy
+from rubix_like.galaxy.particles import Galaxy, expect_galaxy
 from rubix_like.galaxy.placing import place_rows
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, process_count, size_class
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -81,6 +81,7 @@ def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bo
         )
     columns, n_rows = "", 0
     for number, whole in enumerate(slabs, start=1):
+        expect_galaxy(whole, f"slabs[{number - 1}]")
         slab = whole if with_gas else Galaxy(stars=whole.stars)
         found = columns_of(slab)
         if found != (columns := columns or found):

@@ -26,7 +26,10 @@ class Choice:
 def check_choice(cube: Cube, choice: Choice) -> None:
     """Raise ConfigError where a spaxel or the band is outside the cube, or there are more spaxels than colours."""
     n_y, n_x, _ = np.shape(cube.flux)
-    for x, y in choice.spaxels:
+    for spaxel in choice.spaxels:
+        if np.shape(spaxel) != (2,):
+            raise ConfigError(f"spaxels: expected pairs (x, y), e.g. [(0, 0), (2, 1)], got {choice.spaxels!r}")
+        x, y = spaxel
         if not (0 <= x < n_x and 0 <= y < n_y):
             raise ConfigError(
                 f"spaxels: expected (x, y) from (0, 0) to ({n_x - 1}, {n_y - 1}), as this cube has, got ({x}, {y})"

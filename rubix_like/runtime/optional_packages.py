@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
 
 EXTRAS: Mapping[str, str] = {
@@ -31,6 +32,7 @@ EXTRAS: Mapping[str, str] = {
 """Optional package -> the extra of rubix-like that installs it."""
 
 
+@named_arguments
 def import_optional(module: str, purpose: str, then: str = "") -> Any:
     """A module of an optional package; raises ConfigError, which says how to install the package, where it is missing.
 

@@ -154,6 +154,10 @@ def test_chi2_of_the_cube_is_that_of_the_fibres_and_its_inverse_is_refused(small
     spoilt = residual + np.random.default_rng(1).standard_normal(residual.shape)
     with pytest.raises(ValueError, match="lies outside of the map's row space; make the model by the same pipeline"):
         covariance.chi2(spoilt)
+    with pytest.raises(ValueError, match="residual: expected an image of shape"):
+        covariance.chi2(residual.reshape(1, -1))
+    with pytest.raises(ValueError, match="number: expected a whole number"):
+        covariance.draw(seed=1, number=-1)
 
 
 def test_chi2_of_noise_is_its_rank_with_covariance_and_far_from_the_number_of_spaxels_without(small):
@@ -333,6 +337,8 @@ def test_draws_of_correlations_that_no_noise_has_are_refused(tmp_path):
     covariance = Cube.read(path).covariance(5300)
     with pytest.raises(ValueError, match="leaves out pairs that are correlated; write the cube in layout 'manga'"):
         covariance.draw(seed=1)
+    with pytest.raises(ValueError, match="number: expected a whole number"):
+        covariance.draw(seed=1, number=-1)
     cut = rl.read_observed(path)
     np.testing.assert_allclose(cut.covariance(5300).variance, covariance.variance, rtol=1e-6)
 

@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from rubix_like.cube.fibres.cube_weights import without_flagged
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.errors import expect_count
 
 SMALLEST: float = 1e-5
 """Singular values of W V^(1/2) below this fraction of the largest count as 0; of surveys' cubes all are above 0.005."""
@@ -89,6 +90,12 @@ class AbstractCovariance(ABC):
         rows, columns = self.shape
         return f"{type(self).__name__}({rows} x {columns} spaxels)"
 
+    def _image(self, residual: Float[ndarray, "y x"]) -> Float[ndarray, "y x"]:
+        image = np.asarray(residual, dtype=np.float64)
+        if image.shape != self.shape:
+            raise ValueError(f"residual: expected an image of shape {self.shape}, got shape {image.shape}")
+        return image
+
     def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
         chosen, good = np.asarray(spaxels, dtype=bool), self.matrix.diagonal() > 0
         if chosen.shape != self.shape or not (chosen.ravel() & good).any():
@@ -143,7 +150,7 @@ class SpaxelCovariance(AbstractCovariance):
         residual that this map cannot make of any fluxes of fibres.
         """
         right, singular = self._decomposed
-        rest = np.where(self._good, np.asarray(residual, dtype=np.float64).ravel(), 0.0)
+        rest = np.where(self._good, self._image(residual).ravel(), 0.0)
         if not np.isfinite(rest).all():
             raise ValueError("covariance.chi2: expected finite residuals in all spaxels near a fibre, got others")
         inside = right.T @ (np.sqrt(self.fibre_variance) * (self.weights.T @ rest)) / singular
@@ -169,6 +176,7 @@ class SpaxelCovariance(AbstractCovariance):
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with this covariance, W V^(1/2) z with normal z of numpy's default generator."""
+        expect_count(number, "number", 0)
         normal = np.random.default_rng(seed).standard_normal((number, len(self.fibre_variance)))
         drawn = self.weights @ (normal * np.sqrt(self.fibre_variance)).T
         return np.asarray(drawn).T.reshape(number, *self.shape)

@@ -14,6 +14,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.correlation_planes import spread_bins
 from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.errors import expect_count
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class IndependentCovariance(AbstractCovariance):
     def chi2(self, residual: Float[ndarray, "y x"]) -> float:
         """Sum of r^2 / variance of an image of data minus model, over spaxels with noise."""
         good = self.image > 0
-        return float(np.sum(np.asarray(residual, dtype=np.float64)[good] ** 2 / self.image[good]))
+        return float(np.sum(self._image(residual)[good] ** 2 / self.image[good]))
 
     def inverse(self) -> Any:
         """The inverse on the spaxels with noise, 0 elsewhere, as a scipy CSR array."""
@@ -54,6 +55,7 @@ class IndependentCovariance(AbstractCovariance):
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with these variances, from numpy's default generator."""
+        expect_count(number, "number", 0)
         return np.sqrt(self.image) * np.random.default_rng(seed).standard_normal((number, *self.shape))
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.fibres.covariance import MOST_DECOMPOSED, AbstractCovariance
+from rubix_like.errors import expect_count
 from rubix_like.runtime.places import found_at
 
 _ROUNDING = 1e-4
@@ -161,6 +162,7 @@ class StoredCovariance(AbstractCovariance):
         Raises ValueError for too many spaxels, or for correlations that no noise can have, where a file leaves out some
         (those of spaxels more than two apart in SAMI's layout).
         """
+        expect_count(number, "number", 0)
         good = np.flatnonzero(self.sigma > 0)
         if len(good) > MOST_DECOMPOSED:
             raise ValueError(

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
@@ -141,6 +142,7 @@ class AbstractCubeStage(eqx.Module):
         """What it does beside changing the cube's values."""
 
 
+@named_arguments
 def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:
     """Raise ConfigError for an option of a pipeline's stage that the stage does not have."""
     for name in options:

@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import NoiseSettings
 from rubix_like.config.quantities import as_tuple
 from rubix_like.cube.footprint import Footprint
@@ -112,6 +113,7 @@ def by_rows(
     return footprint.elements(noise), footprint.elements(variance)
 
 
+@named_arguments
 def normal_row(key: PRNGKeyArray, like: Row, split: BinSplit) -> Row:
     """Standard normal numbers for a row of spaxels: those of a bin are the same whichever device holds it."""
     n_x, n_wave = like.shape

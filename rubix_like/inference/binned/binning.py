@@ -39,18 +39,20 @@ def voronoi_bins(
     (signal, no_signal), (noise, no_noise) = split_mask(signal), split_mask(noise)
     quantity = as_quantity(signal)
     unit = "" if quantity is None else quantity.unit
-    signal, noise = in_plain_unit(signal, unit, "signal"), in_plain_unit(noise, unit, "noise")
+    signal, noise = np.asarray(in_plain_unit(signal, unit, "signal")), np.asarray(in_plain_unit(noise, unit, "noise"))
     usable = np.isfinite(signal) & np.isfinite(noise) & (noise > 0) & (signal > 0) & ~np.asarray(no_signal | no_noise)
-    chosen = usable if used is None else usable & used
-    if not target > 0 or not chosen.any():
-        raise ConfigError(f"bins: expected a signal to noise above 0 and spaxels with signal, got {target!r}")
+    chosen = usable if used is None else usable & np.asarray(used, bool)
+    if not target > 0:
+        raise ConfigError(f"target: expected a signal to noise above 0, got {target!r}")
+    if not chosen.any():
+        raise ConfigError("signal: expected spaxels that are used and have finite signal and noise above 0, got none")
     place = np.argwhere(chosen).astype(float)
     light, variance = signal[chosen], noise[chosen] ** 2
     reached = light.sum() / np.sqrt(variance.sum())
     if reached < target:
         raise ConfigError(
-            f"bins: expected the signal to noise of all spaxels above the target, {target:g}, got {reached:.3g}; "
-            f"set it lower"
+            f"target: expected a signal to noise of at most {reached:.3g}, that of all spaxels together, got "
+            f"{target:g}; set it lower"
         )
     centres = _accreted(place, light, variance, target)
     number = _tessellated(place, light, variance, target, centres)

@@ -15,6 +15,7 @@ from rubix_like.config.sections.fit import CorrelatedSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
+from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import SetVerdict, Verdict
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
@@ -52,8 +53,11 @@ class ResultKind:
     parse: Callable[[Any], Any]
 
     def write(self, result: Any, path: Path) -> Path:
-        """Write a result, whole or not at all; raises OSError with the remedy where it cannot be written."""
+        """Write a result, whole or not at all; raises ConfigError for a name of another suffix, OSError with the remedy
+        where it cannot be written."""
         path = path.expanduser()
+        if path.suffix.lower() not in {".h5", ".hdf5"}:
+            raise ConfigError(f"path: expected a path that ends in .h5 or .hdf5, got '{path}'")
         known = {name: getattr(self, name) for name in ("format", "layout", "description")}
         known["configuration"] = result.model.meta.get("configuration") or ""
         with replacing(path) as temporary, writing_hdf5(temporary) as file:
