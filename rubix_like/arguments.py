@@ -113,6 +113,10 @@ def _is_list(value: Any) -> bool:
     return _is_iterable(value) and isinstance(value, Sized)
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in {0, 1})
+
+
 def _is_whole(value: Any) -> bool:
     if isinstance(value, float):
         return value.is_integer()
@@ -134,12 +138,13 @@ def _is_by_name(value: Any) -> bool:
 
 _RANDOM_KEY = Kind(_is_random_key, "one key, e.g. jax.random.key(1)")
 _BY_NAME = Kind(_is_by_name, "a dict whose keys are texts")
-_ANYTHING = {object, bool, Any, inspect.Parameter.empty}
+_ANYTHING = {object, Any, inspect.Parameter.empty}
 _KINDS: dict[Any, Kind] = {
     str: Kind(lambda value: isinstance(value, str), "a text"),
     int: Kind(_is_whole, "a whole number"),
     float: Kind(lambda value: isinstance(value, SupportsFloat) and not isinstance(value, bool), "a number"),
     Path: Kind(lambda value: isinstance(value, str | PathLike), "a path"),
+    bool: Kind(_is_flag, "True or False"),
     types.NoneType: Kind(lambda value: value is None, "None"),
     Callable: Kind(callable, "a function"),
     **dict.fromkeys((Mapping, dict), Kind(lambda value: isinstance(value, Mapping), "a dict")),

@@ -338,6 +338,7 @@ def test_remedies_of_snapshots(write, settings, remedy, followed, tmp_path):
 LONE_VALUES = {
     "instrument": ("muse", "name"),
     "ssp": ("popstar", "library"),
+    "dust": (0.3, "a_v"),
     "galaxy": ("synthetic", "reader"),
     "observation": (0.05, "redshift"),
     "noise": (50, "signal_to_noise"),

@@ -137,7 +137,8 @@ def _section_instead(item: ErrorDetails, model: type[BaseModel], location: tuple
         return ""
     keys = () if isinstance(value, bool) else section.model_fields
     key = next((key for key in keys if _takes(section, {key: value})), None)
-    return "" if key is None else f"; write {location[-1]}: {{{key}: {value}}}"
+    name = next((word for word in reversed(location) if isinstance(word, str) and "=" not in word), "")  # no kind
+    return "" if key is None else f"; write {name}: {{{key}: {value}}}"
 
 
 def _takes(section: type[BaseModel], values: dict[str, Any]) -> bool:

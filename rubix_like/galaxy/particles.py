@@ -48,8 +48,8 @@ def _plain_columns(name: str, columns: dict[str, Any]) -> dict[str, Any]:
 def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -> None:
     """Raise ValueError unless all arrays hold the same number of particles (shapes only, so it works on tracers)."""
     count = np.shape(arrays[vectors[0]])[:1]
-    for field in (*vectors, "initial_mass", "log_age"):
-        if field in arrays and arrays[field] is None:
+    for field in (*vectors, *(("mass",) if name == "Gas" else ("initial_mass", "log_age"))):
+        if arrays[field] is None:
             raise ValueError(f"{name}.{field}: expected an array over the particles, got None")
     for field, value in arrays.items():
         if value is None:

@@ -349,7 +349,8 @@ def test_without_a_launcher_it_is_said_how():
     code, said = ended(command("--distributed", SLURM_JOB_ID="1"))
     assert code == 2
     assert len(said) == 1
-    assert nothing_found({"SLURM_JOB_ID": "1"}) in said[0]
+    assert nothing_found({"SLURM_JOB_ID": "1"}).partition("; without a launcher")[0] in said[0]
+    assert "--coordinator HOST:PORT, --num-processes N, --process-id I" in said[0]
     assert "start the command with srun" in said[0]
     assert "start the command" not in nothing_found({})
 

@@ -72,7 +72,7 @@ def _displaced(cube: Cube, middle: tuple[float, float], offset: Offset) -> tuple
 
 
 def _pair(name: str, values: Sequence[Any], unit: str, meaning: str) -> tuple[float, float]:
-    if len(values) != 2:
+    if np.shape(values)[:1] != (2,):
         raise ValueError(f"{name}: expected {meaning}, each with a unit or in {unit}, got {values!r}")
     first, second = (parse_quantity(value, unit, name) for value in values)
     return first, second

@@ -59,7 +59,7 @@ def read_rows(source: RowSource, what: str) -> tuple[Row, ...]:
 def _listed(rows: Sequence[Mapping[str, Any]], what: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, row in enumerate(rows, start=1):
         place = f"{what}, row {number}"
-        for column in row:
+        for column in expect(row, Mapping, place, "a dict"):
             _check_column(place, column)
         yield place, dict(row)
 
