@@ -52,11 +52,12 @@ from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.sets.set_views import evaluated_for, sets_alone
 from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
-from rubix_like.runs.run_files import check_ours_replaced
+from rubix_like.runs.run_files import check_kind_replaced
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.writers import FIT
 from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted
@@ -170,7 +171,7 @@ def fit(
     check_separate(files.places(request.sets), request.files(config_or_pipeline), "fit.output")
     files.check()
     if not overwrite:
-        check_ours_replaced((files.result, *files.cubes(request.sets)))
+        check_kind_replaced(FIT, files.result, files.cubes(request.sets))
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _fit(request, galaxy, progress, files, resume=resume)
 

@@ -56,12 +56,13 @@ from rubix_like.inference.results.set_result import cubes_of_sets, places_of_set
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
 from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
-from rubix_like.runs.run_files import check_ours_replaced
+from rubix_like.runs.run_files import check_kind_replaced
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.writers import SAMPLES
 from rubix_like.runtime.progress import Progress, progress_here
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import listed
@@ -163,7 +164,7 @@ def sample(
     check_separate(files.places(request.sets), read, "fit.sampling.output")
     files.check()
     if not overwrite:
-        check_ours_replaced((files.result, *files.cubes(request.sets)))
+        check_kind_replaced(SAMPLES, files.result, files.cubes(request.sets))
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
 

@@ -171,11 +171,13 @@ def check_pictures_replaced(pictures: Iterable[Path]) -> None:
     _check_makers(None, pictures, [PICTURE], "a picture")
 
 
-def check_ours_replaced(files: Iterable[Path]) -> None:
-    """Raise ConfigError if a fit or a sampling from Python would replace a file that rubix-like did not write."""
-    for path in files:
-        if output_bytes(path) and written_by_us(path) is None:
-            raise ConfigError(f"output: '{path}' is no file of rubix-like; {_REMEDY}")
+def check_kind_replaced(kind: str, result: Path, cubes: Iterable[Path]) -> None:
+    """Raise ConfigError if a fit or a sampling from Python would replace what is no such result, or no cube."""
+    for path, wanted in ((result, kind), *((cube, CUBE) for cube in cubes)):
+        written = written_by_us(path)
+        if output_bytes(path) and (written is None or written.kind != wanted):
+            came = "no file of rubix-like" if written is None else OPENED_BY[written.kind][0]
+            raise ConfigError(f"output: '{path}' is {came}; {_REMEDY}")
 
 
 def _check_makers(

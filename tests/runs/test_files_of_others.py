@@ -11,7 +11,7 @@ from small import full_cube, make_cube, make_maps, muse
 from small_results import fit_result, manifest_of, sample_result, some_simulations
 from ssp_files import dsps
 
-from rubix_like import ConfigError, fit, load_config, load_simulations, sample
+from rubix_like import ConfigError, fit, load_config, load_cube, load_simulations, sample
 from rubix_like.cli.main import main
 from rubix_like.inference.simulation.simulation_files import open_folder, write_shard
 from rubix_like.runtime import arrays_on_disk
@@ -204,6 +204,10 @@ def test_results_from_python_replace_no_file_of_others(folder, call):
     with pytest.raises(ConfigError, match=r"'thesis.h5' is no file of rubix-like; .* overwrite=True"):
         call(config, output="thesis.h5")
     assert Path("thesis.h5").read_text() == "my thesis"
+    full_cube().write("cube.h5")
+    with pytest.raises(ConfigError, match=r"'cube.h5' is a cube; .* overwrite=True"):
+        call(config, output="cube.h5")
+    assert load_cube("cube.h5").shape == full_cube().shape
 
 
 PICTURES = {
