@@ -53,7 +53,7 @@ def go_on(begun, kept):
     except rl.ConfigError as error:
         refusal = str(error)
     assert "\n" not in refusal
-    assert re.search(r"--overwrite|--output", refusal), refusal
+    assert re.search(r"overwrite|output=|--output", refusal), refusal
     assert {path: path.read_bytes() for path in kept} == before
     return None
 
