@@ -45,7 +45,9 @@ def start(*options: str, command: tuple[str, ...] = COMMAND) -> subprocess.Popen
     words = ["run", "run.yaml", "--catalogue", "list.csv", "--views", "views.csv", *options]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)} | quick_environment()
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*command, *words], env=environment, text=True, start_new_session=True, **streams)
+    # a shell that runs the tests in the background has told its children to ignore Ctrl-C
+    heeding = ["env", "--default-signal=INT", *command]
+    return subprocess.Popen([*heeding, *words], env=environment, text=True, start_new_session=True, **streams)
 
 
 def wait_for_entries(process: subprocess.Popen[str], n_entry: int) -> None:

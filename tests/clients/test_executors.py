@@ -85,7 +85,7 @@ def test_it_makes_the_same(name, monkeypatch):
 def test_dask_ends_quietly(name, interrupted):
     """The log has the lines of the catalogue alone, also after Ctrl-C, which goes to all processes of a terminal."""
     # interrupted: enough galaxies that some are left when the signal comes
-    n_galaxy = 40 if interrupted else 2
+    n_galaxy = 10 if interrupted else 2
     write_lists(n_galaxy)
     process = start("--executor", name)
     wait_for_entries(process, 1)
