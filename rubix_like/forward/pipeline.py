@@ -37,7 +37,7 @@ from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_de
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, expect_galaxy
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.validation import integer_notes, validate
 from rubix_like.instrument.pointing import Pointing
@@ -240,7 +240,6 @@ class Pipeline(eqx.Module):
         self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
-        expect_galaxy(galaxy)
         chosen, chosen_key = self.chosen(parameters, key)
         return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
 
