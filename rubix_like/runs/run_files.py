@@ -174,20 +174,21 @@ def check_pictures_replaced(pictures: Iterable[Path]) -> None:
 def check_kind_replaced(kind: str, result: Path, cubes: Iterable[Path]) -> None:
     """Raise ConfigError if a fit or a sampling from Python would replace what is no such result, or no cube."""
     for path, wanted in ((result, kind), *((cube, CUBE) for cube in cubes)):
-        written = written_by_us(path)
-        if output_bytes(path) and (written is None or written.kind != wanted):
-            came = "no file of rubix-like" if written is None else OPENED_BY[written.kind][0]
-            raise ConfigError(f"output: '{path}' is {came}; {_REMEDY}")
+        unlike = _described(path, [wanted])[0] if output_bytes(path) else None
+        if unlike is not None:
+            raise ConfigError(f"output: '{path}' {unlike}; {_REMEDY}")
 
 
 def _check_makers(
     configuration: str | None, files: Iterable[Path], kinds: Sequence[str], what: str | None = None
 ) -> None:
     """Raise ConfigError for a file of another kind or configuration; `what` is made (None: what it makes)."""
-    for path in files:
-        maker = _maker(path, kinds)
-        if maker is not None and maker != _made_by(configuration):
-            raise ConfigError(f"output: '{path}' {maker}, and this is {what or _named(configuration)}; {_REMEDY}")
+    made_here = _named(configuration)
+    for path in filter(output_bytes, files):
+        unlike, maker = _described(path, kinds)
+        if unlike is not None or _named(maker) != made_here:
+            came = f"was made by {_named(maker)}" if unlike is None else unlike
+            raise ConfigError(f"output: '{path}' {came}, and this is {what or made_here}; {_REMEDY}")
 
 
 def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Named]) -> list[Path]:
@@ -197,22 +198,15 @@ def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Nam
     return every
 
 
-def _maker(path: Path, kinds: Sequence[str]) -> str | None:
-    """Which configuration made a file, or what it is if not one of `kinds`, in words; None for no file or an empty
-    one."""
-    if not output_bytes(path):
-        return None
+def _described(path: Path, kinds: Sequence[str]) -> tuple[str | None, str | None]:
+    """What a file is, in words, where it is none of `kinds`, and the configuration that made it."""
     written = written_by_us(path)
     if written is None:
-        return "is no file of rubix-like"
+        return "is no file of rubix-like", None
     others = files_of_others(path)
     if others:
-        return f"holds files of others, such as {others[0].relative_to(path)}"
-    return _made_by(written.configuration) if written.kind in kinds else f"is {OPENED_BY[written.kind][0]}"
-
-
-def _made_by(configuration: str | None) -> str:
-    return f"was made by {_named(configuration)}"
+        return f"holds files of others, such as {others[0].relative_to(path)}", None
+    return None if written.kind in kinds else f"is {OPENED_BY[written.kind][0]}", written.configuration
 
 
 def _named(configuration: str | None) -> str:
