@@ -35,9 +35,10 @@ COLUMNS: tuple[str, ...] = ("quantity", "of", "dataset", "stored unit", "read in
 _INTRODUCTION = """\
 # Simulations
 
-Where the files of each simulation keep what is read, from the field maps in `simulations/`. A value is the number in
-the file times the stored unit, with the scale factor a and h = H0 / (100 km/s/Mpc) of the file's header. Units that the
-file states itself, in attributes of the dataset or as the run's units in the header, go before those given here.
+Where the files of each simulation keep what is read, from the field maps in `configs/simulations/`. A value is the
+number in the file times the stored unit, with the scale factor a and h = H0 / (100 km/s/Mpc) of the file's header.
+Units that the file states itself, in attributes of the dataset or as the run's units in the header, go before those
+given here.
 [Inputs](inputs.md) says how files are recognised, `rubix-like inspect FILE` what is in one of them, and
 [how to extend](how-to-extend.md#a-field-map) how to add a simulation."""
 

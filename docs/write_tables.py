@@ -228,5 +228,5 @@ def _first_line(module: Path) -> str:
 
 
 if __name__ == "__main__":
-    for page in (*sorted((_ROOT / "docs").glob("*.md")), _ROOT / "paper" / "paper.md"):
+    for page in (*sorted((_ROOT / "docs").glob("*.md")), _ROOT / "docs" / "paper" / "paper.md"):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

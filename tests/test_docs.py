@@ -164,7 +164,7 @@ def test_the_package_of_the_worked_example_installs(desk: Path) -> None:
     path = os.pathsep.join([str(installed), str(REPOSITORY)])
     for kind, names in {"readers": ("star-table ", "toy "), "stages": ("young ", "glow ", "screen ")}.items():
         listed = subprocess.run(
-            [sys.executable, "-m", "rubix_like_command", "list", kind],
+            [sys.executable, "-m", "rubix_like", "list", kind],
             env=os.environ | {"PYTHONPATH": path},
             capture_output=True,
             text=True,

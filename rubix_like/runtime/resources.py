@@ -12,9 +12,9 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _PLACES: dict[str, tuple[str, str]] = {
     "configs": ("configs", ".yaml"),
     "pipelines": ("pipelines", ".yaml"),
-    "instruments": ("instruments", ".yaml"),
-    "bundles": ("bundles", ".yaml"),
-    "simulations": ("simulations", ".yaml"),
+    "instruments": ("configs/instruments", ".yaml"),
+    "bundles": ("configs/bundles", ".yaml"),
+    "simulations": ("configs/simulations", ".yaml"),
     "data": ("data", ".h5"),
     "skies": ("data/skies", ".fits"),
 }

@@ -29,7 +29,7 @@ def offered(line, folder):
         "COMP_WORDBREAKS": " \t\n",
         "PYTHONPATH": str(REPOSITORY),
     }
-    program = [sys.executable, "-X", "importtime", "-m", "rubix_like_command"]
+    program = [sys.executable, "-X", "importtime", "-m", "rubix_like"]
     done = subprocess.run(program, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     return answer.read_text().split(), {
         own.rpartition("|")[2].strip().partition(".")[0] for own in done.stderr.splitlines()

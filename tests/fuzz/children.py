@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import numpy as np
 
-import rubix_like_command
+from rubix_like.__main__ import main
 
 from . import impossible, mutations
 from .kinds import Kind
@@ -133,7 +133,7 @@ def command(kind: Kind, number: int, source: Path, folder: Path, data: Path, *, 
 
 def _new_process(words: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess | None:
     """How a command ended; None where it did not."""
-    program = [sys.executable, "-m", "rubix_like_command", *words]
+    program = [sys.executable, "-m", "rubix_like", *words]
     own = os.environ | environment
     try:
         return subprocess.run(
@@ -175,7 +175,7 @@ def _leave_through_command(
         os.environ.update(environment)
         os.chdir(folder)
         sys.argv = ["rubix-like", *words]
-        code = rubix_like_command.main()
+        code = main()
     except SystemExit as left:
         code = left.code or 0
     except BaseException:

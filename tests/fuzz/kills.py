@@ -133,7 +133,7 @@ def add_strangers(folder: Path, placed: set[str]) -> set[str]:
 def start(name: str, folder: Path, *words: str) -> subprocess.Popen[str]:
     """A command in a group of processes of its own."""
     environment = os.environ | {"PYTHONPATH": str(TESTS.parent), "RUBIX_LIKE_CACHE": str(folder.parent / "cache")}
-    program = [sys.executable, "-m", "rubix_like_command", *COMMANDS[name], *words]
+    program = [sys.executable, "-m", "rubix_like", *COMMANDS[name], *words]
     streams: dict[str, int] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen(program, cwd=folder, env=environment, text=True, start_new_session=True, **streams)
 

@@ -11,7 +11,10 @@ from rubix_like.readers.fields.field_map import QUANTITIES, FieldSettings, datas
 from rubix_like.readers.fields.recognise import way_words
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MAPS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((REPOSITORY / "simulations").glob("*.yaml"))}
+MAPS = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in sorted((REPOSITORY / "configs" / "simulations").glob("*.yaml"))
+}
 
 
 def test_the_page_is_what_the_field_maps_give_now():

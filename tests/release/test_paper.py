@@ -8,7 +8,7 @@ from rubix_like.runtime.resources import resource_names
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-PAPER = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8")
+PAPER = (ROOT / "docs" / "paper" / "paper.md").read_text(encoding="utf-8")
 SECTIONS = (
     "Summary",
     "Statement of need",
@@ -64,7 +64,7 @@ def test_the_figures_in_its_text_are_those_of_the_benchmarks():
 
 
 def test_citations_and_entries_are_the_same():
-    entries = re.findall(r"^@\w+\{(\w+),", (ROOT / "paper" / "paper.bib").read_text(encoding="utf-8"), re.M)
+    entries = re.findall(r"^@\w+\{(\w+),", (ROOT / "docs" / "paper" / "paper.bib").read_text(encoding="utf-8"), re.M)
     body = PAPER.partition("# Summary")[2]
     assert sorted(entries) == sorted(set(re.findall(r"@(\w+)", body)))
     assert len(entries) == len(set(entries))

@@ -15,7 +15,7 @@ from rubix_like.version import __version__
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-RECIPE = (ROOT / "recipe" / "recipe.yaml").read_text()
+RECIPE = (ROOT / ".ci" / "conda" / "recipe.yaml").read_text()
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
 
 CONDA_NAMES: dict[str, str] = {}
@@ -107,8 +107,8 @@ def test_a_release_is_built_once_and_published_by_trust_alone():
 
 
 def pinned():
-    """name -> version of every line of constraints.txt."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    """name -> version of every line of .ci/constraints.txt."""
+    lines = (ROOT / ".ci" / "constraints.txt").read_text().splitlines()
     return dict(own.split("==") for own in lines if not own.startswith("#"))
 
 

@@ -211,7 +211,9 @@ def test_yaml_in_tables_is_counted_too(tmp_path):
 
 
 def test_yaml_of_ours_is_far_from_the_limits():
-    names = sorted((REPOSITORY / "configs").glob("*.yaml")) + sorted((REPOSITORY / "instruments").glob("*.yaml"))
+    names = sorted((REPOSITORY / "configs").glob("*.yaml")) + sorted(
+        (REPOSITORY / "configs" / "instruments").glob("*.yaml")
+    )
     assert max(path.stat().st_size for path in names) < MOST_BYTES / 10
     data = {"a": [1.0] * (MOST_NODES - 5), "b": "9" * 400}
     assert parse_yaml(format_yaml(data), "text") == data
@@ -394,7 +396,7 @@ def test_a_bug_ends_in_one_line_and_with_traceback_is_shown(monkeypatch, capsys)
 @pytest.mark.parametrize("seconds", [0.3, 1.0])
 def test_ctrl_c_while_packages_are_imported_ends_in_one_line(seconds):
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    script += "import rubix_like_command as own; print('begun', flush=True); raise SystemExit(own.main())"
+    script += "import rubix_like.__main__ as command; print('begun', flush=True); raise SystemExit(command.main())"
     process = subprocess.Popen(
         [sys.executable, "-c", script, "check", "quickstart"],
         stdout=subprocess.PIPE,
@@ -414,7 +416,7 @@ def test_ctrl_c_while_packages_are_imported_ends_in_one_line(seconds):
 
 def test_the_console_script_is_the_one_that_catches_ctrl_c():
     text = (REPOSITORY / "pyproject.toml").read_text()
-    assert 'rubix-like = "rubix_like_command:main"' in text
+    assert 'rubix-like = "rubix_like.__main__:main"' in text
 
 
 @pytest.mark.parametrize(

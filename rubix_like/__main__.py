@@ -1,4 +1,4 @@
-"""The console script `rubix-like`, outside of the package: importing that takes seconds, in which Ctrl-C may come."""
+"""The console script `rubix-like`: it handles Ctrl-C before it imports the command line, which takes a second."""
 
 import importlib
 import os
