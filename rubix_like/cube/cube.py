@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.mosaic_noise import MosaicNoise
-    from rubix_like.cube.views.extraction import ExtractedSpectrum
 
 
 _OUTPUTS: dict[str, str] = {
@@ -49,7 +48,7 @@ _OUTPUTS: dict[str, str] = {
     "cut": "rubix_like.cube.views.cutting:cut_cube",
     "words": "rubix_like.cube.views.cube_summary:cube_words",
     "html": "rubix_like.cube.views.cube_summary:cube_html",
-    "covariance": "rubix_like.cube.fibres.cube_covariance:cube_covariance",
+    "covariance": "rubix_like.cube.views.covariance:cube_covariance",
     "plot": "rubix_like.plots.figure:make_figure",
 }
 """What turns cubes into something else, which this module cannot import: it takes cubes itself."""
@@ -70,6 +69,15 @@ Voxels = Float[Array | np.ndarray, "y x wave"]
 MaskBits = Int[Array | np.ndarray, "y x wave"]
 Bins = Float[Array | np.ndarray, " wave"]
 Map = Float[Array | np.ndarray, "y x"]
+
+
+class ExtractedSpectrum(NamedTuple):
+    """A spectrum as astropy quantities: `wavelength` in Angstrom (in the cube's medium), `flux` and its 1-sigma `error`
+    in 1e-20 erg/s/cm2/Angstrom (None without a noise model); NaN where every voxel is masked."""
+
+    wavelength: "Quantity"
+    flux: "Quantity"
+    error: "Quantity | None"
 
 
 class Cube(AbstractCube, eqx.Module):
@@ -215,7 +223,7 @@ class Cube(AbstractCube, eqx.Module):
     @named_arguments
     def spectrum(
         self, x: int | None = None, y: int | None = None, *, at: Any = None, offset: Any = None, radius: Any = None
-    ) -> "ExtractedSpectrum":
+    ) -> ExtractedSpectrum:
         """Wavelength, flux and error as astropy quantities: of the whole field, a spaxel (`x`, `y`, from 0) or a place.
 
         `at`: (RA, Dec) with units or in deg, a SkyCoord or its text; `offset`: (East, North) of the field's centre,

@@ -14,7 +14,6 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.cube_covariance import bin_at, known_correlations
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations, StoredCovariance
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import (
@@ -29,6 +28,7 @@ from rubix_like.cube.meta import (
     Meta,
 )
 from rubix_like.cube.observed.flux_units import plain_flux
+from rubix_like.cube.views.covariance import bin_at, known_correlations
 from rubix_like.errors import expect
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.physics.units import plain_numbers

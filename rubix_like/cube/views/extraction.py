@@ -1,30 +1,20 @@
 """Spectra out of a cube: of the whole field, a spaxel, a place on the sky, a circular aperture."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from astropy import units
-from astropy.units import Quantity
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.constants import CUBE_FLUX_UNIT
-from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube import Cube, ExtractedSpectrum
 from rubix_like.cube.views.circle_overlap import circle_overlap
 from rubix_like.cube.views.sky_places import Offset, Place, position_of
 
 _FLUX_DENSITY = units.Unit(CUBE_FLUX_UNIT / units.AA)
 """Unit of a cube's flux."""
-
-
-class ExtractedSpectrum(NamedTuple):
-    """A spectrum as astropy quantities: `wavelength` in Angstrom (in the cube's medium), `flux` and its 1-sigma `error`
-    in 1e-20 erg/s/cm2/Angstrom (None without a noise model); NaN where every voxel is masked."""
-
-    wavelength: Quantity
-    flux: Quantity
-    error: Quantity | None
 
 
 def extract_spectrum(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
@@ -11,15 +11,13 @@ from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.correlation_planes import spread_bins
 from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.cube.meta import Meta
 from rubix_like.errors import expect_count
 from rubix_like.runtime.places import found_at
-
-if TYPE_CHECKING:
-    from rubix_like.cube.cube import Cube
-    from rubix_like.cube.meta import Meta
 
 _FROM_FILES = (
     "of cubes of fibres HDF5 keeps the spectra (a name in .h5), and the layouts 'manga' and 'sami' correlations at "
@@ -59,7 +57,7 @@ class IndependentCovariance(AbstractCovariance):
         return np.sqrt(self.image) * np.random.default_rng(seed).standard_normal((number, *self.shape))
 
 
-def cube_covariance(cube: "Cube", wavelength: Any) -> AbstractCovariance:
+def cube_covariance(cube: Cube, wavelength: Any) -> AbstractCovariance:
     """The covariance in the bin at a wavelength; raises as `Cube.covariance`."""
     if cube.fibres is None and cube.noise_sources is None:
         _check_known(cube)
@@ -76,7 +74,7 @@ def cube_covariance(cube: "Cube", wavelength: Any) -> AbstractCovariance:
     return cube.correlations.covariance(variance, float(cube.wavelength[bin_]))
 
 
-def known_correlations(cube: "Cube") -> SpaxelCorrelations | None:
+def known_correlations(cube: Cube) -> SpaxelCorrelations | None:
     """The correlations that a cube holds, or those of its fibres or pointings at some bins with data; None for none."""
     if cube.correlations is not None or cube.variance is None or (cube.fibres is None and cube.noise_sources is None):
         return cube.correlations
@@ -101,7 +99,7 @@ def bin_at(bins: WavelengthBins, wavelength: Any) -> int:
     return min(int(np.searchsorted(edges, place, side="right")) - 1, bins.n_wave - 1)
 
 
-def _check_known(cube: "Cube") -> None:
+def _check_known(cube: Cube) -> None:
     """Raise ValueError unless the cube has noise that is independent, or whose correlations are known."""
     if cube.variance is None:
         raise ValueError(
@@ -116,7 +114,7 @@ def _check_known(cube: "Cube") -> None:
         )
 
 
-def _why_unknown(meta: "Meta") -> str | None:
+def _why_unknown(meta: Meta) -> str | None:
     """Why the noise of a cube without fibres and pointings may be correlated, in words; None where it is not."""
     if meta.get("n_pointings") is not None:
         return "a mosaic that was read from its file, or of cubes that were read with correlations"
