@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rubix_like.galaxy.scene import Scene
     from rubix_like.galaxy.synthetic import SyntheticGalaxy
     from rubix_like.galaxy.validation import validate
-    from rubix_like.inference.binned.population_fits import fit_populations
     from rubix_like.inference.fitting import fit
     from rubix_like.inference.log_posterior import LogPosterior, log_posterior
     from rubix_like.inference.results.fit_result import FitResult
@@ -80,7 +79,6 @@ _PLACES: dict[str, str] = {
     "SyntheticGalaxy": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
     "Tables": "rubix_like.forward.tables:Tables",
     "fit": "rubix_like.inference.fitting:fit",
-    "fit_populations": "rubix_like.inference.binned.population_fits:fit_populations",
     "join_processes": "rubix_like.runtime.processes.joining:join_processes",
     "lines": "rubix_like.cube.line_table:lines",
     "list_configs": "rubix_like.runs.known_names:list_configs",
@@ -143,7 +141,6 @@ __all__ = [
     "Tables",
     "__version__",
     "fit",
-    "fit_populations",
     "join_processes",
     "lines",
     "list_configs",

@@ -34,7 +34,7 @@ Scripts, as the documentation shows them, use
 | nebular lines | `line_grid`, `fixed`, `nebular_continuum`, `energy_per_photon`, `ratio_to_h_beta` |
 | galaxies | `draw_base`, `AgeRecipe`, `draw_log_ages`, `open_selected` |
 | runs in parts | `resolve`, `take_census`, `plan_share`, `Progress`, `in_parts`, `write_cube`, `coverage` |
-| free-form populations | `Populations`, `PopulationMaps`, `voronoi_bins` |
+| free-form populations | `Populations` |
 | observed cubes, training sets | `on_grid_of`, `check_same_grid`, `Simulations` |
 | pictures | `Choice`, `save_figure`, `save_bpt`, `save_attenuation`, `write_page` |
 | the BPT diagram | `bpt_ratios`, `draw_bpt`, `kauffmann_2003`, `kewley_2013` |
@@ -103,8 +103,6 @@ from rubix_like.galaxy.components.rotation import AbstractRotation
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.scene import to_scene
 from rubix_like.galaxy.synthetic import draw_base
-from rubix_like.inference.binned.binning import voronoi_bins
-from rubix_like.inference.binned.population_maps import PopulationMaps
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, AbstractResiduals
 from rubix_like.inference.populations.histories import Populations
@@ -191,7 +189,6 @@ __all__ = [
     "PaintedCube",
     "PaintedField",
     "Parameter",
-    "PopulationMaps",
     "Populations",
     "Progress",
     "SSPTable",
@@ -250,7 +247,6 @@ __all__ = [
     "take_census",
     "to_scene",
     "to_vacuum",
-    "voronoi_bins",
     "with_dispersion",
     "write_cube",
     "write_page",

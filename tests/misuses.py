@@ -11,7 +11,7 @@ from small import few_stars, make_cube, muse
 
 import rubix_like as rl
 from rubix_like import extend
-from rubix_like.extend import Footprint, WavelengthBins, resolve, to_vacuum, voronoi_bins
+from rubix_like.extend import Footprint, WavelengthBins, resolve, to_vacuum
 
 ONE, PLACES = np.ones(2), np.ones((2, 3))
 STARS = {"position": PLACES, "velocity": PLACES, "initial_mass": ONE, "log_age": 9 * ONE, "metallicity": 0.02 * ONE}
@@ -236,16 +236,6 @@ def of_records():
         yield f"continuum {at}", f"{name}: ", lambda at=at: extend.nebular_continuum(np.array([5e3]), *at)
     yield "continuum, helium", "helium: ", lambda: extend.nebular_continuum(np.array([5e3]), 1e4, 1e2, -5.0)
     yield "continuum, wavelength", "wavelength: ", lambda: extend.nebular_continuum(np.array([-5e3]), 1e4, 1e2)
-    for signal, noise, name in (
-        (np.ones(16), np.ones(16), "signal"),
-        (np.ones((4, 4, 1)), np.ones((4, 4, 1)), "signal"),
-        (np.ones((4, 4)), np.ones((3, 4)), "noise"),
-    ):
-        yield (
-            f"voronoi_bins, {np.shape(noise)}",
-            f"{name}: expected a map",
-            lambda signal=signal, noise=noise: extend.voronoi_bins(signal, noise, 5),
-        )
     for name, amount, place, scale in (
         ("amount", np.ones(3), {}, 1.0),
         ("age", ONE, {"age": np.ones(3)}, 1.0),
@@ -368,7 +358,6 @@ def of_kinds():
         (extend.draw_base, "seed", (10, 0, -1)),
         (extend.draw_base, "seed", (10, 0, 1.5)),
         (extend.draw_base, "draws", (10, 0, 1, "halton")),
-        (extend.voronoi_bins, "target", (np.ones((4, 4)), np.ones((4, 4)), "5")),
         (extend.ionising_photons, "library", ("popstar",)),
         (extend.energy_per_photon, "line", ("[O III] 5007", ONE * 1e4, ONE * 100)),
         (extend.ratio_to_h_beta, "line", ("zz", ONE * 1e4, ONE * 100)),
@@ -493,14 +482,12 @@ def of_calls():
     for kind, bad in wavelengths.items():
         yield f"to_vacuum, {kind}", "air: ", lambda bad=bad: to_vacuum(bad)
         yield f"bins, {kind}", "wavelength: ", lambda bad=bad: WavelengthBins(**BINS).to_vacuum(bad)
-    map_ = np.ones((2, 2))
-    yield "voronoi_bins", "noise: ", lambda: voronoi_bins(map_ * units.Jy, map_ * units.kg, 1.0)
 
 
 def of_arguments():
     """Keys, slabs, shapes and names of files, and what plug-ins call."""
     noisy = rl.Pipeline.from_config({**RUN, "noise": {"signal_to_noise": 30}})
-    key, flat = jax.random.key(1), np.ones((4, 4))
+    key = jax.random.key(1)
     no_key = {"number": 3, "text": "a", "generator": np.random.default_rng(0), "keys": jax.random.split(key, 3)}
     for kind, bad in no_key.items():
         yield f"key, {kind}", "key: expected one key", lambda bad=bad: noisy(GALAXY, key=bad)
@@ -534,26 +521,6 @@ def of_arguments():
         yield f"plot, {bad}", "spaxels: expected pairs (x, y)", lambda bad=bad: cube.plot(bad)
     result = rl.fit(RUN, cube, DRAWN, starts=1, discreteness=None, quiet=True)
     yield "result", "path: expected a path that ends in .h5 or .hdf5", lambda: result.write("result.fits")
-    for bad in (0, -1.0, float("nan")):
-        yield (
-            f"target {bad}",
-            "target: expected a signal to noise above 0",
-            lambda bad=bad: voronoi_bins(flat, flat, bad),
-        )
-    nowhere = "signal: expected spaxels that are used"
-    yield "signal, nan", nowhere, lambda: voronoi_bins(np.nan * flat, flat, 3)
-    yield "used, nowhere", nowhere, lambda: voronoi_bins(flat, flat, 3, flat > 1)
-    yield (
-        "maps as lists",
-        "target: expected a signal to noise of at most 4, ",
-        lambda: voronoi_bins(flat.tolist(), flat.tolist(), 5),
-    )
-    quarter = np.arange(16).reshape(4, 4) < 4
-    yield (
-        "used, 0 and 1",
-        "target: expected a signal to noise of at most 2, ",
-        lambda: voronoi_bins(flat, flat, 5, quarter.astype(int)),
-    )
     yield (
         "draws, text",
         "draws: expected one of 'random', 'sobol', got 'halton'",

@@ -27,7 +27,6 @@ from rubix_like.extend import (
     Templates,
     WavelengthBins,
     to_vacuum,
-    voronoi_bins,
 )
 
 SHAPE = (2, 2, 3)
@@ -166,14 +165,6 @@ TAKEN = {
     "fluxes of an SSP library": (
         lambda: ssp_table(np.arange(500, 504), 1e-30 * np.ones((2, 2, 4)) * u.Lsun / u.nm / u.kg).spectra[0, 0],
         np.full(4, 1e-31 * constants.M_sun.value),
-    ),
-    "Voronoi bins": (
-        lambda: voronoi_bins(3 * np.ones((2, 2)) * u.mJy, 1e-3 * np.ones((2, 2)) * u.Jy, 5.9),
-        np.zeros((2, 2)),
-    ),
-    "masked Voronoi bins": (
-        lambda: voronoi_bins(np.ma.masked_array(np.full((2, 2), 3.0), [[0, 1], [1, 1]]), np.ones((2, 2)), 2.9),
-        [[0, -1], [-1, -1]],
     ),
     "vector of a posterior": (
         lambda: posterior()([50] * u.percent) - posterior()(np.array([0.5])),

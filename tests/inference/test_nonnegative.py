@@ -7,10 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from scipy.spatial import ConvexHull
 
-from rubix_like.errors import ConfigError
-from rubix_like.inference.binned.binning import voronoi_bins
 from rubix_like.inference.populations.histories import Populations, notes_on_masses
 from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
 from rubix_like.inference.populations.ratio_prior import (
@@ -149,29 +146,6 @@ def test_draws_by_ratios_are_those_of_the_density_on_a_grid(power):
         expected = np.interp([0.16, 0.5, 0.84, 0.97], np.cumsum(share[order]), weights[number][order])
         below = (found[:, number, None] < expected).mean(axis=0)
         np.testing.assert_allclose(below, [0.16, 0.5, 0.84, 0.97], atol=0.02)
-
-
-def test_bins_reach_the_signal_to_noise():
-    """An exponential disc: all spaxels are in compact bins of about the target, bright ones alone."""
-    y, x = np.mgrid[:30, :30] - 14.5
-    signal = 20 * np.exp(-np.hypot(x, y) / 6)
-    noise = np.ones_like(signal)
-    bins = voronoi_bins(signal, noise, 15.0)
-    number = np.bincount(bins.ravel())
-    assert (bins >= 0).all()
-    ratio = np.bincount(bins.ravel(), signal.ravel()) / np.sqrt(number)
-    assert (number > 0).all()
-    assert 5 < len(number) < 200
-    assert np.median(ratio[number > 1]) == pytest.approx(15, rel=0.15)
-    assert ratio.min() > 6
-    large = [np.argwhere(bins == own) for own in np.flatnonzero(number > 12)]
-    filled = [
-        len(own) / ConvexHull((own[:, None] + np.array([[0, 0], [0, 1], [1, 0], [1, 1]])).reshape(-1, 2)).volume
-        for own in large
-    ]
-    assert np.median(filled) > 0.8
-    with pytest.raises(ConfigError, match="set it lower"):
-        voronoi_bins(signal, noise, 1e4)
 
 
 def test_means_and_histories_are_of_the_draws():

@@ -1,7 +1,7 @@
-"""MUSE mocks at S/N 30 fitted by a smooth disc and bin by bin, beside maps by pPXF and a disc fitted to them.
+"""MUSE mocks at S/N 30 fitted by a smooth disc, beside maps by pPXF and a disc fitted to them.
 
     PYTHONPATH=tests:tests/physics python tests/benchmarks/fits/stellar_maps.py run found.jsonl --ppxf PYTHON
-        [--galaxy illustris1_z0_subhalo420815_stars.hdf5] [--cases disc galaxy] [--seeds 3] [--populations]
+        [--galaxy illustris1_z0_subhalo420815_stars.hdf5] [--cases disc galaxy] [--seeds 3]
     PYTHONPATH=tests:tests/physics python tests/benchmarks/fits/stellar_maps.py report found.jsonl
 
 Two cubes of MUSE's bins and line spread, S/N 30 in the brightest voxel, with the library bc03-miles:
@@ -12,10 +12,9 @@ Two cubes of MUSE's bins and line spread, S/N 30 in the brightest voxel, with th
   sums over its particles, through the seeing, weighted by their light in the fitted range, in numpy here. A disc is no
   model of it.
 
-The same Voronoi bins (S/N 50) for all. `ours`: `rl.fit` of one smooth disc to the cube; its maps are those of the
-best model. `ppxf`: pPXF, in its own environment (`stellar_maps_peer.py`), and a disc fitted to its maps of V and sigma
-and to the light. `bins`, with `--populations`: `rl.fit_populations` with pPXF's templates, which takes longest. Records
-are JSON lines; what the file has is not fitted again.
+The same Voronoi bins (S/N 50, by VorBin) for all. `ours`: `rl.fit` of one smooth disc to the cube; its maps are those
+of the best model. `ppxf`: pPXF, in its own environment (`stellar_maps_peer.py`), and a disc fitted to its maps of V and
+sigma and to the light. Records are JSON lines; what the file has is not fitted again.
 """
 
 import argparse
@@ -34,7 +33,7 @@ import yaml
 from scipy.interpolate import CubicSpline, RegularGridInterpolator
 
 import rubix_like as rl
-from rubix_like.extend import on_grid_of, voronoi_bins
+from rubix_like.extend import on_grid_of
 from rubix_like.runtime.resources import cache_directory
 
 PEER = Path(__file__).parent / "stellar_maps_peer.py"
@@ -45,8 +44,8 @@ FIRST, LAST, STEP = 4900.0, 5400.0, 1.25
 LINE_SPREAD = (6.040, -9.187e-4, 5.866e-8)
 """MUSE's FWHM in Angstrom by powers of the wavelength, with the bin (Bacon et al. 2017, A&A 608, A1, eq. 8)."""
 
-NODES = {"log_ages": np.linspace(8.0, 10.2, 12), "metallicities": (0.004, 0.008, 0.02, 0.05), "draws": 50}
-"""Of the templates of `fit_populations` and of pPXF."""
+NODES = {"log_ages": np.linspace(8.0, 10.2, 12), "metallicities": (0.004, 0.008, 0.02, 0.05)}
+"""Of pPXF's templates."""
 
 GRID = {
     "N_SPAXEL": 12,
@@ -248,20 +247,20 @@ def ours(case, path, bins, library):
     }  # fmt: skip
 
 
-def bins_of(path):
+def bins_of(python, path):
     """Numbers of Voronoi bins (y, x) whose spectra have the signal to noise `BIN_RATIO`."""
     cube = rl.read_observed(path)
-    return voronoi_bins(cube.flux.mean(axis=2), np.sqrt(cube.variance.mean(axis=2)), BIN_RATIO)
+    signal, noise = cube.flux.mean(axis=2), np.sqrt(cube.variance.mean(axis=2))
+    return by_peer(python, "bins", {"signal": signal, "noise": noise, "target": BIN_RATIO})["bins"]
 
 
-def by_bins(path, bins, library, redshift):
-    """What a record says of `rl.fit_populations`."""
-    begun = time.process_time()
-    lsf = {"polynomial": LINE_SPREAD, "includes_pixel": True}
-    found = rl.fit_populations(path, library, redshift=redshift, bins=bins, lsf=lsf, **NODES)
-    ages = found.populations.mean_log_age("light").value
-    maps = {"velocity": found.velocity, "sigma": found.sigma, "log_age": ages}
-    return {"maps": maps, "seconds": time.process_time() - begun}
+def by_peer(python, command, job):
+    """Arrays that the peer's `command` makes of a job."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [str(Path(folder) / name) for name in ("job.npz", "found.npz")]
+        np.savez(paths[0], **job)
+        subprocess.run([python, str(PEER), command, *paths], check=True)
+        return dict(np.load(paths[1]))
 
 
 def by_ppxf(python, path, bins, library, case):
@@ -289,12 +288,7 @@ def by_ppxf(python, path, bins, library, case):
         "light": rows.mean(axis=0), "light_noise": np.sqrt(squares.sum(axis=0)) / len(rows),
         "spaxel": own["spaxel"], "seeing": own["seeing"],
     }  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [str(Path(folder) / name) for name in ("job.npz", "found.npz")]
-        np.savez(paths[0], **job)
-        subprocess.run([python, str(PEER), *paths], check=True)
-        found = dict(np.load(paths[1]))
-    return {name: own.tolist() for name, own in found.items()}
+    return {name: own.tolist() for name, own in by_peer(python, "maps", job).items()}
 
 
 def record_of(case, seed, given):
@@ -303,14 +297,12 @@ def record_of(case, seed, given):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cube.fits"
         truth = write(path, given.library, seed)
-        bins = bins_of(path)
+        bins = bins_of(given.ppxf, path)
         own = ours(case, path, bins, given.library)
         print(f"{case} {seed}: {bins.max() + 1} bins, {own['seconds']:.0f} s. {own['first_line']}", flush=True)
         peer = by_ppxf(given.ppxf, path, bins, given.library, case)
         print(f"{case} {seed}: {peer['seconds']:.0f} + {peer['disc_seconds']:.0f} s by pPXF and a disc", flush=True)
         found = {"case": case, "seed": seed, "truth": in_bins(bins, *truth), "ours": own, "ppxf": peer}
-        if given.populations:
-            found["bins"] = by_bins(path, bins, given.library, OBSERVED[case]["redshift"])
     return plain(found)
 
 
@@ -377,18 +369,15 @@ def report(given):
 
 
 def maps_of(record):
-    """(by, maps, seconds) of each; of `rl.fit_populations` where it was run."""
+    """(by, maps, seconds) of each."""
     peer = record["ppxf"]
     disc = {
         "velocity": peer["disc_map_velocity"],
         "sigma": peer["disc_map_sigma"],
         "log_age": np.full(len(peer["sigma"]), np.nan),
     }
-    bins = record.get("bins")
-    by_bin = [] if bins is None else [("bin by bin, `rl.fit_populations`", bins["maps"], f"{bins['seconds']:.0f}")]
     return (
         ("one smooth disc, `rl.fit`", record["ours"]["maps"], f"{record['ours']['seconds']:.0f}"),
-        *by_bin,
         ("bin by bin, pPXF", peer, f"{peer['seconds']:.0f}"),
         ("disc fitted to pPXF's maps", disc, f"+ {peer['disc_seconds']:.0f}"),
     )
@@ -417,7 +406,6 @@ def main():
     parser.add_argument("--galaxy", type=Path)
     parser.add_argument("--cases", nargs="+", default=("disc", "galaxy"), choices=tuple(OBSERVED))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--populations", action="store_true")
     parser.add_argument("--library", type=Path, default=cache_directory() / "ssp" / "bc03-miles.h5")
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)

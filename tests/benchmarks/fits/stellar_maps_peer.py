@@ -1,11 +1,13 @@
-"""Maps by pPXF, bin by bin, and a disc fitted to them: in an environment that has ppxf 9.4 or later, scipy and numpy.
+"""Bins by VorBin, and maps by pPXF with a disc fitted to them: in an environment with ppxf 9.4 or later and vorbin.
 
-    PYTHON_WITH_PPXF tests/benchmarks/fits/stellar_maps_peer.py job.npz found.npz
+    PYTHON_WITH_PPXF tests/benchmarks/fits/stellar_maps_peer.py bins job.npz found.npz
+    PYTHON_WITH_PPXF tests/benchmarks/fits/stellar_maps_peer.py maps job.npz found.npz
 
-Called by `stellar_maps.py`, whose job is: `spectra` and `noise` (wave, bin) on bins of even ln(wavelength), `log_wave`
-(at rest, vacuum), `fwhm` (of the templates, Angstrom at rest, without the average over bins, which pPXF makes itself),
-the library's `rest`, `library` (metal, age, wave), `library_fwhm`, `log_ages`, `metallicities`; for the disc `bins`
-(y, x), `light` and `light_noise` (bin), `spaxel` and `seeing` (arcsec).
+Called by `stellar_maps.py`, whose job is, for bins, images of `signal` and `noise` and a `target`; for maps `spectra`
+and `noise` (wave, bin) on bins of even ln(wavelength), `log_wave` (at rest, vacuum), `fwhm` (of the templates, Angstrom
+at rest, without the average over bins, which pPXF makes itself), the library's `rest`, `library` (metal, age, wave),
+`library_fwhm`, `log_ages`, `metallicities`; for the disc `bins` (y, x), `light` and `light_noise` (bin), `spaxel` and
+`seeing` (arcsec).
 
 pPXF fits two moments and weights of all templates, with no polynomials (the cubes are calibrated) and regularised; ages
 are means of log10(age) weighted by light in the fitted range. The disc is thin and exponential, with an arctan curve
@@ -156,12 +158,28 @@ def disc_of(job, maps):
     return values | made | {"seconds": time.process_time() - begun, "chi2": scatter}
 
 
-def main():
-    """Fit."""
-    job = dict(np.load(sys.argv[1]))
+def binned(job):
+    """The number of every spaxel's Voronoi bin, -1 where there is no signal."""
+    from vorbin.voronoi_2d_binning import voronoi_2d_binning
+
+    used = (job["signal"] > 0) & (job["noise"] > 0)
+    bins = np.full(used.shape, -1)
+    y, x = np.nonzero(used)
+    job = job | {name: job[name][used] for name in ("signal", "noise")}
+    bins[used] = voronoi_2d_binning(x, y, job["signal"], job["noise"], float(job["target"]), plot=False, pixelsize=1)[0]
+    return {"bins": bins}
+
+
+def mapped(job):
+    """pPXF's maps and the disc of them."""
     maps = fitted(job)
-    disc = {f"disc_{name}": own for name, own in disc_of(job, maps).items()}
-    np.savez(Path(sys.argv[2]), **maps, **disc)
+    return maps | {f"disc_{name}": own for name, own in disc_of(job, maps).items()}
+
+
+def main():
+    """Bin, or fit."""
+    command, job, found = sys.argv[1:]
+    np.savez(Path(found), **{"bins": binned, "maps": mapped}[command](dict(np.load(job))))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Free-form populations of the spaxels or bins of a cube, one spectrum at a time."""
