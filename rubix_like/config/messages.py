@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from rubix_like.config.dotted_keys import keys_near
 from rubix_like.config.quantities import InUnit
+from rubix_like.config.removed import refusal
 from rubix_like.config.settings import AbstractSettings, sections_in
 from rubix_like.errors import nearest, suggest
 
@@ -57,7 +58,8 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
         if item["type"] == "too_short" and any(_is_below(own["loc"], item["loc"]) for own in items):
             continue  # too short only because items were refused
         location = _real_parts(item["loc"])
-        lines.setdefault(dotted(location), _sentence(item, model, location))
+        key = dotted(location)
+        lines.setdefault(key, refusal(key, item["input"]) or _sentence(item, model, location))
     texts = list(lines.values())
     if len(texts) == 1:
         return f"{place}: {texts[0]}"
