@@ -7,7 +7,10 @@ key, such as that of files' endings, calls `refusal` itself.
 from collections.abc import Mapping
 from pathlib import Path
 
-REMOVED: Mapping[str, str] = {}
+REMOVED: Mapping[str, str] = {
+    "output.path: .parquet": "write a cube as .h5, .zarr or .fits",
+    "simulate.files: parquet": "write hdf5 or zarr",
+}
 """A dotted key of a run (`fit.optimiser.learning_rate`), a key with a value (`fit.sampling.method: nested`) or with the
 ending of a path (`output.path: .parquet`) -> the remedy: a clause that an error puts behind a semicolon."""
 
