@@ -10,6 +10,7 @@ from pydantic import AfterValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from rubix_like.config.plug_ins import FILE_LAYOUTS
+from rubix_like.config.removed import refusal
 from rubix_like.errors import ConfigError, nearest, suggest
 
 HEADER_BYTES: int = 200_000
@@ -116,6 +117,8 @@ def find_format(path: Path, layout: str, place: str = "output.path") -> FileForm
     for candidate in formats:
         if path.name.lower().endswith(candidate.suffixes):
             return candidate
+    if removed := refusal("output.path", path):
+        raise ConfigError(f"{place}: {removed}")
     *others, last = [suffix for candidate in formats for suffix in candidate.suffixes]
     endings = f"{', '.join(others)} or {last}" if others else last
     if path.is_dir():

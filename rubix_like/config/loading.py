@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from rubix_like.arguments import named_arguments
 from rubix_like.config.messages import explain
 from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.removed import without_unset
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
@@ -109,7 +110,7 @@ def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
     """The checked configuration of sections from `place`; raises ConfigError."""
     check_regular(sections, "")
     try:
-        return RunConfig.model_validate(sections)
+        return RunConfig.model_validate(without_unset(sections))
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, place)) from error
 

@@ -217,8 +217,6 @@ SAMPLERS = Registry(
     {
         "nuts": "rubix_like.inference.samplers.nuts:NutsSampler",
         "geovi": "rubix_like.inference.samplers.variational:GeoVISampler",
-        "mgvi": "rubix_like.inference.samplers.variational:MGVISampler",
-        "nested": "rubix_like.inference.samplers.nested:NestedSampler",
     },
     needs=("section_type", "title", "run"),
 )
@@ -248,7 +246,7 @@ EXECUTORS = Registry(
 )
 """Called with the words after `NAME:` and the section `devices`, one opens a `concurrent.futures.Executor`."""
 
-SHARED_SECTIONS: Mapping[str, str] = {"geovi": "variational", "mgvi": "variational"}
+SHARED_SECTIONS: Mapping[str, str] = {"geovi": "variational"}
 """Method -> its section under `fit.sampling`, where it shares one; that of all others has the method's name."""
 
 COSMOLOGIES: tuple[str, ...] = ("Planck13", "Planck15", "Planck18", "WMAP1", "WMAP3", "WMAP5", "WMAP7", "WMAP9")

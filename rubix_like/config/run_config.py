@@ -235,7 +235,7 @@ class OutputSettings(AbstractSettings):
     """The files that a run writes, and their layout."""
 
     path: Path = Path("cube.fits")
-    """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5), Zarr (.zarr) or Parquet (.parquet)."""
+    """A .fits or .fits.gz file; in the default layout also HDF5 (.h5, .hdf5) or Zarr (.zarr)."""
     layout: LayoutName = "default"
     """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `sami`: like a cube of SAMI, of
     fibres alone; `hsim`, `scopesim`: a scene for HSIM, for ScopeSim."""

@@ -196,7 +196,7 @@ class Cube(AbstractCube, eqx.Module):
     ) -> Path:
         """Write the cube to a FITS file and return its path.
 
-        A name that ends in .h5 or .hdf5 makes HDF5, .zarr Zarr, .parquet a table with a row per spaxel.
+        A name that ends in .h5 or .hdf5 makes HDF5, .zarr Zarr.
 
         `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "sami" like a cube of SAMI (of fibres
         alone), "hsim" or "scopesim" a scene for these, or that of a plug-in. `compression`, `quantize`: as in the

@@ -132,7 +132,7 @@ def reader_rows() -> Rows:
     """Name and first line of the description of every reader, then the simulations with a field map."""
     readers = member_rows(READERS)
     taken = {name for name, _ in readers}
-    readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, npz, HDF5), by the names of their columns"))
+    readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, HDF5), by the names of their columns"))
     return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
 
 

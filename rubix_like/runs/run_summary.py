@@ -18,7 +18,6 @@ from rubix_like.nebular.photon_templates import PHOTONS
 from rubix_like.physics.templates import A_V, A_V_BIRTH
 from rubix_like.runs.dust_summary import BEYOND_LARGEST, dust_lines
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, output_bytes
-from rubix_like.runtime.files.parquet_files import PARQUET_SUFFIX
 from rubix_like.runtime.words import counted, format_bytes
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
@@ -32,12 +31,6 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_clamped_a_v", "mass_clamped_a_v", BEYOND_LARGEST),
 )
 """Counter, its mass, and the words for it."""
-
-_OPENED_BY = {
-    FOLDER_SUFFIX: "import xarray; cube = xarray.open_zarr",
-    PARQUET_SUFFIX: "import pandas; spaxels = pandas.read_parquet",
-}
-"""How others open files that are neither FITS nor HDF5."""
 
 _IONISED = {"stars": ("star", "stars"), "star_forming_gas": ("gas particle", "gas particles")}
 """Whose photons they are, in singular and plural."""
@@ -283,7 +276,8 @@ def opening_lines(path: Path, layout: str) -> list[str]:
     if layout != "default":
         return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]
     if find_format(path, layout).keeps_all:
-        other = _OPENED_BY.get(path.suffix.lower(), "import h5py; file = h5py.File")
+        is_folder = path.suffix.lower() == FOLDER_SUFFIX
+        other = "import xarray; cube = xarray.open_zarr" if is_folder else "import h5py; file = h5py.File"
         return [
             f"Look at it: rubix-like plot {shlex.quote(name)} --html",
             "Open it with:",

@@ -23,7 +23,6 @@ EXTRAS: Mapping[str, str] = {
     "blackjax": "sample",
     "arviz": "sample",
     "nifty": "sample",
-    "dynesty": "nested",
     "mpi4py": "mpi",
     "distributed": "dask",
     "cryptography": "dask",

@@ -45,7 +45,6 @@ SMALL = {"fov": "3 arcsec", "psf": {"fwhm": "1.5 arcsec"}, "wavelength": {"start
 METHODS = {
     "nuts": {"chains": 2, "warmup": 100, "draws": 200},
     "geovi": {"samples": 16, "draws": 198},
-    "mgvi": {"samples": 16, "draws": 198},
 }
 N_RANKED = 99
 """Independent draws among which the truth has a rank."""

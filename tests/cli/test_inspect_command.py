@@ -9,6 +9,7 @@ import pytest
 import yaml
 from astropy import units
 from astropy.cosmology import FlatLambdaCDM
+from astropy.table import Table
 from small_snapshots import write_small
 
 from rubix_like.cli.main import main
@@ -582,8 +583,8 @@ def test_real_files_are_described_in_full(real_data: Path, capsys):
 def test_a_table(desk, capsys):
     rng = np.random.default_rng(2)
     columns = {name: rng.normal(size=5) for name in ("x", "y", "z", "vx", "vy", "vz")}
-    np.savez("stars.npz", **columns, m=np.full(5, 1e6), t=np.full(5, 5.0))
-    code, text, _ = inspect(capsys, "stars.npz", "--set", "galaxy.columns={age: {column: t, unit: Gyr}}")
+    Table(dict(**columns, m=np.full(5, 1e6), t=np.full(5, 5.0))).write("stars.ecsv")
+    code, text, _ = inspect(capsys, "stars.ecsv", "--set", "galaxy.columns={age: {column: t, unit: Gyr}}")
     assert code == 0
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "age t (5) float64 Gyr table" in lines
@@ -599,20 +600,20 @@ def test_a_table(desk, capsys):
     assert "position x, y, z (5) float64 kpc table" in lines
     assert "- position: the file has no unit for x y z: taken as kpc" in lines
     section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
-    assert section == {"path": "stars.npz", "columns": {"age": {"column": "t", "unit": "Gyr"}}, "ages": "recipe"}
-    code, text, _ = inspect(capsys, "stars.npz", "--reader", "eagle")
+    assert section == {"path": "stars.ecsv", "columns": {"age": {"column": "t", "unit": "Gyr"}}, "ages": "recipe"}
+    code, text, _ = inspect(capsys, "stars.ecsv", "--reader", "eagle")
     assert code == 2
     assert "field map says" not in text
 
 
 def test_a_table_whose_columns_nobody_knows(desk, capsys):
-    np.savez("odd.npz", a=np.ones(5), b=np.ones(5))
-    code, text, errors = inspect(capsys, "odd.npz")
+    Table({"a": np.ones(5), "b": np.ones(5)}).write("odd.ecsv")
+    code, text, errors = inspect(capsys, "odd.ecsv")
     remedy = "galaxy.columns: {position: [..., ..., ...], mass: ...} (not used: a, b)"
     assert f"table: no position and mass recognised; name the columns, {remedy}" in " ".join(text.split())
-    assert (code, errors) == (2, "rubix-like: odd.npz cannot be used as it is: 1 problem, as listed\n")
-    np.savez("half.npz", x=np.ones(5), y=np.ones(5), z=np.ones(5), vx=np.ones(5), w=np.ones(5))
-    code, text, _ = inspect(capsys, "half.npz")
+    assert (code, errors) == (2, "rubix-like: odd.ecsv cannot be used as it is: 1 problem, as listed\n")
+    Table({"x": np.ones(5), "y": np.ones(5), "z": np.ones(5), "vx": np.ones(5), "w": np.ones(5)}).write("half.ecsv")
+    code, text, _ = inspect(capsys, "half.ecsv")
     words = " ".join(text.split())
     assert code == 2
     assert "table: no mass recognised; name the columns, galaxy.columns: {mass: ...} (not used: vx, w)" in words
@@ -676,9 +677,9 @@ def test_a_field_map_that_names_velocities_that_are_not_there(desk, capsys):
 
 
 def test_nested_keys_are_set_as_by_run(desk, capsys):
-    np.savez("stars.npz", **dict.fromkeys("xyz", np.ones(5)), m=np.ones(5), t=np.full(5, 3.0))
+    Table(dict(**dict.fromkeys("xyz", np.ones(5)), m=np.ones(5), t=np.full(5, 3.0))).write("stars.ecsv")
     keys = ["galaxy.columns.age={column: t, unit: Gyr}", "galaxy.sphere.radius=10", "galaxy.sphere.center=[1, 1, 1]"]
-    code, text, errors = inspect(capsys, "stars.npz", "--set", *keys)
+    code, text, errors = inspect(capsys, "stars.ecsv", "--set", *keys)
     assert (code, errors) == (0, "")
     assert "Selected: 5 of 5 stars and 0 of 0 gas" in text.splitlines()
     section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]

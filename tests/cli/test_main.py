@@ -692,7 +692,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
         ),
         ("fields", ["surface_density", "dust_column", "nucleus"]),
         ("kernels", ["scatter"]),
-        ("samplers", ["nuts", "geovi", "mgvi", "nested"]),
+        ("samplers", ["nuts", "geovi"]),
         ("executors", ["processes", "mpi", "dask", "parsl"]),
         ("readers", ["synthetic", "components", "auto", "table", *resource_names("simulations")]),
         ("pipelines", ["lines", "nebular", "stellar", "stellar_density", "stellar_lines"]),

@@ -4,19 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import logsumexp, ndtri
+from recipes import run_recipe
+from scipy.special import logsumexp
 from two_numbers import check_agrees, drawn, function
 
 
 @pytest.mark.long
 def test_its_draws_are_those_of_nuts(client):
-    nautilus = client("nautilus")
-    likelihood = jax.jit(jax.vmap(function().log_likelihood))
-    sampler = nautilus.Sampler(
-        ndtri, lambda x: np.asarray(likelihood(x)), n_dim=2, n_live=300, n_networks=1, vectorized=True, seed=3
-    )
-    assert sampler.run(n_eff=1000)
-    points, log_weight, _ = sampler.posterior()
+    client("nautilus")
+    names = run_recipe("nautilus", function(), drawn().best)
+    sampler, points, log_weight = (names[name] for name in ("sampler", "points", "log_weight"))
     weight = np.exp(log_weight - logsumexp(log_weight))
     mean = weight @ points
     check_agrees(mean, weight @ (points - mean) ** 2, np.full(2, 1 / np.sum(weight**2)))

@@ -234,7 +234,7 @@ def test_numeric_text_is_a_number():
         (
             {"output.path": "cube.txt"},
             [
-                "output.path: expected a path that ends in .fits, .fits.gz, .h5, .hdf5, .zarr or .parquet (layout",
+                "output.path: expected a path that ends in .fits, .fits.gz, .h5, .hdf5 or .zarr (layout",
                 "'cube.txt'",
             ],
         ),

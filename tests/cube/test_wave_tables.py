@@ -45,7 +45,7 @@ def test_astropy_finds_the_wavelengths_of_our_file(tmp_path, cube):
     assert cube.wcs.wcs_pix2world(2, 1, 3, 0)[2] == pytest.approx(CENTRES[3], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["cube.fits", "cube.h5", "cube.zarr", "cube.parquet"])
+@pytest.mark.parametrize("name", ["cube.fits", "cube.h5", "cube.zarr"])
 def test_every_file_gives_the_bins_back(tmp_path, cube, name):
     if name.endswith("zarr"):
         pytest.importorskip("zarr")

@@ -253,7 +253,7 @@ def test_parameters_of_another_likelihood_cannot_be_free():
 
 def test_variational_samplers_are_refused():
     with pytest.raises(ConfigError, match="sampler of chains, such as nuts, for errors distributed as 'student_t'"):
-        sample(CONFIG, data(), galaxy=galaxy(), likelihood={"kind": "student_t"}, sampling={"method": "mgvi"})
+        sample(CONFIG, data(), galaxy=galaxy(), likelihood={"kind": "student_t"}, sampling={"method": "geovi"})
 
 
 @pytest.mark.parametrize(

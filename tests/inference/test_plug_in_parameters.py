@@ -133,7 +133,7 @@ def test_it_is_sampled_by_name(installed, data, result):
         data,
         galaxy=few_stars(20, 0.1),
         fitted=result,
-        sampling={"method": "mgvi", "variational": {"samples": 4, "draws": 100}},
+        sampling={"method": "geovi", "variational": {"samples": 4, "draws": 100}},
     )
     assert float(np.std(drawn.values[NAME])) == pytest.approx(float(result.sigma[NAME]), rel=0.3)
 

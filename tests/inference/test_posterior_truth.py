@@ -137,11 +137,10 @@ def test_chains_have_mean_and_covariance_of_a_linear_cube(whitened):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["geovi", "mgvi"])
-def test_variational_samples_have_mean_and_covariance_of_a_linear_cube(method):
+def test_variational_samples_have_mean_and_covariance_of_a_linear_cube():
     """One sample of each mirrored pair; p > 1e-3 for the mean and for the covariance."""
     problem, (mean, covariance) = cube_problem(), cube_posterior()
-    settings = SamplingSettings(method=method, variational={"samples": 4, "draws": 1000})
+    settings = SamplingSettings(method="geovi", variational={"samples": 4, "draws": 1000})
     start = mean + 0.5 * np.sqrt(np.diag(covariance))
     *_, last = run_variational(problem.posterior, problem.pipeline.mesh, settings, start)
     assert last.converged

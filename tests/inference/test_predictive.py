@@ -179,9 +179,9 @@ def test_a_result_is_put_together():
     latent = LATENT.copy()
     latent[0, 1, 0] = 100.0
     keys = np.zeros((1, 2), np.uint32)
-    drawn = Sampled("mgvi", latent, {"loss": np.arange(-7.0, -2.0)[None]}, keys, notes=("of the sampler",))
+    drawn = Sampled("geovi", latent, {"loss": np.arange(-7.0, -2.0)[None]}, keys, notes=("of the sampler",))
     config, found = load_config(CONFIG), describe_best(own, np.zeros(3))
-    sampler = make_sampler(SamplingSettings(method="mgvi"))
+    sampler = make_sampler(SamplingSettings(method="geovi"))
     result = make_sample_result(own, sampler, drawn, np.zeros(3), found, config, notes=("of the fit",))
     np.testing.assert_allclose(result.best_values["dust.a_v"], 0.5)
     np.testing.assert_allclose(result.values["observation.velocity_offset"], 30 * latent[:, :, 0])
@@ -191,7 +191,7 @@ def test_a_result_is_put_together():
         "of the fit",
         f"a draw has a loss lower by {result.quality.loss + 7:.3g} than the best fit",
         "of the sampler",
-        "the 5 draws are MGVI's",
+        "the 5 draws are geoVI's",
         "up to 20 % of the draws of observation.velocity_offset are at the edge",
         f"in the models of the draws {41 / 5:.3g} stars, on average, are faster than the model is made for (",
     )
@@ -231,8 +231,12 @@ def test_draws_are_chosen_evenly(total, count):
 @pytest.mark.parametrize(
     ("method", "losses", "words"),
     [
-        ("mgvi", [11.0, 12.0, 13.0], None),
-        ("mgvi", [20.0, 30.0, 40.0], "the mean loss of the draws is 20 above that of the best fit, where about 1.5 is"),
+        ("geovi", [11.0, 12.0, 13.0], None),
+        (
+            "geovi",
+            [20.0, 30.0, 40.0],
+            "the mean loss of the draws is 20 above that of the best fit, where about 1.5 is",
+        ),
         ("nuts", [20.0, 30.0, 40.0], None),
         ("nuts", [8.0, 12.0, 13.0], "a draw has a loss lower by 2 than the best fit"),
     ],

@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import equinox as eqx
 import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas
-import pyarrow.dataset
 import pytest
 import scipy.stats
 from small import few_stars, muse
@@ -388,10 +387,12 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert "0 to 1 of their set" in capsys.readouterr().out
     assert main(["simulate", "run.yaml", "--n", "2"]) == 0
     assert capsys.readouterr().out.startswith("2 simulations (0 new, 2 kept): cubes of 5 x 5 x 31")
-    assert main(["simulate", "run.yaml", "--set", "simulate.files=parquet"]) == 2
-    assert "differs in: format of the files (simulate.files: hdf5)" in capsys.readouterr().err
     assert main(["simulate", "run.yaml", "--set", "simulate.seed=8"]) == 2
     assert "differs in: seed" in capsys.readouterr().err
+    described = Path("set/simulations.json").read_text()
+    Path("set/simulations.json").write_text(described.replace('"files": "hdf5"', '"files": "zarr"'))
+    assert main(["simulate", "run.yaml"]) == 2
+    assert "differs in: format of the files (simulate.files: zarr)" in capsys.readouterr().err
 
 
 def test_draws_have_no_prior_in_words():
@@ -401,14 +402,13 @@ def test_draws_have_no_prior_in_words():
     assert words_for("simulate.free", "fit.free.x: its prior") == "simulate.free.x: its prior"
 
 
-@pytest.mark.parametrize("files", ["hdf5", "parquet"])
-def test_files_of_each_format_bring_everything_back(tmp_path, files):
+def test_files_bring_everything_back(tmp_path):
     """Whole, a part of it, without cubes; what is damaged is refused, and made again."""
     made = some_simulations()
-    manifest = manifest_of(made, files)
+    manifest = manifest_of(made, "hdf5")
     manifest.write(tmp_path)
     write_shard(made, manifest, tmp_path, 0)
-    left = tmp_path / f".rubix-like-other-0123456789ab-{shard_path(tmp_path, 0, files).name}"  # by a killed process
+    left = tmp_path / f".rubix-like-other-0123456789ab-{shard_path(tmp_path, 0).name}"  # by a killed process
     left.touch()
     assert open_folder(tmp_path, manifest, 100, resume=True) == []
     assert not left.exists()
@@ -423,7 +423,7 @@ def test_files_of_each_format_bring_everything_back(tmp_path, files):
             np.testing.assert_array_equal(found.parameters[name], values[cut])
         assert (found.units, found.truth) == (made.units, None)
     assert load_simulations(tmp_path, cubes=False).flux is None
-    path = shard_path(tmp_path, 0, files)
+    path = shard_path(tmp_path, 0)
     content = bytearray(path.read_bytes())
     place = content.find(np.asarray(made.flux[3]).tobytes()[:16])
     assert place > 0
@@ -435,28 +435,10 @@ def test_files_of_each_format_bring_everything_back(tmp_path, files):
     assert open_folder(tmp_path, manifest, 100, resume=True) == [0]
 
 
-def test_others_read_the_tables(tmp_path):
-    """pyarrow as a data set of all files, pandas the parameters; the flux has its shape."""
-    made = some_simulations()
-    manifest = manifest_of(made, "parquet")
-    manifest.write(tmp_path)
-    for number in range(2):
-        write_shard(dataclasses.replace(made, number=made.number + 7 * number), manifest, tmp_path, number)
-    table = pyarrow.dataset.dataset(sorted(tmp_path.glob("*.parquet"))).to_table()
-    assert table["number"].to_pylist() == list(range(14))
-    flux = table["flux"].combine_chunks()
-    assert flux.type.shape == [2, 3, 4]
-    np.testing.assert_array_equal(flux.to_numpy_ndarray()[7:], made.flux)
-    assert table.schema.field("dust.a_v").metadata[b"unit"] == b"mag"
-    assert json.loads(table.schema.metadata[b"wavelength"]) == made.wavelength.tolist()
-    frame = pandas.read_parquet(shard_path(tmp_path, 0, "parquet"), columns=["number", "dust.a_v"])
-    np.testing.assert_array_equal(frame["dust.a_v"], made.parameters["dust.a_v"])
-
-
 def test_a_folder_says_what_is_in_it(tmp_path, capsys):
     """Also where files are missing, and as JSON."""
     made = some_simulations()
-    manifest = dataclasses.replace(manifest_of(made, "parquet"), n=21)
+    manifest = dataclasses.replace(manifest_of(made, "hdf5"), n=21)
     manifest.write(tmp_path)
     for number in (0, 2):
         write_shard(dataclasses.replace(made, number=made.number + 7 * number), manifest, tmp_path, number)
@@ -469,7 +451,7 @@ def test_a_folder_says_what_is_in_it(tmp_path, capsys):
     values = made.parameters["dust.a_v"]
     assert facts["dust.a_v"] == f"{values.min():.4g} to {values.max():.4g} mag (given draws)"
     assert facts["galaxies"] == "2, in turn"
-    assert facts["files"].startswith("2 (parquet), ")
+    assert facts["files"].startswith("2 (hdf5), ")
     assert main(["inspect", str(tmp_path)]) == 0
     assert f"rubix_like.load_simulations({str(tmp_path)!r})" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="is a training set that rubix-like wrote; expected a galaxy's") as refused:

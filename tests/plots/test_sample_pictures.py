@@ -326,7 +326,7 @@ def test_without_matplotlib_nothing_is_drawn(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_pictures_are_the_same_every_time(tmp_path):
-    result = make_result(PARAMETERS[1:2], method="mgvi")
+    result = make_result(PARAMETERS[1:2], method="geovi")
     for name in ("a", "b"):
         paths = result.plot(tmp_path / name)
         assert [path.name for path in paths] == [f"{name}_corner.png", f"{name}_predictive.png"]

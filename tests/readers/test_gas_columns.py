@@ -5,6 +5,8 @@ import dataclasses
 import h5py
 import numpy as np
 import pytest
+from astropy.io import fits
+from astropy.table import Table
 from counting_container import Counting
 from small_snapshots import A, H, write_small
 
@@ -283,10 +285,10 @@ def test_columns_of_a_table(tmp_path):
     known = {"hi_fraction": [0.3, 0.2], "h2_fraction": [0.1, 0.0], "dust_mass": [1e3, 0.0], "sfr": [0.0, 2.0]}
     both = dict.fromkeys("xyz", np.ones(2)) | dict.fromkeys(("vx", "vy", "vz"), np.zeros(2))
     both |= {"mass": np.full(2, 1e6), "Z": np.full(2, 0.02)}
-    columns = {f"stars/{name}": values for name, values in (both | {"log_age": np.full(2, 9.0)}).items()}
-    columns |= {f"gas/{name}": np.asarray(values) for name, values in (both | known).items()}
-    np.savez(tmp_path / "a.npz", **columns)
-    galaxy, info = SnapshotReader(path=tmp_path / "a.npz", center=(0, 0, 0)).load()
+    tables = {"stars": both | {"log_age": np.full(2, 9.0)}, "gas": both | known}
+    hdus = [fits.BinTableHDU(Table(columns), name=name) for name, columns in tables.items()]
+    fits.HDUList([fits.PrimaryHDU(), *hdus]).writeto(tmp_path / "a.fits")
+    galaxy, info = SnapshotReader(path=tmp_path / "a.fits", center=(0, 0, 0)).load()
     found = dataclasses.asdict(galaxy.gas)
     for name, values in known.items():
         np.testing.assert_array_equal(found["star_formation_rate" if name == "sfr" else name], values, err_msg=name)

@@ -1,11 +1,8 @@
 """Files made to crash, to hang or to fill the memory: each is refused in one line, before what would do it is done."""
 
-import base64
 import bz2
 import functools
 import gzip
-import io
-import json
 import lzma
 import os
 import signal
@@ -14,20 +11,18 @@ import sys
 import textwrap
 import time
 import zipfile
-import zlib
 from pathlib import Path
 
 import h5py
 import numpy as np
-import pyarrow.parquet
 import pytest
 from astropy.io import fits
 from damage import write_illustris
 from small import full_cube, muse_hdus, write_fits
-from small_results import fit_result, manifest_of, sample_result, some_simulations
+from small_results import fit_result, sample_result
 from ssp_files import dsps
 
-from rubix_like import ConfigError, Cube, load_config, load_simulations, load_ssp
+from rubix_like import ConfigError, Cube, load_config, load_ssp
 from rubix_like.cli import main as cli
 from rubix_like.cli import ssp_command
 from rubix_like.config import PSFSettings
@@ -36,7 +31,6 @@ from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format
 from rubix_like.cube.observed import read_observed
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.simulation.simulation_files import shard_path, write_shard
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.readers.containers.table_files import yaml_units
@@ -244,52 +238,6 @@ def test_a_packed_bomb_is_refused_by_every_reader(tmp_path):
     for read in (read_observed, Cube.read, lambda own: read_mask(own, (2, 2))):
         with pytest.raises(ValueError, match=r"would become"):
             read(path)
-
-
-def restate(path, **changes):
-    """A table of ours in Parquet with other metadata."""
-    table = pyarrow.parquet.read_table(path)
-    known = {name.encode(): json.dumps(value).encode() for name, value in changes.items()}
-    pyarrow.parquet.write_table(table.replace_schema_metadata({**table.schema.metadata, **known}), path)
-
-
-def packed_mask(shape):
-    """The head of a file of numpy that states a shape, before 100 MB of zeros, packed."""
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": "|i1", "fortran_order": False, "shape": shape})
-    packing = zlib.compressobj()
-    pieces = [packing.compress(stream.getvalue()), *(packing.compress(bytes(1 << 20)) for _ in range(100))]
-    return base64.b64encode(b"".join([*pieces, packing.flush()])).decode()
-
-
-def pack_zeros(path):
-    zeros = pyarrow.table({"flux": np.zeros(ALWAYS_UNPACKED // 8 + 1)})
-    schema = zeros.schema.with_metadata(pyarrow.parquet.read_schema(path).metadata)
-    pyarrow.parquet.write_table(zeros.cast(schema), path, compression="gzip", use_dictionary=False)
-
-
-@pytest.mark.parametrize(
-    ("kind", "harm", "words"),
-    [
-        ("cube", lambda path: restate(path, shape=[10**6, 10**6, 4]), "expected a row for each of 1000000 x 1000000"),
-        ("cube", pack_zeros, "its columns would become .* bytes, expected at most 100"),
-        ("set", pack_zeros, "its columns would become .* bytes, expected at most 100"),
-        ("set", lambda path: restate(path, mask=packed_mask((10**8,))), "expected .* bytes got 1064"),
-    ],
-)
-def test_tables_that_state_more_than_they_hold_are_refused(kind, harm, words, tmp_path):
-    """Before there is room for it."""
-    if kind == "cube":
-        path = full_cube().write(tmp_path / "cube.parquet")
-    else:
-        made = some_simulations()
-        manifest = manifest_of(made, "parquet")
-        manifest.write(tmp_path)
-        write_shard(made, manifest, tmp_path, 0)
-        path = shard_path(tmp_path, 0, "parquet")
-    harm(path)
-    with pytest.raises(ValueError, match=rf"not a complete .*{words}"):
-        Cube.read(path) if kind == "cube" else load_simulations(tmp_path)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.7, 0.99])

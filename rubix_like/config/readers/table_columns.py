@@ -51,7 +51,7 @@ class TableSettings(AbstractSettings):
     """Which table and columns hold the stars or the gas, e.g. `age: {column: t, unit: Gyr}`; null: recognised."""
 
     table: str | None = None
-    """The table (FITS extension, HDF5 group or dataset, prefix of npz arrays); null: the only one, or by its name."""
+    """The table (FITS extension, HDF5 group or dataset); null: the only one, or by its name."""
     position: Column = None
     velocity: Column = None
     mass: Column = None

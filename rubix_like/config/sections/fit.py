@@ -68,21 +68,9 @@ class VariationalSettings(AbstractSettings):
     """Samples drawn about the mean at the end, in pairs mirrored about it."""
 
 
-class NestedSettings(AbstractSettings):
-    """Nested sampling: live points, each replaced by one with a higher likelihood."""
-
-    live: Annotated[Integer, Field(ge=20)] = 250
-    """Live points: more take longer, and find more maxima; the error of ln evidence falls with their root."""
-    tolerance: Annotated[Number, Field(gt=0)] = 0.1
-    """The run ends when the live points can add no more than this to ln evidence."""
-    draws: Annotated[Integer, Field(ge=2)] = 1000
-    """Draws of equal weight that are made of its points."""
-
-
 _SECTIONS: Mapping[str, type[BaseModel]] = {
     "nuts": NutsSettings,
     "variational": VariationalSettings,
-    "nested": NestedSettings,
 }
 """Settings of samplers that are known without importing the samplers, which takes a second."""
 
@@ -90,16 +78,14 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 class SamplingSettings(AbstractSettings):
     """The section `fit.sampling`: how the posterior is sampled, and where the result goes.
 
-    Beside these keys there is a section for each sampler (`nuts`, `variational`, `nested`), with the settings that it
-    brings.
+    Beside these keys there is a section for each sampler (`nuts`, `variational`), with the settings that it brings.
     """
 
     model_config = ConfigDict(extra="allow")
 
     method: str = "nuts"
-    """nuts: chains, exact in the limit of many draws; geovi, mgvi: variational, faster, approximate (geovi's samples
-    follow the curvature of the model, mgvi's are normal); nested: nested sampling, which also gives the evidence (the
-    extra `nested`); or the name of another sampler that is installed."""
+    """nuts: chains, exact in the limit of many draws; geovi: variational, faster, approximate (its samples follow
+    the curvature of the model); or the name of another sampler that is installed."""
     groups: Annotated[Integer, Field(ge=1)] | None = None
     """Groups of devices, each of which computes chains or samples of its own; null: one group for every chain or
     sample, while devices last."""

@@ -33,8 +33,8 @@ class SimulateSettings(AbstractSettings):
     """Cubes that a device computes at the same time; more take more memory, and may be faster on GPUs."""
     shard: Annotated[Integer, Field(ge=1)] | None = None
     """Cubes in a file; null: as many as take 256 MB."""
-    files: Literal["hdf5", "zarr", "parquet"] = "hdf5"
-    """Format of the files: HDF5; Zarr stores, which xarray opens; Parquet, a table with a row per cube."""
+    files: Literal["hdf5", "zarr"] = "hdf5"
+    """Format of the files: HDF5; Zarr stores, which xarray opens."""
     output: Path = Path("simulations")
     """Folder of the files."""
 

@@ -20,13 +20,11 @@ from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
 from rubix_like.cube.files.fits_reading import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5
 from rubix_like.cube.files.maps_file import maps_path
-from rubix_like.cube.files.parquet_cube import read_parquet
 from rubix_like.cube.files.zarr_cube import read_zarr
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import expect_path
 from rubix_like.runtime.files.outputs import is_store
-from rubix_like.runtime.files.parquet_files import is_parquet
-from rubix_like.runtime.files.writers import MAPS, written_by_us
+from rubix_like.runtime.files.writers import MAPS, refuse_removed, written_by_us
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
@@ -64,7 +62,7 @@ def write_cube(
 
 @named_arguments
 def load_cube(path: str | Path) -> Cube:
-    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5, Zarr or Parquet, 'manga' or 'sami'.
+    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5 or Zarr, 'manga' or 'sami'.
 
     FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. `maps` are
     those of a file of the same run beside it (cube_maps.fits), where there is one. Raises FileNotFoundError, or
@@ -79,8 +77,7 @@ def _read(path: Path) -> Cube:
         return read_zarr(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such cube: {path}; check the path (a run writes to its output.path)")
-    if is_parquet(path):
-        return read_parquet(path)
+    refuse_removed(path)
     return read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)
 
 

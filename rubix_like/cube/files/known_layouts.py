@@ -8,7 +8,6 @@ from typing import Any
 
 from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX
-from rubix_like.runtime.files.parquet_files import PARQUET_SUFFIX
 from rubix_like.runtime.places import found_at
 
 _FITS_SUFFIXES = (".fits", ".fits.gz")
@@ -70,19 +69,9 @@ DEFAULT = FileLayout(
             compressions=("gzip",),
             package="zarr",
         ),
-        FileFormat(
-            _by("rubix_like.cube.files.parquet_cube:write_parquet"),
-            (PARQUET_SUFFIX,),
-            images=1,
-            noise_images=1,
-            keeps_all=True,
-            samplings=_ALL_SAMPLINGS,
-            compressions=("gzip",),
-            package="pyarrow",
-        ),
     )
 )
-"""The layout for most programs, and HDF5, Zarr and Parquet that keep everything."""
+"""The layout for most programs, and HDF5 and Zarr that keep everything."""
 
 MANGA = FileLayout(
     (

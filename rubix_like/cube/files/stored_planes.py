@@ -12,7 +12,6 @@ from rubix_like.cube.files.zarr_cube import import_zarr
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import is_store
-from rubix_like.runtime.files.parquet_files import is_parquet, opened_parquet
 
 _MEANINGS: Mapping[str, str] = {
     "DATA": "flux",
@@ -44,8 +43,6 @@ def stored_planes(path: Path) -> tuple[StoredPlane, ...]:
     """The planes in the file of a cube, in its order. Raises what the file's library raises for one that is damaged."""
     if is_store(path):
         return _of_zarr(path)
-    if is_parquet(path):
-        return _of_table(path)
     return _of_hdf5(path) if h5py.is_hdf5(path) else _of_fits(path)
 
 
@@ -86,20 +83,6 @@ def _of_zarr(path: Path) -> tuple[StoredPlane, ...]:
     group = import_zarr().open_group(path, mode="r")
     arrays = [(name, group[name]) for name in group.array_keys() if group[name].ndim == 3]
     return tuple(StoredPlane(name, own.dtype.name, ", ".join(_codecs(own.compressors))) for name, own in arrays)
-
-
-def _of_table(path: Path) -> tuple[StoredPlane, ...]:
-    with opened_parquet(path, "a cube in Parquet") as file:
-        lists = [(number, own.name, own.type) for number, own in enumerate(file.schema_arrow) if own.type.num_fields]
-        packed = file.metadata.row_group(0)
-        kinds = {
-            packed.column(k).path_in_schema.partition(".")[0]: packed.column(k).compression
-            for k in range(packed.num_columns)
-        }
-        return tuple(
-            StoredPlane(name, str(np.dtype(own.value_type.to_pandas_dtype())), kinds[name].lower())
-            for _, name, own in lists
-        )
 
 
 def _codecs(compressors: Iterable[object]) -> list[str]:

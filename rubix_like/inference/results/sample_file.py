@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config.plug_ins import SAMPLERS
+from rubix_like.config.removed import refusal
 from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.posterior.free import Free
@@ -116,6 +117,8 @@ def _checks(group: Any) -> dict[str, float]:
 
 def _method(file: Any) -> str:
     method = str(file.attrs["method"])
+    if removed := refusal("fit.sampling.method", method):
+        raise ValueError(f"its sampler is one that only rubix_like 0.2.0 reads: {removed}")
     if method not in SAMPLERS:
         raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(SAMPLERS.names())}")
     return method

@@ -46,7 +46,7 @@ class SampleResult:
     | field | shape | |
     |---|---|---|
     | free | | the free parameters with their priors |
-    | method | | the sampler's name: "nuts", "geovi", "mgvi" ... (variational draws are one chain) |
+    | method | | the sampler's name: "nuts", "geovi" ... (variational draws are one chain) |
     | latent | (chain, draw, latent) | the draws as latents, of which the priors are N(0, 1) |
     | values | (chain, draw, ...) by name | the draws, in the parameters' units |
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |

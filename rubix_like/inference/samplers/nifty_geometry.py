@@ -135,13 +135,11 @@ def draw(
     sign: Float[Array, ""],
     expansion: Expansion,
     tolerance: Float[Array, ""],
-    *,
-    curved: bool,
 ) -> Drawn:
-    """A sample by NIFTy about the centre of an expansion; `sign` -1: the mirror image. `curved`: geoVI's, not MGVI's.
+    """A sample of geoVI by NIFTy about the centre of an expansion; `sign` -1: the mirror image.
 
-    A draw m from the normal distribution whose covariance is the metric M at the centre e becomes e + M^-1 m, or the x
-    with x - e + J(e)^T (r(x) - r(e)) = m, r being the residuals of the data.
+    A draw m from the normal distribution whose covariance is the metric M at the centre e becomes the x with
+    x - e + J(e)^T (r(x) - r(e)) = m, r being the residuals of the data.
     """
     nifty: Any = _nifty()
     likelihood, centre = likelihood_about(posterior, expansion), expansion.centre
@@ -152,11 +150,8 @@ def draw(
     else:
         way = nifty.static_cg(lambda own: likelihood.metric(centre, own) + own, metric_sample)[0]
         solve = _by_newton
-    error = jnp.zeros_like(sign)
-    if curved:
-        way, state = nifty.nonlinearly_update_residual(likelihood, centre, way, key, sign, minimize=solve)
-        error = state.fun
-    return Drawn(way, error, posterior.loss(centre + way))
+    way, state = nifty.nonlinearly_update_residual(likelihood, centre, way, key, sign, minimize=solve)
+    return Drawn(way, state.fun, posterior.loss(centre + way))
 
 
 def _by_root(

@@ -1,7 +1,7 @@
 """The interface of samplers: begin at the best fit, report progress, return draws.
 
-For example, NUTS is chains (`AbstractChainSampler`, chains.py) whose kernel builds trajectories (nuts.py); geoVI and
-MGVI move a mean and then draw about it (variational.py). Whoever writes a sampler derives from `AbstractChainSampler`,
+For example, NUTS is chains (`AbstractChainSampler`, chains.py) whose kernel builds trajectories (nuts.py); geoVI
+moves a mean and then draws about it (variational.py). Whoever writes a sampler derives from `AbstractChainSampler`,
 whose docstring holds a complete one, or from `AbstractSampler` where draws are no chains.
 """
 

@@ -1,4 +1,4 @@
-"""Variational inference over devices: geoVI and MGVI through NIFTy, on the posterior that is fitted.
+"""Variational inference over devices: geoVI through NIFTy, on the posterior that is fitted.
 
 Samples are drawn about a mean by the metric there; the mean is moved to where their mean loss is lowest, which is where
 the Kullback-Leibler divergence of the samples' distribution from the posterior is; and so on until it rests. The keys
@@ -54,9 +54,10 @@ _WRONG, _FEW = 0.1, 0.05
 the verdict says so."""
 
 
-class AbstractVariationalSampler(AbstractSampler):
-    """Samples about a mean that is moved: geoVI and MGVI."""
+class GeoVISampler(AbstractSampler):
+    """Geometric variational inference: samples about a mean that is moved."""
 
+    title: ClassVar[str] = "geoVI"
     section_type: ClassVar[type[VariationalSettings]] = VariationalSettings
     is_chain: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ("nifty",)
@@ -101,18 +102,6 @@ class AbstractVariationalSampler(AbstractSampler):
             f"one of its maxima, which tends to be too narrow; compare with method nuts where it matters",
             "there is no R-hat, which compares chains: the draws are independent, but for pairs of mirror images",
         ]
-
-
-class GeoVISampler(AbstractVariationalSampler):
-    """Geometric variational inference."""
-
-    title: ClassVar[str] = "geoVI"
-
-
-class MGVISampler(AbstractVariationalSampler):
-    """Metric Gaussian variational inference."""
-
-    title: ClassVar[str] = "MGVI"
 
 
 class Group(NamedTuple):
@@ -380,14 +369,13 @@ def _sampled(
     items = placed((np.repeat(keys, 2, axis=0), signs), mesh, _group_size(settings, mesh))
     dtype = own.forward.main.plan.dtype if isinstance(own, Posterior) else expansion.centre.dtype
     tolerance = everywhere(jnp.asarray(float(jnp.finfo(dtype).eps) ** _ACCURACY, expansion.centre.dtype), mesh)
-    curved = settings.method == "geovi"
     with quiet():
-        drawn = _draw(own, mesh, items, expansion, tolerance, curved=curved, at_once=settings.at_once)
+        drawn = _draw(own, mesh, items, expansion, tolerance, at_once=settings.at_once)
     drawn = jax.tree.map(lambda leaf: leaf.astype(np.float64), fetched(drawn, len(signs)))
     return Group(np.asarray(expansion.centre, np.float64) + drawn.way, drawn.error, drawn.loss)
 
 
-@functools.partial(jax.jit, static_argnames=("mesh", "curved", "at_once"))
+@functools.partial(jax.jit, static_argnames=("mesh", "at_once"))
 def _draw(
     own: SquaredLoss,
     mesh: Mesh,
@@ -395,12 +383,11 @@ def _draw(
     expansion: Expansion,
     tolerance: Float[Array, ""],
     *,
-    curved: bool,
     at_once: int,
 ) -> Drawn:
     def kernel(posterior: SquaredLoss, item: Any, expansion: Expansion, tolerance: Float[Array, ""]) -> Drawn:
         key, sign = item
-        return draw(posterior, key, sign, expansion, tolerance, curved=curved)
+        return draw(posterior, key, sign, expansion, tolerance)
 
     return over_samples(kernel, mesh, own, items, expansion, tolerance, at_once=at_once)
 

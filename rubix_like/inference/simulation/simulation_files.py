@@ -12,7 +12,6 @@ import numpy as np
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.inference.simulation.hdf5_shards import HDF5
-from rubix_like.inference.simulation.parquet_shards import PARQUET
 from rubix_like.inference.simulation.shards import (
     LAYOUT,
     SetDescription,
@@ -39,7 +38,7 @@ from rubix_like.runtime.words import counted, format_bytes, reason_of
 _LARGEST_MANIFEST = 10**7
 _MOST_FILES = 10**7
 
-FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR, "parquet": PARQUET}
+FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR}
 """What `simulate.files` can be."""
 
 
@@ -96,7 +95,7 @@ class Manifest:
             named = {name: found[name] for name in Manifest.__annotations__ if name != "files" or name in found}
             manifest = Manifest(**named)
             if manifest.files not in FORMATS:
-                raise ValueError(f"its files are {manifest.files!r}, a format of another version")
+                raise ValueError(f"its files are {manifest.files!r}, a format of another version: 0.2.0 reads parquet")
             if not (type(manifest.n) is type(manifest.shard) is int and manifest.n > 0 < manifest.shard):
                 raise ValueError("n and shard are no numbers above 0")
             if manifest.n_file > _MOST_FILES:

@@ -16,17 +16,15 @@ from rubix_like.readers.containers.table_files import (
     GZIP,
     open_fits_tables,
     open_npy_table,
-    open_npz_tables,
     open_parquet,
 )
 from rubix_like.readers.containers.text_tables import open_ecsv, open_text_table, open_votable, text_layout
-from rubix_like.runtime.files.parquet_files import PARQUET_HEAD
-from rubix_like.runtime.files.writers import OPENED_BY, written_by_us
+from rubix_like.runtime.files.writers import OPENED_BY, PARQUET_HEAD, written_by_us
 
 HEAD_BYTES = 4096
 
 _KNOWN = (
-    "HDF5, Gadget's binary formats, tables (FITS, ECSV, VOTable, text with names, Parquet, npz, npy), "
+    "HDF5, Gadget's binary formats, tables (FITS, ECSV, VOTable, text with names, Parquet, npy), "
     "tipsy and RAMSES (through pynbody)"
 )
 
@@ -42,7 +40,7 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
         raise FileNotFoundError(f"galaxy.path: no file '{path}'; set galaxy.path to a snapshot or cut-out")
     if not (path.is_file() or path.is_dir()):
         raise OSError(f"galaxy.path: '{path}' is a pipe or device; expected a file")
-    _refuse_ours(path)
+    refuse_ours(path)
     if by_pynbody or is_ramses(path):
         _refuse_gadget(path)
         opened, kind = open_pynbody(path), "pynbody"
@@ -54,8 +52,8 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
         yield container, kind
 
 
-def _refuse_ours(path: Path) -> None:
-    """What rubix-like wrote holds no particles."""
+def refuse_ours(path: Path) -> None:
+    """Raise ConfigError for what rubix-like wrote: it holds no particles."""
     written = written_by_us(path)
     if written is not None:
         what, opener = OPENED_BY[written.kind]
@@ -86,6 +84,11 @@ def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], s
     for begins, open_table in _TABLES:
         if begins(head):
             return open_table(path), "table"
+    if head.startswith(b"PK\x03\x04"):
+        raise ConfigError(
+            f"galaxy.path: '{path}' is a table in npz, which rubix_like 0.2.0 reads; write its columns as FITS, e.g. "
+            f"astropy.table.Table(dict(numpy.load({str(path)!r}))).write('galaxy.fits')"
+        )
     if byte_order(head) is not None:
         return open_gadget(path), "gadget-binary"
     if is_tipsy(path, head):
@@ -112,7 +115,6 @@ def _is_fits(head: bytes) -> bool:
 _TABLES: tuple[tuple[Callable[[bytes], bool], Callable[[Path], AbstractContextManager[AbstractContainer]]], ...] = (
     (_is_fits, open_fits_tables),
     (lambda head: head.startswith(PARQUET_HEAD), open_parquet),
-    (lambda head: head[:4] == b"PK\x03\x04", open_npz_tables),
     (lambda head: head.startswith(b"\x93NUMPY"), open_npy_table),
     (lambda head: head.startswith(b"# %ECSV"), open_ecsv),
     (lambda head: head.lstrip().startswith(b"<") and b"<VOTABLE" in head, open_votable),

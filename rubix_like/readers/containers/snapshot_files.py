@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rubix_like.readers.containers.container import AbstractContainer, as_number
 from rubix_like.readers.containers.joined import JoinedContainer
-from rubix_like.readers.containers.opening import open_container
+from rubix_like.readers.containers.opening import open_container, refuse_ours
 
 _NUMBERED = re.compile(r"(?P<stem>.+\.)(?P<number>\d+)(?P<suffix>\.(?:hdf5|h5|hdf))?")
 _SUFFIXES = (".hdf5", ".h5", ".hdf")
@@ -65,6 +65,7 @@ def _open_alike(stack: ExitStack, path: Path, kind: str, key: str, by_pynbody: b
 def _expanded(path: Path, key: str) -> tuple[Path, ...]:
     """The files that a pattern or a folder stands for, in the order of their numbers; else the path itself."""
     if path.is_dir():
+        refuse_ours(path)
         return _in_folder(path, key)
     if path.exists() or not glob.has_magic(str(path)):
         return (path,)

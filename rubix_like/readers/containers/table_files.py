@@ -1,29 +1,25 @@
-"""Tables of particles in FITS, Parquet, npz and npy: a table of the file is a group, its columns the datasets.
+"""Tables of particles in FITS, Parquet and npy: a table of the file is a group, its columns the datasets.
 
-Of Parquet, npz, npy and uncompressed FITS only the rows that are asked for are held.
+Of Parquet, npy and uncompressed FITS only the rows that are asked for are held.
 """
 
 import gzip
 import warnings
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from astropy.io import fits
 from numpy import ndarray
-from numpy.lib import format as npy
 
 from rubix_like.config.yaml_files import count_nodes
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.runtime.files.damaged_files import DAMAGED
 from rubix_like.runtime.files.fits_opening import check_fits
-from rubix_like.runtime.files.packed_files import check_packed
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.places import found_at
 
@@ -81,83 +77,6 @@ def yaml_units(lines: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
     header = found_at("astropy.table.meta:get_header_from_yaml")(lines)
     columns = {column["name"]: str(column["unit"]) for column in header["datatype"] if column.get("unit") is not None}
     return columns, dict(header.get("meta", {}))
-
-
-@dataclass(frozen=True)
-class _Member:
-    """An array of the file: its name in the archive, shape, order, the numbers' type, and the bytes before them."""
-
-    name: str
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype
-    offset: int
-
-
-@dataclass(frozen=True)
-class NpzColumns(AbstractColumns):
-    """Columns that are arrays of their own, or the fields of one structured array."""
-
-    file: zipfile.ZipFile
-    members: dict[str, _Member]
-
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self.members)
-
-    def unit(self, name: str) -> None:
-        """None: the format knows no units."""
-        del name
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of the column, rows first."""
-        member = self.members[name]
-        return member.shape + (member.dtype[name].shape if member.dtype.names else ())
-
-    def read(self, name: str, start: int, stop: int) -> ndarray:
-        """The rows; of an array in Fortran order every row has to be read."""
-        member = self.members[name]
-        start, stop, _ = slice(start, stop).indices(member.shape[0] if member.shape else 0)
-        if member.fortran:
-            rows = _numbers(self.file, member, member.shape[::-1]).T[start:stop]
-        else:
-            rows = _numbers(self.file, member, (max(stop - start, 0), *member.shape[1:]), start)
-        return rows[name] if member.dtype.names else rows
-
-
-def _npz_tables(file: zipfile.ZipFile) -> dict[str, AbstractColumns]:
-    tables: dict[str, dict[str, _Member]] = {}
-    for name in file.namelist():
-        member = _member(file, name)
-        key = name.removesuffix(".npy")
-        group, _, column = key.rpartition("/")
-        if member.dtype.names:
-            tables[key] = dict.fromkeys(member.dtype.names, member)
-        else:
-            tables.setdefault(group or ONLY_TABLE, {})[column] = member
-    return {group: NpzColumns(file, members) for group, members in tables.items()}
-
-
-def _member(file: zipfile.ZipFile, name: str) -> _Member:
-    """What the head of an array says; raises ValueError for Python objects."""
-    with file.open(name) as stream:
-        version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
-        if dtype.hasobject:
-            raise ValueError(f"{name} holds Python objects instead of numbers")
-        return _Member(name, shape, fortran and len(shape) > 1, dtype, stream.tell())
-
-
-def _numbers(file: zipfile.ZipFile, member: _Member, shape: tuple[int, ...], first: int = 0) -> ndarray:
-    """Numbers of an array as it lies in the file, from row `first` on; raises ValueError where it ends before."""
-    row_bytes = member.dtype.itemsize * prod(shape[1:])
-    with file.open(member.name) as stream:
-        stream.seek(member.offset + first * row_bytes)
-        raw = stream.read(shape[0] * row_bytes)
-    if len(raw) != shape[0] * row_bytes:
-        raise ValueError(f"expected {shape[0] * row_bytes} bytes, got {len(raw)}")
-    return np.frombuffer(raw, dtype=member.dtype).reshape(shape)
 
 
 GZIP = b"\x1f\x8b"
@@ -308,17 +227,6 @@ def open_parquet(path: Path) -> Iterator[TableContainer]:
     with file:
         units, entries = _parquet_meta(file.schema_arrow)
         yield TableContainer(str(path), {ONLY_TABLE: ParquetColumns(file, units)}, entries)
-
-
-@contextmanager
-def open_npz_tables(path: Path) -> Iterator[TableContainer]:
-    """Open an npz file; arrays named `stars/x`, or a structured array `stars`, are tables of their own."""
-    with ExitStack() as stack:
-        with opening(path, "an npz file"):
-            check_packed(path)
-            file = stack.enter_context(zipfile.ZipFile(path))
-            tables = _npz_tables(file)
-        yield TableContainer(str(path), tables)
 
 
 @contextmanager

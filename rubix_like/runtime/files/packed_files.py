@@ -81,13 +81,9 @@ def _check_archive(path: Path) -> None:
             members = archive.infolist()
     except UNREADABLE as error:
         raise ValueError(f"{path}: expected a zip archive, got a damaged one ({reason_of(error)})") from error
-    check_ratio(path, "its members", sum(member.file_size for member in members))
-
-
-def check_ratio(path: Path, what: str, stated: int) -> None:
-    """Raise ValueError where a packed file states more bytes than it may become; `what`: of what."""
+    stated = sum(member.file_size for member in members)
     if stated > _most(path.stat().st_size):
-        raise _too_much(path, what, f"{stated}")
+        raise _too_much(path, "its members", f"{stated}")
 
 
 def _most(packed: int) -> int:

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import h5py
 
-from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import FOLDER_HEAD, is_store
-from rubix_like.runtime.files.parquet_files import is_parquet, opened_parquet, table_metadata
 from rubix_like.version import __version__
+
+PARQUET_HEAD: bytes = b"PAR1"
+"""First bytes of a table in Parquet."""
 
 ORIGIN: str = "rubix_like"
 """PRIMARY's ORIGIN card, by which our FITS files are known."""
@@ -57,7 +58,7 @@ _PICTURE_SUFFIXES = (".png", ".pdf", ".svg", ".html")
 _PICTURE_MARK = re.compile(rb"(rubix_like \S+) picture")
 
 CONFIGURATION_CARD: str = "CONFNAME"
-"""The name of the configuration of a run, in HDF5, Zarr and Parquet the attribute `configuration`."""
+"""The name of the configuration of a run, in HDF5 and Zarr the attribute `configuration`."""
 
 LAYOUT_CARD: str = "LAYOUT"
 MAPS_CARD: str = "NFILTER"
@@ -91,7 +92,10 @@ class Written(NamedTuple):
 
 
 def written_by_us(path: Path) -> Written | None:
-    """What a file of ours, or a folder, says of itself, whole or not; None for any other, and where there is none."""
+    """What a file of ours, or a folder, says of itself, whole or not; None for any other, and where there is none.
+
+    Raises ValueError for a file of a kind that only 0.2.0 reads.
+    """
     if is_store(path):
         return _written_store(path)
     if path.is_dir():
@@ -100,8 +104,7 @@ def written_by_us(path: Path) -> Written | None:
         return None
     if path.suffix in _PICTURE_SUFFIXES:
         return _written_picture(path)
-    if is_parquet(path):
-        return _written_table(path)
+    refuse_removed(path)
     return _written_hdf5(path) if h5py.is_hdf5(path) else _written_fits(path)
 
 
@@ -163,12 +166,14 @@ def _written_set(folder: Path) -> Written | None:
         return None
 
 
-def _written_table(path: Path) -> Written | None:
-    """What a table of ours in Parquet says of itself; None where pyarrow is not installed, too."""
-    try:
-        with opened_parquet(path, "a table in Parquet") as file:
-            known = table_metadata(file.schema_arrow)
-        stated = _stated(known)
-    except (ConfigError, *UNREADABLE):
-        return None
-    return stated if stated.kind in (CUBE, SIMULATIONS) else None
+def refuse_removed(path: Path) -> None:
+    """Raise ValueError for a table in Parquet that version 0.2.0 wrote: its metadata end the file."""
+    with path.open("rb") as file:
+        if file.read(4) != PARQUET_HEAD:
+            return
+        end = max(path.stat().st_size - 8, 0)
+        file.seek(end)
+        file.seek(max(end - int.from_bytes(file.read(4), "little"), 0))
+        is_ours = f'"{ORIGIN} '.encode() in file.read()
+    if is_ours:
+        raise ValueError(f"{path} is a table in Parquet that rubix_like 0.2.0 reads; with that version write it as .h5")
