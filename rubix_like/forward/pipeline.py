@@ -31,6 +31,7 @@ from rubix_like.forward.model import Observed, Signature, Voxels, compiled_obser
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
+from rubix_like.forward.planned_ranges import check_within_plan
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
@@ -248,7 +249,7 @@ class Pipeline(eqx.Module):
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh.
 
-        Raises ConfigError for parameters that are not of this run or beyond their limits.
+        Raises ConfigError for parameters that are not of this run, beyond their limits or beyond the plan.
         """
         own = self.parameters
         if isinstance(parameters, Mapping):
@@ -257,6 +258,7 @@ class Pipeline(eqx.Module):
             every = own if parameters is None else parameters
             own = own.replaced(expect(every, Parameters, "parameters", "numbers by dotted name, or rl.Parameters"))
         chosen = as_dtype(own, self.plan.dtype)
+        check_within_plan(self.tables, chosen)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
