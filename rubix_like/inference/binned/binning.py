@@ -6,7 +6,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
-from rubix_like.physics.units import as_quantity, in_plain_unit, split_mask
+from rubix_like.physics.units import as_quantity, in_plain_unit, plain_flags, split_mask
 
 _ENOUGH = 0.8
 """Share of the target from which on a grown bin is kept."""
@@ -41,7 +41,7 @@ def voronoi_bins(
     unit = "" if quantity is None else quantity.unit
     signal, noise = np.asarray(in_plain_unit(signal, unit, "signal")), np.asarray(in_plain_unit(noise, unit, "noise"))
     usable = np.isfinite(signal) & np.isfinite(noise) & (noise > 0) & (signal > 0) & ~np.asarray(no_signal | no_noise)
-    chosen = usable if used is None else usable & np.asarray(used, bool)
+    chosen = usable if used is None else usable & plain_flags(used, "used", "a spaxel is used")
     if not target > 0:
         raise ConfigError(f"target: expected a signal to noise above 0, got {target!r}")
     if not chosen.any():
