@@ -15,7 +15,10 @@ ANGSTROM_PER_MICRON: float = 1e4
 ANGSTROM_PER_KM: float = 1e13
 
 CUBE_FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2
-"""Unit of a line flux; a cube holds this per Angstrom."""
+"""Unit of a line flux."""
+
+CUBE_FLUX_DENSITY = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
+"""Unit of a cube's flux."""
 
 COLUMN_UNITS: dict[str, str] = {
     "position": "kpc",

@@ -515,6 +515,16 @@ def of_arguments():
     covariance = cube.covariance(5030)
     for shape in ((3,), (1, *covariance.shape), (*covariance.shape, 1)):
         yield f"chi2, {shape}", "residual: expected an image", lambda shape=shape: covariance.chi2(np.zeros(shape))
+    image, masked = np.ones(covariance.shape), np.ma.masked_equal([[0, 1]] * 2, 0)
+    for bad in (image * units.m, image + 1j, np.ma.masked_equal(image, 1), image > 0, None, "x"):
+        yield f"chi2, {bad!r}", "residual: expected ", lambda bad=bad: covariance.chi2(bad)
+    for bad in (image / 2, image * np.nan, masked, image * units.m, [[True]], [[9, 9]], None, "x"):
+        for name in ("binned_sigma", "calibration"):
+            yield f"{name}, {bad!r}", "spaxels: expected ", lambda n=name, bad=bad: getattr(covariance, n)(bad)
+    for bad in (image / 2, image * np.nan, image * units.m):
+        yield f"used, {bad!r}", "used: expected ", lambda bad=bad: voronoi_bins(image, image, 1, bad)
+    for bad in (-1, 1.5, "a", jax.random.key(1)):
+        yield f"seed of noise images, {bad!r}", "seed: expected ", lambda bad=bad: covariance.draw(bad)
     for bad in (-3, 1.5, "2"):
         yield f"noise images, {bad!r}", "number: ", lambda bad=bad: covariance.draw(1, bad)
     for bad in ((1, 1), [(1, 1, 1)]):

@@ -6,7 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from small import make_cube
+from small import make_cube, muse
 
 import rubix_like as rl
 from rubix_like.cli.main import main
@@ -453,3 +453,37 @@ def test_remedies_of_snapshots_in_parts(act, remedy, tmp_path):
     with pytest.raises((ValueError, OSError), match=re.escape(remedy.format(folder=folder))):
         load(names)
     assert load(follow()).stars.position.shape == (90, 3)
+
+
+PLANS = {
+    "PSF": ({"instrument.psf.fwhm": 0.8}, {"instrument.psf.fwhm": 5}),
+    "wings of a PSF": (
+        {"instrument.psf": {"kind": "moffat", "fwhm": 0.8, "beta": 3}},
+        {"instrument.psf.fwhm": 1, "instrument.psf.beta": 2.5},
+    ),
+    "narrow lines": (
+        {
+            "pipeline": "lines",
+            "instrument.wavelength": {"start": 5200, "stop": 5300, "step": 1.25},
+            "instrument.lsf": None,
+            "engine.method": "basis",
+            "lines": {"wavelengths": "[O III] 5007", "particles": "stars", "velocity_dispersion": 60},
+        },
+        {"lines.velocity_dispersion": 20},
+    ),
+}
+"""What a pipeline is planned for, and parameters of a call beyond it."""
+
+
+@pytest.mark.parametrize(("settings", "parameters"), PLANS.values(), ids=PLANS)
+def test_remedies_of_parameters_beyond_the_plan(settings, parameters):
+    """A pipeline of the configuration with these values takes them."""
+    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "2 arcsec")}, settings)
+    galaxy = rl.load_galaxy(config)
+    with pytest.raises(rl.ConfigError) as refused:
+        rl.Pipeline.from_config(config, galaxy)(galaxy, parameters)
+    for name, value in parameters.items():
+        assert f"{name} of {value}" in str(refused.value)
+    assert "rl.Pipeline.from_config with" in str(refused.value)
+    followed = rl.load_config(config, parameters)
+    assert np.isfinite(rl.Pipeline.from_config(followed, galaxy)(galaxy, parameters).flux).all()

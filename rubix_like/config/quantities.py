@@ -64,10 +64,11 @@ class InUnit:
 
 
 @dataclass(frozen=True)
-class Above:
-    """Limit of a setting that is one number or a list of one or more: each is above `gt`."""
+class Within:
+    """Limits of a setting that is one number or a list of one or more: each is from `ge` to `le`."""
 
-    gt: float
+    ge: float
+    le: float
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -75,8 +76,10 @@ class Above:
     def _check(self, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
         if value == ():
             raise PydanticKnownError("too_short", {"field_type": "List", "min_length": 1, "actual_length": 0})
-        if min(as_tuple(value)) <= self.gt:
-            raise PydanticKnownError("greater_than", {"gt": self.gt})
+        if min(as_tuple(value)) < self.ge:
+            raise PydanticKnownError("greater_than_equal", {"ge": self.ge})
+        if max(as_tuple(value)) > self.le:
+            raise PydanticKnownError("less_than_equal", {"le": self.le})
         return value
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from rubix_like.arguments import named_arguments
 from rubix_like.config.file_layouts import Packing
 from rubix_like.config.quantities import parse_quantity
-from rubix_like.constants import CUBE_FLUX_UNIT
+from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
@@ -53,12 +53,10 @@ _OUTPUTS: dict[str, str] = {
 }
 """What turns cubes into something else, which this module cannot import: it takes cubes itself."""
 
-_FLUX_DENSITY = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
-
 _UNITS: Mapping[str, units.UnitBase] = {
-    "flux": _FLUX_DENSITY,
-    "variance": _FLUX_DENSITY**2,
-    "truth": _FLUX_DENSITY,
+    "flux": CUBE_FLUX_DENSITY,
+    "variance": CUBE_FLUX_DENSITY**2,
+    "truth": CUBE_FLUX_DENSITY,
     "lsf_fwhm": units.Angstrom,
     "mean_v_los": units.km / units.s,
     "mask": units.dimensionless_unscaled,

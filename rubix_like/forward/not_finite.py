@@ -68,6 +68,20 @@ def _count(arrays: list[Array], good: Array, bits: Array | None) -> Int[Array, "
     return jnp.sum(bad & good, axis=(-3, -2, -1))
 
 
+def check_variance(flux: Array, variance: Array | None) -> None:
+    """Raise ValueError for a variance that is 0 in all voxels, some of which have light."""
+    if variance is not None and bool(own_copy(_is_lost(flux, variance))):
+        raise ValueError(
+            f"noise: expected a variance above 0 in some voxels, got 0 in all (it is too small for {variance.dtype}); "
+            f"lower noise.signal_to_noise, or take another noise.exposure"
+        )
+
+
+@jax.jit
+def _is_lost(flux: Array, variance: Array) -> Array:
+    return jnp.any(flux != 0) & ~jnp.any(variance != 0)
+
+
 def explain_not_finite(model: Model, galaxies: Callable[[], Iterable[Galaxy]], library: object) -> str:
     """A sentence on which parameter, field, source or stage makes NaN or inf first.
 

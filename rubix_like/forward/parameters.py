@@ -119,7 +119,8 @@ def _read(declared: Declaration, value: Any, shape: tuple[int, ...], place: str)
         )
     if not isinstance(numbers, Tracer):
         _check_limits(declared, np.asarray(numbers), place)
-    return numbers if isinstance(numbers, jax.Array) else jnp.asarray(numbers)
+    found = jnp.asarray(numbers)
+    return found if jnp.issubdtype(found.dtype, jnp.inexact) else found.astype(float)
 
 
 def _check_limits(declared: Declaration, numbers: ndarray, place: str) -> None:

@@ -28,9 +28,10 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
-from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
+from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
+from rubix_like.forward.planned_ranges import check_within_plan
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
@@ -168,7 +169,10 @@ class Pipeline(eqx.Module):
         planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
         """
         arguments = self.arguments(galaxy, parameters, key=key)
-        return self.to_cube(self.compiled(*arguments)(*arguments))
+        observed = self.compiled(*arguments)(*arguments)
+        cube = self.to_cube(observed)
+        self.check_finite(observed, lambda: (galaxy,), (arguments[1], arguments[3]))
+        return cube
 
     @named_arguments
     def at(self, pointing: Pointing) -> "Pipeline":
@@ -222,7 +226,10 @@ class Pipeline(eqx.Module):
         twice, so it refuses a generator by ValueError. Not differentiable. Raises as a call.
         """
         chosen, chosen_key = self.chosen(parameters, key)
-        return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))
+        observed = observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key)
+        cube = self.to_cube(observed)
+        self.check_finite(observed, lambda: slabs, (chosen, chosen_key))
+        return cube
 
     @named_arguments
     def lower(self, galaxy: Galaxy, parameters: Chosen = None) -> Any:
@@ -248,7 +255,7 @@ class Pipeline(eqx.Module):
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh.
 
-        Raises ConfigError for parameters that are not of this run or beyond their limits.
+        Raises ConfigError for parameters that are not of this run, beyond their limits or beyond the plan.
         """
         own = self.parameters
         if isinstance(parameters, Mapping):
@@ -257,6 +264,7 @@ class Pipeline(eqx.Module):
             every = own if parameters is None else parameters
             own = own.replaced(expect(every, Parameters, "parameters", "numbers by dotted name, or rl.Parameters"))
         chosen = as_dtype(own, self.plan.dtype)
+        check_within_plan(self.tables, chosen)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
@@ -294,18 +302,28 @@ class Pipeline(eqx.Module):
         """The cube, or its parts where no device holds all of it."""
         return self.to_cube(observed) if self.layout.gathered else self.to_parts(observed)
 
-    def check_finite(self, observed: Observed, galaxies: Callable[[], Iterable[Galaxy]]) -> None:
-        """Raise ValueError, which says what made them, for NaN or inf in voxels without a mask bit.
+    def check_finite(
+        self,
+        observed: Observed,
+        galaxies: Callable[[], Iterable[Galaxy]],
+        chosen: tuple[Parameters, PRNGKeyArray | None] | None = None,
+    ) -> None:
+        """Raise ValueError, which says what made them, for NaN or inf in voxels without a mask bit, and for a variance
+        that is 0 in all voxels of a cube with light. It does nothing while tracing.
 
-        `galaxies`: the particles that were observed, as a whole or in slabs.
+        `galaxies`: the particles that were observed, as a whole or in slabs; `chosen`: the parameters and the key, the
+        configuration's where not given.
         """
         voxels = observed.voxels
+        if isinstance(voxels.flux, Tracer):
+            return
         arrays = (voxels.flux, voxels.variance, voxels.truth)
         n_bad = int(count_not_finite(self.frame, arrays, voxels.bits, observed.counters))
         if n_bad:
-            model = Model(self.plan, self.layout, self.tables, *self.chosen())
+            model = Model(self.plan, self.layout, self.tables, *(chosen or self.chosen()))
             why = explain_not_finite(model, galaxies, self.frame.meta.get("ssp_library"))
             raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
+        check_variance(voxels.flux, voxels.variance)
 
     def _described(self, observed: Observed) -> dict[str, Any]:
         """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""

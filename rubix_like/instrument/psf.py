@@ -54,6 +54,7 @@ class PSF(eqx.Module):
     | image | (node or 1, side, side) or None | of a PSF that is an image, before it is sharpened; linear between |
     | sharpening | scalar | variance (cells^2) of the deposit that such an image is sharpened by |
     | lost | scalar | fraction of the light beyond the image, given back within |
+    | enclosed | scalar | fraction of a point source's light that the reach is to hold |
     | reach | static | spaxels on each side that the light is spread to |
     | change | scalar | relative change of its widths that it is planned for |
     | painting | static | how the stars are painted that it acts on |
@@ -65,6 +66,7 @@ class PSF(eqx.Module):
     image: Float[Array | ndarray, "node side side"] | None
     sharpening: Float[Array | ndarray, ""]
     lost: Float[Array | ndarray, ""]
+    enclosed: Float[Array | ndarray, ""]
     change: Float[Array | ndarray, ""]
     kind: str = eqx.field(static=True)
     reach: int = eqx.field(static=True)
@@ -105,6 +107,7 @@ class PSF(eqx.Module):
             kind=settings.kind,
             reach=reach,
             lost=np.asarray(lost),
+            enclosed=np.asarray(settings.enclosed),
             change=np.asarray(change),
         )
 
@@ -122,6 +125,13 @@ class PSF(eqx.Module):
     def is_separable(self) -> bool:
         """Whether it is a sum of Gaussians, the same at all wavelengths: `axis_weights` say it all."""
         return self.nodes is None and self.kind in ("gaussian", "gaussians")
+
+    def widest(self, beta: Float[ndarray, "..."] | None) -> Float[ndarray, "..."]:
+        """FWHM (arcsec) of the widest profile that the reach holds: `enclosed` of the light, after changes of the width
+        and of beta - 1 by `USUAL_CHANGE`. Host only."""
+        wings = None if beta is None else np.asarray(1.0 + (beta - 1.0) * (1.0 + USUAL_CHANGE))
+        held = self.reach * float(self.pixel_scale) / _enclosing_radius(float(self.enclosed), wings)
+        return np.asarray(held * (1.0 + USUAL_CHANGE))
 
     def axis_weights(self, parameters: PSFParameters) -> tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...]:
         """(share of the light, weights of cells along one axis) of each Gaussian of a separable PSF."""
@@ -269,15 +279,19 @@ def _check_planes(settings: PSFSettings, table: Float[ndarray, " plane"] | None,
     )
 
 
+def _enclosing_radius(enclosed: float, beta: Float[ndarray, "..."] | None) -> Float[ndarray, "..."]:
+    """Radius, in FWHM, within which a profile has a fraction of its light: of a Gaussian where beta is None."""
+    if beta is None:
+        return np.asarray(np.sqrt(-2.0 * np.log(1.0 - enclosed)) / FWHM_PER_SIGMA)
+    alpha = 1.0 / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))
+    return np.asarray(alpha * np.sqrt(np.minimum((1.0 - enclosed) ** (1.0 / (1.0 - beta)) - 1.0, 1e30)))
+
+
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     """Spaxels on each side for the widest profile, and the largest fraction of light beyond."""
-    if settings.kind != "moffat":
-        sigma = float(settings.fwhm_table.max()) / pixel_scale / FWHM_PER_SIGMA
-        enclosing = float(np.sqrt(-2.0 * np.log(1.0 - settings.enclosed)))
-        reach = max(2, int(np.ceil(min(sigma * enclosing, _FARTHEST))))
-        return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))
-    widest, beta = float(settings.width_table[0].max()) / pixel_scale, float(np.min(settings.width_table[1]))
-    alpha = widest / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))
-    radius = alpha * np.sqrt(min((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0, 1e30))
-    reach = max(2, int(np.ceil(min(radius, _FARTHEST))))
-    return reach, moffat_lost(float(reach), widest, beta)
+    widest = float(settings.fwhm_table.max()) / pixel_scale
+    beta = np.asarray(settings.width_table[1].min()) if settings.kind == "moffat" else None
+    reach = max(2, int(np.ceil(min(widest * float(_enclosing_radius(settings.enclosed, beta)), _FARTHEST))))
+    if beta is None:
+        return reach, float(np.exp(-0.5 * (reach / (widest / FWHM_PER_SIGMA)) ** 2))
+    return reach, moffat_lost(float(reach), widest, float(beta))

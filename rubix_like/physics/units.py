@@ -51,6 +51,17 @@ def plain_array(values: Any, unit: str | units.UnitBase, place: str) -> Any:
     return np.asarray(plain) if isinstance(plain, list | tuple) else plain
 
 
+def plain_flags(values: Any, place: str, words: str = "a spaxel is chosen") -> Bool[ndarray, "..."]:
+    """Booleans from such, or from 0 and 1, as FITS files have them; ValueError that names `place` for other values."""
+    flags = np.asarray(plain_numbers(values, "", place))
+    if flags.dtype.kind != "b" and not np.isin(flags, (0, 1)).all():
+        raise ValueError(
+            f"{place}: expected booleans (or 1 where {words}, else 0), got {flags.dtype} with other values; of "
+            f"a mask of bits write mask == 0"
+        )
+    return flags.astype(bool, copy=False)
+
+
 def split_mask(values: Any) -> tuple[Any, Bool[ndarray, "..."] | bool]:
     """The values without their mask, and where they are masked (False: nowhere)."""
     if values is np.ma.masked:

@@ -7,9 +7,11 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy import units
 from astropy.io import fits
 from fibre_sums import light_in_disc, spaxels_by_shepard
 from scipy.optimize import least_squares
+from small import few_stars, muse
 
 import rubix_like as rl
 from rubix_like.config import InstrumentSettings
@@ -341,6 +343,17 @@ def test_draws_of_correlations_that_no_noise_has_are_refused(tmp_path):
         covariance.draw(seed=1, number=-1)
     cut = rl.read_observed(path)
     np.testing.assert_allclose(cut.covariance(5300).variance, covariance.variance, rtol=1e-6)
+
+
+def test_residuals_with_units_are_converted():
+    """Residuals in other units are converted (before: read as they stand)."""
+    config = {"galaxy": None, "observation": {"redshift": 0.05, "align": "none"}, "noise": {"signal_to_noise": 9}}
+    config |= {"instrument": muse(5000, 5010, 2), "engine": {"velocity_range": 600}, "devices": {"data": 1}}
+    cube = rl.Pipeline.from_config(config)(few_stars(20, 0.3))
+    covariance, variance = cube.covariance(5005), np.asarray(cube.variance[:, :, 2], float)
+    residual = np.arange(variance.size, dtype=float).reshape(variance.shape)
+    for own in (residual, residual * 1e-23 * units.Unit("W / (m2 Angstrom)")):
+        np.testing.assert_allclose(covariance.chi2(own), (residual**2 / variance).sum(), rtol=1e-6)
 
 
 @pytest.mark.slow(5)

@@ -8,20 +8,20 @@ from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
-    Above,
     Angstrom,
     Arcsec,
     Integer,
     InUnit,
     Number,
     SquareMetre,
+    Within,
     as_tuple,
     one_or_many,
 )
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.skies import Skies
 
-Fraction = Annotated[Number, Field(gt=0, le=1)]
+Fraction = Annotated[Number, Field(ge=1e-6, le=1)]
 
 
 class DetectorSettings(AbstractSettings):
@@ -30,17 +30,17 @@ class DetectorSettings(AbstractSettings):
     `throughput` is one number, or a table with one value per `wavelength`, linear between and constant beyond.
     """
 
-    collecting_area: Annotated[SquareMetre, Field(gt=0)]
+    collecting_area: Annotated[SquareMetre, Field(ge=1e-6, le=1e6)]
     """Unobscured area of the telescope's mirror in m2."""
     wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
     """Wavelengths of the throughput's table in Angstrom of the instrument's medium; null where it is one number."""
     throughput: Annotated[tuple[Fraction, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
     """Electrons per photon at the mirror: telescope, spectrograph and detector together, without the atmosphere."""
-    read_noise: Annotated[Number, Field(ge=0)]
+    read_noise: Annotated[Number, Field(ge=0, le=1e6)]
     """Standard deviation in electrons per pixel and exposure."""
-    dark_current: Annotated[Number, Field(ge=0)]
+    dark_current: Annotated[Number, Field(ge=0, le=1e12)]
     """Electrons per pixel and hour."""
-    pixels_per_voxel: Annotated[Number, Field(gt=0)] = 1.0
+    pixels_per_voxel: Annotated[Number, Field(ge=1e-6, le=1e6)] = 1.0
     """Pixels of the detector whose electrons make up one voxel of the cube."""
 
     @field_validator("wavelength")
@@ -70,9 +70,9 @@ def merged_detector(preset: Mapping[str, Any], override: Mapping[str, Any]) -> d
 class ExposureSettings(AbstractSettings):
     """Exposures of one field under one sky; the instrument's `detector` section says what becomes of the light."""
 
-    time: Annotated[float | tuple[float, ...], InUnit("s", many=True), Above(0.0), Parameter()]
+    time: Annotated[float | tuple[float, ...], InUnit("s", many=True), Within(1e-3, 1e9), Parameter()]
     """Time of one exposure; of fibres also a list with one for each of their dithers."""
-    count: Annotated[Integer, Field(ge=1)] = 1
+    count: Annotated[Integer, Field(ge=1, le=10**6)] = 1
     """How many exposures of that time are added up."""
     sky: Skies = "dark"
     """dark, bright, infrared, none (no sky and no atmosphere), or the path of a table (.fits or .ecsv); of a list, e.g.

@@ -15,9 +15,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.fibres.cube_weights import without_flagged
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.errors import expect_count
+from rubix_like.errors import ConfigError, expect_count
+from rubix_like.physics.units import given_numbers, plain_flags
 
 SMALLEST: float = 1e-5
 """Singular values of W V^(1/2) below this fraction of the largest count as 0; of surveys' cubes all are above 0.005."""
@@ -27,6 +29,17 @@ MOST_DECOMPOSED: int = 6000
 
 _CONSISTENT = 1e-2
 """Part of a residual's norm that may lie outside the map's row space, by rounding in 32 bits."""
+
+
+def standard_normals(seed: Any, number: int, *shape: int) -> Float[ndarray, "number ..."]:
+    """Standard normal numbers of numpy's default generator; ConfigError that names a `number` or `seed` of another
+    kind."""
+    expect_count(number, "number", 0)
+    try:
+        generator = np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"seed: expected a whole number of 0 or more, as numpy's generators take, {error}") from error
+    return generator.standard_normal((number, *shape))
 
 
 class AbstractCovariance(ABC):
@@ -91,16 +104,16 @@ class AbstractCovariance(ABC):
         return f"{type(self).__name__}({rows} x {columns} spaxels)"
 
     def _image(self, residual: Float[ndarray, "y x"]) -> Float[ndarray, "y x"]:
-        image = np.asarray(residual, dtype=np.float64)
+        image = np.asarray(given_numbers(residual, CUBE_FLUX_DENSITY, "residual"), dtype=np.float64)
         if image.shape != self.shape:
             raise ValueError(f"residual: expected an image of shape {self.shape}, got shape {image.shape}")
         return image
 
     def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
-        chosen, good = np.asarray(spaxels, dtype=bool), self.matrix.diagonal() > 0
+        chosen, good = plain_flags(spaxels, "spaxels"), self.matrix.diagonal() > 0
         if chosen.shape != self.shape or not (chosen.ravel() & good).any():
             raise ValueError(
-                f"covariance: expected a mask of shape {self.shape} that is true in a spaxel with noise, got shape "
+                f"spaxels: expected a mask of shape {self.shape} that is true in a spaxel with noise, got shape "
                 f"{chosen.shape}, {int(chosen.sum())} true"
             )
         return (chosen.ravel() & good).astype(np.float64)
@@ -176,8 +189,7 @@ class SpaxelCovariance(AbstractCovariance):
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with this covariance, W V^(1/2) z with normal z of numpy's default generator."""
-        expect_count(number, "number", 0)
-        normal = np.random.default_rng(seed).standard_normal((number, len(self.fibre_variance)))
+        normal = standard_normals(seed, number, len(self.fibre_variance))
         drawn = self.weights @ (normal * np.sqrt(self.fibre_variance)).T
         return np.asarray(drawn).T.reshape(number, *self.shape)
 

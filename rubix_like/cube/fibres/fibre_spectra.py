@@ -8,8 +8,10 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.physics.units import given_numbers
 
 Spectra = Float[Array | np.ndarray, "fibre wave"]
 
@@ -61,7 +63,8 @@ class FibreSpectra(eqx.Module):
             raise ValueError("fibres.chi2: expected spectra with noise, got no variance; give the run a noise section")
         if np.shape(model) != np.shape(self.flux):
             raise ValueError(f"fibres.chi2: expected a model of shape {np.shape(self.flux)}, got {np.shape(model)}")
-        rest = np.asarray(self.flux, dtype=np.float64) - np.asarray(model, dtype=np.float64)
+        values = given_numbers(model, CUBE_FLUX_DENSITY, "model")
+        rest = np.asarray(self.flux, dtype=np.float64) - np.asarray(values, dtype=np.float64)
         return np.sum(self.good * rest**2 / np.asarray(self.variance, dtype=np.float64), axis=0)
 
     @property

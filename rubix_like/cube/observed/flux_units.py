@@ -11,12 +11,12 @@ from astropy import units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.constants import ANGSTROM_PER_KM, CUBE_FLUX_UNIT, SPEED_OF_LIGHT
+from rubix_like.constants import ANGSTROM_PER_KM, CUBE_FLUX_DENSITY, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.physics import air
 from rubix_like.physics.units import as_quantity, plain_array, split_mask
 
-F_LAMBDA = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
+F_LAMBDA = CUBE_FLUX_DENSITY
 F_NU = units.Unit("erg / (s cm2 Hz)")
 
 _ALIASES: dict[str, str] = {

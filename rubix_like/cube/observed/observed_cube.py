@@ -31,7 +31,7 @@ from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.cube.views.covariance import bin_at, known_correlations
 from rubix_like.errors import expect
 from rubix_like.physics.plausibility import implausible_voxels
-from rubix_like.physics.units import plain_numbers
+from rubix_like.physics.units import plain_flags, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,13 +117,7 @@ class ObservedCube(AbstractCube):
 
     def _plain_used(self) -> Choice:
         """`used` as booleans, from 0 and 1 too, as in FITS files."""
-        used = np.asarray(plain_numbers(self.used, "", "ObservedCube.used"))
-        if used.dtype.kind != "b" and not np.isin(used, (0, 1)).all():
-            raise ValueError(
-                f"ObservedCube.used: expected booleans (or 1 where a voxel is used, else 0), got {used.dtype} with "
-                f"other values; of a mask of bits write mask == 0"
-            )
-        return used.astype(bool, copy=False)
+        return plain_flags(self.used, "ObservedCube.used", "a voxel is used")
 
     @functools.cached_property
     def implausible(self) -> tuple[str, ...]:

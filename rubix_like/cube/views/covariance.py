@@ -13,10 +13,9 @@ from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.correlation_planes import spread_bins
-from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance
+from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance, standard_normals
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
 from rubix_like.cube.meta import Meta
-from rubix_like.errors import expect_count
 from rubix_like.runtime.places import found_at
 
 _FROM_FILES = (
@@ -53,8 +52,7 @@ class IndependentCovariance(AbstractCovariance):
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with these variances, from numpy's default generator."""
-        expect_count(number, "number", 0)
-        return np.sqrt(self.image) * np.random.default_rng(seed).standard_normal((number, *self.shape))
+        return np.sqrt(self.image) * standard_normals(seed, number, *self.shape)
 
 
 def cube_covariance(cube: Cube, wavelength: Any) -> AbstractCovariance:

@@ -8,12 +8,11 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.quantities import parse_quantity
-from rubix_like.constants import CUBE_FLUX_UNIT
+from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.cube import Cube, ExtractedSpectrum
 from rubix_like.cube.views.circle_overlap import circle_overlap
 from rubix_like.cube.views.sky_places import Offset, Place, position_of
 
-_FLUX_DENSITY = units.Unit(CUBE_FLUX_UNIT / units.AA)
 """Unit of a cube's flux."""
 
 
@@ -42,8 +41,8 @@ def extract_spectrum(
         found = np.sum(np.where(counted, np.asarray(values[box], np.float64), 0.0) * share, axis=(0, 1))
         return np.where(lit, found, np.nan)
 
-    error = None if cube.variance is None else np.sqrt(summed(cube.variance, own**2)) * _FLUX_DENSITY
-    return ExtractedSpectrum(cube.wavelength * units.AA, summed(cube.flux, own) * _FLUX_DENSITY, error)
+    error = None if cube.variance is None else np.sqrt(summed(cube.variance, own**2)) * CUBE_FLUX_DENSITY
+    return ExtractedSpectrum(cube.wavelength * units.AA, summed(cube.flux, own) * CUBE_FLUX_DENSITY, error)
 
 
 def _weights(
