@@ -1,7 +1,9 @@
 """Public functions whose errors name the argument that is of another kind than its annotation states."""
 
+import dataclasses
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -20,17 +22,19 @@ Result = TypeVar("Result")
 
 
 class Kind(NamedTuple):
-    """What a value may be: a test, and the words for what is expected."""
+    """What a value may be: a test, the words for what is expected, and the kinds of a list's members, where judged."""
 
     holds: Callable[[Any], bool]
     words: str
+    members: "tuple[Kind, ...]" = ()
 
 
 def named_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """The same function, with a ConfigError that names the argument which is not of the kind that is annotated.
 
-    Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists, dicts, literals and unions of these;
-    what lists and dicts hold, shapes and protocols are left to the function. Traced values pass.
+    Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists (also of one class, or of texts),
+    dicts, literals and unions of these; what else lists and dicts hold, shapes and protocols are left to the function.
+    Traced values pass.
     """
     signature = inspect.signature(function)
     kinds: dict[str, tuple[Kind, ...]] = {}
@@ -38,34 +42,66 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     @functools.wraps(function)
     def with_names(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if not kinds:  # at the first call: the module is then complete
-            kinds.update(_kinds_of(signature, inspect.unwrap(function).__globals__))
+            kinds.update(_kinds_of(_annotations(signature), inspect.unwrap(function).__globals__))
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if name in kinds and not any(kind.holds(value) for kind in kinds[name]):
-                expected = " or ".join(dict.fromkeys(kind.words for kind in kinds[name]))
-                raise ConfigError(f"{name}: expected {expected}, got {came(value)}")
+            _expect_kind(value, kinds.get(name, ()), name)
         return function(*args, **kwargs)
 
     return with_names
 
 
-def _kinds_of(signature: inspect.Signature, names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:
-    """By name: the kinds that a parameter may have; those that cannot be judged are left out."""
+def expect_fields(record: Any) -> None:
+    """Raise ConfigError that names the field of a dataclass, or of an equinox module, which is not of the kind that is
+    annotated, as `named_arguments` does for arguments."""
+    for name, kinds in _kinds_of_fields(type(record)).items():
+        _expect_kind(getattr(record, name), kinds, f"{type(record).__name__}.{name}")
+
+
+@functools.cache
+def _kinds_of_fields(record: type) -> dict[str, tuple[Kind, ...]]:
+    annotations = {field.name: field.type for field in dataclasses.fields(record)}
+    return _kinds_of(annotations, vars(sys.modules[record.__module__]))
+
+
+def _expect_kind(value: Any, kinds: tuple[Kind, ...], place: str) -> None:
+    """Raise ConfigError for a value of none of the kinds; without kinds every value passes."""
+    held = [kind for kind in kinds if kind.holds(value)]
+    if kinds and not held:
+        expected = " or ".join(dict.fromkeys(kind.words for kind in kinds))
+        raise ConfigError(f"{place}: expected {expected}, got {came(value)}")
+    for kind in held:
+        for number, member in enumerate(value if kind.members and isinstance(value, list | tuple) else ()):
+            _expect_kind(member, kind.members, f"{place}[{number}]")
+
+
+def _annotations(signature: inspect.Signature) -> dict[str, Any]:
+    """By name: the annotations of parameters that hold one argument."""
+    several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return {name: own.annotation for name, own in signature.parameters.items() if own.kind not in several}
+
+
+def _kinds_of(annotations: Mapping[str, Any], names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:
+    """By name: the kinds that a value may have; those that cannot be judged are left out."""
     found = {}
-    for name, parameter in signature.parameters.items():
-        kinds = [_kind(member) for member in _members(_evaluated(parameter.annotation, names))]
-        if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD} and None not in kinds:
+    for name, annotation in annotations.items():
+        kinds = [_kind(member) for member in _members(_evaluated(annotation, names))]
+        if None not in kinds:
             found[name] = tuple(kind for kind in kinds if kind is not None)
     return found
 
 
+class _ToCheckersOnly:
+    """Base of the types that stand for classes which are imported for type checkers only."""
+
+
 def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
-    """The type that a quoted annotation stands for; `Any` where a name is known to type checkers only."""
+    """The type that a quoted annotation stands for."""
     if not isinstance(annotation, str):
         return annotation
     try:
         return typing.get_type_hints(types.SimpleNamespace(__annotations__={"type": annotation}), names)["type"]
-    except NameError:
-        return Any
+    except NameError as error:
+        return _evaluated(annotation, names | {error.name: type(error.name, (_ToCheckersOnly,), {})})
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -81,13 +117,25 @@ def _kind(annotation: Any) -> Kind | None:
     if origin is typing.Literal:
         return Kind(lambda value: value in parts, f"one of {', '.join(map(repr, parts))}")
     if origin in _KINDS:
-        return _BY_NAME if parts and parts[0] is str and origin in {Mapping, dict} else _KINDS[origin]
+        by_name = origin in {Mapping, dict} and parts[:1] == (str,)
+        return _BY_NAME if by_name else _KINDS[origin]._replace(members=_kinds_of_members(parts))
     if not isinstance(origin, type) or origin in _ANYTHING or getattr(origin, "_is_protocol", False):
         return None
     if issubclass(origin, AbstractArray):
         keys = typing.get_args(jaxtyping.PRNGKeyArray)  # here, because it imports JAX
         return _RANDOM_KEY if annotation in keys else Kind(_is_numeric, "an array of numbers")
-    return Kind(lambda value: isinstance(value, origin), _WORDS.get(origin.__name__, origin.__name__))
+    words = _WORDS.get(origin.__name__, origin.__name__)
+    if issubclass(origin, _ToCheckersOnly):
+        return Kind(lambda value: origin.__name__ in {base.__name__ for base in type(value).__mro__}, words)
+    return Kind(lambda value: isinstance(value, origin), words)
+
+
+def _kinds_of_members(parts: tuple[Any, ...]) -> tuple[Kind, ...]:
+    """The kind of what a list holds, where that is text or one class; else none."""
+    if not parts or parts[1:] not in {(), (...,)} or not isinstance(parts[0], type):
+        return ()
+    kind = None if issubclass(parts[0], AbstractArray) else _kind(parts[0])
+    return (kind,) if kind is not None and (parts[0] is str or parts[0] not in _KINDS) else ()
 
 
 def _is_numeric(value: Any) -> bool:
@@ -124,10 +172,13 @@ def _is_whole(value: Any) -> bool:
 
 
 _WORDS = {
+    "Footprint": "a Footprint of rubix_like.extend",
     "Galaxy": "an rl.Galaxy (rl.load_galaxy(config) reads one)",
     "Mesh": "a mesh (rl.make_mesh() makes one)",
+    "Meta": "Meta, as of another cube",
     "ObservedCube": "an rl.ObservedCube (rl.read_observed(path) reads one)",
     "SSPLibrary": "an rl.SSPLibrary (rl.load_ssp(name) reads one)",
+    "WavelengthBins": "WavelengthBins of rubix_like.extend",
 }
 """For classes by name: what is expected, and how it is made."""
 

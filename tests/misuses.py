@@ -258,8 +258,8 @@ def of_records():
             lambda amount=amount, place=place, scale=scale: extend.to_scene(GALAXY.stars, amount, place, None, scale),
         )
     yield "Parameters", "parameters['lsf.fwhm']: ", lambda: rl.Parameters.of({"lsf.fwhm": "x"})
-    yield "per_bin, axis", "per_bin: axis: ", lambda: extend.per_bin("a")
-    yield "per_bin, pad", "per_bin: pad: ", lambda: extend.per_bin(pad="mean")
+    yield "per_bin, axis", "axis: ", lambda: extend.per_bin("a")
+    yield "per_bin, pad", "pad: ", lambda: extend.per_bin(pad="mean")
     yield "InUnit", "'kgg' did not parse as unit", lambda: extend.InUnit("kgg")
     yield "TemplateAxes, names", "TemplateAxes.nodes: ", lambda: extend.TemplateAxes((ONE,), ())
     yield (

@@ -10,7 +10,7 @@ import numpy as np
 from astropy import units
 from jaxtyping import Array, Float, Int
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config.file_layouts import Packing
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.constants import CUBE_FLUX_UNIT
@@ -19,7 +19,6 @@ from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
-from rubix_like.errors import expect
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.units import plain_array
 from rubix_like.runtime.places import found_at
@@ -125,10 +124,7 @@ class Cube(AbstractCube, eqx.Module):
         vars(self).update(given)
 
     def __check_init__(self) -> None:
-        expect(self.bins, WavelengthBins, "Cube.bins", "WavelengthBins of rubix_like.extend")
-        expect(self.footprint, Footprint, "Cube.footprint", "a Footprint of rubix_like.extend")
-        expect(self.meta, Meta, "Cube.meta", "Meta, as of another cube")
-        expect(self.counters, (Counters, type(None)), "Cube.counters", "Counters or None")
+        expect_fields(self)
         shape = np.shape(self.flux)
         if len(shape) != 3:
             raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")

@@ -10,7 +10,7 @@ from jaxtyping import Shaped
 from rubix_like.config import InstrumentSettings
 from rubix_like.cube.bins import AbstractBinned
 from rubix_like.errors import expect_count
-from rubix_like.physics.units import expect_positive, plain_numbers
+from rubix_like.physics.units import expect_positive, plain_array
 
 
 class Footprint(eqx.Module):
@@ -23,7 +23,7 @@ class Footprint(eqx.Module):
 
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
-    pixel_scale: Any = eqx.field(converter=partial(plain_numbers, unit="arcsec", place="Footprint.pixel_scale"))
+    pixel_scale: Any = eqx.field(converter=partial(plain_array, unit="arcsec", place="Footprint.pixel_scale"))
 
     def __check_init__(self) -> None:
         expect_count(self.n_y, "Footprint.n_y")

@@ -5,15 +5,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.errors import expect
 from rubix_like.physics import air
 from rubix_like.physics.templates import TemplateAxes, Templates
+from rubix_like.physics.units import plain_fields
 from rubix_like.ssp.known_libraries import SHELF
-from rubix_like.ssp.library_file import check_arrays, read_table
+from rubix_like.ssp.library_file import UNITS, check_arrays, read_table
 
 _FINE = "bc03-miles"
 """The library to take where others are coarser than the instrument."""
@@ -41,7 +43,8 @@ class SSPLibrary(eqx.Module):
     | fwhm | (rest,) | vacuum Angstrom, the library's own spectral resolution |
     | surviving_fraction | (metal, age) or None | mass in stars and remnants now over mass at birth |
 
-    Shapes are checked when it is built, and on concrete arrays also order and finiteness (ValueError).
+    Quantities are converted to these units. Raises ValueError for shapes, orders and values that cannot be, of arrays
+    that are not traced, and ConfigError for a field of another kind.
     """
 
     spectra: Float[Array | np.ndarray, "metal age rest"]
@@ -58,10 +61,13 @@ class SSPLibrary(eqx.Module):
     source: str = eqx.field(static=True, default="")
     source_medium: str = eqx.field(static=True, default="vacuum")
 
+    def __post_init__(self) -> None:
+        vars(self).update(plain_fields(self, UNITS))
+
     def __check_init__(self) -> None:
-        names = ("spectra", "log_age", "metallicity", "rest_wavelength", "fwhm", "surviving_fraction")
-        arrays = {name: getattr(self, name) for name in names}
-        if all(value is None or isinstance(value, np.ndarray) for value in arrays.values()):
+        expect_fields(self)
+        arrays = {name: getattr(self, name) for name in UNITS}
+        if not any(isinstance(value, Tracer) for value in arrays.values()):
             check_arrays(self.name, arrays)
 
     def templates(self) -> Templates:

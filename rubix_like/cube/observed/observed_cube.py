@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
@@ -29,7 +29,6 @@ from rubix_like.cube.meta import (
     Meta,
 )
 from rubix_like.cube.observed.flux_units import plain_flux
-from rubix_like.errors import expect
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.physics.units import plain_numbers
 
@@ -89,8 +88,7 @@ class ObservedCube(AbstractCube):
     meta: Meta = dataclasses.field(default_factory=Meta)
 
     def __post_init__(self) -> None:
-        expect(self.bins, WavelengthBins, "ObservedCube.bins", "WavelengthBins of rubix_like.extend")
-        expect(self.footprint, Footprint, "ObservedCube.footprint", "a Footprint of rubix_like.extend")
+        expect_fields(self)
         for field in ("flux", "used"):
             if getattr(self, field) is None:
                 raise ValueError(f"ObservedCube.{field}: expected an array (y, x, wave), got None")
@@ -105,10 +103,13 @@ class ObservedCube(AbstractCube):
             used=used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else used,
             **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
         )
-        for name in angles:
+        for name, most in (("field_angle", np.inf), ("ra", 360), ("dec", 90)):
             angle = getattr(self, name)
-            if angle is not None and not (np.ndim(angle) == 0 and np.isfinite(angle)):
-                raise ValueError(f"ObservedCube.{name}: expected a finite angle (deg, or a quantity), got {angle!r}")
+            if angle is not None and not (np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most):
+                wanted = "a finite angle" if most == np.inf else f"an angle from -{most} to {most}"
+                raise ValueError(f"ObservedCube.{name}: expected {wanted} (deg, or a quantity), got {angle!r}")
+        if (self.ra is None) != (self.dec is None):
+            raise ValueError("ObservedCube.ra, ObservedCube.dec: expected both or none of them, got one")
         for field in ("flux", "used", "variance"):
             came = np.shape(getattr(self, field))
             if getattr(self, field) is not None and came != self.shape:
