@@ -33,8 +33,8 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     """The same function, with a ConfigError that names the argument which is not of the kind that is annotated.
 
     Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists (also of one class, or of texts),
-    dicts, literals and unions of these; what else lists and dicts hold, shapes and protocols are left to the function.
-    Traced values pass.
+    dicts, literals, protocols for run time and unions of these; what else lists and dicts hold, and shapes, are left to
+    the function. Traced values pass.
     """
     signature = inspect.signature(function)
     kinds: dict[str, tuple[Kind, ...]] = {}
@@ -115,11 +115,13 @@ def _kind(annotation: Any) -> Kind | None:
     """The kind of value that a type stands for; None where it cannot be judged."""
     origin, parts = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if origin is typing.Literal:
-        return Kind(lambda value: value in parts, f"one of {', '.join(map(repr, parts))}")
+        types_ = tuple(type(part) for part in parts)
+        return Kind(lambda value: isinstance(value, types_) and value in parts, f"one of {', '.join(map(repr, parts))}")
     if origin in _KINDS:
         by_name = origin in {Mapping, dict} and parts[:1] == (str,)
         return _BY_NAME if by_name else _KINDS[origin]._replace(members=_kinds_of_members(parts))
-    if not isinstance(origin, type) or origin in _ANYTHING or getattr(origin, "_is_protocol", False):
+    is_open = getattr(origin, "_is_protocol", False) and not getattr(origin, "_is_runtime_protocol", False)
+    if not isinstance(origin, type) or origin in _ANYTHING or is_open:
         return None
     if issubclass(origin, AbstractArray):
         keys = typing.get_args(jaxtyping.PRNGKeyArray)  # here, because it imports JAX
@@ -144,6 +146,8 @@ def _is_numeric(value: Any) -> bool:
         dtype = getattr(value, "dtype", None) or np.asarray(value).dtype
     except ValueError:  # lists of different lengths
         return False
+    except TypeError:  # quantities in a list
+        return True
     return dtype.kind in "biufcV"
 
 
@@ -174,10 +178,12 @@ def _is_whole(value: Any) -> bool:
 _WORDS = {
     "Footprint": "a Footprint of rubix_like.extend",
     "Galaxy": "an rl.Galaxy (rl.load_galaxy(config) reads one)",
+    "HasSSPSettings": "a configuration",
     "Mesh": "a mesh (rl.make_mesh() makes one)",
     "Meta": "Meta, as of another cube",
     "ObservedCube": "an rl.ObservedCube (rl.read_observed(path) reads one)",
     "SSPLibrary": "an rl.SSPLibrary (rl.load_ssp(name) reads one)",
+    "Stream": "a text file, such as sys.stderr",
     "WavelengthBins": "WavelengthBins of rubix_like.extend",
 }
 """For classes by name: what is expected, and how it is made."""

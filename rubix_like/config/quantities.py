@@ -101,6 +101,15 @@ def parse_quantity(value: object, unit: str, place: str = "") -> float:
     return number
 
 
+def parse_pair(values: Any, unit: str, place: str, meaning: str) -> tuple[float, float]:
+    """Two numbers of `unit`, as `parse_quantity` reads each; raises ValueError that names `place` for others."""
+    try:
+        first, second = values
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place}: expected {meaning}, each with a unit or in {unit}, got {values!r}") from error
+    return parse_quantity(first, unit, place), parse_quantity(second, unit, place)
+
+
 def is_unit(text: object) -> bool:
     """Whether quantities can be in this unit: one that astropy knows, or none ("")."""
     if not isinstance(text, str):
@@ -182,7 +191,7 @@ def as_yaml_values(value: Any, place: str) -> Any:
         return type(value)(as_yaml_values(part, place) for part in value)
     if isinstance(value, PurePath):
         return str(value)
-    if not isinstance(value, _Array) or isinstance(value, BaseModel):
+    if not isinstance(value, _Array) or isinstance(value, BaseModel | type):
         return value
     quantity = as_quantity(value)
     if quantity is None:

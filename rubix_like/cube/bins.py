@@ -1,14 +1,14 @@
 """Wavelength bins of a detector, of a cube and of its files (float64 on the host)."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Num
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config import WavelengthSettings
 from rubix_like.errors import expect_count
 from rubix_like.physics import air
@@ -44,14 +44,12 @@ class WavelengthBins:
     nodes: Any = ()
 
     def __post_init__(self) -> None:
+        expect_fields(self)
         units = {"first": "Angstrom", "step": "dex" if self.sampling == "log" else "Angstrom"}
         given = {
             name: plain_numbers(getattr(self, name), unit, f"WavelengthBins.{name}") for name, unit in units.items()
         }
         vars(self).update(given)
-        for name, known in (("sampling", get_args(Sampling)), ("medium", get_args(Medium))):
-            if not (isinstance(getattr(self, name), str) and getattr(self, name) in known):
-                raise ValueError(f"WavelengthBins.{name}: expected {' or '.join(known)}, got {getattr(self, name)!r}")
         expect_count(self.n_wave, "WavelengthBins.n_wave")
         for name in units:
             expect_positive(given[name], f"WavelengthBins.{name}")
@@ -72,8 +70,9 @@ class WavelengthBins:
             last = self.at(np.array([self.n_wave - 0.5]))[0]
         if not last < _LONGEST:
             unit = "dex" if self.sampling == "log" else "Angstrom"
+            name = "step" if self.first < _LONGEST else "first"
             raise ValueError(
-                f"WavelengthBins.step: expected bins below {_LONGEST:g} Angstrom, got {self.n_wave} in steps of "
+                f"WavelengthBins.{name}: expected bins below {_LONGEST:g} Angstrom, got {self.n_wave} in steps of "
                 f"{self.step:g} {unit} from {self.first:g} Angstrom; the step of 'log' is in log10(wavelength)"
             )
 

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config.file_layouts import Packing
-from rubix_like.config.quantities import parse_quantity
 from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -153,6 +152,7 @@ class Cube(AbstractCube, eqx.Module):
             raise ValueError(f"Cube.mask: expected whole numbers, the bits of each voxel (0 is good), got {came}")
         for name, remedy in (
             ("mask", "0 is good"),
+            ("lsf_fwhm", "a width in Angstrom"),
             ("variance", "set voxels without one in mask, with a variance of 0"),
         ):
             values = getattr(self, name)
@@ -276,8 +276,7 @@ class Cube(AbstractCube, eqx.Module):
 
         Raises ConfigError without matplotlib, or for a spaxel or band outside the cube.
         """
-        ends = None if band is None else tuple(parse_quantity(end, "Angstrom", "band") for end in band)
-        return found_at(_OUTPUTS["plot"])(self, tuple(spaxels), ends)
+        return found_at(_OUTPUTS["plot"])(self, tuple(spaxels), band)
 
     def __repr__(self) -> str:
         return found_at(_OUTPUTS["words"])(self)

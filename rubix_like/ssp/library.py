@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.arguments import expect_fields, named_arguments
-from rubix_like.errors import expect
 from rubix_like.physics import air
 from rubix_like.physics.templates import TemplateAxes, Templates
 from rubix_like.physics.units import plain_fields
@@ -93,7 +92,6 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     resolution times the inverse. Raises ConfigError for an unknown or not yet fetched name, FileNotFoundError or
     ValueError for a file that is missing, damaged or of another layout.
     """
-    expect(config_or_name, (str, Path, HasSSPSettings), "config_or_name", "a name, a file or a configuration")
     library = config_or_name if isinstance(config_or_name, str | Path) else config_or_name.ssp.library
     stored = dict(vars(read_table(SHELF.locate(library))))
     medium = stored.pop("medium")
