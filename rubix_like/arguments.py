@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Kind(NamedTuple):
-    """What a value may be: a test, the words for what is expected, and the kinds of a list's members, where judged."""
+    """What a value may be: a test, the words for what is expected, and the kinds of its members, where judged."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -32,9 +32,9 @@ class Kind(NamedTuple):
 def named_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """The same function, with a ConfigError that names the argument which is not of the kind that is annotated.
 
-    Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists (also of one class, or of texts),
-    dicts, literals, protocols for run time and unions of these; what else lists and dicts hold, and shapes, are left to
-    the function. Traced values pass.
+    Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists and dicts (also of one class, or of
+    texts), literals, protocols for run time and unions of these; what else lists and dicts hold, and shapes, are left
+    to the function. Traced values pass.
     """
     signature = inspect.signature(function)
     kinds: dict[str, tuple[Kind, ...]] = {}
@@ -44,7 +44,9 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
         if not kinds:  # at the first call: the module is then complete
             kinds.update(_kinds_of(_annotations(signature), inspect.unwrap(function).__globals__))
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            _expect_kind(value, kinds.get(name, ()), name)
+            several = value if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+            for key, single in several.items():
+                _expect_kind(single, kinds.get(name, ()), key)
         return function(*args, **kwargs)
 
     return with_names
@@ -70,14 +72,15 @@ def _expect_kind(value: Any, kinds: tuple[Kind, ...], place: str) -> None:
         expected = " or ".join(dict.fromkeys(kind.words for kind in kinds))
         raise ConfigError(f"{place}: expected {expected}, got {came(value)}")
     for kind in held:
-        for number, member in enumerate(value if kind.members and isinstance(value, list | tuple) else ()):
-            _expect_kind(member, kind.members, f"{place}[{number}]")
+        if kind.members and isinstance(value, Sized):
+            for key, member in value.items() if isinstance(value, Mapping) else enumerate(value):
+                _expect_kind(member, kind.members, f"{place}[{key!r}]")
 
 
 def _annotations(signature: inspect.Signature) -> dict[str, Any]:
-    """By name: the annotations of parameters that hold one argument."""
-    several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    return {name: own.annotation for name, own in signature.parameters.items() if own.kind not in several}
+    """By name: the annotations of parameters, but for the one that takes several arguments without a name."""
+    several = inspect.Parameter.VAR_POSITIONAL
+    return {name: own.annotation for name, own in signature.parameters.items() if own.kind is not several}
 
 
 def _kinds_of(annotations: Mapping[str, Any], names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:
@@ -118,8 +121,9 @@ def _kind(annotation: Any) -> Kind | None:
         types_ = tuple(type(part) for part in parts)
         return Kind(lambda value: isinstance(value, types_) and value in parts, f"one of {', '.join(map(repr, parts))}")
     if origin in _KINDS:
-        by_name = origin in {Mapping, dict} and parts[:1] == (str,)
-        return _BY_NAME if by_name else _KINDS[origin]._replace(members=_kinds_of_members(parts))
+        is_by_name = origin in {Mapping, dict} and parts[:1] == (str,)
+        kind, held = (_BY_NAME, parts[1:]) if is_by_name else (_KINDS[origin], parts)
+        return kind._replace(members=_kinds_of_members(held))
     is_open = getattr(origin, "_is_protocol", False) and not getattr(origin, "_is_runtime_protocol", False)
     if not isinstance(origin, type) or origin in _ANYTHING or is_open:
         return None
@@ -133,17 +137,18 @@ def _kind(annotation: Any) -> Kind | None:
 
 
 def _kinds_of_members(parts: tuple[Any, ...]) -> tuple[Kind, ...]:
-    """The kind of what a list holds, where that is text or one class; else none."""
-    if not parts or parts[1:] not in {(), (...,)} or not isinstance(parts[0], type):
+    """The kind of what a list or dict holds, where that is text or a class of this package; else none."""
+    if not parts or parts[1:] not in {(), (...,)}:
         return ()
-    kind = None if issubclass(parts[0], AbstractArray) else _kind(parts[0])
-    return (kind,) if kind is not None and (parts[0] is str or parts[0] not in _KINDS) else ()
+    is_ours = isinstance(parts[0], type) and parts[0].__module__.startswith("rubix_like.")
+    kind = _kind(parts[0]) if is_ours or parts[0] is str else None
+    return () if kind is None else (kind,)
 
 
 def _is_numeric(value: Any) -> bool:
     """Whether it is an array of numbers, or can be made one."""
     try:
-        dtype = getattr(value, "dtype", None) or np.asarray(value).dtype
+        dtype = (None if isinstance(value, type) else getattr(value, "dtype", None)) or np.asarray(value).dtype
     except ValueError:  # lists of different lengths
         return False
     except TypeError:  # quantities in a list
@@ -158,7 +163,8 @@ def _is_random_key(value: Any) -> bool:
 
 
 def _is_iterable(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    is_number = getattr(value, "ndim", 1) == 0
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping) and not is_number
 
 
 def _is_list(value: Any) -> bool:
@@ -169,10 +175,18 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in {0, 1})
 
 
+def _is_single(value: Any) -> bool:
+    return not isinstance(value, bool | type) and np.size(value) == 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, SupportsFloat) and _is_single(value)
+
+
 def _is_whole(value: Any) -> bool:
     if isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    return isinstance(value, SupportsIndex) and _is_single(value)
 
 
 _WORDS = {
@@ -199,7 +213,7 @@ _ANYTHING = {object, Any, inspect.Parameter.empty}
 _KINDS: dict[Any, Kind] = {
     str: Kind(lambda value: isinstance(value, str), "a text"),
     int: Kind(_is_whole, "a whole number"),
-    float: Kind(lambda value: isinstance(value, SupportsFloat) and not isinstance(value, bool), "a number"),
+    float: Kind(_is_number, "a number"),
     Path: Kind(lambda value: isinstance(value, str | PathLike), "a path"),
     bool: Kind(_is_flag, "True or False"),
     types.NoneType: Kind(lambda value: value is None, "None"),

@@ -19,7 +19,7 @@ from astropy import units
 from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.physics.units import as_quantity, plain_numbers
 
 WITH_UNITS: str = "with_units"
@@ -37,6 +37,7 @@ class InUnit:
     many: bool = False
 
     def __post_init__(self) -> None:
+        expect_fields(self)
         units.Unit(self.unit)  # ValueError for an unknown one
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

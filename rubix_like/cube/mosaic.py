@@ -220,8 +220,8 @@ def _mean_velocity(
 
 def _check_alike(cubes: Sequence[Cube]) -> None:
     """Raise ValueError unless the cubes are of one instrument and all, or none, have a variance."""
-    if not cubes:
-        raise ValueError("mosaic: expected at least one cube, got none")
+    if len(cubes) == 0:
+        raise ValueError("cubes: expected at least one cube, got none")
     first = cubes[0]
     for number, cube in enumerate(cubes[1:], start=2):
         same = {

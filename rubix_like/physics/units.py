@@ -86,7 +86,7 @@ def _real_numbers(data: Any, place: str) -> Any:
     """
     if data is None:
         return None
-    dtype = getattr(data, "dtype", None)
+    dtype = None if isinstance(data, type) else getattr(data, "dtype", None)
     try:
         dtype = np.asarray(data).dtype if dtype is None else dtype
     except ValueError:  # lists of lists of different lengths
@@ -127,6 +127,5 @@ def universe_age_in_yr(age: Any, place: str) -> Any:
 
 def expect_positive(number: Any, place: str) -> None:
     """Raise ValueError unless it is a finite number above 0."""
-    is_number = number is not None and not isinstance(number, bool | np.bool_) and np.ndim(number) == 0
-    if not (is_number and np.isfinite(number) and number > 0):
+    if isinstance(number, bool | np.bool_ | None) or np.ndim(number) or not (np.isfinite(number) and number > 0):
         raise ValueError(f"{place}: expected a finite number above 0, got {number!r}")

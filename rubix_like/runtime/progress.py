@@ -52,6 +52,7 @@ class Progress:
         self.timings: dict[str, float] = {}
         self.processor: dict[str, float] = {"import": time.process_time()}
 
+    @named_arguments
     @contextmanager
     def step(self, name: str, label: str) -> Iterator[Report]:
         """Adds the time of a step to `timings[name]` and shows it as `label`; gives the step's `Report`."""

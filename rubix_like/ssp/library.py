@@ -65,7 +65,7 @@ class SSPLibrary(eqx.Module):
 
     def __check_init__(self) -> None:
         expect_fields(self)
-        arrays = {name: getattr(self, name) for name in UNITS}
+        arrays = {name: getattr(self, name) for name in (*UNITS, "solar_metallicity")}
         if not any(isinstance(value, Tracer) for value in arrays.values()):
             check_arrays(self.name, arrays)
 

@@ -44,6 +44,7 @@ LAYOUT = ArrayFileLayout(
 
 LIMITS = {
     "metallicity": (0.0, 1.0, "(mass fraction)"),
+    "solar_metallicity": (0.0, 1.0, "(mass fraction)"),
     "log_age": (0.0, 11.0, "(log10 of years)"),
     "rest_wavelength": (0.1, 1e12, "Angstrom"),
     "fwhm": (0.0, 1e12, "Angstrom"),
@@ -74,11 +75,11 @@ class SSPTable:
     surviving_fraction: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if self.medium not in MEDIA:
-            raise ValueError(f"{self.name}: medium: expected one of {MEDIA}, got '{self.medium}'")
         vars(self).update(plain_fields(self, UNITS))
         expect_fields(self)
-        check_arrays(self.name, {name: getattr(self, name) for name in UNITS})
+        if self.medium not in MEDIA:
+            raise ValueError(f"{self.name}: medium: expected one of {MEDIA}, got '{self.medium}'")
+        check_arrays(self.name, {name: getattr(self, name) for name in (*UNITS, "solar_metallicity")})
 
 
 def check_arrays(name: str, arrays: dict[str, Any]) -> None:
@@ -114,7 +115,7 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
 def write_table(table: SSPTable, path: Path, compression: int = 4, *, overwrite: bool = True) -> None:
     """Write `table` to `path` in one step, with gzip's level `compression`; errors as of `ArrayFileLayout.write`."""
     attributes = {name: getattr(table, name) for name in (*LAYOUT.texts, *LAYOUT.numbers)}
-    LAYOUT.write(path, attributes, _stored_arrays(table), compression, overwrite=overwrite)
+    LAYOUT.write(Path(path), attributes, _stored_arrays(table), compression, overwrite=overwrite)
 
 
 def read_table(path: Path) -> SSPTable:

@@ -89,13 +89,18 @@ class ObservedCube(AbstractCube):
 
     def __post_init__(self) -> None:
         expect_fields(self)
-        for field in ("flux", "used"):
+        for field in ("flux", "used", "field_angle"):
             if getattr(self, field) is None:
-                raise ValueError(f"ObservedCube.{field}: expected an array (y, x, wave), got None")
+                raise ValueError(f"ObservedCube.{field}: expected numbers, got None")
         scale = self.pixel_scale
         flux, no_flux = plain_flux(self.flux, self.bins, scale, "ObservedCube.flux")
         variance, no_variance = plain_flux(self.variance, self.bins, scale, "ObservedCube.variance", power=2)
         used = self._plain_used()
+        for field, values in {"flux": flux, "used": used, "variance": variance}.items():
+            if values is not None and np.shape(values) != self.shape:
+                raise ValueError(
+                    f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {np.shape(values)}"
+                )
         angles = {name: getattr(self, name) for name in ("field_angle", "ra", "dec")}
         vars(self).update(
             flux=flux,
@@ -110,10 +115,6 @@ class ObservedCube(AbstractCube):
                 raise ValueError(f"ObservedCube.{name}: expected {wanted} (deg, or a quantity), got {angle!r}")
         if (self.ra is None) != (self.dec is None):
             raise ValueError("ObservedCube.ra, ObservedCube.dec: expected both or none of them, got one")
-        for field in ("flux", "used", "variance"):
-            came = np.shape(getattr(self, field))
-            if getattr(self, field) is not None and came != self.shape:
-                raise ValueError(f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {came}")
         object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self.implausible))))
 
     def _plain_used(self) -> Choice:
