@@ -1,7 +1,9 @@
 """Public functions whose errors name the argument that is of another kind than its annotation states."""
 
+import dataclasses
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -20,17 +22,19 @@ Result = TypeVar("Result")
 
 
 class Kind(NamedTuple):
-    """What a value may be: a test, and the words for what is expected."""
+    """What a value may be: a test, the words for what is expected, and the kinds of its members, where judged."""
 
     holds: Callable[[Any], bool]
     words: str
+    members: "tuple[Kind, ...]" = ()
 
 
 def named_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """The same function, with a ConfigError that names the argument which is not of the kind that is annotated.
 
-    Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists, dicts, literals and unions of these;
-    what lists and dicts hold, shapes and protocols are left to the function. Traced values pass.
+    Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists and dicts (also of one class, or of
+    texts), literals, protocols for run time and unions of these; what else lists and dicts hold, and shapes, are left
+    to the function. Traced values pass.
     """
     signature = inspect.signature(function)
     kinds: dict[str, tuple[Kind, ...]] = {}
@@ -38,34 +42,69 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     @functools.wraps(function)
     def with_names(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if not kinds:  # at the first call: the module is then complete
-            kinds.update(_kinds_of(signature, inspect.unwrap(function).__globals__))
+            kinds.update(_kinds_of(_annotations(signature), inspect.unwrap(function).__globals__))
         for name, value in signature.bind(*args, **kwargs).arguments.items():
-            if name in kinds and not any(kind.holds(value) for kind in kinds[name]):
-                expected = " or ".join(dict.fromkeys(kind.words for kind in kinds[name]))
-                raise ConfigError(f"{name}: expected {expected}, got {came(value)}")
+            several = value if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+            for key, single in several.items():
+                _expect_kind(single, kinds.get(name, ()), key)
         return function(*args, **kwargs)
 
     return with_names
 
 
-def _kinds_of(signature: inspect.Signature, names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:
-    """By name: the kinds that a parameter may have; those that cannot be judged are left out."""
+def expect_fields(record: Any) -> None:
+    """Raise ConfigError that names the field of a dataclass, or of an equinox module, which is not of the kind that is
+    annotated, as `named_arguments` does for arguments."""
+    for name, kinds in _kinds_of_fields(type(record)).items():
+        _expect_kind(getattr(record, name), kinds, f"{type(record).__name__}.{name}")
+
+
+@functools.cache
+def _kinds_of_fields(record: type) -> dict[str, tuple[Kind, ...]]:
+    annotations = {field.name: field.type for field in dataclasses.fields(record)}
+    return _kinds_of(annotations, vars(sys.modules[record.__module__]))
+
+
+def _expect_kind(value: Any, kinds: tuple[Kind, ...], place: str) -> None:
+    """Raise ConfigError for a value of none of the kinds; without kinds every value passes."""
+    held = [kind for kind in kinds if kind.holds(value)]
+    if kinds and not held:
+        expected = " or ".join(dict.fromkeys(kind.words for kind in kinds))
+        raise ConfigError(f"{place}: expected {expected}, got {came(value)}")
+    for kind in held:
+        if kind.members and isinstance(value, Sized):
+            for key, member in value.items() if isinstance(value, Mapping) else enumerate(value):
+                _expect_kind(member, kind.members, f"{place}[{key!r}]")
+
+
+def _annotations(signature: inspect.Signature) -> dict[str, Any]:
+    """By name: the annotations of parameters, but for the one that takes several arguments without a name."""
+    several = inspect.Parameter.VAR_POSITIONAL
+    return {name: own.annotation for name, own in signature.parameters.items() if own.kind is not several}
+
+
+def _kinds_of(annotations: Mapping[str, Any], names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:
+    """By name: the kinds that a value may have; those that cannot be judged are left out."""
     found = {}
-    for name, parameter in signature.parameters.items():
-        kinds = [_kind(member) for member in _members(_evaluated(parameter.annotation, names))]
-        if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD} and None not in kinds:
+    for name, annotation in annotations.items():
+        kinds = [_kind(member) for member in _members(_evaluated(annotation, names))]
+        if None not in kinds:
             found[name] = tuple(kind for kind in kinds if kind is not None)
     return found
 
 
+class _ToCheckersOnly:
+    """Base of the types that stand for classes which are imported for type checkers only."""
+
+
 def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
-    """The type that a quoted annotation stands for; `Any` where a name is known to type checkers only."""
+    """The type that a quoted annotation stands for."""
     if not isinstance(annotation, str):
         return annotation
     try:
         return typing.get_type_hints(types.SimpleNamespace(__annotations__={"type": annotation}), names)["type"]
-    except NameError:
-        return Any
+    except NameError as error:
+        return _evaluated(annotation, names | {error.name: type(error.name, (_ToCheckersOnly,), {})})
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -79,23 +118,41 @@ def _kind(annotation: Any) -> Kind | None:
     """The kind of value that a type stands for; None where it cannot be judged."""
     origin, parts = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if origin is typing.Literal:
-        return Kind(lambda value: value in parts, f"one of {', '.join(map(repr, parts))}")
+        types_ = tuple(type(part) for part in parts)
+        return Kind(lambda value: isinstance(value, types_) and value in parts, f"one of {', '.join(map(repr, parts))}")
     if origin in _KINDS:
-        return _BY_NAME if parts and parts[0] is str and origin in {Mapping, dict} else _KINDS[origin]
-    if not isinstance(origin, type) or origin in _ANYTHING or getattr(origin, "_is_protocol", False):
+        is_by_name = origin in {Mapping, dict} and parts[:1] == (str,)
+        kind, held = (_BY_NAME, parts[1:]) if is_by_name else (_KINDS[origin], parts)
+        return kind._replace(members=_kinds_of_members(held))
+    is_open = getattr(origin, "_is_protocol", False) and not getattr(origin, "_is_runtime_protocol", False)
+    if not isinstance(origin, type) or origin in _ANYTHING or is_open:
         return None
     if issubclass(origin, AbstractArray):
         keys = typing.get_args(jaxtyping.PRNGKeyArray)  # here, because it imports JAX
         return _RANDOM_KEY if annotation in keys else Kind(_is_numeric, "an array of numbers")
-    return Kind(lambda value: isinstance(value, origin), _WORDS.get(origin.__name__, origin.__name__))
+    words = _WORDS.get(origin.__name__, origin.__name__)
+    if issubclass(origin, _ToCheckersOnly):
+        return Kind(lambda value: origin.__name__ in {base.__name__ for base in type(value).__mro__}, words)
+    return Kind(lambda value: isinstance(value, origin), words)
+
+
+def _kinds_of_members(parts: tuple[Any, ...]) -> tuple[Kind, ...]:
+    """The kind of what a list or dict holds, where that is text or a class of this package; else none."""
+    if not parts or parts[1:] not in {(), (...,)}:
+        return ()
+    is_ours = isinstance(parts[0], type) and parts[0].__module__.startswith("rubix_like.")
+    kind = _kind(parts[0]) if is_ours or parts[0] is str else None
+    return () if kind is None else (kind,)
 
 
 def _is_numeric(value: Any) -> bool:
     """Whether it is an array of numbers, or can be made one."""
     try:
-        dtype = getattr(value, "dtype", None) or np.asarray(value).dtype
+        dtype = (None if isinstance(value, type) else getattr(value, "dtype", None)) or np.asarray(value).dtype
     except ValueError:  # lists of different lengths
         return False
+    except TypeError:  # quantities in a list
+        return True
     return dtype.kind in "biufcV"
 
 
@@ -106,7 +163,8 @@ def _is_random_key(value: Any) -> bool:
 
 
 def _is_iterable(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    is_number = getattr(value, "ndim", 1) == 0
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping) and not is_number
 
 
 def _is_list(value: Any) -> bool:
@@ -117,17 +175,30 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in {0, 1})
 
 
+def _is_single(value: Any) -> bool:
+    return not isinstance(value, bool | type) and np.size(value) == 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, SupportsFloat) and _is_single(value)
+
+
 def _is_whole(value: Any) -> bool:
     if isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    return isinstance(value, SupportsIndex) and _is_single(value)
 
 
 _WORDS = {
+    "Footprint": "a Footprint of rubix_like.extend",
     "Galaxy": "an rl.Galaxy (rl.load_galaxy(config) reads one)",
+    "HasSSPSettings": "a configuration",
     "Mesh": "a mesh (rl.make_mesh() makes one)",
+    "Meta": "Meta, as of another cube",
     "ObservedCube": "an rl.ObservedCube (rl.read_observed(path) reads one)",
     "SSPLibrary": "an rl.SSPLibrary (rl.load_ssp(name) reads one)",
+    "Stream": "a text file, such as sys.stderr",
+    "WavelengthBins": "WavelengthBins of rubix_like.extend",
 }
 """For classes by name: what is expected, and how it is made."""
 
@@ -142,7 +213,7 @@ _ANYTHING = {object, Any, inspect.Parameter.empty}
 _KINDS: dict[Any, Kind] = {
     str: Kind(lambda value: isinstance(value, str), "a text"),
     int: Kind(_is_whole, "a whole number"),
-    float: Kind(lambda value: isinstance(value, SupportsFloat) and not isinstance(value, bool), "a number"),
+    float: Kind(_is_number, "a number"),
     Path: Kind(lambda value: isinstance(value, str | PathLike), "a path"),
     bool: Kind(_is_flag, "True or False"),
     types.NoneType: Kind(lambda value: value is None, "None"),

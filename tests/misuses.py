@@ -133,6 +133,7 @@ def cases():  # noqa: PLR0912
     yield from of_remedies()
     yield from of_calls()
     yield from of_arguments()
+    yield from of_fields()
 
 
 def of_values():
@@ -248,8 +249,8 @@ def of_records():
             lambda amount=amount, place=place, scale=scale: extend.to_scene(GALAXY.stars, amount, place, None, scale),
         )
     yield "Parameters", "parameters['lsf.fwhm']: ", lambda: rl.Parameters.of({"lsf.fwhm": "x"})
-    yield "per_bin, axis", "per_bin: axis: ", lambda: extend.per_bin("a")
-    yield "per_bin, pad", "per_bin: pad: ", lambda: extend.per_bin(pad="mean")
+    yield "per_bin, axis", "axis: ", lambda: extend.per_bin("a")
+    yield "per_bin, pad", "pad: ", lambda: extend.per_bin(pad="mean")
     yield "InUnit", "'kgg' did not parse as unit", lambda: extend.InUnit("kgg")
     yield "TemplateAxes, names", "TemplateAxes.nodes: ", lambda: extend.TemplateAxes((ONE,), ())
     yield (
@@ -539,6 +540,100 @@ def of_arguments():
     yield "parse_quantity", "unit: ", lambda: extend.parse_quantity("3 deg", None)
     yield "refuse_options", "options: ", lambda: extend.refuse_options("a stage", None)
     yield "import_optional", "module: ", lambda: extend.import_optional(None, "a plug-in")
+
+
+def of_fields():
+    """Fields of records whose arrays are right, and what methods take."""
+    cube, other = PIPELINE(GALAXY), np.ones((2, 2, 3))
+    library = vars(rl.load_ssp("popstar"))
+    ages = library["log_age"]
+    for name, values in {
+        "log_age": (10**ages, ages[::-1], list("abc"), ages * units.yr, None),
+        "fwhm": (-library["fwhm"], None),
+        "rest_wavelength": (-library["rest_wavelength"][::-1], library["rest_wavelength"] * units.kg),
+        "metallicity": (library["metallicity"] * 1e3, {}),
+        "spectra": (library["spectra"] * 1e9, "x"),
+        "name": (5, None),
+        "solar_metallicity": ("solar",),
+    }.items():
+        for number, bad in enumerate(values):
+            yield (
+                f"SSPLibrary.{name}, {number}",
+                f"{name}: ",
+                lambda name=name, bad=bad: rl.SSPLibrary(**{**library, name: bad}),
+            )
+    fields = {"flux": other, "mask": np.zeros(other.shape, int), "bins": CUBE["bins"], "footprint": CUBE["footprint"]}
+    for record, given, bad_fields in (
+        (
+            rl.ObservedCube,
+            {**CUBE, "ra": 10.0, "dec": 5.0},
+            {
+                "ra": 500,
+                "dec": 95,
+                "name": 5,
+                "notes": "abc",
+                "notes[0]": [3],
+                "source": None,
+                "correlations": 5,
+                "meta": {},
+            },
+        ),
+        (rl.ObservedCube, CUBE, {"ra": 10.0, "dec": 5.0}),
+        (
+            rl.Cube,
+            fields,
+            {
+                "lsf_fwhm": -np.ones(3),
+                "maps": "x",
+                "fibres": "x",
+                "contributions": [1],
+                "source_counters": "x",
+                "correlations": 5,
+                "noise_sources": cube,
+            },
+        ),
+        (
+            Footprint,
+            {"n_y": 3, "n_x": 3, "pixel_scale": 1.0},
+            {"pixel_scale": [1, 1], "n_y": True, "n_x": np.True_},
+        ),
+        (
+            WavelengthBins,
+            BINS,
+            {"first": 4800 * units.kpc, "medium": "water", "sampling": np.array(["linear", "log"])},
+        ),
+        (rl.GalaxyInfo, {"name": "a", "reader": "b", "source": "c"}, {"name": 5, "notes[1]": ("a", 1), "ages": None}),
+    ):
+        for place, bad in bad_fields.items():
+            name = place.partition("[")[0]
+            yield (
+                f"{record.__name__}.{place}, {len(given)}",
+                f"{record.__name__}.{place}",
+                lambda record=record, given=given, name=name, bad=bad: record(**{**given, name: bad}),
+            )
+    for bad in (3.0, [], None, "x", 5 * units.deg):
+        yield (
+            f"draws, {bad}",
+            "draws.observation.inclination: expected an array with one value per simulation",
+            lambda bad=bad: rl.simulate(RUN, draws={"observation.inclination": bad}),
+        )
+    for place, call in {
+        "band: ": lambda: cube.image("V"),
+        "band": lambda: cube.plot(band=(5000,)),
+        "at: ": lambda: cube.spectrum(at=(0, 100)),
+        "at: expected (RA, Dec)": lambda: cube.cut(at=5, size=1),
+        "spaxels: ": lambda: cube.plot([("a", 1)]),
+        "spaxels: expected pairs (x, y) of whole": lambda: cube.plot([(0.5, 1)]),
+        "spaxels": lambda: extend.Choice(spaxels=3),
+        "engine.precision: ": lambda: rl.load_config(RUN, {"engine.precision": np.float64}),
+        "stream: ": lambda: extend.Progress(5),
+        "cubes[1]: ": lambda: extend.coverage([cube, "a.fits"]),
+        "medium: ": lambda: WavelengthBins.of_table([1.0], [0.5, 1.5], "water"),
+    }.items():
+        yield f"method, {place}", place, call
+    with rl.open_galaxy(RUN) as parts:
+        for name, given in {"start": ("a", 5), "stop": (0, 5.5)}.items():
+            yield f"read_stars, {name}", f"{name}: ", lambda given=given: parts.read_stars(*given)
 
 
 def error_of(call):

@@ -359,6 +359,13 @@ def test_remedies_of_values_in_place_of_sections(section, value, key):
     assert str(value) in str(getattr(found, key))
 
 
+def test_priors_given_as_draws():
+    drawn = {"observation.inclination": {"uniform": [10, 80]}}
+    with pytest.raises(rl.ConfigError, match="give priors as priors="):
+        rl.simulate(RUN, draws=drawn)
+    assert 10 <= rl.simulate(RUN, n=1, priors=drawn).parameters["observation.inclination"][0] <= 80
+
+
 @pytest.mark.parametrize("name", ["age", "velocty"])
 def test_remedies_of_maps(name):
     """The message on a map that is missing gives the setting that makes it, and the name that there is."""

@@ -19,7 +19,7 @@ from astropy import units
 from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.physics.units import as_quantity, plain_numbers
 
 WITH_UNITS: str = "with_units"
@@ -37,6 +37,7 @@ class InUnit:
     many: bool = False
 
     def __post_init__(self) -> None:
+        expect_fields(self)
         units.Unit(self.unit)  # ValueError for an unknown one
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -102,6 +103,15 @@ def parse_quantity(value: object, unit: str, place: str = "") -> float:
     if not math.isfinite(number):
         raise ValueError(f"{begin}expected a finite quantity in {unit}, got {value!r}")
     return number
+
+
+def parse_pair(values: Any, unit: str, place: str, meaning: str) -> tuple[float, float]:
+    """Two numbers of `unit`, as `parse_quantity` reads each; raises ValueError that names `place` for others."""
+    try:
+        first, second = values
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place}: expected {meaning}, each with a unit or in {unit}, got {values!r}") from error
+    return parse_quantity(first, unit, place), parse_quantity(second, unit, place)
 
 
 def is_unit(text: object) -> bool:
@@ -185,7 +195,7 @@ def as_yaml_values(value: Any, place: str) -> Any:
         return type(value)(as_yaml_values(part, place) for part in value)
     if isinstance(value, PurePath):
         return str(value)
-    if not isinstance(value, _Array) or isinstance(value, BaseModel):
+    if not isinstance(value, _Array) or isinstance(value, BaseModel | type):
         return value
     quantity = as_quantity(value)
     if quantity is None:

@@ -1,14 +1,14 @@
 """Wavelength bins of a detector, of a cube and of its files (float64 on the host)."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Num
 from numpy import ndarray
 from numpy.typing import ArrayLike
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config import WavelengthSettings
 from rubix_like.errors import expect_count
 from rubix_like.physics import air
@@ -44,14 +44,12 @@ class WavelengthBins:
     nodes: Any = ()
 
     def __post_init__(self) -> None:
+        expect_fields(self)
         units = {"first": "Angstrom", "step": "dex" if self.sampling == "log" else "Angstrom"}
         given = {
             name: plain_numbers(getattr(self, name), unit, f"WavelengthBins.{name}") for name, unit in units.items()
         }
         vars(self).update(given)
-        for name, known in (("sampling", get_args(Sampling)), ("medium", get_args(Medium))):
-            if not (isinstance(getattr(self, name), str) and getattr(self, name) in known):
-                raise ValueError(f"WavelengthBins.{name}: expected {' or '.join(known)}, got {getattr(self, name)!r}")
         expect_count(self.n_wave, "WavelengthBins.n_wave")
         for name in units:
             expect_positive(given[name], f"WavelengthBins.{name}")
@@ -72,8 +70,9 @@ class WavelengthBins:
             last = self.at(np.array([self.n_wave - 0.5]))[0]
         if not last < _LONGEST:
             unit = "dex" if self.sampling == "log" else "Angstrom"
+            name = "step" if self.first < _LONGEST else "first"
             raise ValueError(
-                f"WavelengthBins.step: expected bins below {_LONGEST:g} Angstrom, got {self.n_wave} in steps of "
+                f"WavelengthBins.{name}: expected bins below {_LONGEST:g} Angstrom, got {self.n_wave} in steps of "
                 f"{self.step:g} {unit} from {self.first:g} Angstrom; the step of 'log' is in log10(wavelength)"
             )
 
@@ -91,7 +90,7 @@ class WavelengthBins:
 
         Raises ValueError where centres and edges do not follow each other.
         """
-        centres, borders = (_in_angstrom(wavelength), _in_angstrom(edges, "edges"))
+        centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
         n_wave = centres.size
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
             raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
@@ -128,6 +127,7 @@ class WavelengthBins:
         return cls.of_table(centres, [ends[0], *inner, ends[1]], medium)
 
     @classmethod
+    @named_arguments
     def through(cls, wavelength: ArrayLike, edges: ArrayLike, sampling: Sampling, medium: Medium) -> "WavelengthBins":
         """The bins with these centres and edges (Angstrom in `medium`), such as a file keeps.
 
@@ -136,7 +136,7 @@ class WavelengthBins:
         """
         if sampling == "table":
             return cls.of_table(wavelength, edges, medium)
-        centres, borders = (_in_angstrom(values) for values in (wavelength, edges))
+        centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
         n_wave = centres.size
         if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
             raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
@@ -159,6 +159,7 @@ class WavelengthBins:
             raise refusal
         return found
 
+    @named_arguments
     def at(self, index: Num[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Wavelength (Angstrom, in `medium`) at fractional bin indices; whole numbers are bin centres."""
         if self.sampling == "log":
@@ -167,6 +168,7 @@ class WavelengthBins:
             return self._at_nodes(np.asarray(index, dtype=np.float64))
         return self.first + self.step * np.asarray(index, dtype=np.float64)
 
+    @named_arguments
     def place(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Fractional bin indices of wavelengths (Angstrom, in `medium`), beyond the ends too: the inverse of `at`."""
         if self.sampling == "log":
@@ -175,6 +177,7 @@ class WavelengthBins:
             return self._place_among_nodes(np.asarray(wavelength, dtype=np.float64))
         return (wavelength - self.first) / self.step
 
+    @named_arguments
     def width_at(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Width (Angstrom) of a bin at wavelengths: of a table interpolated between the bins' centres."""
         if self.sampling == "log":
@@ -218,15 +221,18 @@ class WavelengthBins:
             return self.of_table(self.wavelength[start:stop], self.edges[start : stop + 1], self.medium)
         return replace(self, first=float(self.wavelength[start]), n_wave=stop - start)
 
+    @named_arguments
     def offset(self, wavelength: Float[ndarray, " wave"]) -> float:
         """How far as many wavelengths lie from the centres, at most, in bins."""
         return float(np.max(np.abs(wavelength - self.wavelength) / np.diff(self.edges)))
 
+    @named_arguments
     def agrees(self, other: "WavelengthBins") -> bool:
         """Whether others are the same bins, but for rounding."""
         alike = (self.n_wave, self.sampling, self.medium) == (other.n_wave, other.sampling, other.medium)
         return alike and self.distance(other) < SAME_BINS
 
+    @named_arguments
     def distance(self, other: "WavelengthBins") -> float:
         """How far as many other bins lie from these, at most, in bins: their centres, or the edges of a table, whose
         centres are but labels."""
@@ -236,6 +242,7 @@ class WavelengthBins:
         off = np.abs(other.edges - self.edges)
         return float(max(np.max(off[:-1] / widths), np.max(off[1:] / widths)))
 
+    @named_arguments
     def to_vacuum(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
         """Vacuum wavelengths of wavelengths in `medium`."""
         wavelength = _in_angstrom(wavelength)

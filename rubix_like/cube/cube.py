@@ -10,7 +10,7 @@ import numpy as np
 from astropy import units
 from jaxtyping import Array, Float, Int
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config.file_layouts import Packing
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.constants import CUBE_FLUX_DENSITY
@@ -19,7 +19,6 @@ from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
-from rubix_like.errors import expect
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.units import plain_array
 from rubix_like.runtime.places import found_at
@@ -131,10 +130,7 @@ class Cube(AbstractCube, eqx.Module):
         vars(self).update(given)
 
     def __check_init__(self) -> None:
-        expect(self.bins, WavelengthBins, "Cube.bins", "WavelengthBins of rubix_like.extend")
-        expect(self.footprint, Footprint, "Cube.footprint", "a Footprint of rubix_like.extend")
-        expect(self.meta, Meta, "Cube.meta", "Meta, as of another cube")
-        expect(self.counters, (Counters, type(None)), "Cube.counters", "Counters or None")
+        expect_fields(self)
         shape = np.shape(self.flux)
         if len(shape) != 3:
             raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")
@@ -163,6 +159,7 @@ class Cube(AbstractCube, eqx.Module):
             raise ValueError(f"Cube.mask: expected whole numbers, the bits of each voxel (0 is good), got {came}")
         for name, remedy in (
             ("mask", "0 is good"),
+            ("lsf_fwhm", "a width in Angstrom"),
             ("variance", "set voxels without one in mask, with a variance of 0"),
         ):
             values = getattr(self, name)
@@ -286,8 +283,7 @@ class Cube(AbstractCube, eqx.Module):
 
         Raises ConfigError without matplotlib, or for a spaxel or band outside the cube.
         """
-        ends = None if band is None else tuple(parse_quantity(end, "Angstrom", "band") for end in band)
-        return found_at(_OUTPUTS["plot"])(self, tuple(spaxels), ends)
+        return found_at(_OUTPUTS["plot"])(self, tuple(spaxels), band)
 
     def __repr__(self) -> str:
         return found_at(_OUTPUTS["words"])(self)

@@ -7,10 +7,11 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Shaped
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import InstrumentSettings
 from rubix_like.cube.bins import AbstractBinned
 from rubix_like.errors import expect_count
-from rubix_like.physics.units import expect_positive, plain_numbers
+from rubix_like.physics.units import expect_positive, plain_array
 
 
 class Footprint(eqx.Module):
@@ -23,7 +24,7 @@ class Footprint(eqx.Module):
 
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
-    pixel_scale: Any = eqx.field(converter=partial(plain_numbers, unit="arcsec", place="Footprint.pixel_scale"))
+    pixel_scale: Any = eqx.field(converter=partial(plain_array, unit="arcsec", place="Footprint.pixel_scale"))
 
     def __check_init__(self) -> None:
         expect_count(self.n_y, "Footprint.n_y")
@@ -38,6 +39,7 @@ class Footprint(eqx.Module):
         return cls(n_y, n_x, settings.pixel_scale)
 
     @classmethod
+    @named_arguments
     def of(cls, shape: tuple[int, ...], pixel_scale: Any) -> "Footprint":
         """The spaxels of an array (y, x, ...)."""
         n_y, n_x = shape[:2]
@@ -72,11 +74,13 @@ class Footprint(eqx.Module):
         """The values of all spaxels, from images."""
         return images.reshape(self.n_element, *images.shape[2:])
 
+    @named_arguments
     def painted(self, margin: int, cells: int = 1) -> "Footprint":
         """The footprint with `margin` spaxels more on each side, every spaxel cut into `cells` x `cells`."""
         n_y, n_x = (cells * (size + 2 * margin) for size in self.shape)
         return Footprint(n_y, n_x, self.pixel_scale / cells)
 
+    @named_arguments
     def within(self, margin: int, cells: int = 1) -> "Footprint":
         """The footprint of which `painted` makes this one."""
         n_y, n_x = (size // cells - 2 * margin for size in self.shape)

@@ -21,7 +21,6 @@ from rubix_like.cube.mosaic_noise import (
     pointing_weights,
     summed_variance,
 )
-from rubix_like.errors import expect
 from rubix_like.physics.tangent_plane import convergence, to_tangent_plane
 
 LEAST_AREA: float = 0.5
@@ -52,8 +51,6 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     as the flux; `counters` and `maps` are None. Raises ValueError for cubes that differ in more than place, angle and
     size.
     """
-    for number, cube in enumerate(cubes):
-        expect(cube, Cube, f"cubes[{number}]", "an rl.Cube")
     _check_alike(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
@@ -223,8 +220,8 @@ def _mean_velocity(
 
 def _check_alike(cubes: Sequence[Cube]) -> None:
     """Raise ValueError unless the cubes are of one instrument and all, or none, have a variance."""
-    if not cubes:
-        raise ValueError("mosaic: expected at least one cube, got none")
+    if len(cubes) == 0:
+        raise ValueError("cubes: expected at least one cube, got none")
     first = cubes[0]
     for number, cube in enumerate(cubes[1:], start=2):
         same = {

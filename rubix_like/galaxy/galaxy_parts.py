@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 
+from rubix_like.errors import expect
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Gas, Stars
 
 
@@ -88,5 +90,7 @@ def _part(particles: Any, start: int, stop: int) -> Any:
 
 def check_range(start: int, stop: int, n_particle: int) -> None:
     """Raise ValueError unless `start` to `stop` (exclusive) are rows of a galaxy of `n_particle`."""
+    expect(start, Integral, "start", "a whole number")
+    expect(stop, Integral, "stop", "a whole number")
     if not 0 <= start <= stop <= n_particle:
         raise ValueError(f"expected 0 <= start <= stop <= {n_particle}, got start {start} and stop {stop}")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from rubix_like.arguments import expect_fields
 from rubix_like.errors import expect
 from rubix_like.galaxy.particle_summary import galaxy_html, galaxy_words, particle_words
 from rubix_like.physics.units import plain_array, plain_numbers, universe_age_in_yr
@@ -189,8 +190,7 @@ class Galaxy(eqx.Module):
     gas: Gas | None = None
 
     def __check_init__(self) -> None:
-        expect(self.stars, Stars, "Galaxy.stars", "rl.Stars")
-        expect(self.gas, (Gas, type(None)), "Galaxy.gas", "rl.Gas or None")
+        expect_fields(self)
 
     def __repr__(self) -> str:
         return galaxy_words(self._kinds())
@@ -245,6 +245,7 @@ class GalaxyInfo(eqx.Module):
     notes: tuple[str, ...] = ()
 
     def __check_init__(self) -> None:
+        expect_fields(self)
         if self.redshift is not None and not (np.ndim(self.redshift) == 0 and self.redshift > -1):
             raise ValueError(f"GalaxyInfo.redshift: expected a number above -1, or None, got {self.redshift!r}")
         for name in ("n_stars", "n_gas"):
@@ -254,4 +255,3 @@ class GalaxyInfo(eqx.Module):
             vector = getattr(self, name)
             if vector is not None and np.shape(vector) != (3,):
                 raise ValueError(f"GalaxyInfo.{name}: expected three numbers (x, y, z), got {vector!r}")
-        expect(self.notes, (tuple, list), "GalaxyInfo.notes", "a tuple of sentences")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rubix_like.arguments import expect_fields
 from rubix_like.config import ObservationSettings
 from rubix_like.config.sections.pointings import labels
 from rubix_like.cube.meta import Meta
@@ -33,6 +34,7 @@ class Pointing:
     turn: float
 
     def __post_init__(self) -> None:
+        expect_fields(self)
         expect_count(self.number, "Pointing.number")
         for name, unit, shape in _FIELDS:
             values = plain_numbers(getattr(self, name), unit, f"Pointing.{name}")

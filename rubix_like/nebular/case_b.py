@@ -73,6 +73,9 @@ def electrons(temperature: Any, density: Any) -> tuple[Any, Any]:
 def powers(temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]) -> Float[ndarray, "term *node"]:
     """1, x, x^2, x^3, y, y x, y^2, y^2 x with x = ln(T / 1e4 K) and y = log10(n_e / 100 cm^-3)."""
     temperature, density = electrons(temperature, density)
+    if np.shape(temperature) != np.shape(density):
+        shapes = f"{np.shape(temperature)} and {np.shape(density)}"
+        raise ValueError(f"temperature, density: expected arrays of one shape, got {shapes}")
     x = np.log(np.clip(temperature, *TEMPERATURES) / 1e4)
     y = np.log10(np.clip(density, *DENSITIES) / 100.0)
     return np.stack([x**0, x, x**2, x**3, y, y * x, y**2, y**2 * x])

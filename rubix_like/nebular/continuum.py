@@ -13,7 +13,7 @@ from rubix_like.arguments import named_arguments
 from rubix_like.constants import ANGSTROM_PER_KM, BOLTZMANN_CONSTANT, PHOTON_ENERGY_AT_1_ANGSTROM, SPEED_OF_LIGHT
 from rubix_like.galaxy.limits import require
 from rubix_like.nebular.case_b import electrons, recombination_coefficient
-from rubix_like.physics.units import plain_numbers
+from rubix_like.physics.units import plain_array
 
 HELIUM = 0.09
 """Singly ionised helium per ionised hydrogen, by number, of an H II region."""
@@ -55,7 +55,7 @@ def nebular_continuum(
     1875). Quantities are converted; raises ValueError for numbers that no ionised gas has.
     """
     temperature, density = electrons(temperature, density)
-    wavelength = plain_numbers(wavelength, "Angstrom", "wavelength")
+    wavelength = plain_array(wavelength, "Angstrom", "wavelength")
     positive = np.isfinite(wavelength) & (wavelength > 0)
     require(positive, wavelength, "wavelength", "finite values above 0", "give vacuum wavelengths in Angstrom")
     if not (np.ndim(helium) == 0 and 0 <= helium < np.inf):

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.nebular.line_list import LINES, find_line
 from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
@@ -95,6 +95,7 @@ class NebularTable:
 
     def __post_init__(self) -> None:
         vars(self).update(plain_fields(self, {"per_photon": "erg", "temperature": "K"}))
+        expect_fields(self)
         _check_axes(self)
         _check_arrays(self)
         check_nebular_light(self)
@@ -163,6 +164,9 @@ def _check_axes(table: NebularTable) -> None:
         low, high = LIMITS[name]
         if not (nodes[0] >= low and nodes[-1] <= high):
             raise ValueError(f"{where}: {name}: expected {low:g} to {high:g}, got {nodes[0]:g} to {nodes[-1]:g}")
+    for name, (low, high) in {"solar_oxygen": LIMITS["oxygen_abundance"], "solar_metallicity": (0.0, 1.0)}.items():
+        if not low < getattr(table, name) < high:
+            raise ValueError(f"{where}: {name}: expected {low:g} to {high:g}, got {getattr(table, name)!r}")
     unknown = [name for name in table.lines if name not in LINES]
     if unknown or len(set(table.lines)) != len(table.lines):
         raise ValueError(f"{where}: lines: expected known names, each once, got {', '.join(unknown or table.lines)}")

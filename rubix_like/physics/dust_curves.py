@@ -11,6 +11,7 @@ from astropy import units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import expect_fields
 from rubix_like.constants import ANGSTROM_PER_MICRON
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.registry import Registry
@@ -36,6 +37,7 @@ class DustCurve:
     sloped: Callable[[Float[ndarray, " wave"], float, float], Float[ndarray, " wave"]] | None = None
 
     def __post_init__(self) -> None:
+        expect_fields(self)
         for name in ("wavelength_range", "r_v_range"):
             low, high = getattr(self, name)
             if not 0 < low <= high < np.inf:

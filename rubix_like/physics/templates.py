@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.physics.units import plain_fields
 
 _SLACK = 1e-6
@@ -62,11 +62,13 @@ class TemplateAxes(eqx.Module):
     is_mixture: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
+        expect_fields(self)
         n_axis = 0 if self.is_mixture else len(self.names)
         if len(self.nodes) != n_axis:
             raise ValueError(f"TemplateAxes.nodes: expected the nodes of {n_axis} axes, got {len(self.nodes)}")
         for name, nodes in zip(self.names, self.nodes, strict=False):
-            if isinstance(nodes, ndarray) and not (nodes.ndim == 1 and nodes.size and np.all(np.diff(nodes) > 0)):
+            is_line = np.ndim(nodes) == 1 and len(nodes) > 0
+            if isinstance(nodes, ndarray | list | tuple) and not (is_line and np.all(np.diff(nodes) > 0)):
                 raise ValueError(f"TemplateAxes.nodes: {name}: expected an array of rising values, got {nodes}")
 
     @property
@@ -167,6 +169,9 @@ class Templates:
     def __post_init__(self) -> None:
         units = {"rest_wavelength": "Angstrom", "table": "Lsun / Angstrom", "fwhm": "Angstrom"}
         vars(self).update(plain_fields(self, units))
+        expect_fields(self)
+        if not np.all(np.diff(self.rest_wavelength) > 0):
+            raise ValueError("Templates.rest_wavelength: expected wavelengths that increase")
         expected = (self.axes.n_template, len(self.rest_wavelength))
         if self.table.shape != expected or self.fwhm.shape != expected[1:]:
             raise ValueError(
@@ -202,6 +207,7 @@ class LineTemplates:
 
     def __post_init__(self) -> None:
         vars(self).update(plain_fields(self, {"wavelength": "Angstrom", "table": "Lsun", "thermal": "km/s"}))
+        expect_fields(self)
         expected = (self.axes.n_template, len(self.lines))
         shapes = self.table.shape, self.wavelength.shape, self.thermal.shape
         if shapes != (expected, expected[1:], expected[1:]):

@@ -29,9 +29,9 @@ def plain_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
 
 
 def plain_fields(record: Any, units_of: Mapping[str, str]) -> dict[str, Any]:
-    """Fields of a record as `plain_numbers` gives them, each in its unit."""
+    """Fields of a record as `plain_array` gives them, each in its unit."""
     place = type(record).__name__
-    return {name: plain_numbers(getattr(record, name), unit, f"{place}.{name}") for name, unit in units_of.items()}
+    return {name: plain_array(getattr(record, name), unit, f"{place}.{name}") for name, unit in units_of.items()}
 
 
 def given_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
@@ -97,7 +97,7 @@ def _real_numbers(data: Any, place: str) -> Any:
     """
     if data is None:
         return None
-    dtype = getattr(data, "dtype", None)
+    dtype = None if isinstance(data, type) else getattr(data, "dtype", None)
     try:
         dtype = np.asarray(data).dtype if dtype is None else dtype
     except ValueError:  # lists of lists of different lengths
@@ -138,5 +138,5 @@ def universe_age_in_yr(age: Any, place: str) -> Any:
 
 def expect_positive(number: Any, place: str) -> None:
     """Raise ValueError unless it is a finite number above 0."""
-    if number is None or np.ndim(number) or not (np.isfinite(number) and number > 0):
+    if isinstance(number, bool | np.bool_ | None) or np.ndim(number) or not (np.isfinite(number) and number > 0):
         raise ValueError(f"{place}: expected a finite number above 0, got {number!r}")

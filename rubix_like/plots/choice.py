@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rubix_like.arguments import expect_fields
+from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
 from rubix_like.plots.derived import Band, SkyImage, band_bins, band_image, cube_images, light_image
@@ -22,13 +24,21 @@ class Choice:
     band: Band | None = None
     maps: tuple[SkyImage, ...] | None = None
 
+    def __post_init__(self) -> None:
+        expect_fields(self)
+        if self.band is not None:
+            vars(self).update(band=parse_pair(self.band, "Angstrom", "band", "(lowest, highest)"))
+        for spaxel in self.spaxels:
+            if np.shape(spaxel) != (2,) or np.asarray(spaxel).dtype.kind not in "iu":
+                raise ConfigError(
+                    f"spaxels: expected pairs (x, y) of whole numbers, e.g. [(0, 0), (2, 1)], got {self.spaxels!r}"
+                )
+
 
 def check_choice(cube: Cube, choice: Choice) -> None:
     """Raise ConfigError where a spaxel or the band is outside the cube, or there are more spaxels than colours."""
     n_y, n_x, _ = np.shape(cube.flux)
     for spaxel in choice.spaxels:
-        if np.shape(spaxel) != (2,):
-            raise ConfigError(f"spaxels: expected pairs (x, y), e.g. [(0, 0), (2, 1)], got {choice.spaxels!r}")
         x, y = spaxel
         if not (0 <= x < n_x and 0 <= y < n_y):
             raise ConfigError(

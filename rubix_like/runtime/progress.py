@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
+from rubix_like.arguments import named_arguments
+
 _HEARTBEAT_SECONDS = 30.0
 
 Report = Callable[[str, int, int], None]
@@ -42,6 +44,7 @@ class Progress:
     `stream=None` nothing is shown. `rewrites`: the next line may take the place of the last, as in a notebook.
     """
 
+    @named_arguments
     def __init__(self, stream: Stream | None = None, *, rewrites: bool = False) -> None:
         self.stream = stream
         self.rewrites = rewrites
@@ -49,6 +52,7 @@ class Progress:
         self.timings: dict[str, float] = {}
         self.processor: dict[str, float] = {"import": time.process_time()}
 
+    @named_arguments
     @contextmanager
     def step(self, name: str, label: str) -> Iterator[Report]:
         """Adds the time of a step to `timings[name]` and shows it as `label`; gives the step's `Report`."""

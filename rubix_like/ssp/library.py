@@ -5,15 +5,16 @@ from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
-from rubix_like.errors import expect
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.physics import air
 from rubix_like.physics.templates import TemplateAxes, Templates
+from rubix_like.physics.units import plain_fields
 from rubix_like.ssp.known_libraries import SHELF
-from rubix_like.ssp.library_file import check_arrays, read_table
+from rubix_like.ssp.library_file import UNITS, check_arrays, read_table
 
 _FINE = "bc03-miles"
 """The library to take where others are coarser than the instrument."""
@@ -41,7 +42,8 @@ class SSPLibrary(eqx.Module):
     | fwhm | (rest,) | vacuum Angstrom, the library's own spectral resolution |
     | surviving_fraction | (metal, age) or None | mass in stars and remnants now over mass at birth |
 
-    Shapes are checked when it is built, and on concrete arrays also order and finiteness (ValueError).
+    Quantities are converted to these units. Raises ValueError for shapes, orders and values that cannot be, of arrays
+    that are not traced, and ConfigError for a field of another kind.
     """
 
     spectra: Float[Array | np.ndarray, "metal age rest"]
@@ -58,10 +60,13 @@ class SSPLibrary(eqx.Module):
     source: str = eqx.field(static=True, default="")
     source_medium: str = eqx.field(static=True, default="vacuum")
 
+    def __post_init__(self) -> None:
+        vars(self).update(plain_fields(self, UNITS))
+
     def __check_init__(self) -> None:
-        names = ("spectra", "log_age", "metallicity", "rest_wavelength", "fwhm", "surviving_fraction")
-        arrays = {name: getattr(self, name) for name in names}
-        if all(value is None or isinstance(value, np.ndarray) for value in arrays.values()):
+        expect_fields(self)
+        arrays = {name: getattr(self, name) for name in (*UNITS, "solar_metallicity")}
+        if not any(isinstance(value, Tracer) for value in arrays.values()):
             check_arrays(self.name, arrays)
 
     def templates(self) -> Templates:
@@ -87,7 +92,6 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     resolution times the inverse. Raises ConfigError for an unknown or not yet fetched name, FileNotFoundError or
     ValueError for a file that is missing, damaged or of another layout.
     """
-    expect(config_or_name, (str, Path, HasSSPSettings), "config_or_name", "a name, a file or a configuration")
     library = config_or_name if isinstance(config_or_name, str | Path) else config_or_name.ssp.library
     stored = dict(vars(read_table(SHELF.locate(library))))
     medium = stored.pop("medium")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
@@ -23,9 +23,8 @@ AGE_UNIT = "log10(yr)"
 MEDIA = ("air", "vacuum")
 
 _ARRAYS = ("spectra", "log_age", "metallicity", "rest_wavelength", "fwhm")
-_KNOWN_ARRAYS = (*_ARRAYS, "surviving_fraction")
-_UNITS = {"spectra": "Lsun / (Angstrom Msun)", "rest_wavelength": "Angstrom", "fwhm": "Angstrom"}
-_UNITS |= dict.fromkeys(("log_age", "metallicity", "surviving_fraction"), "")
+UNITS = {"spectra": "Lsun / (Angstrom Msun)", "rest_wavelength": "Angstrom", "fwhm": "Angstrom"}
+UNITS |= dict.fromkeys(("log_age", "metallicity", "surviving_fraction"), "")
 _TEXTS = ("name", "medium", "imf", "citation", "licence", "source")
 
 LAYOUT = ArrayFileLayout(
@@ -45,8 +44,10 @@ LAYOUT = ArrayFileLayout(
 
 LIMITS = {
     "metallicity": (0.0, 1.0, "(mass fraction)"),
+    "solar_metallicity": (0.0, 1.0, "(mass fraction)"),
     "log_age": (0.0, 11.0, "(log10 of years)"),
     "rest_wavelength": (0.1, 1e12, "Angstrom"),
+    "fwhm": (0.0, 1e12, "Angstrom"),
     "spectra": (-1e6, 1e6, "Lsun / Angstrom / Msun"),
 }
 """Of any population of stars: the hottest give about 1 Lsun / Angstrom / Msun; some libraries ring about zero."""
@@ -74,21 +75,15 @@ class SSPTable:
     surviving_fraction: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        vars(self).update(plain_fields(self, UNITS))
+        expect_fields(self)
         if self.medium not in MEDIA:
             raise ValueError(f"{self.name}: medium: expected one of {MEDIA}, got '{self.medium}'")
-        vars(self).update(plain_fields(self, _UNITS))
-        check_arrays(self.name, {name: getattr(self, name) for name in _KNOWN_ARRAYS})
-        for field, (low, high, unit) in LIMITS.items():
-            values = np.asarray(getattr(self, field))
-            if values.min() < low or values.max() > high:
-                raise ValueError(
-                    f"SSP library '{self.name}': {field}: expected values from {low:g} to {high:g} {unit}, got "
-                    f"{values.min():g} to {values.max():g}; the file is damaged or its unit is another"
-                )
+        check_arrays(self.name, {name: getattr(self, name) for name in (*UNITS, "solar_metallicity")})
 
 
 def check_arrays(name: str, arrays: dict[str, Any]) -> None:
-    """Raise ValueError unless shapes agree, axes increase strictly, values are finite and no population's light < 0."""
+    """Raise ValueError unless shapes agree, axes increase strictly, values can be and no population's light < 0."""
     axes = {axis: np.shape(arrays[axis]) for axis in ("metallicity", "log_age", "rest_wavelength")}
     for axis, shape in axes.items():
         if len(shape) != 1 or shape[0] < 2:
@@ -103,6 +98,13 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
     for field, value in arrays.items():
         if value is not None and not np.all(np.isfinite(value)):
             raise ValueError(f"SSP library '{name}': {field}: expected finite values, got NaN or infinity")
+    for field, (low, high, unit) in LIMITS.items():
+        values = np.asarray(arrays[field])
+        if values.min() < low or values.max() > high:
+            raise ValueError(
+                f"SSP library '{name}': {field}: expected values from {low:g} to {high:g} {unit}, got "
+                f"{values.min():g} to {values.max():g}; the numbers are damaged or their unit is another"
+            )
     spectra = np.asarray(arrays["spectra"])
     light = spectra @ np.gradient(arrays["rest_wavelength"]).astype(np.result_type(spectra, np.float32))
     remedy = "libraries ring about 0, but none takes light away: the sign is wrong, or the file is damaged"
@@ -113,7 +115,7 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
 def write_table(table: SSPTable, path: Path, compression: int = 4, *, overwrite: bool = True) -> None:
     """Write `table` to `path` in one step, with gzip's level `compression`; errors as of `ArrayFileLayout.write`."""
     attributes = {name: getattr(table, name) for name in (*LAYOUT.texts, *LAYOUT.numbers)}
-    LAYOUT.write(path, attributes, _stored_arrays(table), compression, overwrite=overwrite)
+    LAYOUT.write(Path(path), attributes, _stored_arrays(table), compression, overwrite=overwrite)
 
 
 def read_table(path: Path) -> SSPTable:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
@@ -29,7 +29,6 @@ from rubix_like.cube.meta import (
 )
 from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.cube.views.covariance import bin_at, known_correlations
-from rubix_like.errors import expect
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.physics.units import plain_flags, plain_numbers
 
@@ -89,15 +88,19 @@ class ObservedCube(AbstractCube):
     meta: Meta = dataclasses.field(default_factory=Meta)
 
     def __post_init__(self) -> None:
-        expect(self.bins, WavelengthBins, "ObservedCube.bins", "WavelengthBins of rubix_like.extend")
-        expect(self.footprint, Footprint, "ObservedCube.footprint", "a Footprint of rubix_like.extend")
-        for field in ("flux", "used"):
+        expect_fields(self)
+        for field in ("flux", "used", "field_angle"):
             if getattr(self, field) is None:
-                raise ValueError(f"ObservedCube.{field}: expected an array (y, x, wave), got None")
+                raise ValueError(f"ObservedCube.{field}: expected numbers, got None")
         scale = self.pixel_scale
         flux, no_flux = plain_flux(self.flux, self.bins, scale, "ObservedCube.flux")
         variance, no_variance = plain_flux(self.variance, self.bins, scale, "ObservedCube.variance", power=2)
         used = self._plain_used()
+        for field, values in {"flux": flux, "used": used, "variance": variance}.items():
+            if values is not None and np.shape(values) != self.shape:
+                raise ValueError(
+                    f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {np.shape(values)}"
+                )
         angles = {name: getattr(self, name) for name in ("field_angle", "ra", "dec")}
         vars(self).update(
             flux=flux,
@@ -105,14 +108,13 @@ class ObservedCube(AbstractCube):
             used=used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else used,
             **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
         )
-        for name in angles:
+        for name, most in (("field_angle", np.inf), ("ra", 360), ("dec", 90)):
             angle = getattr(self, name)
-            if angle is not None and not (np.ndim(angle) == 0 and np.isfinite(angle)):
-                raise ValueError(f"ObservedCube.{name}: expected a finite angle (deg, or a quantity), got {angle!r}")
-        for field in ("flux", "used", "variance"):
-            came = np.shape(getattr(self, field))
-            if getattr(self, field) is not None and came != self.shape:
-                raise ValueError(f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {came}")
+            if angle is not None and not (np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most):
+                wanted = "a finite angle" if most == np.inf else f"an angle from -{most} to {most}"
+                raise ValueError(f"ObservedCube.{name}: expected {wanted} (deg, or a quantity), got {angle!r}")
+        if (self.ra is None) != (self.dec is None):
+            raise ValueError("ObservedCube.ra, ObservedCube.dec: expected both or none of them, got one")
         object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self.implausible))))
 
     def _plain_used(self) -> Choice:

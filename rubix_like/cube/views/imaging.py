@@ -9,7 +9,7 @@ from astropy.units import Quantity
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.quantities import parse_quantity
+from rubix_like.config.quantities import parse_pair
 from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_sums import sums_of
@@ -63,9 +63,7 @@ def mean_of_bins(cube: Cube, inside: Bool[ndarray, " wave"]) -> Float[ndarray, "
 def bins_within(cube: Cube, band: Sequence[Any], name: str = "band") -> Bool[ndarray, " wave"]:
     """The bins whose centres lie in (lowest, highest), each with a unit or in Angstrom; raises ValueError, which calls
     them `name`, for none."""
-    if len(band) != 2:
-        raise ValueError(f"{name}: expected (lowest, highest), each with a unit or in Angstrom, got {band!r}")
-    low, high = (parse_quantity(end, "Angstrom", name) for end in band)
+    low, high = parse_pair(band, "Angstrom", name, "(lowest, highest)")
     inside = (cube.wavelength >= low) & (cube.wavelength <= high)
     if not inside.any():
         edges = cube.wave_edges

@@ -8,7 +8,7 @@ from astropy.coordinates import SkyCoord
 from astropy.wcs import WCS
 from astropy.wcs.utils import pixel_to_skycoord, skycoord_to_pixel
 
-from rubix_like.config.quantities import parse_quantity
+from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
 
 Place = SkyCoord | Sequence[Any] | str
@@ -58,24 +58,19 @@ def _as_coordinates(at: Place) -> SkyCoord:
         if not at.isscalar:
             raise ValueError(f"at: expected one place, got a SkyCoord of shape {at.shape}; take one of them, as at[0]")
         return at
-    ra, dec = _pair("at", at, "deg", "(RA, Dec)")
+    ra, dec = parse_pair(at, "deg", "at", "(RA, Dec)")
+    if abs(dec) > 90:
+        raise ValueError(f"at: expected (RA, Dec) with Dec from -90 to 90 deg, got {at!r}")
     return SkyCoord(ra, dec, unit="deg")
 
 
 def _displaced(cube: Cube, middle: tuple[float, float], offset: Offset) -> tuple[float, float]:
     """The position a few arcsec East and North of the field's centre, on the tangent plane."""
-    east, north = _pair("offset", offset, "arcsec", "(East, North)")
+    east, north = parse_pair(offset, "arcsec", "offset", "(East, North)")
     angle = np.radians(float(cube.meta.get("field_angle") or 0.0))
     along_x = east * np.cos(angle) - north * np.sin(angle)  # against the columns, whose first is East
     along_y = east * np.sin(angle) + north * np.cos(angle)
     return middle[0] - float(along_x) / cube.pixel_scale, middle[1] + float(along_y) / cube.pixel_scale
-
-
-def _pair(name: str, values: Sequence[Any], unit: str, meaning: str) -> tuple[float, float]:
-    if np.shape(values)[:1] != (2,):
-        raise ValueError(f"{name}: expected {meaning}, each with a unit or in {unit}, got {values!r}")
-    first, second = (parse_quantity(value, unit, name) for value in values)
-    return first, second
 
 
 def field_about(cube: Cube, x: float, y: float) -> tuple[float, float, float]:

@@ -35,12 +35,12 @@ class Band:
     response: Float[ndarray, " node"]
 
 
-def load_band(name: str) -> Band:
+def load_band(name: str, place: str = "products") -> Band:
     """A curve of speclite, by its name or from an .ecsv file in its format.
 
-    Raises ConfigError for an unknown curve, and where speclite is not installed.
+    Raises ConfigError that names `place` for an unknown curve, and where speclite is not installed.
     """
-    filters = import_optional("speclite.filters", f"products: the curve of '{name}'")
+    filters = import_optional("speclite.filters", f"{place}: the curve of '{name}'")
     try:
         if name.endswith(".ecsv"):
             check_ecsv(Path(name))
@@ -48,7 +48,7 @@ def load_band(name: str) -> Band:
     except UNREADABLE as error:
         groups = ", ".join(filters.filter_group_names)
         raise ConfigError(
-            f"products: expected a curve of speclite (such as sdss2010-r) or an .ecsv file, got '{name}' "
+            f"{place}: expected a curve of speclite (such as sdss2010-r) or an .ecsv file, got '{name}' "
             f"({reason_of(error)}); groups of curves: {groups}"
         ) from error
     return Band(str(curve.name), np.asarray(curve.wavelength, np.float64), np.asarray(curve.response, np.float64))

@@ -20,7 +20,7 @@ def filter_image(cube: Cube, name: str) -> Quantity:
     f_nu = int F_lambda lambda R dlambda / int (c / lambda) R dlambda (Tokunaga & Vacca 2005, PASP 117, 421, eq. A6),
     F_lambda being even within a bin. Raises ConfigError for an unknown filter, and one that reaches beyond the cube.
     """
-    weights = _bin_weights(cube, load_band(name))
+    weights = _bin_weights(cube, load_band(name, "band"))
     own = np.flatnonzero(weights)
     flux = np.asarray(cube.flux)[..., own].astype(np.float64) @ weights[own]
     good = np.all(np.asarray(cube.mask)[..., own] == 0, axis=2)
@@ -53,6 +53,6 @@ def _check_within(cube: Cube, band: Band, nodes: Float[ndarray, " node"], inside
     if areas[inside].sum() < _LEAST_COVERED * areas.sum():
         edges = cube.wave_edges
         raise ConfigError(
-            f"image: expected a filter within the cube's {edges[0]:.5g}-{edges[-1]:.5g} Angstrom, got '{band.name}' "
+            f"band: expected a filter within the cube's {edges[0]:.5g}-{edges[-1]:.5g} Angstrom, got '{band.name}' "
             f"({band.wavelength[0]:.5g}-{band.wavelength[-1]:.5g}); products.filters makes images beyond the detector"
         )

@@ -65,7 +65,7 @@ def band_of(given: str, place: str) -> ImageBand:
         wavelength, response = table[:, 0], table[:, 1] if table.shape[1] > 1 else np.full(len(table), np.nan)
         name = Path(given).stem
     else:
-        known = load_band(given)
+        known = load_band(given, place)
         name, wavelength, response = known.name, known.wavelength, known.response
     if table_fault := _fault(wavelength, response):
         raise ConfigError(f"{place}: {table_fault} ({given})")

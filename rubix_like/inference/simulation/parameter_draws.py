@@ -93,12 +93,16 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
     """
     if not draws:
         raise ConfigError("draws: expected at least one parameter with its values, got none")
+    for name, values in draws.items():
+        if not (isinstance(values, list | tuple) or np.ndim(values)) or not len(values):
+            remedy = "; give priors as priors={...}" if isinstance(values, Mapping) else ""
+            raise ConfigError(f"draws.{name}: expected an array with one value per simulation, got {values!r}{remedy}")
     with named_in(DRAWS):
         found = {
             name: np.asarray(read_values(f"draws.{name}", _plain(values), find_parameter(name).unit), np.float64)
             for name, values in draws.items()
         }
-    lengths = {name: values.shape[0] if values.ndim else 0 for name, values in found.items()}
+    lengths = {name: values.shape[0] for name, values in found.items()}
     first, n = next(iter(lengths.items()))
     for name, values in found.items():
         if lengths[name] != n or n < 1:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.loading import ConfigSource
-from rubix_like.errors import ConfigError, expect
+from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.rows import RowSource
 from rubix_like.runs.batch.running import How, Outcome, observe_all
@@ -57,7 +57,7 @@ def catalogue_folder(output: str | Path | None) -> Path | None:
     """The folder of a catalogue's cubes (None: as the settings say); ConfigError for the name of a file."""
     if output is None:
         return None
-    folder = Path(expect(output, (str, Path), "output", "the path of a folder")).expanduser()
+    folder = Path(output).expanduser()
     if not str(output) or folder.name.lower().endswith((".fits", ".fits.gz", ".h5", ".hdf5")):
         raise ConfigError(f"output: expected a folder for the cubes of the catalogue, got '{output}'")
     return folder

@@ -113,7 +113,7 @@ class ArrayFileLayout:
             return False
         try:
             with opened_hdf5(path, whole=False) as file:
-                return file.attrs.get("format") == self.format
+                return str(file.attrs.get("format")) == self.format
         except UNREADABLE as error:
             raise ValueError(
                 f"{path}: the HDF5 file is damaged or incomplete ({error}); fetch or import it again from its source"
@@ -139,10 +139,14 @@ class ArrayFileLayout:
             return file.id.get_file_image()
 
     def _check_header(self, path: Path, file: h5py.File) -> None:
+        again = f"import the {self.noun.split()[-1]} again from its source"
+        for name in (*self.texts, *self.units, *self.numbers, "format_version", "sha256"):
+            value = file.attrs.get(name)
+            if np.ndim(value):
+                raise ValueError(f"{path}: the attribute '{name}': expected one value, got {np.size(value)}; {again}")
         version = file.attrs.get("format_version")
         if version != self.version:
             raise ValueError(f"{path}: expected format version {self.version}, got {version}: update rubix_like")
-        again = f"import the {self.noun.split()[-1]} again from its source"
         for name in (*self.texts, *self.units, *self.numbers, "sha256"):
             if name not in file.attrs:
                 raise ValueError(f"{path}: the attribute '{name}' is missing; {again}")

@@ -2,7 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from rubix_like.errors import ConfigError, expect
+from rubix_like.arguments import named_arguments
+from rubix_like.errors import ConfigError
 
 Pad = Literal["edge", "zero"]
 PER_BIN: str = "per_bin"
@@ -122,13 +123,11 @@ WHOLE = BinSplit()
 """Every device holds all bins."""
 
 
+@named_arguments
 def per_bin(axis: int = -1, *, pad: Pad = "edge") -> dict[str, tuple[int, Pad]]:
     """Says of a module's array that it has the detector's bins along `axis`, so a device holds those of its own part.
 
     `name: Float[Array, " wave"] = equinox.field(metadata=per_bin())`. `pad`: what follows the last bin where the parts
     are not even: its value again, or 0 (bool: False). Raises ConfigError for another `axis` or `pad`.
     """
-    if pad not in get_args(Pad):
-        raise ConfigError(f"per_bin: pad: expected {' or '.join(get_args(Pad))}, got {pad!r}")
-    expect(axis, int, "per_bin: axis", "a whole number")
     return {PER_BIN: (axis, pad)}
