@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -46,6 +47,13 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
         return function(*args, **kwargs)
 
     return with_names
+
+
+def note_renamed(old: str, new: str, *, given: bool) -> bool:
+    """`given`; where it is True, with a note that what was called `old` is called `new`."""
+    if given:
+        logging.getLogger("rubix_like").warning("%s is called %s now; the old word works until version 0.4", old, new)
+    return given
 
 
 def _kinds_of(signature: inspect.Signature, names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:

@@ -84,8 +84,16 @@ REFUSED = {
         ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many"],
         {"many/summary.csv": "galaxy,mass\na,1\n"},
     ),
+    "catalogue, not of its records": (
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--overwrite"],
+        {"many/a.fits": "mine"},
+    ),
+    "catalogue's picture": (
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--overwrite", "--plot"],
+        {"many/a.png": "mine"},
+    ),
     "catalogue's record": (
-        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--redo"],
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--overwrite"],
         {"many/records/a.json": "mine"},
     ),
     "fit": (["fit", "run.yaml", "--restart"], {"fit.h5": "mine"}),
@@ -128,19 +136,19 @@ def test_a_set_starts_anew_unless_files_of_others_have_its_names(there, tmp_path
     write(tmp_path, BESIDE | {there: "mine"})
     before = contents(tmp_path)
     with pytest.raises(ConfigError, match=r"expected no file .*simulations_0000[01].* which would be replaced"):
-        open_folder(tmp_path, dataclasses.replace(manifest, n=14), 100, resume=False)
+        open_folder(tmp_path, dataclasses.replace(manifest, n=14), 100, restart=True)
     assert contents(tmp_path) == before
 
 
 def begin_anew(folder):
     manifest = write_set(folder)
-    assert open_folder(folder, dataclasses.replace(manifest, n=5), 100, resume=False) == [0]
+    assert open_folder(folder, dataclasses.replace(manifest, n=5), 100, restart=True) == [0]
     assert not (folder / "simulations_00000.h5").exists()
 
 
 def add_simulations(folder):
     manifest = write_set(folder)
-    assert open_folder(folder, dataclasses.replace(manifest, n=14), 100, resume=True) == [1]
+    assert open_folder(folder, dataclasses.replace(manifest, n=14), 100) == [1]
     assert len(load_simulations(folder, 0, 7)) == 7
 
 
@@ -187,7 +195,7 @@ def test_commands_leave_files_of_others_beside_theirs(folder):
         assert main(["simulate", "run.yaml", "--output", "set", *again]) == 0
         assert main(["fit", "run.yaml", "--overwrite", *again]) == 0
         write(folder / "set", BESIDE)
-    for again in ([], ["--redo"]):
+    for again in ([], ["--overwrite"], ["--redo"]):
         write(folder / "many", BESIDE)
         assert main(["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", *again]) == 0
     for place in (folder, folder / "set", folder / "many"):
@@ -201,11 +209,11 @@ def test_results_from_python_replace_no_file_of_others(folder, call):
     full_cube().write("data.fits")
     Path("thesis.h5").write_text("my thesis")
     config = load_config({key: CONFIG[key] for key in ("galaxy", "observation", "instrument", "engine", "fit")})
-    with pytest.raises(ConfigError, match=r"'thesis.h5' is no file of rubix-like; .* overwrite=True"):
+    with pytest.raises(ConfigError, match=r"'thesis.h5' is no file of rubix-like, .* overwrite=True"):
         call(config, output="thesis.h5")
     assert Path("thesis.h5").read_text() == "my thesis"
     full_cube().write("cube.h5")
-    with pytest.raises(ConfigError, match=r"'cube.h5' is a cube; .* overwrite=True"):
+    with pytest.raises(ConfigError, match=r"'cube.h5' is a cube, .* overwrite=True"):
         call(config, output="cube.h5")
     assert load_cube("cube.h5").shape == full_cube().shape
 
