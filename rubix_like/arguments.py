@@ -14,7 +14,7 @@ import jaxtyping
 import numpy as np
 from jaxtyping import AbstractArray
 
-from rubix_like.errors import ConfigError, came
+from rubix_like.errors import ConfigError, came, nearest_words
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -47,6 +47,17 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
         return function(*args, **kwargs)
 
     return with_names
+
+
+def check_setting_names(function: Callable[..., Any], names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError for one of the further `names` given to a function that is nearer to one of its arguments than
+    to a `known` setting."""
+    arguments = inspect.signature(function).parameters
+    settings = set(known)
+    for name in names:
+        near = nearest_words(name, {*arguments, *settings}, 1)
+        if name not in settings and near and near[0] in arguments:
+            raise ConfigError(f"{name}: unknown argument of {function.__name__}; did you mean '{near[0]}'?")
 
 
 def note_renamed(old: str, new: str, *, given: bool) -> bool:

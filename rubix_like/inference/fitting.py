@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments, note_renamed
+from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube.cube import Cube
@@ -162,6 +162,7 @@ def fit(
     the log of a job; a `progress` takes them in place of `quiet`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
+    check_setting_names(fit, settings, FitSettings.model_fields)
     restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     galaxy = one_galaxy(galaxy, model)
     request = read_request(config_or_pipeline, data, free, output, settings, galaxy)

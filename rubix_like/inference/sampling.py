@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments, note_renamed
+from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -151,6 +151,7 @@ def sample(
     `progress` and `quiet` as in `fit`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
+    check_setting_names(sample, settings, FitSettings.model_fields)
     restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     given, galaxy = dict(settings), one_galaxy(galaxy, model)
     given |= {f"sampling.{name}": value for name, value in (sampling or {}).items()}
