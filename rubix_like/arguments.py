@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import logging
 import sys
 import types
 import typing
@@ -15,7 +16,7 @@ import jaxtyping
 import numpy as np
 from jaxtyping import AbstractArray
 
-from rubix_like.errors import ConfigError, came
+from rubix_like.errors import ConfigError, came, nearest_words
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -75,6 +76,24 @@ def _expect_kind(value: Any, kinds: tuple[Kind, ...], place: str) -> None:
         if kind.members and isinstance(value, Sized):
             for key, member in value.items() if isinstance(value, Mapping) else enumerate(value):
                 _expect_kind(member, kind.members, f"{place}[{key!r}]")
+
+
+def check_setting_names(function: Callable[..., Any], names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError for one of the further `names` given to a function that is nearer to one of its arguments than
+    to a `known` setting."""
+    arguments = inspect.signature(function).parameters
+    settings = set(known)
+    for name in names:
+        near = nearest_words(name, {*arguments, *settings}, 1)
+        if name not in settings and near and near[0] in arguments:
+            raise ConfigError(f"{name}: unknown argument of {function.__name__}; did you mean '{near[0]}'?")
+
+
+def note_renamed(old: str, new: str, *, given: bool) -> bool:
+    """`given`; where it is True, with a note that what was called `old` is called `new`."""
+    if given:
+        logging.getLogger("rubix_like").warning("%s is called %s now; the old word works until version 0.4", old, new)
+    return given
 
 
 def _annotations(signature: inspect.Signature) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def came(value: Any) -> str:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'fwhm'?"` for the known word nearest to `word`, else the list of the known words."""
-    known = sorted(known)
+    known = sorted(set(known))
     return nearest(word, known) or (f"; known: {', '.join(known)}" if known else "")
 
 
@@ -54,7 +54,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def nearest_words(word: str, known: Iterable[str], most: int) -> list[str]:
-    """The known words that are near to `word`, capitals aside, the nearest first."""
+def nearest_words(word: str, known: Iterable[str], most: int, likeness: float = 0.6) -> list[str]:
+    """The known words that are near to `word` (`likeness` of 1 is the same), capitals aside, the nearest first."""
     by_small = {own.lower(): own for own in sorted(known, reverse=True)}
-    return [by_small[own] for own in difflib.get_close_matches(word.lower(), sorted(by_small), n=most, cutoff=0.6)]
+    return [by_small[own] for own in difflib.get_close_matches(word.lower(), sorted(by_small), n=most, cutoff=likeness)]

@@ -1,6 +1,7 @@
 """A catalogue from the command line: `rubix-like run CONFIG --catalogue LIST`."""
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 
 from rubix_like.cli.jax_settings import set_up_jax
@@ -36,13 +37,17 @@ def run_listed(options: argparse.Namespace) -> int:
     part, how = read_part(options.part), How(options.executor, options.block, options.plot, alone=True)
     if options.plot:
         import_matplotlib()
+    if options.redo:
+        print("--redo is called --overwrite now; the old word works until version 0.4", file=sys.stderr)
     overrides = read_overrides(options.set)
     entries = read_entries(
         options.config, options.catalogue, options.views, overrides, catalogue_folder(options.output)
     )
     set_up_jax(entries[0].config.engine.precision)
     read = tuple(given_files({"CONFIG": options.config, "LIST": options.catalogue, "VIEWS": options.views}))
-    outcome = observe_all(entries, terminal_progress(), part, redo=options.redo, how=how, read=read)
+    outcome = observe_all(
+        entries, terminal_progress(), part, overwrite=options.overwrite or options.redo, how=how, read=read
+    )
     print(*outcome_lines(outcome), sep="\n")
     return EXIT_SOME_FAILED if outcome.n_failed or outcome.lost else 0
 

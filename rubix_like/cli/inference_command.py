@@ -15,10 +15,11 @@ from rubix_like.inference.results.result_places import result_lines
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runs.run_files import check_pictures_replaced, check_result_replaced, named_files
+from rubix_like.runs.run_files import named_files
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.file_names import with_addition
-from rubix_like.runtime.files.separate_files import check_separate, given_files
-from rubix_like.runtime.files.writers import FIT, SAMPLES
+from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.files.writers import PICTURE
 from rubix_like.runtime.progress import Progress, terminal_progress
 
 
@@ -26,14 +27,12 @@ def run_fit(options: argparse.Namespace) -> None:
     """The command: fit, write, say what came out."""
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up_jax("float64")
-    if options.plot:
-        import_matplotlib()
     progress = terminal_progress()
     settings = config.fit or FitSettings()
     output = Path(options.output or settings.output)
-    _check_replaced(options, config, FIT, FitFiles.beside(output), FIT_PICTURES)
+    _check_pictures(options, config, output, FIT_PICTURES)
     result = fit(
-        config, options.data, output=output, resume=not options.restart, overwrite=options.overwrite, progress=progress
+        config, options.data, output=output, restart=options.restart, overwrite=options.overwrite, progress=progress
     )
     files = FitFiles.beside(output)
     written = f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}"
@@ -44,17 +43,15 @@ def run_sample(options: argparse.Namespace) -> None:
     """The command: sample, write, say what came out."""
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up_jax("float64")
-    if options.plot:
-        import_matplotlib()
     progress = terminal_progress()
     output = Path(options.output or default_output(config.fit or FitSettings()))
-    _check_replaced(options, config, SAMPLES, SampleFiles.beside(output), SAMPLE_PICTURES)
+    _check_pictures(options, config, output, SAMPLE_PICTURES)
     result = sample(
         config,
         options.data,
         fitted=options.fitted,
         output=output,
-        resume=not options.restart,
+        restart=options.restart,
         overwrite=options.overwrite,
         progress=progress,
     )
@@ -63,19 +60,15 @@ def run_sample(options: argparse.Namespace) -> None:
     _say(result, files.result, written, progress, "drawing the posterior" if options.plot else None)
 
 
-def _check_replaced(
-    options: argparse.Namespace, config: RunConfig, kind: str, files: FitFiles | SampleFiles, ends: Sequence[str]
-) -> None:
-    """Raise ConfigError where a file would be replaced that another configuration or program made; `ends`: of the names
-    of pictures."""
-    data = (config.fit or FitSettings()).data
-    sets = data if isinstance(data, Mapping) else None
+def _check_pictures(options: argparse.Namespace, config: RunConfig, output: Path, ends: Sequence[str]) -> None:
+    """Raise ConfigError where pictures could not be drawn, or would replace what is read or a file of others; `ends`:
+    of their names."""
+    if not options.plot:
+        return
+    import_matplotlib()
+    pictures = (with_addition(output.with_suffix(".png"), f"_{end}") for end in ends)
     read = (*named_files(config), *given_files({"--data": options.data, "CONFIG": options.config}))
-    check_separate((files.result, *files.cubes(sets)), read, "output")
-    if not options.overwrite:
-        check_result_replaced(config, kind, files.result, files.cubes(sets))
-        picture = files.result.with_suffix(".png")
-        check_pictures_replaced(with_addition(picture, f"_{end}") for end in ends if options.plot)
+    check_outputs(pictures, [PICTURE], "output", read, overwrite=options.overwrite)
 
 
 def _say(result: FitResult | SampleResult, place: Path, written: str, progress: Progress, drawing: str | None) -> None:
@@ -87,7 +80,7 @@ def _say(result: FitResult | SampleResult, place: Path, written: str, progress: 
     print(written)
     if drawing is not None:
         with progress.step("plot", drawing):
-            pictures = result.plot(place.with_suffix(""))
+            pictures = result.plot(place.with_suffix(""), overwrite=True)
         print(f"Pictures: {', '.join(map(str, pictures))}")
     print(*result_lines(place, type(result).__name__), sep="\n")
 

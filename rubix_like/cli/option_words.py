@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-_OTHER_NAMES = {"--restart": "resume=False", "--spaxel": "spaxels"}
+_OTHER_NAMES = {"--spaxel": "spaxels"}
 """Options that are not called like the argument that they stand for."""
 
 

@@ -73,7 +73,7 @@ def add_catalogue_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--block", type=int, metavar="N", help="entries that a process gets at a time (default: a galaxy in all views)"
     )
-    group.add_argument("--redo", action="store_true", help="make entries again whose settings or files have changed")
+    group.add_argument("--redo", action="store_true", help="the same as --overwrite, until version 0.4")
 
 
 _OVERWRITE = "also replace files that another configuration or program made"
@@ -105,6 +105,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--n", type=int, metavar="N", help="how many cubes (default: simulate.n)")
     parser.add_argument("--output", metavar="FOLDER", help="where the files go (default: simulate.output)")
+    parser.add_argument("--overwrite", action="store_true", help="also replace a set that another configuration made")
     parser.add_argument("--restart", action="store_true", help="start from scratch, also if there are files already")
 
 
@@ -191,7 +192,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
     parser.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
-    parser.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
+    parser.add_argument(
+        "--overwrite", action="store_true", help=f"{_OVERWRITE}; of a catalogue, entries of other settings"
+    )
     add_catalogue_options(parser)
     add_process_options(parser)
 

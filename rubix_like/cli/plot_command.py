@@ -20,12 +20,22 @@ from rubix_like.plots.derived import SkyImage, read_sky_images
 from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runs.run_files import check_pictures_replaced
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.file_names import beside, with_addition
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.outputs import check_writable
-from rubix_like.runtime.files.separate_files import check_separate, given_files
-from rubix_like.runtime.files.writers import CUBE, FIT, FOREIGN, LAYOUT_CARD, MAPS, SAMPLES, Written, written_by_us
+from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.files.writers import (
+    CUBE,
+    FIT,
+    FOREIGN,
+    LAYOUT_CARD,
+    MAPS,
+    PICTURE,
+    SAMPLES,
+    Written,
+    written_by_us,
+)
 
 LAYOUTS_READ: tuple[str, ...] = ("manga", "sami")
 """Layouts for other programs that `Cube.read` takes."""
@@ -50,15 +60,14 @@ def plot(options: argparse.Namespace) -> None:
     band = None if options.band is None else read_band(options.band)
     cube = _read(path, written, read_stated(options))
     output = _output_path(path, options)
-    check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
-    if not options.overwrite:
-        check_pictures_replaced([output])
+    read = given_files({"CUBE": path, "--maps": options.maps})
+    check_outputs([output], [PICTURE], "output", read, overwrite=options.overwrite)
     choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
     if options.html:
-        print(f"Page: {write_page(cube, output, choice)} (open it in a browser)")
+        print(f"Page: {write_page(cube, output, choice, overwrite=True)} (open it in a browser)")
     else:
-        print(f"Picture: {save_figure(cube, output, choice)}")
+        print(f"Picture: {save_figure(cube, output, choice, overwrite=True)}")
 
 
 def _read(path: Path, written: Written | None, stated: Mapping[str, Any]) -> Cube:
@@ -77,12 +86,11 @@ def _plot_other(
         if value:
             raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; leave it out, or plot a cube")
     output = check_picture_suffix(options.output or beside(path, ".png"), "output")
-    check_separate([output], given_files({"CUBE": path}), "--output")
-    if not options.overwrite:
-        check_pictures_replaced([output, *(with_addition(output, f"_{end}") for end in ends)])
+    pictures = [output, *(with_addition(output, f"_{end}") for end in ends)]
+    check_outputs(pictures, [PICTURE], "output", given_files({"CUBE": path}), overwrite=options.overwrite)
     import_matplotlib()
     check_writable(output, 0)
-    for picture in save(path, output.with_suffix(""), suffix=output.suffix):
+    for picture in save(path, output.with_suffix(""), suffix=output.suffix, overwrite=True):
         print(f"Picture: {picture}")
 
 

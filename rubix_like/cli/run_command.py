@@ -21,12 +21,14 @@ from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
 from rubix_like.runs.run import check_lines, compute, prepare_for_check
-from rubix_like.runs.run_files import check_output, check_pictures_replaced, check_replaced, named_files, output_files
+from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
 from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runs.together import agreed
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
-from rubix_like.runtime.files.separate_files import Named, check_separate, given_files
+from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.files.writers import PICTURE
 from rubix_like.runtime.memory import check_memory
 from rubix_like.runtime.processes.joining import joined
 from rubix_like.runtime.processes.launch import read_launch
@@ -64,8 +66,6 @@ def run_cube(options: argparse.Namespace) -> int:
     """`rubix-like run`; returns the exit code."""
     if options.catalogue is not None:
         _refuse_distributed(options)
-        if options.overwrite:
-            raise ConfigError("--overwrite: expected no --catalogue; to make its entries again: --redo")
         return run_listed(options)
     check_catalogue_options(options)
     with _team(options) as team:
@@ -87,12 +87,10 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     read = tuple(given_files({"CONFIG": options.config}))
-    if not options.overwrite:
-        team.in_first(lambda: check_replaced(config, path, read))
     if picture is not None:
         team.in_first(lambda: _check_picture(picture, (*named_files(config), *read), overwrite=options.overwrite))
     progress = _progress(team)
-    cube, path, others = compute(config, path, progress, team, read)
+    cube, path, others = compute(config, path, progress, team, read, overwrite=options.overwrite)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
             _draw(cube, picture, team)
@@ -115,9 +113,7 @@ def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> N
 def _check_picture(path: Path, read: Iterable[Named], *, overwrite: bool) -> None:
     """Raise before the run where a picture could not be drawn or written after it, or would replace what is read."""
     import_matplotlib()
-    check_separate([path], read, "--plot")
-    if not overwrite:
-        check_pictures_replaced([path])
+    check_outputs([path], [PICTURE], "output", read, overwrite=overwrite)
     check_writable(path, 0)
 
 
@@ -136,7 +132,7 @@ def check_cube(options: argparse.Namespace) -> int:
             lines: list[str] = []
             team.in_first(lambda: lines.extend(request.data_lines(config)))
             print(*(f"{line}\n" for line in lines), sep="", end="")
-        team.in_first(lambda: check_output(config, config.output.path))
+        team.in_first(lambda: check_output(config, config.output.path, overwrite=True))
         for name, prepared in prepare_for_check(config, _progress(team), team):
             if team.number == 0:
                 print(*([f"arm         {name}"] if name else []), *check_lines(prepared), sep="\n")

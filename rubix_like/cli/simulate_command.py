@@ -22,7 +22,8 @@ def run_simulations(options: argparse.Namespace) -> None:
     set_up_jax(config.engine.precision)
     progress = terminal_progress()
     folder = Path(options.output or (config.simulate or SimulateSettings()).output)
-    made = simulate(config, n=options.n, output=folder, resume=not options.restart, progress=progress)
+    chosen = {"restart": options.restart, "overwrite": options.overwrite}
+    made = simulate(config, n=options.n, output=folder, progress=progress, **chosen)
     print(*_lines(made), sep="\n")
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
     print(f"Simulations written to {folder}")

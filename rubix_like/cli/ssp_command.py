@@ -7,9 +7,9 @@ from pathlib import Path
 from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runs.run_files import check_pictures_replaced
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import check_writable
-from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.writers import PICTURE
 from rubix_like.runtime.text_tables import table_lines
 from rubix_like.ssp import SHELF, describe_library, get, import_library
 from rubix_like.ssp.comparison import comparison_lines, solar_population
@@ -29,9 +29,8 @@ def _output_path(options: argparse.Namespace) -> Path:
     import_matplotlib()
     default = Path(f"ssp_{Path(options.one).stem}_{Path(options.other).stem}.png")
     path = check_picture_suffix(default if options.output is None else options.output, "output")
-    check_separate([path], (("A", SHELF.locate(options.one)), ("B", SHELF.locate(options.other))), "--output")
-    if not options.overwrite:
-        check_pictures_replaced([path])
+    read = (("A", SHELF.locate(options.one)), ("B", SHELF.locate(options.other)))
+    check_outputs([path], [PICTURE], "output", read, overwrite=options.overwrite)
     check_writable(path, 0)
     return path
 

@@ -12,6 +12,9 @@ _READERS = "galaxy"
 """The section whose keys are those of its reader."""
 
 
+_LIKENESS = 0.8
+"""Likeness of a word to a key of a section that it was not asked of."""
+
 _LAST = ("fit", "simulate")
 """Sections whose keys are the last to be thought of."""
 
@@ -48,4 +51,4 @@ def keys_near(word: str, model: type[BaseModel]) -> list[str]:
     last: dict[str, str] = {}
     for key in keys:
         last.setdefault(key.rpartition(".")[2], key)
-    return [last[own] for own in nearest_words(asked.rpartition(".")[2], last, 1)]
+    return [last[own] for own in nearest_words(asked.rpartition(".")[2], last, 1, _LIKENESS)]

@@ -187,7 +187,13 @@ class Cube(AbstractCube, eqx.Module):
 
     @named_arguments
     def write(
-        self, path: str | Path, layout: str = "default", compression: str = "none", quantize: int | float | None = None
+        self,
+        path: str | Path,
+        layout: str = "default",
+        compression: str = "none",
+        quantize: int | float | None = None,
+        *,
+        overwrite: bool = False,
     ) -> Path:
         """Write the cube to a FITS file and return its path.
 
@@ -195,10 +201,12 @@ class Cube(AbstractCube, eqx.Module):
 
         `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "sami" like a cube of SAMI (of fibres
         alone), "hsim" or "scopesim" a scene for these, or that of a plug-in. `compression`, `quantize`: as in the
-        section `output`.
+        section `output`. An earlier cube of rubix_like is replaced; any other file only with `overwrite`.
         Raises as `write_cube`.
         """
-        return found_at(_OUTPUTS["write"])(self, path, layout, packing=Packing(compression, quantize))
+        return found_at(_OUTPUTS["write"])(
+            self, path, layout, packing=Packing(compression, quantize), overwrite=overwrite
+        )
 
     @classmethod
     @named_arguments

@@ -242,9 +242,11 @@ class Maps(AbstractGridded, eqx.Module):
         return dataclasses.replace(maps, v_fit=v, sigma_fit=sigma, h3=h3, h4=h4)
 
     @named_arguments
-    def write(self, path: str | Path) -> Path:
-        """Write the maps to a FITS file (`rubix_like.cube.files.maps_file.write_maps`) and return its path."""
-        return found_at(_OUTPUTS["write"])(self, path)
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the maps to a FITS file (`rubix_like.cube.files.maps_file.write_maps`) and return its path.
+
+        Earlier maps of rubix_like are replaced; any other file only with `overwrite`."""
+        return found_at(_OUTPUTS["write"])(self, path, overwrite=overwrite)
 
     @classmethod
     @named_arguments

@@ -70,10 +70,16 @@ def no_counts(axes: TemplateAxes, dtype: Any) -> SourceCounters:
     return SourceCounters(zero, zero, by_axis, zero, zero, zero, zero, zero, by_axis)
 
 
-def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Array | ndarray, ""]) -> None:
+def check_counters(
+    counters: SourceCounters,
+    what: str,
+    velocity_limit: Float[Array | ndarray, ""],
+    fastest: Callable[[], float] | None = None,
+) -> None:
     """Raise ValueError for particles that the cube is wrong for; does nothing while tracing.
 
-    `what` names the particles in a sentence, e.g. "stars".
+    `what` names the particles in a sentence, e.g. "stars"; `fastest`: the largest speed (km/s) that they can have,
+    where they are at hand.
     """
     if isinstance(counters.n_not_finite, Tracer):
         return
@@ -91,7 +97,10 @@ def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Ar
             f"up to {LARGEST_LOG_AGE:g} and metal mass fractions up to 1, got {broken} of {total} {what} with others; "
             f"rubix_like.validate(galaxy) names them"
         )
-    wider = f"set engine.velocity_range, e.g. to {2 * float(velocity_limit):.0f} km/s"
+    if not (fast or int(counters.n_overflow)):
+        return
+    needed = "the largest speed of the particles" if fastest is None else f"{math.ceil(fastest())} km/s"
+    wider = f"set engine.velocity_range to {needed}"
     if int(counters.n_overflow):
         raise ValueError(
             f"galaxy: expected few {what} faster than the velocity nodes of method 'basis' (as planned), got "

@@ -104,14 +104,12 @@ def _read(declared: Declaration, value: Any, shape: tuple[int, ...], place: str)
     """An array in the unit of a parameter; ConfigError for what its setting cannot be, unless it is traced."""
     if isinstance(value, list | tuple) and any(isinstance(own, Tracer) for own in value):
         numbers = jnp.asarray(value)
-    elif isinstance(value, str):
-        numbers = None
     else:
         try:
             numbers = given_numbers(value, declared.unit, place)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-    if numbers is None or np.shape(numbers) != shape:
+    if np.shape(numbers) != shape:
         wanted = f"numbers of shape {shape}" if shape else "a number"
         raise ConfigError(
             f"{place}: expected {wanted}, in the unit of the setting, got {value!r}; other shapes need another "

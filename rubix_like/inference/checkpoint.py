@@ -85,12 +85,12 @@ def load_checkpoint(path: Path, fingerprint: Fingerprint, read: Callable[[Mappin
     except UNREADABLE as error:
         raise ConfigError(
             f"{path}: expected the checkpoint of a fit, but it cannot be read ({reason_of(error)}); start "
-            f"anew with resume=False, which replaces it"
+            f"anew with restart=True, which replaces it"
         ) from error
     if other:
         raise ConfigError(
             f"{path}: expected the checkpoint of this fit or sampling, got that of one that differs in: "
-            f"{'; '.join(other)}. Write to another place (output=...), or start anew with resume=False, which replaces "
+            f"{'; '.join(other)}. Write to another place (output=...), or start anew with restart=True, which replaces "
             f"it"
         )
     return snapshot

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube.cube import Cube
@@ -44,7 +44,7 @@ from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.result_places import check_places, write_in_order
+from rubix_like.inference.results.result_places import check_places, check_results, write_in_order
 from rubix_like.inference.results.set_result import SetResult, cubes_of_sets, places_of_sets
 from rubix_like.inference.search.library_cells import CellsSeen
 from rubix_like.inference.search.optimisers import Status
@@ -52,7 +52,6 @@ from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.sets.set_views import evaluated_for, sets_alone
 from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
-from rubix_like.runs.run_files import check_kind_replaced
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -143,7 +142,8 @@ def fit(
     galaxy: Galaxy | SyntheticSource | ComponentsSource | None = None,
     model: AbstractGalaxyModel | None = None,
     output: str | Path | None = None,
-    resume: bool = True,
+    resume: bool | None = None,
+    restart: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
     quiet: bool | None = None,
@@ -154,26 +154,28 @@ def fit(
     `data` and `free` stand for those of the configuration's section `fit`, `settings` for any others of it (windows,
     polynomial, noise_scale, optimiser, starts, ...). A pipeline must be on the data's grid, and its `galaxy` be given.
     With `output` the result goes into that file (.h5), model and residuals beside it, and so do checkpoints, from which
-    a fit that was ended goes on when it is called again; `resume=False` starts anew. A file there that rubix_like did
-    not write is replaced only with `overwrite`. Switch 64-bit numbers on in JAX.
+    a fit that was ended goes on when it is called again; `restart=True` starts anew (`resume=False` until version
+    0.4). A file there of another configuration or program is replaced only with `overwrite`. Switch 64-bit numbers on
+    in JAX.
     Compiled programs are kept on disk, as those of the command are, unless JAX has a cache of its own.
     The steps are shown in a notebook and on a terminal; `quiet=True` shows nothing, `quiet=False` shows them also in
     the log of a job; a `progress` takes them in place of `quiet`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
+    check_setting_names(fit, settings, FitSettings.model_fields)
+    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     galaxy = one_galaxy(galaxy, model)
     request = read_request(config_or_pipeline, data, free, output, settings, galaxy)
     progress = progress or progress_here(quiet)
     if output is None:
         with programs_kept():
-            return _fit(request, galaxy, progress, None, resume=False)
+            return _fit(request, galaxy, progress, None, restart=True)
     files = FitFiles.beside(request.settings.output)
     check_separate(files.places(request.sets), request.files(config_or_pipeline), "fit.output")
     files.check()
-    if not overwrite:
-        check_kind_replaced(FIT, files.result, files.cubes(request.sets))
+    check_results(FIT, files.result, files.cubes(request.sets), request.config, "fit.output", overwrite=overwrite)
     with claimed(files.result, *files.places(request.sets)), programs_kept():
-        return _fit(request, galaxy, progress, files, resume=resume)
+        return _fit(request, galaxy, progress, files, restart=restart)
 
 
 def _fit(
@@ -182,13 +184,13 @@ def _fit(
     progress: Progress,
     files: FitFiles | None,
     *,
-    resume: bool,
+    restart: bool,
 ) -> FitResult:
     """Pose the problem, search for the best fit, describe it and write it."""
     problem = pose_request(request, galaxy, progress, None if files is None else files.check)
     problem = with_effects_checked(problem, progress)
     places = Checkpoints() if files is None else files.checkpoints
-    if not resume:
+    if restart:
         forget_searches(places.files)
     best = find_best(request, problem, galaxy, places, progress)
     with progress.step("uncertainties", "uncertainties of the best values") as report:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -50,13 +50,12 @@ from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.result_places import check_places, write_in_order
+from rubix_like.inference.results.result_places import check_places, check_results, write_in_order
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.results.set_result import cubes_of_sets, places_of_sets
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
 from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
-from rubix_like.runs.run_files import check_kind_replaced
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
@@ -133,7 +132,8 @@ def sample(
     galaxy: Galaxy | SyntheticSource | ComponentsSource | None = None,
     model: AbstractGalaxyModel | None = None,
     output: str | Path | None = None,
-    resume: bool = True,
+    resume: bool | None = None,
+    restart: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
     quiet: bool | None = None,
@@ -145,11 +145,14 @@ def sample(
     begins. `sampling` stands for keys of `fit.sampling` (method, nuts, variational, seed, ...), e.g.
     `{"nuts": {"chains": 8}}`. With `output` the result goes into that file (.h5), the cubes beside it, and so do
     checkpoints, from which a sampling that was ended goes on when it is called again, on any number of devices;
-    `resume=False` starts anew. A file there that rubix_like did not write is replaced only with `overwrite`.
+    `restart=True` starts anew (`resume=False` until version 0.4). A file there of another configuration or program is
+    replaced only with `overwrite`.
     Switch 64-bit numbers on in JAX. With `engine.precision: float64` the same seed gives the same draws on any devices.
     `progress` and `quiet` as in `fit`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
+    check_setting_names(sample, settings, FitSettings.model_fields)
+    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     given, galaxy = dict(settings), one_galaxy(galaxy, model)
     given |= {f"sampling.{name}": value for name, value in (sampling or {}).items()}
     if output is not None:
@@ -158,15 +161,16 @@ def sample(
     sampler, progress = make_sampler(request.settings.sampling), progress or progress_here(quiet)
     if output is None:
         with programs_kept():
-            return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
+            return _sample(request, sampler, fitted, galaxy, progress, None, restart=True)
     files = SampleFiles.beside(default_output(request.settings))
     read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
     check_separate(files.places(request.sets), read, "fit.sampling.output")
     files.check()
-    if not overwrite:
-        check_kind_replaced(SAMPLES, files.result, files.cubes(request.sets))
+    check_results(
+        SAMPLES, files.result, files.cubes(request.sets), request.config, "fit.sampling.output", overwrite=overwrite
+    )
     with claimed(files.result, *files.places(request.sets)), programs_kept():
-        return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
+        return _sample(request, sampler, fitted, galaxy, progress, files, restart=restart)
 
 
 def _sample(
@@ -177,7 +181,7 @@ def _sample(
     progress: Progress,
     files: SampleFiles | None,
     *,
-    resume: bool,
+    restart: bool,
 ) -> SampleResult:
     """Pose, find the best fit, draw, describe, write."""
     _check_likelihood(request, sampler)
@@ -190,7 +194,7 @@ def _sample(
     if given is None:
         problem = with_effects_checked(problem, progress)
     fingerprint = _fingerprint(problem, sampler, given)
-    if files is not None and not resume:
+    if files is not None and restart:
         forget_searches((*files.searches.files, files.checkpoint))
     begun = None if files is None else load_checkpoint(files.checkpoint, fingerprint, sampler.read)
     if begun is None:

@@ -34,6 +34,8 @@ from rubix_like.plots.style import (
     unit_label,
     write_picture,
 )
+from rubix_like.runtime.files.existing_files import check_outputs
+from rubix_like.runtime.files.writers import PICTURE
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import ipython_shell
 
@@ -51,14 +53,15 @@ FAINT: float = 0.002
 
 
 @named_arguments
-def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> Path:
+def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None, *, overwrite: bool = False) -> Path:
     """Draw a cube as `choice` says and write it as .png, .pdf or .svg; return the path.
 
+    An earlier picture of rubix_like is replaced; any other file only with `overwrite`.
     Raises ConfigError (no matplotlib, another suffix, a spaxel or band outside the cube, more spaxels than colours),
     OSError if the file cannot be written.
     """
     import_matplotlib()
-    path = check_picture_suffix(path)
+    path = check_picture(path, overwrite=overwrite)
     choice = choice or Choice()
     check_choice(cube, choice)
     _save(path, cube, chosen_images(cube, choice), chosen_spectra(cube, choice), choice)
@@ -128,7 +131,7 @@ MAPS_PICTURES: tuple[str, ...] = ("lines", "bpt", "attenuation")
 """Ends of the names of the pictures of maps beside the first one."""
 
 
-def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
+def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png", *, overwrite: bool = False) -> tuple[Path, ...]:
     """Draw the images of a maps file as they are after the PSF; return the paths of the pictures.
 
     `STEM.png` has all but the emission lines, `STEM_lines.png` a row of them for each line, `STEM_bpt.png` the BPT
@@ -139,13 +142,16 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple
     maps = Maps.read(path)
     panels, sky = read_sky_images(path, maps.footprint, truth=False), sky_of(maps)
     of_lines, others = ([own for own in panels if bool(own.line) is is_line] for is_line in (True, False))
-    written = [_save_images(Path(f"{stem}{suffix}"), maps, others, _Grid.of(others, sky))]
+    first = check_picture(f"{stem}{suffix}", overwrite=overwrite)
+    written = [_save_images(first, maps, others, _Grid.of(others, sky))]
     if of_lines:
         rows = set(Counter(own.line for own in of_lines).values())
         grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
-        written.append(_save_images(Path(f"{stem}_lines{suffix}"), maps, of_lines, grid))
-    written += [save_bpt(maps, f"{stem}_bpt{suffix}")] if has_bpt(maps) else []
-    written += [save_attenuation(maps, f"{stem}_attenuation{suffix}")] if _is_dimmed(maps) else []
+        lines = check_picture(f"{stem}_lines{suffix}", overwrite=overwrite)
+        written.append(_save_images(lines, maps, of_lines, grid))
+    written += [save_bpt(maps, f"{stem}_bpt{suffix}", overwrite=overwrite)] if has_bpt(maps) else []
+    if _is_dimmed(maps):
+        written.append(save_attenuation(maps, f"{stem}_attenuation{suffix}", overwrite=overwrite))
     return tuple(written)
 
 
@@ -155,12 +161,12 @@ def _is_dimmed(maps: Maps) -> bool:
 
 
 @named_arguments
-def save_bpt(maps: Maps, path: str | Path) -> Path:
+def save_bpt(maps: Maps, path: str | Path, *, overwrite: bool = False) -> Path:
     """Draw the BPT diagram of the spaxels of maps (`draw_bpt`) and write it as .png, .pdf or .svg; return the path.
 
     Raises ConfigError (no matplotlib, another suffix, maps without the four lines), OSError if it cannot be written.
     """
-    path = check_picture_suffix(path)
+    path = check_picture(path, overwrite=overwrite)
     with _figure(path, *BPT_SIZE) as figure:
         draw_title(figure, maps)
         draw_bpt(figure.subplots(), maps)
@@ -168,12 +174,12 @@ def save_bpt(maps: Maps, path: str | Path) -> Path:
 
 
 @named_arguments
-def save_attenuation(maps: Maps, path: str | Path) -> Path:
+def save_attenuation(maps: Maps, path: str | Path, *, overwrite: bool = False) -> Path:
     """Draw the attenuation curve of maps (`draw_attenuation`) and write it as .png, .pdf or .svg; return the path.
 
     Raises ConfigError (no matplotlib, another suffix, maps without the curve), OSError if it cannot be written.
     """
-    path = check_picture_suffix(path)
+    path = check_picture(path, overwrite=overwrite)
     if maps.attenuation is None:
         raise ConfigError("attenuation curve: expected maps of dust, got none; set products: {dust: true} in the run")
     with _figure(path, *ATTENUATION_SIZE) as figure:
@@ -247,6 +253,13 @@ def check_picture_suffix(path: str | Path, place: str = "path") -> Path:
     path = Path(expect_path(path, place)).expanduser()
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"{place}: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+    return path
+
+
+def check_picture(path: str | Path, *, overwrite: bool) -> Path:
+    """`path` as `check_picture_suffix` takes it; raises ConfigError where `check_outputs` refuses a picture there."""
+    path = check_picture_suffix(path)
+    check_outputs([path], [PICTURE], overwrite=overwrite)
     return path
 
 

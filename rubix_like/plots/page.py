@@ -30,8 +30,9 @@ from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.page_layers import FLUX_STEP, MASKED, SIGMA_STEP, Blocks, Layer, page_layers
 from rubix_like.plots.sky_offsets import cube_title, scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import PICTURE_CREATOR
+from rubix_like.runtime.files.writers import PICTURE, PICTURE_CREATOR
 
 PAGE_BYTES: int = 32_000_000
 """Largest size of the packed numbers in a page: a browser opens it within seconds."""
@@ -72,14 +73,18 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 @named_arguments
-def write_page(cube: Cube, path: str | Path, choice: Choice | None = None, limit: int = PAGE_BYTES) -> Path:
+def write_page(
+    cube: Cube, path: str | Path, choice: Choice | None = None, limit: int = PAGE_BYTES, *, overwrite: bool = False
+) -> Path:
     """Write the page of a cube, which starts with the spaxels and the band of `choice`, and return its path.
 
     A cube whose numbers would take more than `limit` bytes is averaged in blocks, and the page says so. Voxels that are
-    no number count as masked. Raises ConfigError (the name does not end in .html, a spaxel or band outside the cube),
+    no number count as masked. An earlier page of rubix_like is replaced; any other file only with `overwrite`.
+    Raises ConfigError (the name does not end in .html, a spaxel or band outside the cube),
     OSError if the file cannot be written.
     """
     path = check_page_suffix(path)
+    check_outputs([path], [PICTURE], overwrite=overwrite)
     choice = choice or Choice()
     check_choice(cube, choice)
     cube = _of_numbers(cube)

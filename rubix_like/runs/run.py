@@ -33,7 +33,7 @@ from rubix_like.runs.compiled_run import AbstractObserver, ArmObserver, compile_
 from rubix_like.runs.default_maps import missing_maps_lines, why_no_maps, with_default_maps
 from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
-from rubix_like.runs.run_files import OutputFile, arm_path, check_output, check_replaced, cube_bytes, output_files
+from rubix_like.runs.run_files import OutputFile, arm_path, check_output, cube_bytes, output_files
 from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable, remove_abandoned
@@ -116,10 +116,8 @@ def run(
     config = with_default_maps(load_config(config))
     path = Path(config.output.path if output is None else expect_path(output, "output"))
     group = team or SINGLE
-    if not overwrite:
-        group.in_first(lambda: check_replaced(config, path, read))
     progress = progress_here(quiet if group.number == 0 else True)
-    result = compute(config, path, progress, group, read)
+    result = compute(config, path, progress, group, read, overwrite=overwrite)
     _say(result, config, progress, group)
     return put_together(result.cube) if team is None else result.cube
 
@@ -203,17 +201,23 @@ def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: P
 
 
 def compute(
-    config: RunConfig, path: Path, progress: Progress, team: AbstractProcessGroup = SINGLE, read: Sequence[Named] = ()
+    config: RunConfig,
+    path: Path,
+    progress: Progress,
+    team: AbstractProcessGroup = SINGLE,
+    read: Sequence[Named] = (),
+    *,
+    overwrite: bool = False,
 ) -> Result:
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
-    `read`: files beside those that the settings name which must not be replaced.
+    `read`, `overwrite`: as in `check_replaced`.
     Arms of an instrument are observed one after the other, or together where they are joined.
     Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
     ones.
     """
     n_writing = team.size if config.devices.is_sharded else 1
-    team.in_first(lambda: remove_abandoned(check_output(config, path, n_writing, read)))
+    team.in_first(lambda: remove_abandoned(check_output(config, path, n_writing, read, overwrite=overwrite)))
     if config.instrument.arms is not None:
         return _compute_arms(config, path, progress, team)
     with prepare(config, progress, path, team) as prepared:
@@ -395,12 +399,12 @@ def _write(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team:
     """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
     beside = "" if file.maps is None or cube.maps is None else f" and {file.maps}"
     with progress.step("write", f"writing {file.path}{beside}"):
-        write_cube(cube, file.path, file.layout, team, file.packing)
+        write_cube(cube, file.path, file.layout, team, file.packing, overwrite=True)
         if file.truth is not None:
-            write_cube(noiseless(cube), file.truth, team=team, packing=file.packing)
+            write_cube(noiseless(cube), file.truth, team=team, packing=file.packing, overwrite=True)
         if file.maps is not None and cube.maps is not None:
             maps, path = cube.maps, file.maps
-            team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
+            team.exchange(lambda: str(maps.write(path, overwrite=True)) if team.number == 0 else None)
         if file.spectra and cube.fibres is not None:
             layout = cube.fibres.layout
             team.exchange(lambda: str(write_spectra(cube, file.spectra, layout)) if team.number == 0 else None)

@@ -1,7 +1,7 @@
 """The files of a run: those that it reads, and names and sizes of those that it writes, known before it computes."""
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,17 +21,16 @@ from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
+from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
 from rubix_like.runtime.files.file_names import with_addition
-from rubix_like.runtime.files.outputs import check_writable, files_of_others, output_bytes
-from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
-from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, OPENED_BY, PICTURE, written_by_us
+from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.separate_files import Named, paths_in
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 _OF_RUNS = (CUBE, FOREIGN, MAPS)
 """Kinds of files that runs write."""
-
-_REMEDY = "to replace it give overwrite=True, to keep it another place (output=...)"
 
 
 def named_paths(config: RunConfig) -> Iterator[Named]:
@@ -127,11 +126,12 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     return (*files, _file(config, path, grid.footprint, is_mosaic=True))
 
 
-def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = ()) -> list[Path]:
+def check_output(
+    config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = (), *, overwrite: bool = False
+) -> list[Path]:
     """The files of a run; ConfigError or OSError where they could not be written at `path`, and beside it, after it.
 
-    `n_processes`: how many write each cube together; `read`: files that must not be replaced beside those that the
-    settings name.
+    `n_processes`: how many write each cube together; `read` and `overwrite` as in `check_replaced`.
     """
     files = output_files(config, path)
     for file in files:
@@ -139,7 +139,7 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
         package = find_format(file.path, file.layout).package
         if package is not None:
             import_optional(package, f"output.path: '{file.path.name}'")
-    every = _separate(config, files, read)
+    every = check_replaced(config, path, read, overwrite=overwrite)
     for own in every:
         if every.count(own) > 1:
             raise ConfigError(
@@ -150,70 +150,18 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
     return every
 
 
-def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = ()) -> None:
-    """Raise ConfigError where the run would replace a file that another configuration made, or that is none of ours.
+def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = (), *, overwrite: bool = False) -> list[Path]:
+    """Every file that a run writes; raises ConfigError where one of them is read, or (without `overwrite`) is a file
+    of another configuration or program.
 
     Configurations are told apart by the name of their file (`output.configuration`); those without one, given in
-    Python, count as one. `read`: files beside those that the settings name which no permission allows to be replaced.
+    Python, count as one. `read`: files beside those that the settings name which must not be replaced.
     """
-    _check_makers(config.output.configuration, _separate(config, output_files(config, path), read), _OF_RUNS)
-
-
-def check_result_replaced(config: RunConfig, kind: str, result: Path, cubes: Iterable[Path]) -> None:
-    """Raise ConfigError if a fit or a sampling would replace a file of another configuration or program. `kind`: that
-    of its result."""
-    _check_makers(config.output.configuration, [result], [kind])
-    _check_makers(config.output.configuration, cubes, [CUBE])
-
-
-def check_pictures_replaced(pictures: Iterable[Path]) -> None:
-    """Raise ConfigError if a file would be replaced that is no picture of rubix-like."""
-    _check_makers(None, pictures, [PICTURE], "a picture")
-
-
-def check_kind_replaced(kind: str, result: Path, cubes: Iterable[Path]) -> None:
-    """Raise ConfigError if a fit or a sampling from Python would replace what is no such result, or no cube."""
-    for path, wanted in ((result, kind), *((cube, CUBE) for cube in cubes)):
-        unlike = _described(path, [wanted])[0] if output_bytes(path) else None
-        if unlike is not None:
-            raise ConfigError(f"output: '{path}' {unlike}; {_REMEDY}")
-
-
-def _check_makers(
-    configuration: str | None, files: Iterable[Path], kinds: Sequence[str], what: str | None = None
-) -> None:
-    """Raise ConfigError for a file of another kind or configuration; `what` is made (None: what it makes)."""
-    made_here = _named(configuration)
-    for path in filter(output_bytes, files):
-        unlike, maker = _described(path, kinds)
-        if unlike is not None or _named(maker) != made_here:
-            came = f"was made by {_named(maker)}" if unlike is None else unlike
-            raise ConfigError(f"output: '{path}' {came}, and this is {what or made_here}; {_REMEDY}")
-
-
-def _separate(config: RunConfig, files: Iterable[OutputFile], read: Sequence[Named]) -> list[Path]:
-    """Every file that a run writes; raises ConfigError where it reads one of them."""
+    files = output_files(config, path)
     every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
-    check_separate(every, (*named_files(config), *read), "output")
+    maker = configuration_words(config.output.configuration)
+    check_outputs(every, _OF_RUNS, "output", (*named_files(config), *read), overwrite=overwrite, maker=maker)
     return every
-
-
-def _described(path: Path, kinds: Sequence[str]) -> tuple[str | None, str | None]:
-    """What a file is, in words, where it is none of `kinds`, and the configuration that made it."""
-    written = written_by_us(path)
-    if written is None:
-        return "is no file of rubix-like", None
-    others = files_of_others(path)
-    if others:
-        return f"holds files of others, such as {others[0].relative_to(path)}", None
-    return None if written.kind in kinds else f"is {OPENED_BY[written.kind][0]}", written.configuration
-
-
-def _named(configuration: str | None) -> str:
-    """A configuration in words, its name as a FITS card holds it."""
-    if not configuration:
-        return "a configuration without a name"
-    return f"the configuration '{' '.join(configuration.encode('ascii', 'replace').decode().split())}'"
 
 
 def arm_path(path: Path, name: str) -> Path:

@@ -185,7 +185,6 @@ def test_files_of_other_configurations_are_replaced_only_where_that_is_asked_for
     assert_refused(command("run", "quickstart", *SMALL), *said)
     assert_refused(command("run", "quickstart", "--overwrite", *SMALL, wrong), "./foo.h5", "no such file")
     assert_refused(command("run", "quickstart", "--output", "other.fits", *SMALL, wrong), "no such file")
-    assert_refused(command("run", "quickstart", "--overwrite", "--catalogue", "list.csv"), "--redo")
     assert (files(tmp_path), path.read_bytes()) == (["cube.fits"], before)
 
 

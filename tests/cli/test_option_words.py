@@ -14,7 +14,7 @@ OPTIONS = ["--output", "--overwrite", "--restart", "--process-id", "--spaxel", "
         ("output.path: expected a name", "output.path: expected a name"),
         ("output section: expected", "output section: expected"),
         ("a: give overwrite=True, or output=...", "a: give --overwrite, or --output ..."),
-        ("start anew with resume=False, which", "start anew with --restart, which"),
+        ("start anew with restart=True, which", "start anew with --restart, which"),
         ("x, process_id: expected 0 to 1", "x, --process-id: expected 0 to 1"),
         ("fit.process_id and my_process_id stay", "fit.process_id and my_process_id stay"),
         ("spaxels: expected (x, y)", "--spaxel: expected (x, y)"),

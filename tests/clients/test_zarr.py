@@ -262,7 +262,7 @@ def test_stores_with_less_than_they_state_are_refused(zarr, kind, name, wreck, t
     assert time.monotonic() - begun < 5
     if kind == "set":
         manifest = manifest_of(made, "zarr")
-        assert open_folder(tmp_path, manifest, 100, resume=True) == [0]
+        assert open_folder(tmp_path, manifest, 100) == [0]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_simulations(zarr, client, tmp_path, capsys):
     for number in range(2):
         write_shard(dataclasses.replace(made, number=made.number + 7 * number), manifest, tmp_path, number)
         write_shard(dataclasses.replace(made, number=made.number + 7 * number), manifest, tmp_path, number)
-    assert open_folder(tmp_path, manifest, 100, resume=True) == []
+    assert open_folder(tmp_path, manifest, 100) == []
     found = rl.load_simulations(tmp_path, 5, 9)
     np.testing.assert_array_equal(found.flux, made.flux[[5, 6, 0, 1]], strict=True)
     np.testing.assert_array_equal(found.mask, made.mask)
@@ -355,7 +355,7 @@ def test_simulations(zarr, client, tmp_path, capsys):
     chunk.write_bytes(content)
     with pytest.raises(ValueError, match="is not a complete file of simulations"):
         rl.load_simulations(tmp_path)
-    assert open_folder(tmp_path, manifest, 100, resume=False) == [0, 1]
+    assert open_folder(tmp_path, manifest, 100, restart=True) == [0, 1]
     assert list(tmp_path.glob("*.zarr")) == []
 
 

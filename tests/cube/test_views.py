@@ -87,7 +87,7 @@ def test_the_spectrum_of_an_aperture(cube):
         (lambda cube: cube.spectrum(at=(150, 60), offset=(0, 0)), "leave one out"),
         (lambda cube: cube.spectrum(offset=(0, "3 kg")), "in arcsec"),
         (lambda cube: cube.spectrum(offset=(0, 0, 0)), r"\(East, North\)"),
-        (lambda cube: cube.spectrum(at=(330, -60)), "other side of the sky"),
+        (lambda cube: cube.spectrum(at=(330, -60)), "within 90 deg of the cube's field, got .*, .* deg away"),
         (lambda cube: cube.spectrum(at=(150.1, 60)), "in the field"),
         (lambda cube: cube.spectrum(at="the middle"), "a text such as '10h00m00s"),
         (lambda cube: cube.spectrum(at=SkyCoord([150, 151], [2, 2], unit="deg")), r"of shape \(2,\)"),

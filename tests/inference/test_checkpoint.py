@@ -32,7 +32,7 @@ def test_a_checkpoint_holds_every_bit(tmp_path):
 def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
     save(path, snapshot(7), FINGERPRINT)
-    with pytest.raises(ConfigError, match=r"differs in: model\. Write to another place .*resume=False"):
+    with pytest.raises(ConfigError, match=r"differs in: model\. Write to another place .*restart=True"):
         load_checkpoint(path, {**FINGERPRINT, "model": "c"}, SearchState.from_arrays)
     with pytest.raises(ConfigError, match="differs in: data; model"):
         load_checkpoint(path, {"data": "x", "model": "y"}, SearchState.from_arrays)
@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, content):
         np.savez(path, **snapshot(7).arrays())
     else:
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match=re.escape(str(path)) + ": expected the checkpoint .*resume=False"):
+    with pytest.raises(ConfigError, match=re.escape(str(path)) + ": expected the checkpoint .*restart=True"):
         load_checkpoint(path, FINGERPRINT, SearchState.from_arrays)
 
 

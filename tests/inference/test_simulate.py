@@ -261,7 +261,7 @@ def test_files_of_another_set_are_not_replaced(tmp_path):
     other = settings(dust={"a_v": 0.2, "curve": "cardelli"})
     priors = PRIORS | {"dust.a_v": {"uniform": [0, 2]}}
     words = "seed; free parameters or priors; model; simulate.particles or variance"
-    with pytest.raises(ConfigError, match=f"differs in: {words}.*resume=False"):
+    with pytest.raises(ConfigError, match=f"differs in: {words}.*overwrite=True"):
         simulate(other, priors=priors, n=2, seed=2, particles="same", output=folder)
     with pytest.raises(ConfigError, match=r"at most 1 simulations \(simulate.n\), got 2"):
         simulate(settings(), priors=PRIORS, n=1, output=folder)
@@ -410,7 +410,7 @@ def test_files_bring_everything_back(tmp_path):
     write_shard(made, manifest, tmp_path, 0)
     left = tmp_path / f".rubix-like-other-0123456789ab-{shard_path(tmp_path, 0).name}"  # by a killed process
     left.touch()
-    assert open_folder(tmp_path, manifest, 100, resume=True) == []
+    assert open_folder(tmp_path, manifest, 100) == []
     assert not left.exists()
     for start, stop in ((0, 7), (2, 5), (6, 7)):
         found, cut = load_simulations(tmp_path, start, stop), slice(start, stop)
@@ -432,7 +432,7 @@ def test_files_bring_everything_back(tmp_path):
     with pytest.raises(ValueError, match="is not a complete file of simulations"):
         load_simulations(tmp_path)
     path.write_bytes(content[:200])
-    assert open_folder(tmp_path, manifest, 100, resume=True) == [0]
+    assert open_folder(tmp_path, manifest, 100) == [0]
 
 
 def test_a_folder_says_what_is_in_it(tmp_path, capsys):

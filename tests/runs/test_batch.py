@@ -265,11 +265,11 @@ def test_other_settings_are_refused_or_made_again(folder):
     assert run_catalogue({**BASE, "devices": {"data": 8}}, GALAXIES, part="1/2").n_skipped == 1
     redone = run_catalogue(other, GALAXIES, redo=True)
     assert (redone.n_done, redone.n_skipped) == (2, 0)
-    assert run_catalogue(other, GALAXIES, redo=True).n_skipped == 2
+    assert run_catalogue(other, GALAXIES, overwrite=True).n_skipped == 2
     record = json.loads(Path("cube/records/g1.json").read_text())
     record["made_from"]["version"] = "0.0.1"
     Path("cube/records/g1.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match=r"'g1': rubix-like .* instead of 0\.0\.1; give redo=True"):
+    with pytest.raises(ConfigError, match=r"'g1': rubix-like .* instead of 0\.0\.1; give overwrite=True"):
         run_catalogue(other, GALAXIES)
     Path("cube/records/g1.json").write_text("{")
     with pytest.raises(ConfigError, match=r"g1.json: expected a record .* remove it"):

@@ -13,9 +13,11 @@ from ssp_files import dsps
 
 from rubix_like import ConfigError, fit, load_config, load_cube, load_simulations, sample
 from rubix_like.cli.main import main
+from rubix_like.extend import save_figure, write_cube, write_page
 from rubix_like.inference.simulation.simulation_files import open_folder, write_shard
 from rubix_like.runtime import arrays_on_disk
 from rubix_like.runtime.files.outputs import remove_stale
+from rubix_like.runtime.resources import resource
 
 CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 20, "seed": 1},
@@ -84,8 +86,16 @@ REFUSED = {
         ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many"],
         {"many/summary.csv": "galaxy,mass\na,1\n"},
     ),
+    "catalogue, not of its records": (
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--overwrite"],
+        {"many/a.fits": "mine"},
+    ),
+    "catalogue's picture": (
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--overwrite", "--plot"],
+        {"many/a.png": "mine"},
+    ),
     "catalogue's record": (
-        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--redo"],
+        ["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", "--overwrite"],
         {"many/records/a.json": "mine"},
     ),
     "fit": (["fit", "run.yaml", "--restart"], {"fit.h5": "mine"}),
@@ -128,19 +138,19 @@ def test_a_set_starts_anew_unless_files_of_others_have_its_names(there, tmp_path
     write(tmp_path, BESIDE | {there: "mine"})
     before = contents(tmp_path)
     with pytest.raises(ConfigError, match=r"expected no file .*simulations_0000[01].* which would be replaced"):
-        open_folder(tmp_path, dataclasses.replace(manifest, n=14), 100, resume=False)
+        open_folder(tmp_path, dataclasses.replace(manifest, n=14), 100, restart=True)
     assert contents(tmp_path) == before
 
 
 def begin_anew(folder):
     manifest = write_set(folder)
-    assert open_folder(folder, dataclasses.replace(manifest, n=5), 100, resume=False) == [0]
+    assert open_folder(folder, dataclasses.replace(manifest, n=5), 100, restart=True) == [0]
     assert not (folder / "simulations_00000.h5").exists()
 
 
 def add_simulations(folder):
     manifest = write_set(folder)
-    assert open_folder(folder, dataclasses.replace(manifest, n=14), 100, resume=True) == [1]
+    assert open_folder(folder, dataclasses.replace(manifest, n=14), 100) == [1]
     assert len(load_simulations(folder, 0, 7)) == 7
 
 
@@ -187,7 +197,7 @@ def test_commands_leave_files_of_others_beside_theirs(folder):
         assert main(["simulate", "run.yaml", "--output", "set", *again]) == 0
         assert main(["fit", "run.yaml", "--overwrite", *again]) == 0
         write(folder / "set", BESIDE)
-    for again in ([], ["--redo"]):
+    for again in ([], ["--overwrite"], ["--redo"]):
         write(folder / "many", BESIDE)
         assert main(["run", "run.yaml", "--catalogue", "list.csv", "--output", "many", *again]) == 0
     for place in (folder, folder / "set", folder / "many"):
@@ -201,13 +211,70 @@ def test_results_from_python_replace_no_file_of_others(folder, call):
     full_cube().write("data.fits")
     Path("thesis.h5").write_text("my thesis")
     config = load_config({key: CONFIG[key] for key in ("galaxy", "observation", "instrument", "engine", "fit")})
-    with pytest.raises(ConfigError, match=r"'thesis.h5' is no file of rubix-like; .* overwrite=True"):
+    with pytest.raises(ConfigError, match=r"'thesis.h5' is no file of rubix-like, .* overwrite=True"):
         call(config, output="thesis.h5")
     assert Path("thesis.h5").read_text() == "my thesis"
     full_cube().write("cube.h5")
-    with pytest.raises(ConfigError, match=r"'cube.h5' is a cube; .* overwrite=True"):
+    with pytest.raises(ConfigError, match=r"'cube.h5' is a cube, .* overwrite=True"):
         call(config, output="cube.h5")
     assert load_cube("cube.h5").shape == full_cube().shape
+
+
+@pytest.mark.parametrize("call", [fit, sample])
+def test_results_from_python_replace_no_result_of_another_configuration(folder, call, caplog):
+    """Nor a cube of it; the old word for a new start works, with a note."""
+    full_cube().write("data.fits")
+    result = fit_result() if call is fit else sample_result()
+    model = dataclasses.replace(result.model, meta=result.model.meta.replace(configuration="disc"))
+    dataclasses.replace(result, model=model).write("there.h5")
+    config = load_config({key: CONFIG[key] for key in ("galaxy", "observation", "instrument", "engine", "fit")})
+    before = contents(folder)
+    with pytest.raises(ConfigError, match=r"'there.h5' was made by the configuration 'disc', .* overwrite=True"):
+        call(config, output="there.h5", resume=False)
+    assert "resume=False is called restart=True now" in caplog.text
+    model.write("other_model.fits")
+    with pytest.raises(ConfigError, match=r"'other_model.fits' was made by the configuration 'disc'"):
+        call(config, output="other.h5")
+    assert {name: content for name, content in contents(folder).items() if name in before} == before
+
+
+def in_vacuum(cube):
+    return dataclasses.replace(cube, bins=dataclasses.replace(cube.bins, medium="vacuum"))
+
+
+WRITERS = {
+    "FITS": ("a.fits", lambda path, **how: full_cube().write(path, **how)),
+    "packed": ("a.fits.gz", lambda path, **how: full_cube().write(path, **how)),
+    "HDF5": ("a.h5", lambda path, **how: full_cube().write(path, **how)),
+    "MaNGA": ("a.fits", lambda path, **how: in_vacuum(full_cube()).write(path, layout="manga", **how)),
+    "free function": ("a.fits", lambda path, **how: write_cube(full_cube(), path, **how)),
+    "maps": ("a.fits", lambda path, **how: make_maps().write(path, **how)),
+    "fit": ("a.h5", lambda path, **how: fit_result().write(path, **how)),
+    "samples": ("a.h5", lambda path, **how: sample_result().write(path, **how)),
+    "picture": ("a.png", lambda path, **how: save_figure(make_cube(), path, **how)),
+    "page": ("a.html", lambda path, **how: write_page(make_cube(), path, **how)),
+    "pictures of a fit": ("a_pulls.png", lambda _, **how: fit_result().plot("a", **how)),
+    "pictures of samples": ("a_trace.png", lambda _, **how: sample_result().plot("a", **how)),
+}
+
+
+@pytest.mark.parametrize("case", WRITERS)
+@pytest.mark.usefixtures("folder")
+def test_what_is_written_in_python_replaces_its_kind_alone(case):
+    name, write_file = WRITERS[case]
+    path = Path(name)
+    write_file(name)
+    written = path.read_bytes()
+    write_file(name)  # a cell of a notebook is run again
+    others = [b"mine", Path(resource("data", "popstar")).read_bytes()]
+    for content in others:
+        path.write_bytes(content)
+        there = sorted(Path().iterdir())
+        with pytest.raises(ConfigError, match=rf"path: '{name}' is .*; to replace it give overwrite=True"):
+            write_file(name)
+        assert (path.read_bytes(), sorted(Path().iterdir())) == (content, there)
+        write_file(name, overwrite=True)
+        assert path.read_bytes()[:8] == written[:8]
 
 
 PICTURES = {

@@ -10,7 +10,8 @@ from small import full_cube, make_maps
 from small_results import fit_result, sample_result
 
 from rubix_like import ConfigError, load_config
-from rubix_like.runs.run_files import check_replaced, check_result_replaced
+from rubix_like.inference.results.result_places import check_results
+from rubix_like.runs.run_files import check_replaced
 from rubix_like.runtime.files.writers import FIT, written_by_us
 from rubix_like.runtime.resources import resource
 
@@ -75,7 +76,7 @@ def test_other_files(tmp_path, content, words):
 
 def test_a_fit_or_library_is_no_cube(tmp_path):
     shutil.copy(resource("data", "popstar"), tmp_path / "cube.h5")
-    check(BASE, tmp_path / "cube.h5", "is an SSP library, and this is a configuration without a name")
+    check(BASE, tmp_path / "cube.h5", "is an SSP library, and this is a cube")
 
 
 def test_what_goes_beside_a_cube(tmp_path):
@@ -128,7 +129,7 @@ def test_files_of_a_fit(tmp_path, name, there, words):
         write_cube(str(tmp_path / name), there)
     files = tmp_path / "fit.h5", [tmp_path / "fit_model.fits"]
     with pytest.raises(ConfigError, match=words) if words else nullcontext():
-        check_result_replaced(load_config(NAMED), FIT, *files)
+        check_results(FIT, *files, load_config(NAMED), "output", overwrite=False)
 
 
 @pytest.mark.parametrize("result", [fit_result(), sample_result()], ids=["fit", "sampling"])
@@ -137,6 +138,6 @@ def test_results_name_their_configuration(tmp_path, result):
     model = dataclasses.replace(result.model, meta=result.model.meta.replace(configuration="disc"))
     path = dataclasses.replace(result, model=model).write(tmp_path / "result.h5")
     kind = written_by_us(path).kind
-    check_result_replaced(load_config(NAMED), kind, path, [])
+    check_results(kind, path, [], load_config(NAMED), "output", overwrite=False)
     with pytest.raises(ConfigError, match="by the configuration 'disc', and this is a configuration without a name"):
-        check_result_replaced(load_config(BASE), kind, path, [])
+        check_results(kind, path, [], load_config(BASE), "output", overwrite=False)

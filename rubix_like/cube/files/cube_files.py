@@ -23,8 +23,9 @@ from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.files.zarr_cube import read_zarr
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import expect_path
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import is_store
-from rubix_like.runtime.files.writers import MAPS, refuse_removed, written_by_us
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, refuse_removed, written_by_us
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
@@ -39,8 +40,12 @@ def write_cube(
     layout: str = "default",
     team: AbstractProcessGroup | None = None,
     packing: Packing = UNPACKED,
+    *,
+    overwrite: bool = False,
 ) -> Path:
     """Write `cube` to `path` and return the path; an older file is replaced only on success.
+
+    An earlier cube of rubix_like is replaced; any other file only with `overwrite` (ConfigError).
 
     A cube in parts is never assembled: a few blocks of it are in memory at a time, of FITS with `packing` one whole
     image. With a `team`, each of its processes calls this with its own parts, and all write into one file; they
@@ -55,6 +60,7 @@ def write_cube(
     check_layout(chosen, layout, noise=noise, medium=bins.medium, sampling=bins.sampling, fibres=fibres)
     check_packing(chosen, path, packing)
     check_several(path, team.size, packing)
+    team.in_first(lambda: check_outputs([path], [CUBE, FOREIGN], overwrite=overwrite))
     with replacing_together(path, team) as (temporary, writing):
         chosen.write(parts, temporary, writing, *(() if packing.is_none else (packing,)))
     return path

@@ -23,9 +23,10 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import MAPS_CARD, ORIGIN
+from rubix_like.runtime.files.writers import MAPS, MAPS_CARD, ORIGIN
 
 SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
 
@@ -142,14 +143,16 @@ def _file_size(footprint: Footprint, n_image: int, n_velocity: int) -> int:
     return 4 * footprint.n_element * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
 
 
-def write_maps(maps: Maps, path: str | Path) -> Path:
+def write_maps(maps: Maps, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write maps, Gauss-Hermite fits included, to `path` (.fits or .fits.gz) and return the path.
 
-    Raises ConfigError for another suffix, OSError (disk full, no permission, no such folder) with the remedy.
+    Raises ConfigError for another suffix and (without `overwrite`) where there is a file of another kind,
+    OSError (disk full, no permission, no such folder) with the remedy.
     """
     path = Path(path).expanduser()
     if not path.name.lower().endswith(SUFFIXES):
         raise ConfigError(f"output.maps: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+    check_outputs([path], [MAPS], overwrite=overwrite)
     maps = maps if maps.after.h3 is not None else maps.fitted()
     hdus: list[Any] = [_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
     bits = header_of((*_MASK_CARDS, *_sky(maps)))

@@ -44,7 +44,8 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
     place = _as_coordinates(at)
     x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, celestial_of(cube)))
     if not (np.isfinite(x) and np.isfinite(y)):
-        raise ValueError(f"at: expected a place near the cube's field, got {at!r} on the other side of the sky")
+        away = float(sky_at(cube, *middle).separation(place).deg)
+        raise ValueError(f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away")
     return float(x), float(y)
 
 

@@ -173,17 +173,22 @@ class FitResult:
         return found_at(_OUTPUTS["latex"])(self)
 
     @named_arguments
-    def write(self, path: str | Path) -> Path:
-        """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError."""
-        return found_at(_OUTPUTS["write"])(self, Path(path))
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError.
+
+        An earlier result of a fit is replaced; any other file only with `overwrite` (ConfigError)."""
+        return found_at(_OUTPUTS["write"])(self, Path(path), overwrite=overwrite)
 
     @named_arguments
-    def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
+    def plot(
+        self, stem: str | Path, truth: Mapping[str, Any] | None = None, *, overwrite: bool = False
+    ) -> tuple[Path, ...]:
         """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
 
-        `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
+        `truth`: values that the data were made of, by dotted name. Earlier pictures of rubix_like are replaced; any
+        other file only with `overwrite`. Raises ConfigError without matplotlib, and OSError.
         """
-        return found_at(_OUTPUTS["plot"])(self, stem, truth)
+        return found_at(_OUTPUTS["plot"])(self, stem, truth, overwrite=overwrite)
 
     @classmethod
     @named_arguments

@@ -25,6 +25,7 @@ from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.set_result import read_set_results, read_set_verdicts, write_sets
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writers import CREATOR
@@ -52,12 +53,13 @@ class ResultKind:
     fill: Callable[[Any, Any], None]
     parse: Callable[[Any], Any]
 
-    def write(self, result: Any, path: Path) -> Path:
-        """Write a result, whole or not at all; raises ConfigError for a name of another suffix, OSError with the remedy
-        where it cannot be written."""
+    def write(self, result: Any, path: Path, *, overwrite: bool = False) -> Path:
+        """Write a result, whole or not at all; raises ConfigError for a name of another suffix and (without
+        `overwrite`) where there is a file of another kind, OSError with the remedy where it cannot be written."""
         path = path.expanduser()
         if path.suffix.lower() not in {".h5", ".hdf5"}:
             raise ConfigError(f"path: expected a path that ends in .h5 or .hdf5, got '{path}'")
+        check_outputs([path], [self.format], overwrite=overwrite)
         known = {name: getattr(self, name) for name in ("format", "layout", "description")}
         known["configuration"] = result.model.meta.get("configuration") or ""
         with replacing(path) as temporary, writing_hdf5(temporary) as file:

@@ -35,7 +35,12 @@ SAMPLE_PICTURES: tuple[str, ...] = ("corner", "trace", "predictive")
 
 
 def save_fit_pictures(
-    result: FitResult | str | Path, stem: str | Path, truth: Mapping[str, Any] | None = None, suffix: str = ".png"
+    result: FitResult | str | Path,
+    stem: str | Path,
+    truth: Mapping[str, Any] | None = None,
+    suffix: str = ".png",
+    *,
+    overwrite: bool = False,
 ) -> tuple[Path, ...]:
     """Draw a result (or its file) as `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls`; return the paths.
 
@@ -45,7 +50,7 @@ def save_fit_pictures(
     """
     found = result if isinstance(result, FitResult) else FitResult.read(result)
     view = view_of(found, truth)
-    return save_drawings(view.title, drawings(view), stem, suffix)
+    return save_drawings(view.title, drawings(view), stem, suffix, overwrite=overwrite)
 
 
 def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitView:
@@ -158,7 +163,12 @@ _NARROWEST = 5.8
 
 
 def save_sample_pictures(
-    result: SampleResult | str | Path, stem: str | Path, truth: Mapping[str, Any] | None = None, suffix: str = ".png"
+    result: SampleResult | str | Path,
+    stem: str | Path,
+    truth: Mapping[str, Any] | None = None,
+    suffix: str = ".png",
+    *,
+    overwrite: bool = False,
 ) -> tuple[Path, ...]:
     """Draw samples (or their file) as `STEM_corner.png`, `_trace` (of chains) and `_predictive`; return the paths.
 
@@ -167,7 +177,7 @@ def save_sample_pictures(
     """
     found = result if isinstance(result, SampleResult) else SampleResult.read(result)
     view = sample_view(found, truth or {})
-    return save_drawings(view.title, sample_drawings(view), stem, suffix)
+    return save_drawings(view.title, sample_drawings(view), stem, suffix, overwrite=overwrite)
 
 
 def sample_drawings(view: SampleView) -> Iterator[Drawing]:

@@ -5,17 +5,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from rubix_like.config import RunConfig
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.cube_files import write_cube
+from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
 from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.writers import CUBE
 
 
 @runtime_checkable
 class Writable(Protocol):
     """A result that has a file."""
 
-    def write(self, path: str | Path) -> Path:
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the result to its places."""
         ...
 
@@ -25,6 +28,15 @@ def check_places(places: Iterable[Path], cube: Path, shape: tuple[int, int, int]
     size = file_size(find_format(cube, "default"), shape, noise=True)
     for path in places:
         check_writable(path, 6 * size)
+
+
+def check_results(
+    kind: str, result: Path, cubes: Iterable[Path], config: RunConfig, setting: str, *, overwrite: bool
+) -> None:
+    """Raise ConfigError, naming `setting`, where the file of a result or of its cubes is there and is not replaced."""
+    maker = configuration_words(config.output.configuration)
+    check_outputs([result], [kind], setting, overwrite=overwrite, maker=maker)
+    check_outputs(cubes, [CUBE], setting, overwrite=overwrite, maker=maker)
 
 
 def result_lines(path: Path, name: str) -> list[str]:
@@ -38,7 +50,7 @@ def result_lines(path: Path, name: str) -> list[str]:
 def write_in_order(result: Writable, place: Path, cubes: Mapping[Path, Cube], checkpoints: Iterable[Path]) -> None:
     """The cubes, and the result last, so that what has a result is complete; then the checkpoints go."""
     for path, cube in cubes.items():
-        write_cube(cube, path)
-    result.write(place)
+        write_cube(cube, path, overwrite=True)
+    result.write(place, overwrite=True)
     for checkpoint in checkpoints:
         checkpoint.unlink(missing_ok=True)

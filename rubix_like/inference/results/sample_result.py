@@ -208,17 +208,22 @@ class SampleResult:
         return found_at(_OUTPUTS["latex"])(self)
 
     @named_arguments
-    def write(self, path: str | Path) -> Path:
-        """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError."""
-        return found_at(_OUTPUTS["write"])(self, Path(path))
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError.
+
+        An earlier result of a sampling is replaced; any other file only with `overwrite` (ConfigError)."""
+        return found_at(_OUTPUTS["write"])(self, Path(path), overwrite=overwrite)
 
     @named_arguments
-    def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
+    def plot(
+        self, stem: str | Path, truth: Mapping[str, Any] | None = None, *, overwrite: bool = False
+    ) -> tuple[Path, ...]:
         """Draw pictures of the draws (docs/posteriors.md) as `STEM_*.png`; return their paths.
 
-        `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
+        `truth`: values that the data were made of, by dotted name. Earlier pictures of rubix_like are replaced; any
+        other file only with `overwrite`. Raises ConfigError without matplotlib, and OSError.
         """
-        return found_at(_OUTPUTS["plot"])(self, stem, truth)
+        return found_at(_OUTPUTS["plot"])(self, stem, truth, overwrite=overwrite)
 
     @classmethod
     @named_arguments

@@ -116,11 +116,14 @@ def shard_path(folder: Path, number: int, files: str = "hdf5") -> Path:
     return folder / f"simulations_{number:05d}{FORMATS[files].suffix}"
 
 
-def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool) -> list[int]:
+def open_folder(
+    folder: Path, manifest: Manifest, n_bytes: int, *, restart: bool = False, overwrite: bool = False
+) -> list[int]:
     """Make the folder ready; the numbers of the files that are still to be made.
 
-    What is there is kept if it was made from the same, of the same seed; more simulations may be asked for. Raises
-    ConfigError for a folder of others, OSError where `n_bytes` for each simulation cannot be written.
+    What is there is kept if it was made from the same, of the same seed; more simulations may be asked for. With
+    `restart` it is made again, with `overwrite` only where it was made from something else. Raises ConfigError for a
+    folder of others, OSError where `n_bytes` for each simulation cannot be written.
     """
     package = FORMATS[manifest.files].package
     if package is not None:
@@ -133,8 +136,10 @@ def open_folder(folder: Path, manifest: Manifest, n_bytes: int, *, resume: bool)
     remove_stale([folder / SET_FILE, *(shard_path(folder, own, manifest.files) for own in range(manifest.n_file))])
     found = _made_before(folder)
     before = [] if found is None else found.files_in(folder)
-    if found is not None and resume:
-        _check_same(folder, found, manifest)
+    problem = None if found is None or restart else _difference(folder, found, manifest)
+    if problem is not None and not overwrite:
+        raise ConfigError(f"{problem}. Write to another place (output=...), or replace it with overwrite=True")
+    resume = not restart and problem is None
     _check_strangers(folder, manifest, before)
     open_numbers = [number for number in range(manifest.n_file) if not (resume and _is_done(folder, manifest, number))]
     if open_numbers:
@@ -161,9 +166,8 @@ def _made_before(folder: Path) -> Manifest | None:
     return None
 
 
-def _check_same(folder: Path, found: Manifest, manifest: Manifest) -> None:
-    """Raise ConfigError where what is there does not go with the new."""
-    remedy = "Write to another place (output=...), or start anew with resume=False, which replaces it"
+def _difference(folder: Path, found: Manifest, manifest: Manifest) -> str | None:
+    """Why what is there does not go with the new, or None."""
     old, new = found.fingerprint, manifest.fingerprint
     other = [what for what in {**old, **new} if old.get(what) != new.get(what)]
     if found.files != manifest.files:
@@ -171,12 +175,13 @@ def _check_same(folder: Path, found: Manifest, manifest: Manifest) -> None:
     if found.shard != manifest.shard:
         other.append(f"simulations in a file (simulate.shard: {found.shard})")
     if other:
-        raise ConfigError(
+        return (
             f"{folder}: expected simulations of this configuration, got those of one that differs in: "
-            f"{'; '.join(other)}. {remedy}"
+            f"{'; '.join(other)}"
         )
     if found.n > manifest.n:
-        raise ConfigError(f"{folder}: expected at most {manifest.n} simulations (simulate.n), got {found.n}. {remedy}")
+        return f"{folder}: expected at most {manifest.n} simulations (simulate.n), got {found.n}"
+    return None
 
 
 def _check_strangers(folder: Path, manifest: Manifest, before: list[Path]) -> None:

@@ -158,7 +158,7 @@ class Program:
         except ValueError as error:
             last = start + len(made.flux) - 1
             raise ValueError(
-                f"simulations {start} to {last}: {error}; with other settings all cubes change: resume=False, or "
+                f"simulations {start} to {last}: {error}; with other settings all cubes change: restart=True, or "
                 f"another folder"
             ) from error
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -128,7 +128,9 @@ def simulate(
     galaxies: Sequence[Galaxy] | None = None,
     sink: Sink | None = None,
     output: str | Path | None = None,
-    resume: bool = True,
+    resume: bool | None = None,
+    restart: bool = False,
+    overwrite: bool = False,
     progress: Progress | None = None,
     quiet: bool | None = None,
     **settings: Any,
@@ -142,9 +144,12 @@ def simulate(
     with it and on whichever device.
 
     With `output` the cubes go into files of that folder, and a call that was ended goes on when it is called again;
-    with `sink` every batch goes to that function; else all are returned. `progress` and `quiet` as in `fit`. Raises
-    ConfigError, ValueError or OSError for settings, galaxies or places that cannot be used.
+    with `sink` every batch goes to that function; else all are returned. `restart=True` starts anew (`resume=False`
+    until version 0.4); a set of another configuration is replaced only with it or with `overwrite`. `progress` and
+    `quiet` as in `fit`. Raises ConfigError, ValueError or OSError for settings, galaxies or places that cannot be used.
     """
+    check_setting_names(simulate, settings, SimulateSettings.model_fields)
+    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings
@@ -155,7 +160,7 @@ def simulate(
         return _collected(work, progress) if sink is None else _handed_on(work, sink, progress)
     folder = request.settings.output.expanduser()
     with claimed(folder):
-        return _written(_planned(request, progress), folder, progress, resume=resume)
+        return _written(_planned(request, progress), folder, progress, restart=restart, overwrite=overwrite)
 
 
 def read_simulation_request(
@@ -265,10 +270,12 @@ def _fetched(made: Simulations) -> Simulations:
     return replace(made, **{name: None if own is None else np.asarray(own) for name, own in cubes.items()})
 
 
-def _written(work: PlannedSimulations, folder: Path, progress: Progress, *, resume: bool) -> Simulations:
+def _written(
+    work: PlannedSimulations, folder: Path, progress: Progress, *, restart: bool, overwrite: bool
+) -> Simulations:
     """All simulations into files; those that are there already are kept."""
     manifest = _manifest(work)
-    missing = open_folder(folder, manifest, work.n_bytes, resume=resume)
+    missing = open_folder(folder, manifest, work.n_bytes, restart=restart, overwrite=overwrite)
     n_new = sum(stop - start for start, stop in map(manifest.ranges, missing))
     if missing:
         program = work.program(progress)

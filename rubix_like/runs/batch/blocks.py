@@ -125,7 +125,7 @@ def _observe_entry(
 ) -> Generator[None, None, LoadedGalaxy | None]:
     """One cube, left to `ends` to be written, or why there is none; returns the galaxy for the next view."""
     picture = beside(entry.path, ".png") if work.with_picture else None
-    check_output(entry.config, entry.path)
+    check_output(entry.config, entry.path, overwrite=True)
     record = Record("started", work.made_from[entry.name], this_worker())
     work.records.write(entry.name, record)
     start = perf_counter()

@@ -3,7 +3,7 @@
 from concurrent.futures import Executor
 from pathlib import Path
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import named_arguments, note_renamed
 from rubix_like.config.loading import ConfigSource
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import read_entries
@@ -22,6 +22,7 @@ def run_catalogue(
     *,
     part: str | None = None,
     redo: bool = False,
+    overwrite: bool = False,
     executor: Executor | str | None = None,
     block: int | None = None,
 ) -> Outcome:
@@ -29,18 +30,20 @@ def run_catalogue(
 
     Both are CSV files, or lists of dicts, whose columns are dotted settings of `config` and `name`. Cubes, records and
     summary.csv go into the folder `output` (None: output.path without its ending). Entries that are done are skipped,
-    failures are recorded and the rest goes on; `part`, "2/8", takes the second of eight shares of the galaxies; `redo`
-    makes entries again that were made from other settings.
+    failures are recorded and the rest goes on; `part`, "2/8", takes the second of eight shares of the galaxies;
+    `overwrite` (`redo` until version 0.4) makes entries again that were made from other settings. Files that no record
+    of the folder names are never replaced.
 
     `executor`: any of `concurrent.futures`, which is left open, or the words that name one, "processes:4" (None: this
     process computes everything itself); it gets `block` entries at a time (None: one galaxy in all its views). A script
     that starts processes needs `if __name__ == "__main__":` around the call. Raises ConfigError or OSError, before
     anything is computed, for lists, settings, a folder or an executor that cannot be used.
     """
+    overwrite = note_renamed("redo", "overwrite", given=redo) or overwrite
     how = How(executor, block)
     entries = read_entries(config, catalogue, views, folder=catalogue_folder(output))
     read = tuple(given_files({"configuration": config, "catalogue": catalogue, "views": views}))
-    return observe_all(entries, Progress(), read_part(part), redo=redo, how=how, read=read)
+    return observe_all(entries, Progress(), read_part(part), overwrite=overwrite, how=how, read=read)
 
 
 def read_part(text: str | None) -> tuple[int, int] | None:

@@ -18,9 +18,11 @@ from rubix_like.runs.batch.entries import Entry, Sources, changes
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.table import Summary, SummaryRow
 from rubix_like.runs.batch.workers import Terms
+from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
+from rubix_like.runtime.files.writers import PICTURE
 from rubix_like.runtime.progress import Progress, Report, Stream
 from rubix_like.runtime.python_processes import safe_python
 from rubix_like.runtime.words import counted, reason_of
@@ -121,14 +123,14 @@ def observe_all(
     progress: Progress,
     part: tuple[int, int] | None = None,
     *,
-    redo: bool = False,
+    overwrite: bool = False,
     how: How = HERE,
     read: Sequence[Named] = (),
 ) -> Outcome:
     """Compute every entry that is not done.
 
     `part` (k, n), from 1: only every n-th galaxy from the k-th on, while other processes may be at work on the others;
-    `redo`: make entries again whose settings or files have changed since, which else are refused (ConfigError).
+    `overwrite`: make entries again whose settings or files have changed since, which else are refused (ConfigError).
     `read`: files that must not be replaced, such as the lists, beside those that the settings name.
     """
     records = Records(entries[0].path.parent)
@@ -140,9 +142,11 @@ def observe_all(
     made_from = {entry.name: sources.made_from(entry) for entry in mine}
     written = _separate_files(mine, summary, made_from, read)
     before = {entry.name: records.read(entry.name) for entry in mine}
-    if not redo:
+    if not overwrite:
         _refuse_changed(mine, made_from, before)
-        _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary)
+    _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary)
+    if how.with_picture:
+        check_outputs([beside(entry.path, ".png") for entry in mine], [PICTURE], "output")
     label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
     with progress.step("catalogue", label) as report:
         front = _Front(summary, report, len(mine), progress.stream)
@@ -287,7 +291,7 @@ def _refuse_changed(
         more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
         raise ConfigError(
             f"{entry.path.parent}: {len(changed)} of {len(entries)} entries are done, but were made from something "
-            f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; give redo=True to make them again, or "
+            f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or "
             f"another folder (output=...)"
         )
 
@@ -299,6 +303,6 @@ def _refuse_unknown(entries: Sequence[Entry], summary: Summary) -> None:
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ConfigError(
-            f"{found[0]}{more}: expected no file, or one that this catalogue has made, got another; give redo=True to "
-            f"replace it, or another folder (output=...)"
+            f"{found[0]}{more}: expected no file, or one that this catalogue has made, got another; move it, or "
+            f"give another folder (output=...)"
         )
