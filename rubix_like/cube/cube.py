@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config.file_layouts import Packing
-from rubix_like.config.quantities import parse_quantity
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
