@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.cube.fibres.cube_weights import without_flagged
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.errors import expect_count
@@ -73,11 +74,13 @@ class AbstractCovariance(ABC):
         inverse = np.where(sigma > 0, 1.0 / np.where(sigma > 0, sigma, 1.0), 0.0)
         return self.matrix.multiply(inverse[:, None]).multiply(inverse[None, :]).tocsr()
 
+    @named_arguments
     def binned_sigma(self, spaxels: Bool[ndarray, "y x"]) -> float:
         """Standard deviation of the sum over some spaxels."""
         chosen = self._chosen(spaxels)
         return float(np.sqrt(chosen @ (self.matrix @ chosen)))
 
+    @named_arguments
     def calibration(self, spaxels: Bool[ndarray, "y x"]) -> float:
         """`binned_sigma` over the one without covariance, by which errors of binned spectra are multiplied.
 
@@ -96,11 +99,17 @@ class AbstractCovariance(ABC):
             raise ValueError(f"residual: expected an image of shape {self.shape}, got shape {image.shape}")
         return image
 
+    def _generator(self, seed: int, number: int) -> np.random.Generator:
+        """numpy's default generator for so many images; raises ConfigError for a seed or number that cannot be."""
+        expect_count(seed, "seed", 0)
+        expect_count(number, "number", 0)
+        return np.random.default_rng(seed)
+
     def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
         chosen, good = np.asarray(spaxels, dtype=bool), self.matrix.diagonal() > 0
         if chosen.shape != self.shape or not (chosen.ravel() & good).any():
             raise ValueError(
-                f"covariance: expected a mask of shape {self.shape} that is true in a spaxel with noise, got shape "
+                f"spaxels: expected a mask of shape {self.shape} that is true in a spaxel with noise, got shape "
                 f"{chosen.shape}, {int(chosen.sum())} true"
             )
         return (chosen.ravel() & good).astype(np.float64)
@@ -143,6 +152,7 @@ class SpaxelCovariance(AbstractCovariance):
         """Rank of the matrix: the degrees of freedom of chi^2, less the parameters that were fitted."""
         return len(self._decomposed[1])
 
+    @named_arguments
     def chi2(self, residual: Float[ndarray, "y x"]) -> float:
         """r^T (W V W^T)^+ r of an image of data minus model: on average `rank` where the model is true.
 
@@ -176,8 +186,7 @@ class SpaxelCovariance(AbstractCovariance):
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with this covariance, W V^(1/2) z with normal z of numpy's default generator."""
-        expect_count(number, "number", 0)
-        normal = np.random.default_rng(seed).standard_normal((number, len(self.fibre_variance)))
+        normal = self._generator(seed, number).standard_normal((number, len(self.fibre_variance)))
         drawn = self.weights @ (normal * np.sqrt(self.fibre_variance)).T
         return np.asarray(drawn).T.reshape(number, *self.shape)
 

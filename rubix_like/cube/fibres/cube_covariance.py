@@ -9,12 +9,12 @@ import yaml
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.correlation_planes import spread_bins
 from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
-from rubix_like.errors import expect_count
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class IndependentCovariance(AbstractCovariance):
         """How many spaxels have noise: the degrees of freedom of chi^2, less the parameters that were fitted."""
         return int(np.count_nonzero(self.image))
 
+    @named_arguments
     def chi2(self, residual: Float[ndarray, "y x"]) -> float:
         """Sum of r^2 / variance of an image of data minus model, over spaxels with noise."""
         good = self.image > 0
@@ -55,8 +56,7 @@ class IndependentCovariance(AbstractCovariance):
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with these variances, from numpy's default generator."""
-        expect_count(number, "number", 0)
-        return np.sqrt(self.image) * np.random.default_rng(seed).standard_normal((number, *self.shape))
+        return np.sqrt(self.image) * self._generator(seed, number).standard_normal((number, *self.shape))
 
 
 def cube_covariance(cube: "Cube", wavelength: Any) -> AbstractCovariance:

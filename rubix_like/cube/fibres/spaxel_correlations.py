@@ -15,7 +15,6 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.fibres.covariance import MOST_DECOMPOSED, AbstractCovariance
-from rubix_like.errors import expect_count
 from rubix_like.runtime.places import found_at
 
 _ROUNDING = 1e-4
@@ -162,7 +161,7 @@ class StoredCovariance(AbstractCovariance):
         Raises ValueError for too many spaxels, or for correlations that no noise can have, where a file leaves out some
         (those of spaxels more than two apart in SAMI's layout).
         """
-        expect_count(number, "number", 0)
+        generator = self._generator(seed, number)
         good = np.flatnonzero(self.sigma > 0)
         if len(good) > MOST_DECOMPOSED:
             raise ValueError(
@@ -176,7 +175,7 @@ class StoredCovariance(AbstractCovariance):
                 f"{squares[0] / squares[-1]:.2g} of the largest: the file leaves out pairs that are correlated; write "
                 f"the cube in layout 'manga', which keeps all"
             )
-        normal = np.random.default_rng(seed).standard_normal((number, len(good)))
+        normal = generator.standard_normal((number, len(good)))
         images = np.zeros((number, len(self.sigma)))
         images[:, good] = (normal * np.sqrt(np.maximum(squares, 0.0))) @ vectors.T
         return images.reshape(number, *self.shape)

@@ -149,7 +149,7 @@ def write_maps(maps: Maps, path: str | Path) -> Path:
     """
     path = Path(path).expanduser()
     if not path.name.lower().endswith(SUFFIXES):
-        raise ConfigError(f"output.maps: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+        raise ConfigError(f"path: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
     maps = maps if maps.after.h3 is not None else maps.fitted()
     hdus: list[Any] = [_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
