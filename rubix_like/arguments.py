@@ -7,7 +7,7 @@ import logging
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, SupportsFloat, SupportsIndex, TypeVar
@@ -73,7 +73,7 @@ def _expect_kind(value: Any, kinds: tuple[Kind, ...], place: str) -> None:
         expected = " or ".join(dict.fromkeys(kind.words for kind in kinds))
         raise ConfigError(f"{place}: expected {expected}, got {came(value)}")
     for kind in held:
-        if kind.members and isinstance(value, Sized):
+        if kind.members and isinstance(value, Collection):
             for key, member in value.items() if isinstance(value, Mapping) else enumerate(value):
                 _expect_kind(member, kind.members, f"{place}[{key!r}]")
 
@@ -123,7 +123,7 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
     try:
         return typing.get_type_hints(types.SimpleNamespace(__annotations__={"type": annotation}), names)["type"]
     except NameError as error:
-        return _evaluated(annotation, names | {error.name: type(error.name, (_ToCheckersOnly,), {})})
+        return _evaluated(annotation, names | {str(error.name): type(str(error.name), (_ToCheckersOnly,), {})})
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -205,7 +205,7 @@ def _is_number(value: Any) -> bool:
 def _is_whole(value: Any) -> bool:
     if isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, SupportsIndex) and _is_single(value)
+    return isinstance(value, SupportsIndex) and _is_single(value) and getattr(value, "unit", None) is None
 
 
 _WORDS = {

@@ -631,6 +631,46 @@ def of_fields():
         "medium: ": lambda: WavelengthBins.of_table([1.0], [0.5, 1.5], "water"),
     }.items():
         yield f"method, {place}", place, call
+    noisy = rl.Pipeline.from_config({**RUN, "noise": {"signal_to_noise": 30}})(GALAXY)
+    covariance, table = noisy.covariance(5030), rl.load_nebular("mappings-hii")
+    bins = CUBE["bins"]
+    posterior = rl.log_posterior(RUN, noisy, DRAWN)
+    axes = extend.TemplateAxes((ONE.cumsum(),), ("age",))
+    names = {"name": "a", "axes": axes, "table": np.ones((2, 3)), "fwhm": np.ones(3), "covered": (1.0, 3.0)}
+    for name, call in {
+        "residual": lambda: covariance.chi2("x"),
+        "spaxels": lambda: covariance.binned_sigma("x"),
+        "spaxels: expected a mask of": lambda: covariance.calibration(np.zeros(covariance.shape, bool)),
+        "seed": lambda: covariance.draw(None),
+        "seed: expected a whole number of 0": lambda: covariance.draw(-1),
+        "cubes: expected at least one": lambda: rl.make_mosaic([]),
+        "cubes": lambda: extend.coverage(3 * units.kg),
+        "cubes[0]": lambda: rl.make_mosaic(ONE),
+        "galaxies[1]": lambda: rl.simulate(RUN, priors=DRAWN, galaxies=[GALAXY, 3]),
+        "log_u": lambda: extend.fixed(table, log_u=None),
+        "temperature, density": lambda: extend.energy_per_photon("Ha", [1e4], [1e2, 1e2]),
+        "count": lambda: posterior.draw(0),
+        "values": lambda: posterior.to_unconstrained({3: 4}),
+        "other": lambda: bins.agrees("x"),
+        "index": lambda: bins.at(None),
+        "wavelength": lambda: bins.width_at("x"),
+        "edges": lambda: WavelengthBins.through([1.0, 2.0], "x", "linear", "air"),
+        "shape": lambda: Footprint.of(None, 1.0),
+        "margin": lambda: CUBE["footprint"].painted("x"),
+        "Stars.log_age": lambda: rl.Stars(**{**STARS, "log_age": np.float64}),
+        "Pointing.name": lambda: rl.Pointing(1, None, (0.0, 0.0), (0.0, 0.0), 0.0, 0.0),
+        "DustCurve.relative": lambda: extend.DustCurve("x", (1e3, 2e4), 3.1, (2.0, 6.0), ""),
+        "TemplateAxes.nodes: age": lambda: extend.TemplateAxes(([3.0, 1.0],), ("age",)),
+        "TemplateAxes.names": lambda: extend.TemplateAxes((ONE.cumsum(),), "a"),
+        "Templates.rest_wavelength": lambda: extend.Templates(rest_wavelength=np.array([3.0, 2, 1]), **names),
+        "Templates.name": lambda: extend.Templates(rest_wavelength=np.arange(3.0), **{**names, "name": 3}),
+        "solar_metallicity": lambda: extend.NebularTable(**{**vars(table), "solar_metallicity": -1.0}),
+        "NebularTable.name": lambda: extend.NebularTable(**{**vars(table), "name": None}),
+        "InUnit.unit": lambda: extend.InUnit(3.0),
+        "Choice.maps": lambda: extend.Choice(maps=3),
+        "name": lambda: extend.Progress().step(3, "a"),
+    }.items():
+        yield f"argument, {name}", name if ": " in name else f"{name}: ", call
     with rl.open_galaxy(RUN) as parts:
         for name, given in {"start": ("a", 5), "stop": (0, 5.5)}.items():
             yield f"read_stars, {name}", f"{name}: ", lambda given=given: parts.read_stars(*given)

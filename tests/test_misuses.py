@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import equinox as eqx
+import jax
 import numpy as np
 import pytest
+from astropy import units
 from quick_compiler import quick_environment
-from small import few_stars
+from small import few_stars, make_cube
 
 import rubix_like as rl
+from rubix_like.extend import Footprint
 
 HERE = Path(__file__).parent
 REFUSALS = {"ConfigError", "ValueError"}
@@ -46,3 +50,18 @@ def test_columns_of_the_other_order_of_bytes_are_converted():
     assert taken.position.dtype.isnative
     np.testing.assert_array_equal(taken.position, np.asarray(stars.position, float))
     rl.shard(rl.Galaxy(stars=taken), rl.make_mesh(1))
+
+
+def test_records_convert_quantities_and_pass_through_jax():
+    library = rl.load_ssp("popstar")
+    given = vars(library) | {"rest_wavelength": library.rest_wavelength / 10 * units.nm}
+    np.testing.assert_allclose(rl.SSPLibrary(**given).rest_wavelength, library.rest_wavelength, rtol=1e-14)
+    summed = jax.jit(lambda scale: rl.SSPLibrary(**vars(library) | {"spectra": library.spectra * scale}).spectra.sum())
+    np.testing.assert_allclose(summed(2.0), 2 * library.spectra.sum())
+    places = jax.vmap(lambda scale: Footprint(2, 3, scale))(np.array([0.2, 0.4]))
+    np.testing.assert_array_equal(places.pixel_scale, [0.2, 0.4])
+    for record in (library, make_cube(), Footprint(2, 3, 0.2)):
+        marked = jax.tree.map(lambda _: object(), record)
+        assert all(type(leaf) is object for leaf in jax.tree.leaves(marked))
+        doubled = eqx.tree_at(lambda tree: jax.tree.leaves(tree)[0], record, replace_fn=lambda leaf: 2 * leaf)
+        np.testing.assert_array_equal(jax.tree.leaves(doubled)[0], 2 * jax.tree.leaves(record)[0])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.constants import AB_ZERO_POINT
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.meta import Counters, Meta
@@ -215,6 +215,9 @@ class Maps(AbstractGridded, eqx.Module):
     fields: tuple[MapLabel, ...] = eqx.field(static=True, default=())
     lines: tuple[LineLabel, ...] = eqx.field(static=True, default=())
     attenuation: AttenuationCurve | None = None
+
+    def __check_init__(self) -> None:
+        expect_fields(self)
 
     @property
     def wcs_cards(self) -> tuple[Card, ...]:

@@ -96,6 +96,7 @@ class LogPosterior:
             raise ValueError(f"to_physical: expected {self._wanted} along the last axis, got shape {x.shape}")
         return self._posterior.named_values(x)
 
+    @named_arguments
     def to_unconstrained(self, values: Mapping[str, Any]) -> Any:
         """The vector x of values by name, in `units` or as quantities ("30 deg"); parameters that are left out are at
         the medians of their priors.
@@ -104,10 +105,6 @@ class LogPosterior:
         is not finite there).
         """
         free = self._free
-        if not isinstance(values, Mapping):
-            raise ConfigError(
-                f"to_unconstrained: expected values by name, e.g. {{'{self.names[0]}': 1.0}}, got {values!r}"
-            )
         for name in values:
             if name not in free.names:
                 raise ConfigError(f"to_unconstrained: '{name}' is no free parameter{suggest(name, free.names)}")
@@ -175,8 +172,7 @@ class LogPosterior:
     @named_arguments
     def draw(self, count: int, seed: int = 0) -> Float[ndarray, "count size"]:
         """Vectors drawn from the prior, e.g. to start chains or walkers at. Raises ValueError for less than one."""
-        if not isinstance(count, int | np.integer) or count < 1:
-            raise ValueError(f"draw: expected a number of vectors, at least one, got {count!r}")
+        expect_count(count, "count")
         expect_count(seed, "seed", least=0)
         return self._free.draw(seed, count)
 

@@ -155,7 +155,7 @@ def test_one_program_serves_all_data():
     [
         (lambda own: own(np.zeros(3)), r"expected a vector of 2 numbers .*got shape \(3,\)"),
         (lambda own: own.to_physical(np.zeros(7)), r"to_physical: expected 2 numbers .*got shape \(7,\)"),
-        (lambda own: own.draw(-1), "draw: expected a number of vectors, at least one, got -1"),
+        (lambda own: own.draw(-1), "count: expected a whole number of 1 or more, got -1"),
         (lambda own: own.to_unconstrained({"dust.av": 1}), "no free parameter.*did you mean 'dust.a_v'"),
         (lambda own: own.to_unconstrained({"dust.a_v": 3}), "expected a value inside its prior"),
         (lambda own: own.to_unconstrained({"dust.a_v": "3 km"}), "to_unconstrained: dust.a_v: "),

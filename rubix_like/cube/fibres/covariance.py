@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.fibres.cube_weights import without_flagged
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -86,11 +87,13 @@ class AbstractCovariance(ABC):
         inverse = np.where(sigma > 0, 1.0 / np.where(sigma > 0, sigma, 1.0), 0.0)
         return self.matrix.multiply(inverse[:, None]).multiply(inverse[None, :]).tocsr()
 
+    @named_arguments
     def binned_sigma(self, spaxels: Bool[ndarray, "y x"]) -> float:
         """Standard deviation of the sum over some spaxels."""
         chosen = self._chosen(spaxels)
         return float(np.sqrt(chosen @ (self.matrix @ chosen)))
 
+    @named_arguments
     def calibration(self, spaxels: Bool[ndarray, "y x"]) -> float:
         """`binned_sigma` over the one without covariance, by which errors of binned spectra are multiplied.
 
@@ -156,6 +159,7 @@ class SpaxelCovariance(AbstractCovariance):
         """Rank of the matrix: the degrees of freedom of chi^2, less the parameters that were fitted."""
         return len(self._decomposed[1])
 
+    @named_arguments
     def chi2(self, residual: Float[ndarray, "y x"]) -> float:
         """r^T (W V W^T)^+ r of an image of data minus model: on average `rank` where the model is true.
 

@@ -151,7 +151,7 @@ def write_maps(maps: Maps, path: str | Path, *, overwrite: bool = False) -> Path
     """
     path = Path(path).expanduser()
     if not path.name.lower().endswith(SUFFIXES):
-        raise ConfigError(f"output.maps: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+        raise ConfigError(f"path: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
     check_outputs([path], [MAPS], overwrite=overwrite)
     maps = maps if maps.after.h3 is not None else maps.fitted()
     hdus: list[Any] = [_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]

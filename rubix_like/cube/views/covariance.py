@@ -9,6 +9,7 @@ import yaml
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
@@ -40,6 +41,7 @@ class IndependentCovariance(AbstractCovariance):
         """How many spaxels have noise: the degrees of freedom of chi^2, less the parameters that were fitted."""
         return int(np.count_nonzero(self.image))
 
+    @named_arguments
     def chi2(self, residual: Float[ndarray, "y x"]) -> float:
         """Sum of r^2 / variance of an image of data minus model, over spaxels with noise."""
         good = self.image > 0

@@ -16,7 +16,7 @@ from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.simulate import SimulateSettings
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.galaxy.particles import Galaxy, expect_galaxy
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checkpoint import claimed, versions_of
 from rubix_like.inference.posterior.free_parameters import check_free
 from rubix_like.inference.posterior.prior_kinds import section_of
@@ -173,8 +173,6 @@ def read_simulation_request(
     """The settings of the configuration and of the call, joined and checked; nothing is read or computed."""
     if draws is not None and priors is not None:
         raise ConfigError("simulate: expected draws or priors, got both; leave one of them out")
-    for number, galaxy in enumerate(galaxies or ()):
-        expect_galaxy(galaxy, f"galaxies[{number}]")
     if galaxies is not None and not galaxies:
         raise ConfigError("galaxies: expected at least one galaxy, got none")
     keys = {name: value for name, value in given.items() if value is not None}

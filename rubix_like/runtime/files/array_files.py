@@ -141,7 +141,7 @@ class ArrayFileLayout:
     def _check_header(self, path: Path, file: h5py.File) -> None:
         again = f"import the {self.noun.split()[-1]} again from its source"
         for name in (*self.texts, *self.units, *self.numbers, "format_version", "sha256"):
-            value = file.attrs.get(name)
+            value: Any = file.attrs.get(name)
             if np.ndim(value):
                 raise ValueError(f"{path}: the attribute '{name}': expected one value, got {np.size(value)}; {again}")
         version = file.attrs.get("format_version")
