@@ -67,8 +67,8 @@ class Packing:
         if (self.kind == "rice") != (self.quantize is not None):
             raise ConfigError(
                 f"output.quantize: expected a number with compression 'rice', which rounds fluxes, and none else, got "
-                f"{self.quantize} with '{self.kind}'; write e.g. output: {{compression: rice, quantize: 16}} for a name "
-                f"in .fits, or compression: gzip without quantize, which loses nothing"
+                f"{self.quantize} with '{self.kind}'; write e.g. output: {{compression: rice, quantize: 16}} for a "
+                f"name in .fits, or compression: gzip without quantize, which loses nothing"
             )
         if self.quantize is not None and not 0 < self.quantize < math.inf:
             raise ConfigError(f"output.quantize: expected a number > 0, got {self.quantize}")

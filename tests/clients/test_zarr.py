@@ -291,6 +291,20 @@ def test_stores_of_older_versions_lack_chunks_of_zeros(zarr, kind, names, kept, 
         read()
 
 
+@pytest.mark.parametrize("kind", ["cube", "set"])
+def test_a_pipe_in_place_of_a_chunk_is_refused(zarr, kind, tmp_path):
+    """Also in a store of an older version, which may lack chunks; reading the pipe would never end."""
+    store, _, read = STORES[kind](tmp_path)
+    head = json.loads((store / "zarr.json").read_text())
+    del head["attributes"]["all_chunks_stored"]
+    (store / "zarr.json").write_text(json.dumps(head))
+    chunk = next(path for path in (store / "flux" / "c").rglob("*") if path.is_file())
+    chunk.unlink()
+    os.mkfifo(chunk)
+    with pytest.raises(ValueError, match=r"flux/c/.*: expected a file, got a pipe"):
+        read()
+
+
 def test_a_run_and_the_commands(zarr, tmp_path, capsys):
     """The run says the size; inspect and plot know the store; it is data of a fit; a catalogue resumes over stores."""
     config = {
