@@ -117,7 +117,7 @@ def test_an_older_store_is_replaced_and_other_folders_are_not(zarr, tmp_path):
     check_writable(path, 1000)
     cube.write(tmp_path / "file.zarr").rename(tmp_path / "other.zarr")
     (tmp_path / "file.zarr").write_text("old")
-    cube.write(tmp_path / "file.zarr")
+    cube.write(tmp_path / "file.zarr", overwrite=True)
     assert Cube.read(tmp_path / "file.zarr").meta == cube.meta
     folder = tmp_path / "mine.zarr"
     folder.mkdir()
