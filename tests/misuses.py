@@ -1,6 +1,7 @@
 """Calls from Python with arguments of a wrong kind, without checks of types at run time: prints the errors as JSON."""
 
 import json
+import math
 from pathlib import Path
 
 import equinox as eqx
@@ -503,7 +504,7 @@ def of_arguments():
     yield "changed", "values: expected a dict", lambda: noisy.parameters.changed("x")
     lists = {name: column.tolist() for name, column in STARS.items()}
     fast = rl.Galaxy(rl.Stars(**{**lists, "velocity": (1e4 * PLACES).tolist()}))
-    remedy = "e.g. to 2000 km/s, or build the pipeline from this galaxy, which plans for the fastest"
+    remedy = f"to {math.ceil(1e4 * np.linalg.norm(PLACES, axis=1).max())} km/s, or build the pipeline from this galaxy"
     narrow = rl.load_config(RUN, {"engine.velocity_range": 1000})
     yield (
         "fast, in lists",

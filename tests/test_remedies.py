@@ -6,6 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from astropy.units import Quantity
 from small import make_cube, muse
 
 import rubix_like as rl
@@ -114,6 +115,24 @@ CONFIGURATION = {
         "{compression: rice, quantize: 16}",
         {"output.quantize": 16, "output.compression": "rice"},
         16,
+    ),
+    "compressed HDF5": (
+        {"output.path": "cube.h5", "output.quantize": 16},
+        "for a name in .fits, or compression: gzip without quantize",
+        {"output.compression": "gzip", "output.path": "cube.h5"},
+        "gzip",
+    ),
+    "key of no section": (
+        {"instrument.lsf.R": 2000},
+        "'instrument.lsf.R'; known: fwhm, includes_pixel, polynomial, resolving_power",
+        {"instrument.lsf.resolving_power": 2000, "instrument.lsf.polynomial": "null"},
+        (2000,),
+    ),
+    "key of another section": (
+        {"instrument.inclinaton": 30},
+        "did you mean 'observation.inclination'",
+        {"observation.inclination": 30},
+        30,
     ),
     "maps": ({"output.maps": "maps.txt"}, ".fits or .fits.gz", {"output.maps": "maps.fits"}, Path("maps.fits")),
     "layout with noise": (
@@ -333,6 +352,55 @@ def test_remedies_of_snapshots(write, settings, remedy, followed, tmp_path):
     stars = rl.load_galaxy({**RUN, "galaxy": {**galaxy, **followed}}).stars
     assert stars.position.shape == (30, 3)
     assert np.any(stars.velocity) == ("velocities" not in followed)
+
+
+FIT = {**RUN, "fit": {"data": "no.fits", "free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}}}
+ARGUMENTS = {
+    "fit": (rl.fit, "overwite", "overwrite"),
+    "sample": (rl.sample, "restrat", "restart"),
+    "simulate": (rl.simulate, "reestart", "restart"),
+}
+
+
+@pytest.mark.parametrize(("call", "misspelt", "argument"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_remedies_of_arguments(call, misspelt, argument):
+    with pytest.raises(rl.ConfigError, match=rf"^{misspelt}: .*; did you mean '{argument}'\?$"):
+        call(FIT, **{misspelt: True})
+    with pytest.raises((rl.ConfigError, FileNotFoundError)) as refused:  # there are no such data, and no priors
+        call(FIT, "no.fits" if call is not rl.simulate else None, **{argument: True, "quiet": True, "seed": -1})
+    assert argument not in str(refused.value)
+
+
+def test_remedies_of_likelihoods():
+    """Each is named once."""
+    config = {**FIT, "fit": {**FIT["fit"], "likelihood": {"kind": "cauchy"}}}
+    with pytest.raises(rl.ConfigError, match=r"unknown likelihood 'cauchy'; known: gaussian, .*student_t") as refused:
+        rl.fit(config, make_cube(), sigma=1, accept_implausible=True, quiet=True)
+    assert str(refused.value).count("student_t") == 1
+
+
+def test_remedies_of_speeds():
+    """The speed that the message names is that of the fastest star."""
+    galaxy = rl.load_galaxy({**RUN, "observation": {"redshift": 0.05, "velocity_offset": -300}})
+    velocity = np.zeros((20, 3))
+    velocity[3], velocity[4] = (0, 0, 1234.0), (3000, 4000, 0)
+    stars = {name: getattr(galaxy.stars, name) for name in ("position", "initial_mass", "log_age", "metallicity")}
+    fast = rl.Galaxy(rl.Stars(**stars, velocity=velocity))
+    narrow = rl.load_config(RUN, {"engine.velocity_range": 1000})
+    with pytest.raises(ValueError, match=r"set engine.velocity_range to 5000 km/s, or build") as refused:
+        rl.Pipeline.from_config(narrow)(fast)
+    assert "got 1 of 20 stars beyond" in str(refused.value)
+    wide = rl.Pipeline.from_config(rl.load_config(RUN, {"engine.velocity_range": 5000}))
+    assert int(wide(fast).counters.n_beyond_velocity) == 0
+
+
+def test_remedies_of_text_with_a_unit():
+    parameters = rl.Pipeline.from_config({**RUN, "observation": {**RUN["observation"], "inclination": 30}}).parameters
+    with pytest.raises(rl.ConfigError, match=r"by astropy.units.Quantity\(text\)") as refused:
+        parameters.changed({"observation.inclination": "0.5 rad"})
+    assert "another configuration" not in str(refused.value)
+    changed = parameters.changed({"observation.inclination": Quantity("0.5 rad")})
+    np.testing.assert_allclose(changed.observation.inclination, np.degrees(0.5), rtol=1e-6)
 
 
 LONE_VALUES = {

@@ -1,6 +1,8 @@
 """How many particles were outside, clamped, too fast or broken: sums beside the cube's, and a look at them."""
 
 import logging
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax

@@ -16,6 +16,7 @@ from numpy import ndarray
 from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
+from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel

@@ -117,7 +117,7 @@ def test_an_older_store_is_replaced_and_other_folders_are_not(zarr, tmp_path):
     check_writable(path, 1000)
     cube.write(tmp_path / "file.zarr").rename(tmp_path / "other.zarr")
     (tmp_path / "file.zarr").write_text("old")
-    cube.write(tmp_path / "file.zarr")
+    cube.write(tmp_path / "file.zarr", overwrite=True)
     assert Cube.read(tmp_path / "file.zarr").meta == cube.meta
     folder = tmp_path / "mine.zarr"
     folder.mkdir()
@@ -288,6 +288,20 @@ def test_stores_of_older_versions_lack_chunks_of_zeros(zarr, kind, names, kept, 
     change(store, "mask", shape=list(made.mask.shape))
     remove(store, kept)
     with pytest.raises(ValueError, match=rf"{kept}: its shape \(.*\) takes 1 chunks, but 0 are stored"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["cube", "set"])
+def test_a_pipe_in_place_of_a_chunk_is_refused(zarr, kind, tmp_path):
+    """Also in a store of an older version, which may lack chunks; reading the pipe would never end."""
+    store, _, read = STORES[kind](tmp_path)
+    head = json.loads((store / "zarr.json").read_text())
+    del head["attributes"]["all_chunks_stored"]
+    (store / "zarr.json").write_text(json.dumps(head))
+    chunk = next(path for path in (store / "flux" / "c").rglob("*") if path.is_file())
+    chunk.unlink()
+    os.mkfifo(chunk)
+    with pytest.raises(ValueError, match=r"flux/c/.*: expected a file, got a pipe"):
         read()
 
 
