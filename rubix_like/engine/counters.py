@@ -14,14 +14,11 @@ from numpy import ndarray
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.galaxy.limits import LARGEST_LOG_AGE
+from rubix_like.galaxy.limits import LARGEST, LARGEST_LOG_AGE
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes
 
 Scalar = Float[Array | ndarray, ""]
-
-_ROUNDING = 1e-5
-"""dex by which 32-bit numbers may exceed the limits of ages and metallicities."""
 
 
 def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Scalar) -> SourceCounters:
@@ -32,7 +29,8 @@ def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Sc
     scene = lax.stop_gradient(scene)
     coordinates = tuple(scene.coordinates[name] for name in axes.coordinate_names)
     values = (scene.position[:, 0], scene.position[:, 1], scene.v_los, scene.amount, *coordinates)
-    possible = jnp.stack([jnp.isfinite(value) for value in values] + _possible(scene)).all(axis=0)
+    possible = jnp.stack([jnp.isfinite(value) for value in values] + [scene.amount >= 0]).all(axis=0)
+    possible = possible if scene.possible is None else possible & scene.possible
     beyond_x, beyond_y = (jnp.abs(scene.position[:, axis]) > 0.5 * side for axis, side in enumerate(field.sides))
     outside = beyond_x | beyond_y
     clamped = {name: axes.outside(name, coordinates) for name in axes.coordinate_names}
@@ -55,15 +53,6 @@ def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Sc
         amount_outside=amount(outside),
         amount_clamped={name: amount(which) for name, which in clamped.items()},
     )
-
-
-def _possible(scene: Scene) -> list[Bool[Array, " particle"]]:
-    """Where amounts are not negative, and ages and metal mass fractions those that `validate` takes."""
-    highest = {"age": LARGEST_LOG_AGE, "metallicity": 0.0}
-    below = [
-        scene.coordinates[name] <= limit + _ROUNDING for name, limit in highest.items() if name in scene.coordinates
-    ]
-    return [scene.amount >= 0, *below]
 
 
 def no_counts(axes: TemplateAxes, dtype: Any) -> SourceCounters:
@@ -96,8 +85,8 @@ def check_counters(
     if broken:
         raise ValueError(
             f"galaxy: expected finite positions, velocities, amounts and properties, amounts from 0, log10(age / yr) "
-            f"up to {LARGEST_LOG_AGE:g} and metal mass fractions up to 1, got {broken} of {total} {what} with others; "
-            f"rubix_like.validate(galaxy) names them"
+            f"from 0 to {LARGEST_LOG_AGE:g}, metal mass fractions from 0 to 1 and masses up to {LARGEST['mass']:g} "
+            f"Msun, got {broken} of {total} {what} with others; rubix_like.validate(galaxy) names them"
         )
     if not (fast or int(counters.n_overflow)):
         return

@@ -25,7 +25,7 @@ LARGEST: dict[str, float] = {
     "density": 1.5e31,
     "temperature": 1e12,
     "internal_energy": 8.98755e10,
-    "electron_abundance": 1e3,
+    "electron_abundance": 10.0,
     "star_formation_rate": 1e9,
     "hydrogen_fraction": 1e3,
     "oxygen_fraction": 1e3,
@@ -40,8 +40,9 @@ LARGEST: dict[str, float] = {
     "line_light": 1e30,
 }
 """Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
-10 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
-numbers are in another unit, or damaged. Fractions and logarithms are checked closely in `validate`."""
+10 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3, eight times the
+electrons of ionised hydrogen and helium. Beyond them the numbers are in another unit, or damaged. Fractions and
+logarithms are checked closely in `validate`."""
 
 FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction", "hi_fraction", "h2_fraction")
 NOT_NEGATIVE = (

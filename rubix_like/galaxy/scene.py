@@ -8,12 +8,16 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
+from rubix_like.galaxy.limits import LARGEST, SMALLEST_METALLICITY, limits_of
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.physics.units import expect_positive, plain_numbers
+
+_ROUNDING = 1e-5
+"""Relative excess over limits, and dex below an age of 0, that 32-bit numbers may have."""
 
 ON_SKY: tuple[str, ...] = ("random_velocity", "east", "north", "tilt", "twist")
 """Columns of stars that hold in the observer's frame."""
@@ -33,6 +37,7 @@ class Scene(eqx.Module):
     | smoothing_length | (particle,) or None | arcsec |
     | fields | by name | what the pipeline's fields hold; none while they are summed |
     | on_sky | (particle,) by name | of emitters: `ON_SKY`, in the units of `Stars` |
+    | possible | (particle,) or None | whether its masses, age, fractions and so on can be (`galaxy.limits`) |
     """
 
     position: Float[Array, "particle 3"]
@@ -43,6 +48,7 @@ class Scene(eqx.Module):
     smoothing_length: Float[Array, " particle"] | None = None
     fields: Mapping[str, Any] = eqx.field(default_factory=dict)
     on_sky: dict[str, Float[Array, " particle"]] = eqx.field(default_factory=dict)
+    possible: Bool[Array, " particle"] | None = None
 
     @property
     def v_los(self) -> Float[Array, " particle"]:
@@ -100,7 +106,20 @@ def to_scene(
         weight=weight,
         smoothing_length=None if length is None else jnp.asarray(length) * arcsec_per_kpc,
         on_sky=_on_sky(particles),
+        possible=_possible(particles),
     )
+
+
+def _possible(particles: Stars | Gas) -> Bool[Array, " particle"]:
+    """Whether no number of a particle is beyond the limits that `validate` knows, but for rounding to 32 bits; what is
+    not finite is for those who read it."""
+    possible = jnp.ones(np.shape(particles.position)[:1], bool)
+    for name, column in vars(particles).items():
+        if column is not None and np.ndim(column) == 1 and name in LARGEST:
+            values, (low, high) = lax.stop_gradient(jnp.asarray(column)), limits_of(name)
+            low += -_ROUNDING if name == "log_age" else SMALLEST_METALLICITY
+            possible &= ~((values < low) | (values > high + _ROUNDING * max(high, 1.0)))
+    return possible
 
 
 def _on_sky(particles: Stars | Gas) -> dict[str, Float[Array, " particle"]]:

@@ -260,11 +260,13 @@ def test_edges_of_gas(case, pipeline):
     assert least * (1 - 1e-12) <= flux.sum() / bare.sum() <= most * (1 + 1e-12)
 
 
-def test_negative_dust_is_refused(pipeline):
-    with pytest.raises(
-        ValueError, match=rf"galaxy\.gas: expected .* masses from 0, for its dust, got {N_GAS} particles"
-    ):
-        pipeline(with_gas(mass=-EVERY))
+@pytest.mark.parametrize(
+    ("column", "value"), [("mass", -1.0), ("mass", 1e25), ("metallicity", -0.1), ("metallicity", 2)]
+)
+def test_dust_of_impossible_gas_is_refused(pipeline, column, value):
+    words = rf"galaxy\.gas: expected .* masses from 0 .* for its dust, got {N_GAS} particles"
+    with pytest.raises(ValueError, match=words):
+        pipeline(with_gas(**{column: value * EVERY}))
 
 
 def test_stars_beyond_the_field_and_gas_that_is_not_finite(pipeline):

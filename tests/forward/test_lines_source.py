@@ -64,6 +64,16 @@ def test_particles_shine_by_their_weight():
         assert cube.counters is None
 
 
+def test_impossible_gas_is_refused():
+    """Also in columns that its lines do not read."""
+    own, pipeline = galaxy(), Pipeline.from_config(config_of(**{"engine.velocity_range": 1000}))
+    for columns in ({"mass": own.gas.mass * 1e25}, {"metallicity": -own.gas.metallicity}):
+        with pytest.raises(
+            ValueError, match=r"galaxy: expected .* masses up to 1e\+15 Msun, got 40 of 40 particles of"
+        ):
+            pipeline(Galaxy(stars=own.stars, gas=dataclasses.replace(own.gas, **columns)))
+
+
 def test_gas_is_counted_for_the_velocities():
     """Nodes reach the fastest gas without a velocity_range; the header and the summary state the errors."""
     own = galaxy()

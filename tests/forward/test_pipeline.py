@@ -145,7 +145,17 @@ def test_particles_that_are_not_finite(pipeline, field):
         pipeline(broken)
 
 
-@pytest.mark.parametrize(("field", "value"), [("initial_mass", -1.0), ("log_age", 5e9), ("metallicity", 2.0)])
+IMPOSSIBLE = [
+    ("initial_mass", -1.0),
+    ("initial_mass", 1e25),
+    ("log_age", 5e9),
+    ("log_age", -1.0),
+    ("metallicity", 2.0),
+    ("metallicity", -0.02),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), IMPOSSIBLE)
 def test_particles_that_cannot_be(pipeline, field, value):
     """Refused with a remedy that names the field; inside jit counted."""
     broken = with_stars(stars(), **{field: ([3, 4], value)})

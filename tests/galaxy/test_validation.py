@@ -98,6 +98,7 @@ def test_bad_stars_are_named(field, value, message):
         ("hi_fraction", 1.01),
         ("h2_fraction", -1e-3),
         ("dust_mass", -1.0),
+        ("electron_abundance", 50.0),
     ],
 )
 def test_bad_gas_is_named(field, value):

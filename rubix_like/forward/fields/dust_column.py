@@ -24,6 +24,7 @@ from rubix_like.forward.fields.pyramid import InFront, Levels, Pyramid
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.forward.stages.base import refuse_options
+from rubix_like.galaxy.limits import LARGEST
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, hubble
@@ -155,6 +156,7 @@ class DustColumn(AbstractField):
         mass = lax.stop_gradient(self.mass(particles))
         beside, far = self._pyramid(grid).beyond(lax.stop_gradient(scene.position))
         broken = ~(jnp.isfinite(mass) & (mass >= 0) & jnp.isfinite(lax.stop_gradient(self.lengths(particles))))
+        broken = broken if scene.possible is None else broken | ~scene.possible
         dusty = (mass > 0) & ~broken
         chosen = jnp.stack([dusty, dusty & beside, dusty & far], axis=1).astype(scene.weight.dtype)
         weight = lax.stop_gradient(scene.weight)
@@ -232,8 +234,9 @@ def check_dust(counters: SourceCounters) -> None:
     counters = jax.device_get(counters)
     if int(counters.n_not_finite):
         raise ValueError(
-            f"galaxy.gas: expected finite masses, metallicities and widths, masses from 0, for its dust, got "
-            f"{int(counters.n_not_finite)} particles with others; rubix_like.validate(galaxy) names them"
+            f"galaxy.gas: expected finite masses, metallicities and widths, masses from 0 to {LARGEST['mass']:g} Msun "
+            f"and fractions from 0 to 1, for its dust, got {int(counters.n_not_finite)} particles with others; "
+            f"rubix_like.validate(galaxy) names them"
         )
     if not int(counters.n_particles):
         logging.getLogger("rubix_like").warning("dust of kind particles: none but that of birth clouds (%s)", NO_DUST)
