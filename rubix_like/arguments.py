@@ -147,7 +147,7 @@ def _kind(annotation: Any) -> Kind | None:
     if not isinstance(origin, type) or origin in _ANYTHING or is_open:
         return None
     if issubclass(origin, AbstractArray):
-        keys = typing.get_args(jaxtyping.PRNGKeyArray)  # here, because it imports JAX
+        keys = typing.get_args(jaxtyping.PRNGKeyArray) if "jax" in sys.modules else ()  # it imports JAX
         return _RANDOM_KEY if annotation in keys else Kind(_is_numeric, "an array of numbers")
     words = _WORDS.get(origin.__name__, origin.__name__)
     if issubclass(origin, _ToCheckersOnly):

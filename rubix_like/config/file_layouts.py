@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from rubix_like.arguments import expect_fields
 from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.config.removed import refusal
 from rubix_like.errors import ConfigError, nearest, suggest
@@ -52,6 +53,9 @@ class FileFormat:
     package: str | None = None
     needs_fibres: bool = False
     keeps_fibres: bool = False
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
 
 
 @dataclass(frozen=True)

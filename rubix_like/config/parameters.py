@@ -13,6 +13,7 @@ from numpy import ndarray
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from rubix_like.arguments import expect_fields
 from rubix_like.config.messages import explain_value
 from rubix_like.config.settings import described_settings, sections_in
 
@@ -27,6 +28,9 @@ class Parameter:
 
     moves: bool = False
     axis: str | None = None
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
 
 
 @dataclass(frozen=True)

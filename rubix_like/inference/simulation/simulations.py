@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.arguments import expect_fields
 from rubix_like.runtime.words import counted
 
 Cubes = Float[Array | ndarray, "simulation y x wave"]
@@ -43,6 +44,9 @@ class Simulations:
     variance: Cubes | None = None
     truth: Cubes | None = None
     n_kept: int = 0
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
 
     def __len__(self) -> int:
         """How many simulations there are."""

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 from astropy.utils.exceptions import AstropyWarning
 
+from rubix_like.arguments import expect_fields
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
@@ -28,6 +29,9 @@ class SourceFormat:
     recognises: Callable[[Path], bool]
     read: Callable[[Path], Any]
     directory: bool = False
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
 
 
 def read_foreign(path: Path, formats: Registry, what: str, page: str) -> Any:
