@@ -190,7 +190,7 @@ def test_a_sampling_goes_on_with_what_it_began_with_only(made, tmp_path):
     assert f"had {other.quality.loss:.6g} there" in found.notes[-1]
     checkpoint.write_bytes(kept)
     with pytest.raises(KeyboardInterrupt):
-        again(fitted=best, resume=False, progress=Progress(Ended("the posterior about the best values")))
+        again(fitted=best, restart=True, progress=Progress(Ended("the posterior about the best values")))
     assert not checkpoint.exists()
 
 

@@ -265,7 +265,7 @@ def test_files_of_another_set_are_not_replaced(tmp_path):
         simulate(other, priors=priors, n=2, seed=2, particles="same", output=folder)
     with pytest.raises(ConfigError, match=r"at most 1 simulations \(simulate.n\), got 2"):
         simulate(settings(), priors=PRIORS, n=1, output=folder)
-    simulate(settings(), priors=PRIORS, n=1, seed=2, output=folder, resume=False)
+    simulate(settings(), priors=PRIORS, n=1, seed=2, output=folder, restart=True)
     assert len(load_simulations(folder)) == 1
     shard_path(folder, 0).unlink()
     with pytest.raises(ValueError, match="goes on where it was stopped"):

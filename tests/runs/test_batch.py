@@ -263,7 +263,9 @@ def test_other_settings_are_refused_or_made_again(folder):
         run_catalogue(other, GALAXIES)
     assert modified() == before
     assert run_catalogue({**BASE, "devices": {"data": 8}}, GALAXIES, part="1/2").n_skipped == 1
-    redone = run_catalogue(other, GALAXIES, redo=True)
+    with pytest.warns(DeprecationWarning, match="redo=True is called overwrite=True now") as warned:
+        redone = run_catalogue(other, GALAXIES, redo=True)
+    assert warned[0].filename == __file__
     assert (redone.n_done, redone.n_skipped) == (2, 0)
     assert run_catalogue(other, GALAXIES, overwrite=True).n_skipped == 2
     record = json.loads(Path("cube/records/g1.json").read_text())
