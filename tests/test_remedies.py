@@ -179,9 +179,9 @@ LISTED = ("check", "closed.yaml", "--catalogue")
 PLOT = ("plot", "cube.fits")
 COMMANDS = {
     "configuration": (("check", "quikstart", *CHECK[2:]), "did you mean 'quickstart'?", CHECK),
-    "command": (("chek", *CHECK[1:]), "did you mean 'check'?", CHECK),
+    "command": (("chek", *CHECK[1:]), "(choose from ", CHECK),
     "option": (("check", "quickstart", "--sett", *CHECK[3:]), "did you mean --set", CHECK),
-    "kind of list": (("list", "instrumnts"), "did you mean 'instruments'?", ("list", "instruments")),
+    "kind of list": (("list", "instrumnts"), "(choose from ", ("list", "instruments")),
     "setting without a value": ((*CHECK, "noise"), "noise=null", (*CHECK, "noise=null")),
     "key of a setting": ((*CHECK, "galaxy.n_star=9"), "'n_stars'", (*CHECK, "galaxy.n_stars=9")),
     "library": (("ssp", "info", "popstr"), "`rubix-like ssp list`", ("ssp", "list")),

@@ -5,10 +5,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from rubix_like.cli import options as of
-from rubix_like.cli.guidance.near_misses import hint_for_choice, hint_for_words
+from rubix_like.cli.guidance.near_misses import hint_for_words
 from rubix_like.cli.option_words import in_options, options_in
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
 from rubix_like.runtime.places import found_at
@@ -159,13 +159,6 @@ def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] 
     return code
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that says what may have been meant by a command or choice that it does not know."""
-
-    def error(self, message: str) -> NoReturn:
-        argparse.ArgumentParser.error(self, message + hint_for_choice(message))
-
-
 def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of a command line; ends the process with code 2, and what may have been meant, where it has
     others."""
@@ -181,7 +174,7 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
 
 def make_parser() -> argparse.ArgumentParser:
     """The grammar of the command line."""
-    parser = _Parser(prog="rubix-like", description="Mock IFU datacubes from simulated galaxies.")
+    parser = argparse.ArgumentParser(prog="rubix-like", description="Mock IFU datacubes from simulated galaxies.")
     parser.add_argument("--version", action="version", version=f"rubix-like {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error came from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -17,7 +17,7 @@ from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
 from rubix_like.inference.checks.misfit import Residue, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_sets
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
-from rubix_like.inference.checks.whereabouts import DataPlaces, data_places
+from rubix_like.inference.checks.worst_place import DataPlaces, data_places
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places
@@ -104,7 +104,7 @@ def _places_in(
     footprint = frame.footprint
     known = places(footprint, 0.0 if angle is None else float(angle)) if fibres is None else fibres
     place = known.reshape(*footprint.shape, 2)
-    return data_places(flux, place, footprint.pixel_scale, np.asarray(frame.bins.wavelength))
+    return data_places(flux, place, np.asarray(frame.bins.wavelength))
 
 
 def _shared(free: Free, moved: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:

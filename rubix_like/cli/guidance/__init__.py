@@ -1,1 +1,1 @@
-"""What helps with the command line: near misses of its words, completion by shells, new configurations."""
+"""Help with the command line: options and settings that words may stand for, completion by shells, new files."""

@@ -1,4 +1,4 @@
-"""What may have been meant by words that a command does not know."""
+"""The options and settings that unknown words of a command may stand for."""
 
 import difflib
 import re
@@ -18,18 +18,6 @@ _PATH = {"output": "output.path", "library": "ssp.library", "instrument": "instr
 
 _MOST = 3
 """Settings that are named at most."""
-
-_CHOICES = re.compile(r"invalid choice: (?P<word>'[^']*'|\S+) \(choose from (?P<known>.*)\)")
-
-
-def hint_for_choice(message: str) -> str:
-    """`"; did you mean 'run'?"` for argparse's message on an invalid choice; empty for others."""
-    found = _CHOICES.search(message)
-    if found is None:
-        return ""
-    known = [own.strip().strip("'") for own in found["known"].split(",")]
-    near = nearest_words(found["word"].strip("'"), known, 1)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str:

@@ -82,13 +82,10 @@ class Half(NamedTuple):
 
 
 class Left(NamedTuple):
-    """The residuals themselves, to find out where they are too large: those of the voxels, the variance of each if the
-    model is true (0: not fitted), the model's light and its `line_shapes`, all in units of sigma."""
+    """The residuals of the voxels, and the variance of each if the model is true (0: not fitted), in units of sigma."""
 
     voxels: Voxels
     variance: Voxels
-    light: Voxels
-    shapes: Float[ndarray, "shape y x wave"]
 
 
 class Residue(NamedTuple):
@@ -322,7 +319,7 @@ def sums_of_tests(
         halves=None,
         squares=squares,
         maps=maps,
-        left=Left(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0), light, shapes),
+        left=Left(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0)),
     )
 
 

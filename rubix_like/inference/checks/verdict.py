@@ -19,7 +19,7 @@ from rubix_like.inference.checks.residual_tests import (
     together,
     too_small,
 )
-from rubix_like.inference.checks.whereabouts import DataPlaces, most_of_all, whereabouts
+from rubix_like.inference.checks.worst_place import DataPlaces, most_of_all, worst_place
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.runtime.words import listed
@@ -50,7 +50,9 @@ class SetVerdict:
     excess: float = field(
         default=float("nan"), metadata=described_as("chi^2 above its expectation, in its standard deviations")
     )
-    where: str = field(default="", metadata=described_as("where the misfit is largest; empty: in no part"))
+    where: str = field(
+        default="", metadata=described_as("where the misfit is largest; empty: nowhere far beyond noise")
+    )
 
     @property
     def reduced(self) -> float:
@@ -77,7 +79,7 @@ class Verdict:
     | moved | (latent,) | how far each number moves at most when half of the data are left out, in its standard |
     | | | deviations; 0 where noise alone would explain it |
     | excess | | by how many standard deviations chi^2 is above what is expected; NaN: not known, or not of a test |
-    | where | | of a misfit: in which part of the sky and of the spectrum it is largest, in words; empty: in none |
+    | where | | of a misfit: the spaxel and the wavelength with the largest chi^2; empty: none is far beyond noise |
     | trouble | | why the values are not those of a maximum of the posterior; empty if nothing is known against it |
     | sets | by name | of several sets of data, whether the model describes each of them |
     """
@@ -99,7 +101,9 @@ class Verdict:
     excess: float = field(
         default=float("nan"), metadata=described_as("chi^2 above its expectation, in its standard deviations")
     )
-    where: str = field(default="", metadata=described_as("where the misfit is largest; empty: in no part"))
+    where: str = field(
+        default="", metadata=described_as("where the misfit is largest; empty: nowhere far beyond noise")
+    )
 
     @property
     def judged(self) -> bool:
@@ -191,7 +195,7 @@ def verdict_on(
     if not found.misfit:
         return found
     if isinstance(place, DataPlaces) and residue.left is not None:
-        return dataclasses.replace(found, where=whereabouts(residue.left, tests, place))
+        return dataclasses.replace(found, where=worst_place(residue.left, place))
     return dataclasses.replace(found, where=_where_among(found.sets))
 
 
@@ -217,7 +221,7 @@ def _on_set(
     )
     if not found.misfit or place is None or own.left is None:
         return found
-    return dataclasses.replace(found, where=whereabouts(own.left, known, place))
+    return dataclasses.replace(found, where=worst_place(own.left, place))
 
 
 def _shown(p: float) -> str:

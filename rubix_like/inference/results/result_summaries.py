@@ -7,7 +7,7 @@ import numpy as np
 from rubix_like.inference.checks.edges import Reach
 from rubix_like.inference.checks.notes_after import ELSEWHERE
 from rubix_like.inference.checks.verdict import Verdict
-from rubix_like.inference.checks.whereabouts import most_of_all
+from rubix_like.inference.checks.worst_place import most_of_all
 from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
