@@ -12,6 +12,9 @@ from rubix_like.cli.main import main
 
 SETTINGS = [
     ("output.path", "cube.parquet", "write a cube as .h5, .zarr or .fits"),
+    ("fit.optimiser.learning_rate", "0.1", "leave it out: lbfgs finds the length of its steps"),
+    ("fit.optimiser.name", "adam", "take lbfgs, or optax on rl.log_posterior, as docs/own-inference.md shows"),
+    ("fit.optimiser.name", "gauss_newton", "take levenberg_marquardt"),
     ("fit.sampling.method", "mgvi", "take geovi, or nuts"),
     ("fit.sampling.method", "nested", "run dynesty or nautilus on rl.log_posterior, as docs/own-inference.md shows"),
     ("fit.sampling.nested.live", "20", "run dynesty or nautilus on rl.log_posterior, as docs/own-inference.md shows"),
@@ -84,7 +87,10 @@ def test_files_that_went_name_the_version_that_reads_them(name, tmp_path):
 
 
 def test_defaults_that_results_of_earlier_versions_record_pass():
-    recorded = {"fit.sampling.nested": {"live": 250, "tolerance": 0.1, "draws": 1000}}
+    recorded = {
+        "fit.sampling.nested": {"live": 250, "tolerance": 0.1, "draws": 1000},
+        "fit.optimiser.learning_rate": 0.05,
+    }
     config = rl.load_config("fit_synthetic", overrides=recorded)
     assert config.fit == rl.load_config("fit_synthetic").fit
 

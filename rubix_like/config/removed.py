@@ -12,6 +12,9 @@ _BY_OTHERS = "run dynesty or nautilus on rl.log_posterior, as docs/own-inference
 
 REMOVED: Mapping[str, str] = {
     "output.path: .parquet": "write a cube as .h5, .zarr or .fits",
+    "fit.optimiser.learning_rate": "leave it out: lbfgs finds the length of its steps",
+    "fit.optimiser.name: adam": "take lbfgs, or optax on rl.log_posterior, as docs/own-inference.md shows",
+    "fit.optimiser.name: gauss_newton": "take levenberg_marquardt",
     "fit.sampling.method: mgvi": "take geovi, or nuts",
     "fit.sampling.method: nested": _BY_OTHERS,
     "fit.sampling.nested": f"leave it out: {_BY_OTHERS}",
@@ -29,6 +32,7 @@ def refusal(key: str, value: object) -> str | None:
 
 
 _UNSET: Mapping[str, Any] = {
+    "fit.optimiser.learning_rate": 0.05,
     "fit.sampling.nested": {"live": 250, "tolerance": 0.1, "draws": 1000},
 }
 """Removed keys with their defaults, which results of version 0.2.0 record though nobody set them."""

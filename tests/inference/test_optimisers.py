@@ -19,15 +19,13 @@ from rubix_like.inference.search.gradient_descent import GradientDescent
 from rubix_like.inference.search.least_squares import LeastSquares
 from rubix_like.inference.search.optimisers import FAILED, REASONS, Status
 
-NAMES = ("levenberg_marquardt", "gauss_newton", "lbfgs", "adam")
-PRODUCTS = ("levenberg_marquardt by products", pytest.param("gauss_newton by products", marks=pytest.mark.slow))
-KINDS = (*NAMES, *PRODUCTS)
+KINDS = ("levenberg_marquardt", "lbfgs", "levenberg_marquardt by products")
 
 
 def optimiser(kind, **settings):
     """By name; `by products`: as it is for more latents than a matrix is made for."""
     name, _, products = kind.partition(" by ")
-    settings = {"tolerance": 1e-9, "learning_rate": 0.02, "steps": 1000 if name == "adam" else 100} | settings
+    settings = {"tolerance": 1e-9, "steps": 100} | settings
     n_latent = MOST_DENSE + 1 if products else N_LATENT
     return make_optimiser(OptimiserSettings(name=name, **settings), n_latent, N_DATA)
 
@@ -62,8 +60,8 @@ def test_minimum_is_scipys(kind):
     for number in range(2):
         expected = scipys(number)
         np.testing.assert_allclose(end.loss[number], expected.cost, rtol=1e-9)
-        np.testing.assert_allclose(end.latent[number], expected.x, atol=2e-6 if kind != "adam" else 1e-5)
-        assert end.gradient_norm[number] < (1e-2 if kind != "adam" else 0.1)
+        np.testing.assert_allclose(end.latent[number], expected.x, atol=2e-6)
+        assert end.gradient_norm[number] < 1e-2
 
 
 def test_derivatives_are_finite_differences():
@@ -227,7 +225,7 @@ class Broken(eqx.Module):
     ("what", "kind", "start", "status"),
     [
         ("slope", "levenberg_marquardt", 1.0, Status.GRADIENT_NOT_FINITE),
-        ("cliff", "adam", -1.0, Status.LOSS_NOT_FINITE),
+        ("cliff", "lbfgs", -1.0, Status.LOSS_NOT_FINITE),
         ("kink", "levenberg_marquardt", 2.3, Status.STALLED),
     ],
 )
@@ -236,8 +234,8 @@ def test_starts_that_cannot_get_on_say_why(what, kind, start, status):
     assert Status(int(end.status[0])) is status
 
 
-def test_gauss_newton_that_leaves_the_model_says_so():
-    """Of ln(latent) = 3 it goes from 100 to about -60, where the model has no value."""
+def test_a_step_that_leaves_the_model_is_damped():
+    """For ln(latent) = 3 the whole step leads from 100 to about -60, where the model has no value."""
 
     class Logarithm(eqx.Module):
         def residuals(self, latent):
@@ -246,8 +244,6 @@ def test_gauss_newton_that_leaves_the_model_says_so():
         def loss(self, latent):
             return 0.5 * jnp.sum(self.residuals(latent) ** 2)
 
-    end = run(optimiser("gauss_newton"), Logarithm(), jnp.array([[100.0]]))[-1]
-    assert Status(int(end.status[0])) is Status.DIVERGED
     better = run(optimiser("levenberg_marquardt"), Logarithm(), jnp.array([[100.0]]))[-1]
     np.testing.assert_allclose(better.latent[0], np.exp(3), rtol=1e-6)
 
@@ -264,7 +260,7 @@ def test_every_status_is_explained():
 
 
 def test_choice_by_size():
-    for settings, kind in [(OptimiserSettings(), LeastSquares), (OptimiserSettings(name="adam"), GradientDescent)]:
+    for settings, kind in [(OptimiserSettings(), LeastSquares), (OptimiserSettings(name="lbfgs"), GradientDescent)]:
         assert isinstance(make_optimiser(settings, 10, 100), kind)
     assert is_dense(15, 2_000_000)
     assert not is_dense(MOST_DENSE + 1, 10)

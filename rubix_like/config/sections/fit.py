@@ -176,15 +176,13 @@ class DiscretenessSettings(AbstractSettings):
 class OptimiserSettings(AbstractSettings):
     """How the best fit is looked for."""
 
-    name: Literal["levenberg_marquardt", "gauss_newton", "lbfgs", "adam"] = "levenberg_marquardt"
-    """By residuals and their Jacobian (levenberg_marquardt, gauss_newton), or by the gradient of the loss."""
+    name: Literal["levenberg_marquardt", "lbfgs"] = "levenberg_marquardt"
+    """By residuals and their Jacobian (levenberg_marquardt), or by the gradient of the loss."""
     steps: Annotated[Integer, Field(ge=1)] = 200
     """Most steps of one start."""
     tolerance: Annotated[Number, Field(gt=0)] = 1e-3
-    """A start has converged once the loss, half of chi^2, would fall by less if the residuals were linear (lbfgs and
-    adam: once steps change it by less)."""
-    learning_rate: Annotated[Number, Field(gt=0)] = 0.05
-    """Of adam, in standard deviations of the prior."""
+    """A start has converged once the loss, half of chi^2, would fall by less if the residuals were linear (lbfgs:
+    once steps change it by less)."""
 
 
 class CorrelatedSettings(AbstractSettings):

@@ -47,7 +47,7 @@ _TOGETHER: tuple[tuple[str, str, str], ...] = (
 
 def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
     """Says so where there is no room for the Jacobian of a least-squares fit."""
-    if optimiser not in LEAST_SQUARES or is_dense(n_latent, n_voxel):
+    if optimiser != LEAST_SQUARES or is_dense(n_latent, n_voxel):
         return []
     return [
         f"the Jacobian of {n_latent} numbers and {n_voxel} voxels is too large to be kept: steps were found by "

@@ -10,8 +10,8 @@ from rubix_like.inference.search.least_squares import LeastSquares
 from rubix_like.inference.search.optimisers import AbstractOptimiser
 from rubix_like.runtime.optional_packages import import_optional
 
-LEAST_SQUARES: tuple[str, ...] = ("levenberg_marquardt", "gauss_newton")
-"""Names of the optimisers that go by residuals."""
+LEAST_SQUARES: str = "levenberg_marquardt"
+"""Name of the optimiser that goes by residuals."""
 
 
 def make_optimiser(
@@ -21,12 +21,11 @@ def make_optimiser(
 
     `rounding`: of a residual, where the model is computed with fewer digits than the latents.
     """
-    for package in ("optimistix", "lineax") if settings.name in LEAST_SQUARES else ("optax",):
+    for package in ("optimistix", "lineax") if settings.name == LEAST_SQUARES else ("optax",):
         import_optional(package, f"fit.optimiser.name: '{settings.name}'")
     dtype = jax.dtypes.canonicalize_dtype(float)
     tolerance, steps = np.asarray(settings.tolerance, dtype), np.asarray(settings.steps, np.int32)
-    if settings.name in LEAST_SQUARES:
-        damped = settings.name == "levenberg_marquardt"
+    if settings.name == LEAST_SQUARES:
         dense, off = is_dense(n_latent, n_residual), np.asarray(rounding, dtype)
-        return LeastSquares(tolerance, steps, off, damped=damped, dense=dense)
-    return GradientDescent(tolerance, steps, np.asarray(settings.learning_rate, dtype), settings.name)
+        return LeastSquares(tolerance, steps, off, dense=dense)
+    return GradientDescent(tolerance, steps)

@@ -1,4 +1,4 @@
-"""Minimisation by the gradient of the loss, by the library optax: adam and L-BFGS."""
+"""Minimisation by the gradient of the loss, by the library optax: L-BFGS."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
 from rubix_like.runtime.optional_packages import import_optional
 
-_CALM_STEPS = {"adam": 10, "lbfgs": 3}
+_CALM_STEPS = 3
 """After how many steps on end that change the loss by less than the tolerance a start has converged."""
 
-_PURPOSE = "fit.optimiser.name: adam or lbfgs"
+_PURPOSE = "fit.optimiser.name: lbfgs"
 
 
 class GradientMemory(eqx.Module):
@@ -28,27 +28,23 @@ class GradientMemory(eqx.Module):
 
 
 class GradientDescent(AbstractOptimiser):
-    """`learning_rate`: of adam, in units of a latent; L-BFGS searches along a line for the length of its steps."""
+    """L-BFGS, which searches along a line for the length of its steps."""
 
     tolerance: Float[Array | ndarray, ""]
     steps: Int[Array | ndarray, ""]
-    learning_rate: Float[Array | ndarray, ""]
-    name: str = eqx.field(static=True)
 
     def init(self, latent: Latents) -> State:
         """Every start's own latents are its first trial."""
-        inner = jax.vmap(self._transformation().init)(latent)
+        inner = jax.vmap(_lbfgs().init)(latent)
         return State.begin(latent, GradientMemory(latent, inner, jnp.zeros(latent.shape[0], jnp.int32)))
 
     def step(self, posterior: SquaredLoss, state: State) -> State:
-        """One gradient; L-BFGS as many as its search along a line needs."""
+        """As many gradients as the search along a line needs."""
         return _step(self, posterior, state)
 
-    def _transformation(self) -> Any:
-        optax = import_optional("optax", _PURPOSE)
-        if self.name == "adam":
-            return optax.with_extra_args_support(optax.adam(self.learning_rate))
-        return optax.lbfgs()
+
+def _lbfgs() -> Any:
+    return import_optional("optax", _PURPOSE).lbfgs()
 
 
 @jax.jit
@@ -61,21 +57,16 @@ def _step(optimiser: GradientDescent, posterior: SquaredLoss, state: State) -> S
 def _stepped(optimiser: GradientDescent, posterior: SquaredLoss, own: State) -> State:
     optax = import_optional("optax", _PURPOSE)
     latent, inner = own.memory.trial, own.memory.inner
-    if optimiser.name == "lbfgs":
-        loss, gradient = optax.value_and_grad_from_state(posterior.loss)(latent, state=inner)
-    else:
-        loss, gradient = jax.value_and_grad(posterior.loss)(latent)
+    loss, gradient = optax.value_and_grad_from_state(posterior.loss)(latent, state=inner)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        update, inner = optimiser._transformation().update(
-            gradient, inner, latent, value=loss, grad=gradient, value_fn=posterior.loss
-        )
+        update, inner = _lbfgs().update(gradient, inner, latent, value=loss, grad=gradient, value_fn=posterior.loss)
     trial = latent + jnp.asarray(update)
     calm = jnp.where(jnp.abs(loss - own.loss) < optimiser.tolerance, own.memory.calm + 1, 0)
     status = status_after(
         first=own.n_step == 0,
         finite=jnp.isfinite(loss),
         smooth=jnp.isfinite(trial).all(),
-        converged=calm >= _CALM_STEPS[optimiser.name],
+        converged=calm >= _CALM_STEPS,
         stalled=jnp.zeros((), bool),
         exhausted=own.n_step >= optimiser.steps,
     )

@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt and Gauss-Newton by the library optimistix: its searches and descents, on linearised residuals.
+"""Levenberg-Marquardt by the library optimistix: its searches and descents, on linearised residuals.
 
 A step computes the loss at a trial latent, and only where that is accepted the Jacobian there, once. Of the Jacobian
 J^T J and J^T r are kept: a trial after one that was rejected needs nothing else.
@@ -42,7 +42,7 @@ _SOLVED = 1e-3
 _ITERATIONS = 200
 """Most products with the Jacobian and its transpose for one step."""
 
-_PURPOSE = "fit.optimiser.name: levenberg_marquardt or gauss_newton"
+_PURPOSE = "fit.optimiser.name: levenberg_marquardt"
 
 
 class LeastSquaresMemory(eqx.Module):
@@ -68,15 +68,13 @@ class LeastSquares(AbstractOptimiser):
     """Steps -(J^T J + damping)^-1 J^T r: by the matrix J^T J itself, or by products with J and its transpose.
 
     `rounding`: of a residual, where the model is computed with fewer digits than the latents.
-    `damped`: Levenberg-Marquardt, with a damping that follows how well the last step was predicted; otherwise
-    Gauss-Newton. `dense`: the matrix is made, at a cost of one product with J for each latent; otherwise the system is
-    solved by conjugate gradients.
+    The damping follows how well the last step was predicted. `dense`: the matrix is made, at a cost of one product with
+    J for each latent; otherwise the system is solved by conjugate gradients.
     """
 
     tolerance: Float[Array | ndarray, ""]
     steps: Int[Array | ndarray, ""]
     rounding: Float[Array | ndarray, ""]
-    damped: bool = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
 
     def init(self, latent: Latents) -> State:
@@ -102,16 +100,14 @@ class LeastSquares(AbstractOptimiser):
     def _search(self) -> Any:
         """How optimistix judges a trial."""
         optx = import_optional("optimistix", _PURPOSE)
-        return optx.ClassicalTrustRegion(high_cutoff=_GOOD) if self.damped else optx.LearningRate(1.0)
+        return optx.ClassicalTrustRegion(high_cutoff=_GOOD)
 
     def _descent(self) -> Any:
         """How optimistix makes a step."""
         lx = import_optional("lineax", _PURPOSE)
         optx = import_optional("optimistix", _PURPOSE)
         iterative = lx.Normal(lx.CG(rtol=_SOLVED, atol=0.0, max_steps=_ITERATIONS))
-        if self.damped:
-            return optx.DampedNewtonDescent(linear_solver=lx.QR() if self.dense else iterative)
-        return optx.NewtonDescent(linear_solver=lx.Triangular() if self.dense else iterative)
+        return optx.DampedNewtonDescent(linear_solver=lx.QR() if self.dense else iterative)
 
 
 @jax.jit
@@ -151,9 +147,8 @@ def _solve(
         factor = form.factor / unit[None, :]
         latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
         step = _step(optimiser, verdict.step_size, _info(form.projected, factor, triangular=True))
-        if optimiser.damped:
-            longest = _LONGEST * jnp.maximum(1, jnp.abs(latent))
-            step = step * jnp.minimum(1, 1 / jnp.max(jnp.abs(step / unit) / longest))
+        longest = _LONGEST * jnp.maximum(1, jnp.abs(latent))
+        step = step * jnp.minimum(1, 1 / jnp.max(jnp.abs(step / unit) / longest))
         left = form.projected + factor @ step
         gain = form.excess - 0.5 * left @ left
         memory = LeastSquaresMemory(latent + step / unit, gain, verdict.search, form)
@@ -187,9 +182,8 @@ def _iterate(
         left = jax.tree.map(jnp.add, residuals, along(step))
         gain = half_square(residuals) - half_square(left)
         gradient = operator.transpose().mv(residuals)
-        damping = 1 / verdict.step_size if optimiser.damped else 0.0
         memory = LeastSquaresMemory(latent + step, jnp.maximum(gain, 0), verdict.search, None)
-        return _advanced(optimiser, own, loss, verdict, memory, gradient, (1 + damping) * gain)
+        return _advanced(optimiser, own, loss, verdict, memory, gradient, (1 + 1 / verdict.step_size) * gain)
 
     stepped = over_starts(iterate, posterior, state, loss, verdict)
     return chosen(state.status == int(Status.RUNNING), stepped, state)
@@ -220,7 +214,7 @@ def _advanced(
     short = jnp.max(jnp.abs(memory.trial - latent)) < _SHORTEST
     status = status_after(
         first=first,
-        finite=finite | (optimiser.damped & ~first),
+        finite=finite | ~first,
         smooth=jnp.isfinite(memory.trial).all(),
         converged=calm,
         stalled=short & ~verdict.accept,
