@@ -343,7 +343,7 @@ def test_the_command_finds_the_maps_beside_the_cube(cube_file, tmp_path):
             ["cube.fits", "--html", "--band", "4760.1-4760.2"],
             ["--band: expected one with the centre of a bin", "4759.90 to 4761.15"],
         ),
-        (["cube.fits", "--band", "nan-nan"], ["--band: ", "4749.90 to 4799.90", "got nan to nan"]),
+        (["cube.fits", "--band", "nan-nan"], ["--band: ", "a finite quantity in Angstrom", "got nan"]),
         (["cube.fits", "--output", "cube.jpg"], ["--output", ".png, .pdf, .svg", "'cube.jpg'"]),
         (["cube.fits", "--html", "--output", "cube.png"], [".html", "'cube.png'"]),
         (["cube.fits", "--output", "none/cube.png"], ["none/cube.png", "does not exist"]),
