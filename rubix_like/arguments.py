@@ -3,10 +3,10 @@
 import dataclasses
 import functools
 import inspect
+import logging
 import sys
 import types
 import typing
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from os import PathLike
 from pathlib import Path
@@ -89,14 +89,10 @@ def check_setting_names(function: Callable[..., Any], names: Iterable[str], know
             raise ConfigError(f"{name}: unknown argument of {function.__name__}; did you mean '{near[0]}'?")
 
 
-def note_renamed(old: str, new: str, level: int, *, given: bool) -> bool:
-    """`given`; where it is True, with a DeprecationWarning that what was called `old` is called `new`.
-
-    `level`: how many calls above this one the user's is.
-    """
+def note_renamed(old: str, new: str, *, given: bool) -> bool:
+    """`given`; where it is True, with a note in the log that what was called `old` is called `new`."""
     if given:
-        text = f"{old} is called {new} now; the old word works until version 0.4"
-        warnings.warn(text, DeprecationWarning, stacklevel=level + 1)
+        logging.getLogger("rubix_like").warning("%s is called %s now; the old word works until version 0.4", old, new)
     return given
 
 

@@ -508,7 +508,7 @@ def of_arguments():
     narrow = rl.load_config(RUN, {"engine.velocity_range": 1000})
     yield (
         "fast, in lists",
-        f"got 2 of 2 stars beyond; set engine.velocity_range, {remedy}",
+        f"got 2 of 2 stars beyond; set engine.velocity_range {remedy}",
         lambda: rl.Pipeline.from_config(narrow)(fast),
     )
     too_fast = rl.Galaxy(rl.Stars(**{**STARS, "velocity": 1e6 * PLACES}))

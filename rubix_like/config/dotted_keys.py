@@ -12,9 +12,6 @@ _READERS = "galaxy"
 """The section whose keys are those of its reader."""
 
 
-_LIKENESS = 0.8
-"""Likeness of a word to a key of a section that it was not asked of."""
-
 _LAST = ("fit", "simulate")
 """Sections whose keys are the last to be thought of."""
 
@@ -41,8 +38,9 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
     return [own for argument in get_args(annotation) for own in _sections(argument)]
 
 
-def keys_near(word: str, model: type[BaseModel]) -> list[str]:
-    """The dotted keys that end in `word`, the shortest first; else those whose last part is near to it."""
+def keys_near(word: str, model: type[BaseModel], likeness: float = 0.6) -> list[str]:
+    """The dotted keys that end in `word`, the shortest first; else those whose last part is near to it (`likeness` as
+    in `nearest_words`)."""
     keys = sorted(set(dotted_keys(model)), key=lambda key: (key.count("."), key.startswith(_LAST), key))
     asked = word.lower().replace("-", "_")
     ends = [key for key in keys if f".{key}".endswith(f".{asked}")]
@@ -51,4 +49,4 @@ def keys_near(word: str, model: type[BaseModel]) -> list[str]:
     last: dict[str, str] = {}
     for key in keys:
         last.setdefault(key.rpartition(".")[2], key)
-    return [last[own] for own in nearest_words(asked.rpartition(".")[2], last, 1, _LIKENESS)]
+    return [last[own] for own in nearest_words(asked.rpartition(".")[2], last, 1, likeness)]

@@ -208,12 +208,12 @@ def _remedy(key: str, section: type[BaseModel] | None, model: type[BaseModel]) -
     is_top = isinstance(section, Extended)
     known = (*section.model_fields, *(section.section_names() if is_top else ()))
     missing = "; if it is a section of a plug-in, install the package that brings it" if is_top else ""
-    return nearest(key, known) or _elsewhere(key, model) or suggest(key, known) + missing
+    return nearest(key, known) or _elsewhere(key, model, 0.6 if is_top else 0.8) or suggest(key, known) + missing
 
 
-def _elsewhere(key: str, model: type[BaseModel]) -> str:
+def _elsewhere(key: str, model: type[BaseModel], likeness: float) -> str:
     """The settings of a run with this name or a near one; nothing for sections that are checked alone."""
-    found = keys_near(key, model)
+    found = keys_near(key, model, likeness)
     if not found or not isinstance(model, Extended):
         return ""
     return f"; did you mean {' or '.join(map(repr, found[:3]))}?"

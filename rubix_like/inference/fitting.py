@@ -164,7 +164,7 @@ def fit(
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     check_setting_names(fit, settings, FitSettings.model_fields)
-    restart = note_renamed("resume=False", "restart=True", 4, given=resume is False) or restart
+    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     galaxy = one_galaxy(galaxy, model)
     request = read_request(config_or_pipeline, data, free, output, settings, galaxy)
     progress = progress or progress_here(quiet)

@@ -152,7 +152,7 @@ def sample(
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     check_setting_names(sample, settings, FitSettings.model_fields)
-    restart = note_renamed("resume=False", "restart=True", 4, given=resume is False) or restart
+    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     given, galaxy = dict(settings), one_galaxy(galaxy, model)
     given |= {f"sampling.{name}": value for name, value in (sampling or {}).items()}
     if output is not None:

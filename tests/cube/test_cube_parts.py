@@ -197,7 +197,7 @@ def test_what_is_cut_out_on_a_device():
 def test_parts_that_are_not_the_whole_cube(tmp_path, ranges, words, name):
     (tmp_path / name).write_text("old")
     with pytest.raises(ValueError, match=words):
-        write_cube(cut(whole_cube(), ranges), tmp_path / name)
+        write_cube(cut(whole_cube(), ranges), tmp_path / name, overwrite=True)
     assert os.listdir(tmp_path) == [name]
     assert (tmp_path / name).read_text() == "old"
     check_complete([(6, 13), (0, 6)], 13)
@@ -255,18 +255,24 @@ def test_where_one_of_a_team_cannot_write_nothing_is_left(tmp_path):
 
     def elsewhere(team):
         folder = tmp_path / "none" if team.number == 2 else tmp_path
-        return write_cube(cut(cube, [(4 * team.number, 4 * team.number + 4)]), folder / "a.fits", team=team)
+        return write_cube(
+            cut(cube, [(4 * team.number, 4 * team.number + 4)]), folder / "a.fits", team=team, overwrite=True
+        )
 
     failed = run_team(4, elsewhere)
     assert isinstance(failed[2], OSError)
     assert re.match(r"cannot write .*none/a\.fits: the folder .* does not exist; create it", str(failed[2]))
     assert [str(error) for number, error in enumerate(failed) if number != 2] == [f"process 2 failed: {failed[2]}"] * 3
-    incomplete = run_team(2, lambda team: write_cube(cut(cube, [(0, 5), (7, 9)][team.number :][:1]), path, team=team))
+    incomplete = run_team(
+        2, lambda team: write_cube(cut(cube, [(0, 5), (7, 9)][team.number :][:1]), path, team=team, overwrite=True)
+    )
     assert ["starts with bin 5, got one that starts with 7" in str(error) for error in incomplete] == [True, True]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        full = run_team(2, lambda team: write_cube(cut(cube, [(0, 5), (5, 13)][team.number :][:1]), path, team=team))
+        full = run_team(
+            2, lambda team: write_cube(cut(cube, [(0, 5), (5, 13)][team.number :][:1]), path, team=team, overwrite=True)
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert re.match(r"cannot write .*a\.fits: .* is full .*free some space", str(full[0]))

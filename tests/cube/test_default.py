@@ -308,7 +308,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, name):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         with pytest.raises(OSError, match=r"cannot write .*is full.*free some space"):
-            cube.write(path)
+            cube.write(path, overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert os.listdir(tmp_path) == [name]

@@ -149,7 +149,7 @@ def simulate(
     `quiet` as in `fit`. Raises ConfigError, ValueError or OSError for settings, galaxies or places that cannot be used.
     """
     check_setting_names(simulate, settings, SimulateSettings.model_fields)
-    restart = note_renamed("resume=False", "restart=True", 4, given=resume is False) or restart
+    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings

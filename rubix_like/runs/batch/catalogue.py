@@ -39,7 +39,7 @@ def run_catalogue(
     that starts processes needs `if __name__ == "__main__":` around the call. Raises ConfigError or OSError, before
     anything is computed, for lists, settings, a folder or an executor that cannot be used.
     """
-    overwrite = note_renamed("redo=True", "overwrite=True", 3, given=redo) or overwrite
+    overwrite = note_renamed("redo=True", "overwrite=True", given=redo) or overwrite
     how = How(executor, block)
     entries = read_entries(config, catalogue, views, folder=catalogue_folder(output))
     read = tuple(given_files({"configuration": config, "catalogue": catalogue, "views": views}))
