@@ -93,7 +93,7 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
         "rubix_like.cli.inference_command:run_fit",
     ),
     "sample": Command(
-        "draw from the posterior of free parameters given an observed cube: NUTS, geoVI or MGVI, on all devices",
+        "draw from the posterior of free parameters given an observed cube: NUTS or geoVI, on all devices",
         of.add_sample_options,
         "rubix_like.cli.inference_command:run_sample",
     ),

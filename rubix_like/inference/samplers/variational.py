@@ -100,7 +100,6 @@ class GeoVISampler(AbstractSampler):
         return [
             f"the {sampled.n_draw} draws are {self.title}'s: they come from an approximation of the posterior about "
             f"one of its maxima, which tends to be too narrow; compare with method nuts where it matters",
-            "there is no R-hat, which compares chains: the draws are independent, but for pairs of mirror images",
         ]
 
 
