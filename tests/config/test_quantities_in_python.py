@@ -186,7 +186,7 @@ TAKEN = {
     "observed flux per Hz": (lambda: janskys(np.ones(SHAPE) * u.uJy), 1),
     "observed brightness": (lambda: observed(flux=np.ones(SHAPE) * FLUX / u.arcsec**2).flux, 0.04),
     "observed variance": (lambda: observed(variance=np.ones(SHAPE) * (10 * FLUX) ** 2).variance, 100),
-    "observed place": (lambda: dataclasses.replace(observed(), ra=1 * u.hourangle).ra, 15),
+    "observed place": (lambda: dataclasses.replace(observed(), ra=1 * u.hourangle, dec=0.0).ra, 15),
     "observed range": (lambda: observed().crop(500.5 * u.nm, 502.5 * u.nm).wavelength, [5010, 5020]),
     "masked flux": (
         lambda: observed(flux=np.ma.masked_array(np.ones(SHAPE), np.arange(12).reshape(SHAPE) == 5)).used,
