@@ -523,8 +523,6 @@ def of_arguments():
     for bad in (image / 2, image * np.nan, masked, image * units.m, [[True]], [[9, 9]], None, "x"):
         for name in ("binned_sigma", "calibration"):
             yield f"{name}, {bad!r}", "spaxels: expected ", lambda n=name, bad=bad: getattr(covariance, n)(bad)
-    for bad in (image / 2, image * np.nan, image * units.m):
-        yield f"used, {bad!r}", "used: expected ", lambda bad=bad: voronoi_bins(image, image, 1, bad)
     for bad in (-1, 1.5, "a", jax.random.key(1)):
         yield f"seed of noise images, {bad!r}", "seed: expected ", lambda bad=bad: covariance.draw(bad)
     for bad in (-3, 1.5, "2"):

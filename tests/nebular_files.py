@@ -4,7 +4,8 @@ import h5py
 import numpy as np
 from astropy.io import fits
 
-from rubix_like.nebular import LINES, energy_per_photon, write_nebular
+from rubix_like.extend import energy_per_photon
+from rubix_like.nebular import LINES, write_nebular
 from rubix_like.nebular.importers.nebulabayes import read_nebulabayes
 from rubix_like.physics import air
 

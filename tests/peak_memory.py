@@ -45,9 +45,9 @@ def main(folder, count, slab):
         "engine": {"method": "basis", "slab": slab},
         "devices": {"data": 1},
     }
-    from rubix_like.config import load_config  # noqa: PLC0415 (what is imported counts, too)
+    from rubix_like import load_config  # noqa: PLC0415 (what is imported counts, too)
+    from rubix_like.extend import Progress  # noqa: PLC0415
     from rubix_like.runs.run import compute  # noqa: PLC0415
-    from rubix_like.runtime.progress import Progress  # noqa: PLC0415
 
     cube = compute(load_config(config), Path(folder) / f"cube_{count}.fits", Progress()).cube
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))

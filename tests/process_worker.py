@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
+from rubix_like.extend import Progress, plan_share
 from rubix_like.plots.figure import save_quicklook
-from rubix_like.runs.together import plan_share
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.signals import orderly_termination
 
 PEER_TIMEOUT = 6.0

@@ -7,16 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from astropy.io import fits
 
-from rubix_like import Galaxy, ObservedCube, Stars
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
+from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.files.maps_file import EXTENSIONS
-from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import MapLabel, Maps, MapSet
-from rubix_like.cube.meta import Counters, Meta
+from rubix_like.cube.maps import MapLabel, MapSet
+from rubix_like.cube.meta import Meta
+from rubix_like.extend import Footprint, WavelengthBins
 
 BLUR = {"psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": "25 Angstrom"}}
 """PSF and LSF of small fields; the LSF is wider than the packaged library's."""

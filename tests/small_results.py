@@ -8,26 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from small import make_cube
 
-from rubix_like.config import load_config
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.footprint import Footprint
+from rubix_like import Cube, FitResult, Parameters, SampleResult, load_config
 from rubix_like.cube.meta import NOT_FITTED, Meta
-from rubix_like.forward.parameters import Parameters
+from rubix_like.extend import Footprint, Sampled, Simulations, WavelengthBins
 from rubix_like.inference.checks.edges import Edges
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogUniform, Normal, Uniform
 from rubix_like.inference.posterior.quality import Quality, Scatter
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult, values_of
+from rubix_like.inference.results.sample_result import values_of
 from rubix_like.inference.samplers.convergence import convergence_of
-from rubix_like.inference.samplers.samplers import Sampled
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.simulation.simulation_files import Manifest
-from rubix_like.inference.simulation.simulations import Simulations
 
 
 def fit_result():

@@ -18,13 +18,12 @@ import jax
 import pytest
 
 import rubix_like
-from rubix_like import extend
+from rubix_like import RunConfig, extend, load_config, load_instrument
 from rubix_like.cli.main import main, make_parser
 from rubix_like.cli.options import read_overrides
-from rubix_like.config import RunConfig, load_config, load_pipeline
+from rubix_like.config import load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.inference.posterior.priors import PRIORS
-from rubix_like.instrument.instrument import load_instrument
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.resources import resource_names
 

@@ -22,9 +22,8 @@ from small_snapshots import GADGET_HEADER
 from snapshot_files import write_snapshot
 
 import rubix_like
-from rubix_like import Cube, Galaxy, Pipeline, fit
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.runs.run import run
+from rubix_like import Cube, Galaxy, Pipeline, fit, run
+from rubix_like.extend import WavelengthBins
 
 ROOT = Path(rubix_like.__file__).parent
 

@@ -108,7 +108,7 @@ def random_cases(libraries: list[str], number: int, seed: int = 17) -> list[Case
 def thinned(name: str, folder: Path, every: int = 4) -> str:
     """The file of a library with every 4th age and the optical wavelengths only."""
     from rubix_like import load_ssp  # noqa: PLC0415  (the parser needs no JAX)
-    from rubix_like.ssp.library_file import SSPTable, write_table  # noqa: PLC0415
+    from rubix_like.extend import SSPTable, write_table  # noqa: PLC0415
 
     library = load_ssp(name)
     rest = np.asarray(library.rest_wavelength)

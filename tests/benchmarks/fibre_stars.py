@@ -18,7 +18,7 @@ import numpy as np
 from numpy import ndarray
 
 from rubix_like.config import InstrumentSettings
-from rubix_like.cube.footprint import Footprint
+from rubix_like.extend import Footprint
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 from rubix_like.instrument.fibres.fibre_share import angles_for, share_in_fibre

@@ -17,13 +17,11 @@ from typing import Any
 import jax
 
 import rubix_like as rl
+from rubix_like import Pipeline
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.forward.census import take_census
+from rubix_like.extend import WavelengthBins, resolve, take_census
 from rubix_like.forward.joint.arm_pipelines import ArmPipelines
-from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.resolved import resolve
 from rubix_like.readers.galaxy_loading import load
 
 

@@ -95,9 +95,12 @@ def settings(row: dict[str, Any]) -> dict[str, Any]:
 
 def pose_fit(row: dict[str, Any], folder: Path, settings_of_fit: dict[str, Any]) -> Any:
     """The posterior of a fit to a noisy cube of the same galaxy, seen differently."""
-    from rubix_like import load_config, run  # noqa: PLC0415
+    from rubix_like import (  # noqa: PLC0415
+        load_config,
+        read_observed,
+        run,
+    )
     from rubix_like.config.sections.fit import FitSettings  # noqa: PLC0415
-    from rubix_like.cube.observed import read_observed  # noqa: PLC0415
     from rubix_like.inference.posterior.problem import pose  # noqa: PLC0415
 
     config = settings(row)

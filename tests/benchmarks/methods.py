@@ -54,9 +54,8 @@ def configuration(group: dict[str, Any], method: str) -> Any:
 
 def planned(config: Any, galaxy: Any) -> Any:
     """What a run knows before painters are built, and its stars' plan."""
-    from rubix_like.forward.census import take_census  # noqa: PLC0415
+    from rubix_like.extend import resolve, take_census  # noqa: PLC0415
     from rubix_like.forward.planning import make_setup  # noqa: PLC0415
-    from rubix_like.forward.resolved import resolve  # noqa: PLC0415
 
     resolved = resolve(config)
     return make_setup(config, resolved, take_census(config, resolved, [galaxy]))

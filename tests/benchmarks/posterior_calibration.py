@@ -25,10 +25,10 @@ from fit_calibration import FREE as ALL
 from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 
 from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.extend import import_optional
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import with_rows
 from rubix_like.inference.samplers.samplers import make_sampler
-from rubix_like.runtime.optional_packages import import_optional
 
 FREE = {
     name: ALL[name]

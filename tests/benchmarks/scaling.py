@@ -73,9 +73,12 @@ def planned(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     import jax  # noqa: PLC0415  (the parent process needs no JAX)
     import numpy as np  # noqa: PLC0415
 
-    from rubix_like import Pipeline, load_config  # noqa: PLC0415
-    from rubix_like.galaxy.particles import Galaxy  # noqa: PLC0415
-    from rubix_like.galaxy.placing import particle_shardings  # noqa: PLC0415
+    from rubix_like import (  # noqa: PLC0415
+        Galaxy,
+        Pipeline,
+        load_config,
+        particle_shardings,
+    )
 
     galaxy = disc(row["size"])
     pipeline = Pipeline.from_config(load_config(configured(row)), galaxy)

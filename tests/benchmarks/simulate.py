@@ -20,9 +20,9 @@ import jax
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.forward.parameters import Parameters
+from rubix_like import Parameters
+from rubix_like.extend import Progress
 from rubix_like.inference.simulation import training_sets as module
-from rubix_like.runtime.progress import Progress
 
 CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 10000},

@@ -9,9 +9,9 @@ from small import make_cube, make_maps
 from small_results import fit_result, sample_result
 
 import rubix_like as rl
+from rubix_like import Cube
 from rubix_like.cli import made_files
 from rubix_like.cli.main import main
-from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import Meta
 from rubix_like.runs.batch.table import COLUMNS
 from rubix_like.runtime.files.writers import OPENED_BY

@@ -20,10 +20,9 @@ from astropy.io import fits
 from quick_compiler import quick_environment
 from small import make_cube
 
-from rubix_like import Cube, __version__
+from rubix_like import ConfigError, Cube, __version__
 from rubix_like.cli.main import main
 from rubix_like.cli.options import read_overrides
-from rubix_like.errors import ConfigError
 from rubix_like.runtime.resources import resource, resource_names
 from rubix_like.runtime.words import format_bytes
 

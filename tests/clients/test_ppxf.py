@@ -33,9 +33,8 @@ from scipy.interpolate import CubicSpline, RegularGridInterpolator
 from scipy.special import ndtri
 
 import rubix_like as rl
-from rubix_like.galaxy.synthetic import draw_base
-from rubix_like.nebular import load_nebular
-from rubix_like.nebular.line_grid import fixed
+from rubix_like import load_nebular
+from rubix_like.extend import draw_base, fixed
 from rubix_like.runtime.resources import cache_directory
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from astropy import constants, units
 from astropy.io import fits
 from small import make_cube
 
-from rubix_like.cube.bins import WavelengthBins
+from rubix_like.extend import WavelengthBins
 
 STEP, N_WAVE, SCALE = 5.0, 40, 0.2
 AREA = 4.0 * units.m**2

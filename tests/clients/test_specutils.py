@@ -8,7 +8,7 @@ from astropy.nddata import InverseVariance, VarianceUncertainty
 from observed import FILES, FLUX_UNIT, LINE_AXES, LINES, centre_of
 from small import make_cube
 
-from rubix_like.cube.bins import WavelengthBins
+from rubix_like.extend import WavelengthBins
 
 
 @pytest.fixture(scope="session")

@@ -23,12 +23,11 @@ from small import full_cube, make_cube
 from small_results import manifest_of, some_simulations
 
 import rubix_like as rl
+from rubix_like import ConfigError, Cube
 from rubix_like.cli.main import main
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import Part, in_parts
-from rubix_like.cube.files.cube_files import write_cube
+from rubix_like.cube.cube_parts import Part
 from rubix_like.cube.files.stored_planes import plane_facts
-from rubix_like.errors import ConfigError
+from rubix_like.extend import in_parts, write_cube
 from rubix_like.inference.simulation.simulation_files import open_folder, write_shard
 from rubix_like.runtime.files.outputs import check_writable, remove_stale
 from rubix_like.runtime.files.writers import CUBE, written_by_us

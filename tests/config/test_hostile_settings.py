@@ -5,9 +5,8 @@ import signal
 
 import pytest
 
-from rubix_like import ConfigError, load_config, read_observed, run_catalogue
+from rubix_like import ConfigError, RunConfig, load_config, read_observed, run_catalogue
 from rubix_like.cli.main import main
-from rubix_like.config import RunConfig
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
 TEXTS = (

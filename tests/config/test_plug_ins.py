@@ -9,7 +9,7 @@ import pytest
 from installed_package import write_dist_info
 from snapshot_files import write_cutout
 
-from rubix_like import load_config, load_galaxy
+from rubix_like import ConfigError, load_config, load_galaxy
 from rubix_like.cli.main import main
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
@@ -27,13 +27,8 @@ from rubix_like.config.plug_ins import (
     find_reader,
     reader_names,
 )
-from rubix_like.engine.methods import build_painter
-from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.source_planning import plan_source
-from rubix_like.errors import ConfigError
+from rubix_like.extend import AbstractPainter, TemplateAxes, build_painter, plan_source, resolve
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.resolved import resolve
-from rubix_like.physics.templates import TemplateAxes
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runs.known_names import reader_rows
 from rubix_like.runtime.registry import Registry

@@ -8,8 +8,9 @@ import pytest
 from astropy import units
 from pydantic import Field, ValidationError
 
-from rubix_like.config.quantities import (
-    WITH_UNITS,
+from rubix_like.config.quantities import WITH_UNITS
+from rubix_like.extend import (
+    AbstractSettings,
     Angstrom,
     Arcsec,
     Degree,
@@ -25,7 +26,6 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
-from rubix_like.config.settings import AbstractSettings
 
 
 class Sample(AbstractSettings):

@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rubix_like.config.settings import AbstractSettings, described_settings
+from rubix_like.config.settings import described_settings
+from rubix_like.extend import AbstractSettings
 
 
 class Outer:

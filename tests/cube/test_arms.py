@@ -8,12 +8,11 @@ import yaml
 from small import fibre_spectra, make_cube, small_disc
 
 import rubix_like as rl
+from rubix_like import ConfigError
 from rubix_like.config import InstrumentSettings
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.errors import ConfigError
-from rubix_like.inference.data_grid import on_grid_of
+from rubix_like.extend import WavelengthBins, on_grid_of
 from rubix_like.runs import run as run_module
 from rubix_like.runs.batch.entries import read_entries
 

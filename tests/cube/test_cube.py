@@ -8,10 +8,9 @@ import pytest
 from astropy.coordinates import SkyCoord
 from small import make_cube
 
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.meta import Counters, Meta
+from rubix_like import Counters, Cube
+from rubix_like.cube.meta import Meta
+from rubix_like.extend import Footprint, WavelengthBins
 
 
 def test_leaves_are_arrays_and_the_rest_is_static():

@@ -13,18 +13,14 @@ from astropy.io import fits
 from astropy.wcs import WCS
 from small import full_cube, make_cube, vacuum_cube
 
-from rubix_like.config import load_config
+from rubix_like import ConfigError, Counters, Cube, load_config, run
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
-from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE, Counters, Meta
-from rubix_like.errors import ConfigError
-from rubix_like.runs.run import run
+from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE, Meta
+from rubix_like.extend import Footprint, WavelengthBins
 from rubix_like.runs.run_files import output_files
 
 FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA

@@ -18,20 +18,20 @@ from jax.sharding import NamedSharding, PartitionSpec
 from small import fibre_spectra, full_cube, make_cube
 from thread_team import run_team, values_of
 
+from rubix_like import ConfigError, Cube
 from rubix_like.config.file_layouts import check_several
 from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.cube import cube_parts
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, in_parts, noiseless, parts_of
+from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, noiseless, parts_of
 from rubix_like.cube.cube_sums import sums_of
-from rubix_like.cube.files.cube_files import write_cube, writing_bytes
+from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
 from rubix_like.cube.files.fits_manga import manga_members
 from rubix_like.cube.meta import Meta
 from rubix_like.cube.scenes.hsim_scene import hsim_members
 from rubix_like.cube.scenes.scopesim_scene import scopesim_members
-from rubix_like.errors import ConfigError
+from rubix_like.extend import in_parts, write_cube
 from rubix_like.runs.run_summary import summary_lines
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 

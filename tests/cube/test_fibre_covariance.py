@@ -14,14 +14,13 @@ from scipy.optimize import least_squares
 from small import few_stars, muse
 
 import rubix_like as rl
+from rubix_like import Cube
 from rubix_like.config import InstrumentSettings
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.correlation_planes import correlation_tables, local_covariance
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import OUTSIDE_APERTURE, Meta
+from rubix_like.extend import Footprint, WavelengthBins
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 

@@ -12,9 +12,8 @@ from astropy.io import fits
 from small import FLUX, muse_hdus, vacuum_cube
 from test_products import config
 
-from rubix_like import Maps, read_observed
+from rubix_like import Cube, Maps, read_observed
 from rubix_like.cli.main import main
-from rubix_like.cube.cube import Cube
 
 FILES = [
     ("default", "a.fits"),

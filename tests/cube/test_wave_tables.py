@@ -8,9 +8,9 @@ from astropy.wcs import WCS
 from small import TWO_FREE, make_cube, muse, small_disc
 
 import rubix_like as rl
+from rubix_like import ConfigError
 from rubix_like.config import InstrumentSettings, WavelengthSettings
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.errors import ConfigError
+from rubix_like.extend import WavelengthBins
 
 EDGES = 6000 + np.cumsum([0.0, 30, 31, 33, 36, 40, 47, 55])
 CENTRES = EDGES[:-1] + np.array([14.0, 16, 16, 18, 21, 23, 28])

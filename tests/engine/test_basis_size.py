@@ -5,11 +5,10 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 from rubix_like.constants import SPEED_OF_LIGHT
-from rubix_like.cube.bins import WavelengthBins
 from rubix_like.engine.cost import BasisSize
 from rubix_like.engine.spectra.basis_size import basis_size
+from rubix_like.extend import TemplateAxes, Templates, WavelengthBins
 from rubix_like.instrument.detector import LineSpread
-from rubix_like.physics.templates import TemplateAxes, Templates
 
 REST = np.linspace(4800.0, 5600.0, 3201)
 BINS = WavelengthBins(5000.0, 1.0, 400, "linear", "vacuum")

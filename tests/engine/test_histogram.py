@@ -14,7 +14,6 @@ from numpy import ndarray
 from scipy.interpolate import BSpline
 
 from rubix_like import make_mesh
-from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import (
     VelocityNodes,
@@ -26,7 +25,7 @@ from rubix_like.engine.kernels.deposits import AtOnce
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.painter import View
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.templates import TemplateAxes
+from rubix_like.extend import Footprint, TemplateAxes
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 
 AXES = TemplateAxes((np.log10([1e-3, 0.01, 0.04]), np.array([6.0, 7.5, 9.0, 10.2])), ("metallicity", "age"))

@@ -15,7 +15,8 @@ from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_m
 from rubix_like.config.plug_ins import KERNELS
 from rubix_like.engine.cost import RATES, rates_here
 from rubix_like.engine.kernels.deposits import in_blocks, sum_deposits
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, build_kernel
+from rubix_like.engine.kernels.kernel import build_kernel
+from rubix_like.extend import AbstractDepositKernel, Factors
 
 PLUG_IN = "one-by-one"
 NAMES = [*KERNELS.names(), PLUG_IN]

@@ -14,21 +14,21 @@ from scipy.interpolate import RegularGridInterpolator
 from scipy.special import erf
 from small import few_stars
 
-from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config, make_mesh
+from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config, load_nebular, make_mesh
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.engine.lines.line_ratios import FAINT_LINE, find_ratios, reference_light
 from rubix_like.extend import (
     AbstractSource,
     LineTemplates,
     build_line_painter,
+    fixed,
+    line_grid,
     plan_lines,
     refuse_options,
     to_scene,
     with_dispersion,
 )
 from rubix_like.nebular import LINES as KNOWN_LINES
-from rubix_like.nebular import load_nebular
-from rubix_like.nebular.line_grid import fixed, line_grid
 from rubix_like.physics.cosmology import arcsec_per_kpc
 
 SPEED_OF_LIGHT = 299792.458

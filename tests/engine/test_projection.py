@@ -10,13 +10,13 @@ import pytest
 from astropy import constants, units
 from scipy.special import ndtr
 
+from rubix_like import SSPLibrary
 from rubix_like.config import LSFSettings
-from rubix_like.cube.bins import WavelengthBins
 from rubix_like.engine.spectra.projection import Detection, detect, project
+from rubix_like.extend import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.response import Response, plan_response, spread_matrix
 from rubix_like.physics import bspline
-from rubix_like.ssp import SSPLibrary
 
 LIGHT = 299792.458
 REDSHIFT = 0.05

@@ -12,9 +12,9 @@ from small import muse
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.cube.cube_sums import white_light
-from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.smoothing import DEPOSIT_SIGMA, LayerGrid, WidthClasses
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.extend import Footprint
 
 ARCSEC_PER_KPC = 0.9892393
 PIXEL = 0.2

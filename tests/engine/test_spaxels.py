@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid, deposit_weights
+from rubix_like.extend import Footprint
 
 GENERATOR = np.random.default_rng(2)
 COORDINATE = GENERATOR.uniform(-3, 12, 400)

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 from small import muse
 
-from rubix_like import ConfigError, Pipeline, load_config
+from rubix_like import ConfigError, Parameters, Pipeline, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
-from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SPREAD_FROM_BEYOND
-from rubix_like.forward.parameters import Parameters
+from rubix_like.extend import Footprint, PaintedCube, resolve
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.resolved import resolve
-from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.runtime.mesh.placement import as_dtype
 
 BASE = {

@@ -28,12 +28,11 @@ from test_distribution import (
     weighted_sum,
 )
 
-from rubix_like import ConfigError, Galaxy, Pipeline, load_config, make_mesh, run
+from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_cube, make_mesh, run
 from rubix_like.config.run_config import DevicesSettings
-from rubix_like.cube.files.cube_files import load_cube
+from rubix_like.extend import BinSplit
 from rubix_like.forward.model import lay_out, table_specs
 from rubix_like.forward.plan_layout import plan_layout
-from rubix_like.runtime.mesh.bin_split import BinSplit
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.placement import put
 

@@ -11,12 +11,9 @@ from scipy.special import erf
 from small import few_stars, muse
 
 import rubix_like as rl
+from rubix_like import ConfigError, Parameters
 from rubix_like.config import ExposureSettings, InstrumentSettings
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.footprint import Footprint
-from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.base import PaintedCube
+from rubix_like.extend import Footprint, PaintedCube, WavelengthBins
 from rubix_like.forward.stages.exposure_noise import ExposureNoise
 
 SMALL = {"wavelength": {"start": 6980.0, "stop": 7020.0, "step": 1.25}}

@@ -12,12 +12,8 @@ from fibre_sums import light_in_disc, spaxels_by_shepard
 from small import few_stars
 
 import rubix_like as rl
-from rubix_like import Galaxy, Stars
-from rubix_like.config import load_config
+from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.cube.cube_parts import put_together
-from rubix_like.errors import ConfigError
-from rubix_like.forward.pipeline import Pipeline
-from rubix_like.runtime.mesh.mesh import make_mesh
 
 SEEING = {"kind": "moffat", "fwhm": 1.5, "beta": 3.0, "enclosed": 0.98}
 FIBRES = {"bundle": "manga-19", "rings": 1, "seeing": [1, 1.2, 0.9], "transparency": [1, 0.6, 0.8], "dead": [6]}

@@ -17,14 +17,12 @@ from small import mock_data, muse
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config.plug_ins import FIELDS
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.cube.footprint import Footprint
-from rubix_like.extend import AbstractField, PaintedField
+from rubix_like.extend import AbstractField, Footprint, PaintedField, Progress
 from rubix_like.forward.model import sum_fields
 from rubix_like.forward.slabs import reads_gas
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.runs.compiled_run import SlabObserver
 from rubix_like.runs.run import prepare
-from rubix_like.runtime.progress import Progress
 
 N_STARS, N_GAS, N_X, N_Y, PIXEL, REDSHIFT = 90, 40, 6, 4, 0.2, 0.05
 INCLINATION, POSITION_ANGLE, OFFSET = 50.0, 20.0, (0.1, -0.05)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from test_nebulae import forming_gas, stars_of
 
-from rubix_like import load_ssp
+from rubix_like import load_nebular, load_ssp
+from rubix_like.extend import fixed
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
-from rubix_like.nebular import load_nebular
-from rubix_like.nebular.line_grid import fixed
 
 
 @eqx.filter_jit

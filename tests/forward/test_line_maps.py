@@ -16,12 +16,11 @@ from independent import C_KMS
 from test_nebulae import DISTANCE, between, one_star, stars_of
 
 import rubix_like as rl
-from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_config, load_ssp, make_mesh
+from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_config, load_nebular, load_ssp, make_mesh
 from rubix_like.cube.files.maps_file import LINE_EXTENSIONS, PHOTON_EXTENSION, TRUE, line_name
+from rubix_like.extend import fixed
 from rubix_like.forward.resolved import check_early
-from rubix_like.nebular import load_nebular
 from rubix_like.nebular.leaking import leaked_share
-from rubix_like.nebular.line_grid import fixed
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.plots.derived import read_sky_images
 

@@ -11,8 +11,9 @@ from small import few_stars, muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config
 from rubix_like.config.sections.lines import LinesSettings
-from rubix_like.forward.census import gas_weight, take_census
-from rubix_like.forward.resolved import check_early, resolve
+from rubix_like.extend import resolve, take_census
+from rubix_like.forward.census import gas_weight
+from rubix_like.forward.resolved import check_early
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.runs.run_summary import accuracy_lines, source_lines
 

@@ -12,16 +12,15 @@ import pytest
 from astropy.io import fits
 from hlo import collectives
 from observing import write_library
+from scipy.special import ndtr
 
-from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_ssp, make_mesh
+from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_nebular, load_ssp, make_mesh
 from rubix_like.engine.painter_pair import PainterPair
-from rubix_like.forward.census import take_census
+from rubix_like.extend import fixed, resolve, take_census
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.nebulae import OxygenScale
-from rubix_like.nebular import LINES, load_nebular
+from rubix_like.nebular import LINES
 from rubix_like.nebular.leaking import leaked_share
-from rubix_like.nebular.line_grid import fixed
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.runs.run_summary import nebular_lines
 from rubix_like.ssp import SHELF

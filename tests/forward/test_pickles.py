@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from small import few_stars, muse
 
-from rubix_like import Pipeline, load_config, make_mesh
-from rubix_like.errors import ConfigError
+from rubix_like import ConfigError, Pipeline, load_config, make_mesh
 from rubix_like.runtime.mesh import mesh
 
 REPOSITORY = Path(__file__).resolve().parents[2]

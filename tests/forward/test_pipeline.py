@@ -27,7 +27,7 @@ from rubix_like import (
     make_mesh,
     validate,
 )
-from rubix_like.cube.footprint import Footprint
+from rubix_like.extend import Footprint
 
 KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
 """At an angular distance of 100 Mpc: 0.48 kpc."""

@@ -14,13 +14,13 @@ from astropy.io import fits
 from astropy.wcs import WCS
 
 from rubix_like import ConfigError, Cube, Galaxy, Pipeline, Stars, load_config, make_mosaic, run
+from rubix_like.extend import Progress
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.physics.rotations import field_rotation
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane, to_tangent_plane
 from rubix_like.runs.run import check_lines, prepare
 from rubix_like.runs.run_files import check_output, output_files, pointing_path
 from rubix_like.runtime.compiled_programs import HELD
-from rubix_like.runtime.progress import Progress
 
 KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
 """At a distance of 100 Mpc and redshift 0."""

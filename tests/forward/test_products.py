@@ -182,7 +182,7 @@ def test_what_cannot_be_is_refused_with_its_name(changes, words, tmp_path, monke
 
 def optical_library(folder):
     """A library of 4000 to 6000 Angstrom."""
-    from rubix_like.ssp.library_file import SSPTable, write_table  # noqa: PLC0415
+    from rubix_like.extend import SSPTable, write_table  # noqa: PLC0415
 
     wavelength = np.linspace(4000.0, 6000.0, 201)
     table = SSPTable(

@@ -10,12 +10,13 @@ from astropy.table import Table
 from small import full_cube, muse
 
 import rubix_like as rl
+from rubix_like import load_nebular
 from rubix_like.cube.meta import Meta
+from rubix_like.extend import resolve
 from rubix_like.forward import provenance
 from rubix_like.forward.planning import make_setup
 from rubix_like.forward.provenance import describe_tables
-from rubix_like.forward.resolved import resolve
-from rubix_like.nebular import load_nebular, write_nebular
+from rubix_like.nebular import write_nebular
 
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2}
 

@@ -9,7 +9,7 @@ import pytest
 from kernel_columns import exact_columns
 from scipy.spatial import cKDTree
 
-from rubix_like.cube.footprint import Footprint
+from rubix_like.extend import Footprint
 from rubix_like.forward.fields.pyramid import Pyramid
 
 N, SIDE, CELLS = 1000, 16.0, 64

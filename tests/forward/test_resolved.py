@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from rubix_like import load_config
-from rubix_like.cube.bins import WavelengthBins
+from rubix_like.extend import Progress, WavelengthBins
 from rubix_like.forward import resolved as resolved_module
 from rubix_like.runs.run import prepare
-from rubix_like.runtime.progress import Progress
 from rubix_like.ssp import library as library_module
 
 COLUMNS = {

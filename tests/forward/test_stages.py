@@ -16,23 +16,30 @@ from astropy.io import fits
 from jax.sharding import PartitionSpec
 from small import BLUR, muse
 
-from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh, shard, validate
+from rubix_like import (
+    ConfigError,
+    Galaxy,
+    Gas,
+    Parameters,
+    Pipeline,
+    Plan,
+    Stars,
+    Tables,
+    load_config,
+    make_mesh,
+    shard,
+    validate,
+)
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
-from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
+from rubix_like.extend import Footprint, PaintedCube, import_library, resolve, to_scene
 from rubix_like.forward.model import observe
-from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.resolved import resolve
-from rubix_like.forward.stages.base import PaintedCube
-from rubix_like.forward.tables import Plan, Tables
-from rubix_like.galaxy.scene import to_scene
 from rubix_like.physics.templates import weighted_rows
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.placement import as_dtype
-from rubix_like.ssp import import_library
 
 N_STARS = 48
 GENERATOR = np.random.default_rng(12)

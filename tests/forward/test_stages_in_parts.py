@@ -15,15 +15,12 @@ from jaxtyping import Array, Bool, Float
 from scipy import stats
 from small import BLUR, muse
 
-from rubix_like import ConfigError, load_config
+from rubix_like import ConfigError, Parameters, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
-from rubix_like.cube.footprint import Footprint
-from rubix_like.forward.parameters import Parameters
+from rubix_like.extend import BinSplit, Footprint, PaintedCube, per_bin, resolve
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.resolved import resolve
-from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.physics.numbered_random import numbered_normal
-from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit, per_bin
+from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.placement import as_dtype
 

@@ -18,20 +18,14 @@ from test_fibres import run as fibre_run
 from test_fibres import three_stars
 
 import rubix_like as rl
-from rubix_like.config import load_config
+from rubix_like import ConfigError, Parameters, Pipeline, load_config
 from rubix_like.config.plug_ins import SYSTEMATIC_STAGES
-from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
-from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.pipeline import Pipeline
+from rubix_like.extend import BinSplit, Footprint, PaintedCube, resolve
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.resolved import resolve
-from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH, shifted_light, spread_light
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors
 from rubix_like.inference.posterior.problem import without_noise
-from rubix_like.runtime.mesh.bin_split import BinSplit
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.placement import as_dtype
 from rubix_like.runtime.resources import resource

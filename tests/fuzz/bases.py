@@ -32,12 +32,11 @@ from test_psf import stpsf_planes, write_stpsf  # noqa: E402
 from test_wave_tables import jwst  # noqa: E402
 
 from fuzz.settings import CONFIG, INSTRUMENT  # noqa: E402
-from rubix_like.cube.bins import WavelengthBins  # noqa: E402
 from rubix_like.cube.survey_files.spectra_files import write_spectra  # noqa: E402
+from rubix_like.extend import WavelengthBins, import_library  # noqa: E402
 from rubix_like.inference.checkpoint import save  # noqa: E402
 from rubix_like.inference.simulation.simulation_files import write_shard  # noqa: E402
 from rubix_like.nebular import import_nebular  # noqa: E402
-from rubix_like.ssp.formats import import_library  # noqa: E402
 
 
 def write_all(folder: Path) -> None:

@@ -8,27 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.config import PSFSettings, load_config
+from rubix_like import (
+    Cube,
+    FitResult,
+    Instrument,
+    SampleResult,
+    load_config,
+    load_galaxy,
+    load_instrument,
+    load_nebular,
+    load_simulations,
+    load_ssp,
+    read_observed,
+)
+from rubix_like.config import PSFSettings
 from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.observed import read_observed
 from rubix_like.cube.observed.observed_fibres import read_fibres
+from rubix_like.extend import import_library
 from rubix_like.inference import checkpoint
 from rubix_like.inference.likelihoods.correlation import make_correlation
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.inference.simulation.simulation_files import describe_set, load_simulations
+from rubix_like.inference.simulation.simulation_files import describe_set
 from rubix_like.instrument.apertures import read_mask
-from rubix_like.instrument.instrument import Instrument, load_instrument
 from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
-from rubix_like.nebular import import_nebular, load_nebular
-from rubix_like.readers.galaxy_loading import load_galaxy
+from rubix_like.nebular import import_nebular
 from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.runs.batch.entries import read_entries
-from rubix_like.ssp import import_library, load_ssp
 from rubix_like.ssp.formats import FORMATS
 
 from . import impossible, mutations

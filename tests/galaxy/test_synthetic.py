@@ -6,10 +6,10 @@ import pytest
 import scipy.stats
 from pydantic import ValidationError
 
+from rubix_like import SyntheticGalaxy, validate
 from rubix_like.config.readers.synthetic import SyntheticReader
-from rubix_like.galaxy.synthetic import SyntheticGalaxy, draw_base
+from rubix_like.extend import draw_base
 from rubix_like.galaxy.synthetic_defaults import DEFAULTS, GAS_PARAMETERS
-from rubix_like.galaxy.validation import validate
 
 OWN_GAS = {
     "gas_fraction": 0.2,

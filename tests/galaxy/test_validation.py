@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.galaxy.validation import validate
+from rubix_like import Galaxy, Gas, Stars, validate
 
 
 def stars(n=5, **fields):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rubix_like import fit, load_config, read_observed, run
-from rubix_like.errors import ConfigError
+from rubix_like import ConfigError, fit, load_config, read_observed, run
 from rubix_like.inference.sets.pose_sets import pose_sets
 from rubix_like.inference.sets.read_sets import read_sets
 

@@ -11,7 +11,8 @@ from blackjax.mcmc.integrators import IntegratorState
 from jax.sharding import AxisType, Mesh
 
 from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.inference.samplers.chains import Chains, LogDensity, run_chains
+from rubix_like.extend import LogDensity
+from rubix_like.inference.samplers.chains import Chains, run_chains
 from rubix_like.inference.samplers.nuts import Nuts, NutsSampler, stages_of
 from rubix_like.inference.samplers.whitening import Whitening
 

@@ -15,8 +15,7 @@ import yaml
 from quick_compiler import quick_environment
 from small import TWO_FREE, muse, small_disc
 
-from rubix_like import fit, load_config, load_galaxy, sample
-from rubix_like.forward.pipeline import Pipeline
+from rubix_like import Pipeline, fit, load_config, load_galaxy, sample
 
 MOST = 40
 """Programs of the command `fit` in all, 30 with JAX 0.10.2."""

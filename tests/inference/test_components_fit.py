@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from quick_compiler import optimised_programs
 
-from rubix_like import fit
+from rubix_like import ConfigError, fit
 from rubix_like.config.parameters import declarations
 from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import ComponentsReader, component_declarations
-from rubix_like.errors import ConfigError
+from rubix_like.extend import Progress, write_table
 from rubix_like.inference import fitting
 from rubix_like.inference.checks.quadrature_error import QuadratureError
 from rubix_like.inference.finer_points import like_fitted, places_of, points_of, with_points
@@ -26,8 +26,7 @@ from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.readers import components_reader
 from rubix_like.readers.components_reader import build_components
-from rubix_like.runtime.progress import Progress
-from rubix_like.ssp.library_file import read_table, write_table
+from rubix_like.ssp.library_file import read_table
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
 """Constants of the foreign cube."""

@@ -8,10 +8,11 @@ import pytest
 
 from rubix_like import ConfigError
 from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.extend import Sampled
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import Normal, Uniform
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
-from rubix_like.inference.samplers.samplers import Sampled, make_sampler
+from rubix_like.inference.samplers.samplers import make_sampler
 
 FREE = Free(
     (

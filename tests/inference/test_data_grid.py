@@ -7,17 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from rubix_like.config import load_config
+from rubix_like import ConfigError, ObservedCube, Pipeline, load_config, read_observed, run
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.observed import ObservedCube, read_observed
-from rubix_like.errors import ConfigError
-from rubix_like.forward.pipeline import Pipeline
-from rubix_like.inference.data_grid import check_same_grid, on_grid_of
+from rubix_like.extend import Footprint, WavelengthBins, check_same_grid, on_grid_of
 from rubix_like.inference.posterior.problem import for_model
 from rubix_like.physics.air import to_air
-from rubix_like.runs.run import run
 
 BASE = {"observation.align": "none", "engine.method": "direct", "engine.deposit": "nearest"}
 

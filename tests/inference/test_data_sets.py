@@ -12,10 +12,9 @@ from small import few_stars, mock_data, muse
 
 from rubix_like import ConfigError, Pipeline, load_config, log_posterior, make_mesh
 from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.observed_spectrum import read_spectrum
 from rubix_like.cube.observed.reading_observed import read_image
+from rubix_like.extend import Footprint, WavelengthBins
 from rubix_like.inference.samplers.predictive import models_of_draws, predict
 from rubix_like.inference.sets.response_curves import band_of
 from rubix_like.inference.sets.set_grids import cells_of, displacement_of

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from test_model_error import problem
 
 from rubix_like.config.sections.fit import DiscretenessSettings, FitSettings
-from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.extend import draw_base
 from rubix_like.inference.checks import discreteness as discreteness_module
 from rubix_like.inference.checks.discreteness import (
     Discreteness,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from rubix_like.extend import AbstractQuantile
 from rubix_like.inference.checks.edges import (
     EDGE,
     Edges,
@@ -20,7 +21,6 @@ from rubix_like.inference.checks.edges import (
 from rubix_like.inference.checks.laplace import from_information, information
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.linearise import normal_equations
-from rubix_like.inference.posterior.prior_kinds import AbstractQuantile
 from rubix_like.inference.posterior.priors import Isotropic, LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
 
 HEIGHT = Free((FreeParameter(Uniform(0.01, 1.0), "height"), FreeParameter(Normal(0.0, 1.0), "other")))

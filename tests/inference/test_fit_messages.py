@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like import Galaxy, Pipeline, load_config, load_galaxy, make_mesh
+from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, make_mesh
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.observed import observed_from
-from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.problem import pose
 

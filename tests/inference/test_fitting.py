@@ -16,11 +16,9 @@ from astropy.io import fits
 from scipy.special import ndtr
 from small import few_stars, mock_data, muse
 
-from rubix_like import ConfigError, Cube, FitResult, fit, load_config, log_posterior
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.footprint import Footprint
+from rubix_like import ConfigError, Cube, FitResult, fit, load_config, log_posterior, read_observed
 from rubix_like.cube.meta import NOT_FITTED
-from rubix_like.cube.observed import read_observed
+from rubix_like.extend import Footprint, Progress, WavelengthBins
 from rubix_like.inference.checks import notes_after as diagnosis
 from rubix_like.inference.checks.edges import NODES, Edges
 from rubix_like.inference.checks.laplace import Laplace, laplace
@@ -34,7 +32,6 @@ from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.runtime.progress import Progress
 
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
 CONFIG = {

@@ -11,8 +11,8 @@ import scipy.optimize
 from test_components_fit import FREE, SMALL, configuration
 
 import rubix_like as rl
+from rubix_like import ConfigError
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.errors import ConfigError
 from rubix_like.inference.populations.smoothness import PROPER
 from rubix_like.inference.solved_populations import followed_by_weights
 

@@ -12,7 +12,7 @@ import pytest
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, make_mesh
 from rubix_like.config.sections.fit import FitSettings, ModelErrorSettings
 from rubix_like.cube.observed import observed_from
-from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.extend import draw_base
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
 from rubix_like.inference.posterior.free import NOISE_SCALE, Free, FreeParameter

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from rubix_like.inference.populations.histories import Populations, notes_on_masses
+from rubix_like.extend import Populations
+from rubix_like.inference.populations.histories import notes_on_masses
 from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
 from rubix_like.inference.populations.ratio_prior import (
     Neighbours,

@@ -12,7 +12,7 @@ from small import few_stars, mock_data, muse
 from test_compilations import compiled
 
 import rubix_like as rl
-from rubix_like.errors import ConfigError
+from rubix_like import ConfigError
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 
 NAME = "dust.a_v"

@@ -14,6 +14,7 @@ from jax.sharding import AxisType
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config.sections.fit import FitSettings, SamplingSettings
 from rubix_like.cube.observed import observed_from
+from rubix_like.extend import import_optional
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import with_rows
 from rubix_like.inference.posterior.posterior import half_square
@@ -22,7 +23,6 @@ from rubix_like.inference.samplers.chains import run_chains
 from rubix_like.inference.samplers.nuts import NutsSampler
 from rubix_like.inference.samplers.variational import run_variational
 from rubix_like.inference.samplers.whitening import Whitening
-from rubix_like.runtime.optional_packages import import_optional
 
 
 def scores(values, expected):

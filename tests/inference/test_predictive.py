@@ -14,6 +14,7 @@ from small import few_stars, mock_data, muse
 from rubix_like import load_config
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.meta import NOT_FITTED
+from rubix_like.extend import Sampled
 from rubix_like.inference import sample_assembly as assembly
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.posterior.device_rows import placed
@@ -25,7 +26,7 @@ from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.moments import moments_over_samples
 from rubix_like.inference.samplers.predictive import evenly, models_of_draws, predictive_of
 from rubix_like.inference.samplers.predictive_checks import DISCREPANCIES, notes_on_checks, predictive_p
-from rubix_like.inference.samplers.samplers import Sampled, make_sampler
+from rubix_like.inference.samplers.samplers import make_sampler
 
 DEGREE, WIDTH = 2, 0.05
 """Of the continuum's polynomial: its highest degree, the standard deviation of its coefficients."""

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from small_results import FREE, fit_result, sample_result
 
+from rubix_like import SampleResult
+from rubix_like.extend import Sampled, import_optional
 from rubix_like.inference.checks.evidence import Evidence
-from rubix_like.inference.results.sample_result import SampleResult, values_of
+from rubix_like.inference.results.sample_result import values_of
 from rubix_like.inference.results.set_result import SetResult
 from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.predictive_checks import Pointwise
-from rubix_like.inference.samplers.samplers import Sampled
 from rubix_like.runtime.files.writers import SAMPLES, written_by_us
-from rubix_like.runtime.optional_packages import import_optional
 
 
 @functools.cache

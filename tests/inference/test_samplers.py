@@ -14,13 +14,11 @@ import pytest
 from installed_package import write_dist_info
 from jax.sharding import AxisType
 
-from rubix_like import ConfigError, SampleResult, load_config
+from rubix_like import ConfigError, Cube, SampleResult, load_config
 from rubix_like.config import json_schema
 from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.footprint import Footprint
+from rubix_like.extend import AbstractChainSampler, Footprint, WavelengthBins
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter
@@ -28,7 +26,7 @@ from rubix_like.inference.posterior.posterior import half_square
 from rubix_like.inference.posterior.priors import Normal
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.sample_result import values_of
-from rubix_like.inference.samplers.chains import AbstractChainSampler, Chains
+from rubix_like.inference.samplers.chains import Chains
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
 from rubix_like.inference.samplers.samplers import make_sampler
 

@@ -18,6 +18,7 @@ from quick_compiler import quick_environment
 from small import TWO_FREE, muse, small_disc
 
 from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, run, sample
+from rubix_like.extend import Progress
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import with_rows
 from rubix_like.inference.posterior.problem import pose
@@ -25,7 +26,6 @@ from rubix_like.inference.request import read_request
 from rubix_like.inference.samplers.chains import run_chains
 from rubix_like.inference.samplers.nuts import NutsSampler
 from rubix_like.inference.samplers.whitening import Whitening
-from rubix_like.runtime.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MESHES = (

@@ -16,7 +16,7 @@ from small_results import manifest_of, some_simulations
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, load_simulations, make_mesh, simulate
 from rubix_like.cli.main import main
-from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.extend import Progress, draw_base
 from rubix_like.inference.request import read_request
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
@@ -25,7 +25,7 @@ from rubix_like.inference.simulation.simulation_model import plan_simulations
 from rubix_like.inference.simulation.training_sets import read_simulation_request
 from rubix_like.runtime.files.writers import SET_FILE
 from rubix_like.runtime.mesh.mesh import pad_on_host
-from rubix_like.runtime.progress import Progress, silent
+from rubix_like.runtime.progress import silent
 
 PRIORS = {
     "observation.inclination": {"uniform": ["10 deg", "80 deg"]},

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rubix_like.constants import SPEED_OF_LIGHT
-from rubix_like.cube.footprint import Footprint
+from rubix_like.extend import Footprint
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
 from rubix_like.inference.search.component_guesses import Pose

@@ -8,12 +8,10 @@ from small_snapshots import write_small
 from thread_team import run_team
 
 import rubix_like as rl
-from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
+from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config import load_pipeline
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.errors import ConfigError
-from rubix_like.forward.census import take_census
-from rubix_like.forward.resolved import resolve
+from rubix_like.extend import resolve, take_census
 from rubix_like.inference.posterior.problem import notes_on_run, with_fit_deposit
 from rubix_like.instrument.crowding import ENOUGH, Crowding, choose_deposit, element_side
 from rubix_like.runs.batch.entries import read_entries

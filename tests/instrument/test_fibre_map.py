@@ -6,8 +6,8 @@ import pytest
 from fibre_sums import light_in_disc
 
 from rubix_like.config import InstrumentSettings
-from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.extend import Footprint
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for

@@ -12,8 +12,8 @@ from scipy.stats import norm
 from rubix_like import Galaxy, Pipeline, Stars, load_config
 from rubix_like.config import PSFSettings, load_pipeline
 from rubix_like.cube.cube_sums import white_light
-from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.extend import Footprint
 from rubix_like.instrument.blur import blur, blur_separable
 from rubix_like.instrument.painting import Painting, plan_painting
 from rubix_like.instrument.psf import PSF, PSFParameters

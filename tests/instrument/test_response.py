@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from rubix_like import SSPLibrary
 from rubix_like.config import LSFSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
-from rubix_like.cube.bins import WavelengthBins
+from rubix_like.extend import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.response import plan_response
 from rubix_like.physics import air
-from rubix_like.ssp import SSPLibrary
 
 SIGMA = 1 / np.sqrt(8 * np.log(2))
 LINEAR = WavelengthBins(first=5000.0, step=1.25, n_wave=80, sampling="linear", medium="vacuum")

@@ -11,9 +11,9 @@ from astropy.io import fits
 from astropy.table import Table
 
 import rubix_like as rl
+from rubix_like import ConfigError
 from rubix_like.config import ExposureSettings
 from rubix_like.config.skies import find_sky
-from rubix_like.errors import ConfigError
 from rubix_like.instrument.sky import bin_means, load_sky
 from rubix_like.runtime.resources import resource, resource_names
 

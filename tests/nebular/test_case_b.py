@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from astropy import units
 
-from rubix_like.nebular import LINES, energy_per_photon, ratio_to_h_beta, recombination_coefficient
+from rubix_like.extend import energy_per_photon, ratio_to_h_beta
+from rubix_like.nebular import LINES, recombination_coefficient
 from rubix_like.nebular.case_b import hydrogen_lines, temperature_of_ratio
 
 STOREY_HUMMER = {

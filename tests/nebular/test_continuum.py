@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rubix_like.nebular import nebular_continuum, recombination_coefficient
+from rubix_like.extend import nebular_continuum
+from rubix_like.nebular import recombination_coefficient
 from rubix_like.nebular.continuum import capture_light, two_photon_light
 
 WAVELENGTH = np.array(

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.interpolate import Akima1DInterpolator
 
-from rubix_like.nebular import load_nebular
-from rubix_like.nebular.line_grid import fixed, line_grid, refined
+from rubix_like import load_nebular
+from rubix_like.extend import fixed, line_grid
+from rubix_like.nebular.line_grid import refined
 
 STRONG = ("Ha", "[O III] 5007", "[N II] 6583", "[S II] 6716", "[O II] 3729", "[O I] 6300", "[Ne III] 3869")
 

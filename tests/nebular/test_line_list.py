@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rubix_like.errors import ConfigError
+from rubix_like import ConfigError
 from rubix_like.nebular import FIXED_RATIOS, LINES, find_line
 from rubix_like.physics import air
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rubix_like import load_ssp
-from rubix_like.nebular import load_nebular, nebular_continuum
-from rubix_like.nebular.line_grid import fixed, refined
+from rubix_like import load_nebular, load_ssp
+from rubix_like.extend import fixed, nebular_continuum
+from rubix_like.nebular.line_grid import refined
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 
 LUMINOSITY = 1e49 / 3.828e33

@@ -6,7 +6,7 @@ from scipy.spatial.transform import Rotation
 from small import muse
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.ssp.library_file import SSPTable, write_table
+from rubix_like.extend import SSPTable, write_table
 
 INSTRUMENT = muse(5000.0, 5100.0, 1.25, fov=1.0, pixel_scale=0.2)
 

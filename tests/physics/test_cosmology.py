@@ -3,7 +3,7 @@ import pytest
 from astropy import units
 from astropy.cosmology import WMAP9, FlatLambdaCDM, LambdaCDM, Planck18
 
-from rubix_like.errors import ConfigError
+from rubix_like import ConfigError
 from rubix_like.physics.cosmology import (
     age_table,
     find_cosmology,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from rubix_like.config.readers.ages import AgeRecipe
-from rubix_like.readers.star_formation_history import draw_log_ages, draw_metallicities
+from rubix_like.extend import AgeRecipe, draw_log_ages
+from rubix_like.readers.star_formation_history import draw_metallicities
 
 ROWS = np.arange(40000.0)
 RATES = {

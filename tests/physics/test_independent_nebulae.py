@@ -7,9 +7,8 @@ import independent
 import numpy as np
 import pytest
 
-from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy, load_ssp
-from rubix_like.nebular import load_nebular
-from rubix_like.nebular.line_grid import fixed
+from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy, load_nebular, load_ssp
+from rubix_like.extend import fixed
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 
 FILES = {

@@ -13,9 +13,10 @@ import pytest
 from speclite.filters import load_filter
 from ssp_files import bc03, classic, dsps, miles, pipe3d, ppxf, synthesizer
 
+from rubix_like import SSPLibrary, load_ssp
+from rubix_like.extend import write_table
 from rubix_like.runtime.resources import cache_directory
-from rubix_like.ssp import FORMATS, LIBRARIES, SSPLibrary, load_ssp
-from rubix_like.ssp.library_file import write_table
+from rubix_like.ssp import FORMATS, LIBRARIES
 
 SOLAR_V = 4.81
 """Absolute V magnitude of the Sun (Vega; Willmer 2018, ApJS 236, 47)."""

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
+from rubix_like import load_ssp
 from rubix_like.runtime.resources import cache_directory
-from rubix_like.ssp import load_ssp
 
 SOLAR = 0.02
 

@@ -9,9 +9,9 @@ from scipy.interpolate import RegularGridInterpolator
 
 from rubix_like import Stars, load_config, load_ssp
 from rubix_like.config.plug_ins import PAINT_STAGES
+from rubix_like.extend import TemplateAxes, resolve
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.resolved import resolve
-from rubix_like.physics.templates import TemplateAxes, bracket, weighted_rows
+from rubix_like.physics.templates import bracket, weighted_rows
 
 GENERATOR = np.random.default_rng(8)
 LOG_AGE = np.array([6.0, 6.5, 8.0, 9.3, 10.1])

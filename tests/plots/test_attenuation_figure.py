@@ -8,7 +8,7 @@ from small import make_maps
 
 from rubix_like import ConfigError
 from rubix_like.cube.maps import AttenuationCurve
-from rubix_like.plots.figure import save_attenuation
+from rubix_like.extend import save_attenuation
 
 
 @pytest.mark.parametrize(

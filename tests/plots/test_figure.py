@@ -12,17 +12,14 @@ from astropy.io import fits
 from matplotlib.figure import Figure
 from small import make_cube, noisy_cube
 
+from rubix_like import ConfigError
 from rubix_like.cli.main import main
-from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube_sums import white_light
-from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Meta
-from rubix_like.errors import ConfigError
-from rubix_like.plots.choice import Choice, read_band, read_spaxels
+from rubix_like.extend import Choice, Footprint, WavelengthBins, save_figure, write_page
+from rubix_like.plots.choice import read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage, band_image, cube_images, light_image, read_sky_images
-from rubix_like.plots.figure import save_figure
 from rubix_like.plots.images import draw_images
-from rubix_like.plots.page import write_page
 from rubix_like.plots.scales import scale_of
 from rubix_like.plots.sky_offsets import scale_bar, sky_of
 from rubix_like.plots.spectra import brightest_spaxel, field_spectrum, spaxel_spectrum

@@ -8,10 +8,9 @@ from astropy import units
 from scipy.special import ndtr
 from small_results import fit_result
 
+from rubix_like import ConfigError
 from rubix_like.cli.main import main
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.footprint import Footprint
-from rubix_like.errors import ConfigError
+from rubix_like.extend import Footprint, WavelengthBins
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.plots.fits.fit_parameters import (

@@ -17,15 +17,13 @@ from astropy.visualization import AsinhStretch
 from matplotlib import colormaps, image
 from small import noisy_cube
 
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
+from rubix_like import Cube
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import Meta
+from rubix_like.extend import Choice, WavelengthBins, write_page
 from rubix_like.nebular.line_list import LINES
 from rubix_like.physics.air import to_air
-from rubix_like.plots.choice import Choice
 from rubix_like.plots.derived import SkyImage, band_image
-from rubix_like.plots.page import write_page
 from rubix_like.plots.sky_offsets import sky_of
 
 pytestmark = pytest.mark.slow

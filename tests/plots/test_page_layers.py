@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small import noisy_cube
 
-from rubix_like.cube.bins import WavelengthBins
+from rubix_like.extend import WavelengthBins
 from rubix_like.plots.page import page_values
 from rubix_like.plots.page_layers import MASKED, Blocks, block_layers, choose_blocks, page_layers
 

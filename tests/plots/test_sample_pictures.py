@@ -10,9 +10,9 @@ from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 from small import make_cube
 
+from rubix_like import ConfigError, SampleResult
 from rubix_like.cli.main import main
 from rubix_like.cube.meta import NOT_FITTED
-from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter
@@ -24,7 +24,7 @@ from rubix_like.inference.results.result_pictures import (
     sample_view,
     save_sample_pictures,
 )
-from rubix_like.inference.results.sample_result import SampleResult, values_of
+from rubix_like.inference.results.sample_result import values_of
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.plots.fits.fit_parameters import MOST_PAIRED, contour
 from rubix_like.plots.fits.sample_corner import DRAW_COLOR, LAPLACE_COLOR, TRUTH_COLOR, draw_corner

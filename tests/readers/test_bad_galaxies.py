@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from damage import BOX, N_STARS, write_eagle, write_illustris
 
+from rubix_like import ConfigError
 from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.errors import ConfigError
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.runtime.resources import resource

@@ -8,9 +8,7 @@ import yaml
 from astropy.cosmology import Planck18
 from scipy import ndimage, special
 
-from rubix_like import load_config
-from rubix_like.errors import ConfigError
-from rubix_like.forward.pipeline import Pipeline
+from rubix_like import ConfigError, Pipeline, load_config
 from rubix_like.readers.galaxy_loading import load
 
 TRUTH = foreign_cube.TRUTH

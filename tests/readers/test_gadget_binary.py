@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from rubix_like import ConfigError
 from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.gadget_binary import open_gadget
 from rubix_like.readers.containers.opening import open_container
 

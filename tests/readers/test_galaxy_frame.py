@@ -9,13 +9,15 @@ from snapshot_files import write_snapshot
 from thread_team import run_team, values_of
 
 import rubix_like as rl
+from rubix_like import open_galaxy
 from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import open_selected
 from rubix_like.physics.centering import shrinking_sphere, unwrap
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
-from rubix_like.readers.galaxy_loading import load, open_galaxy
-from rubix_like.readers.mapped_files import open_selected, open_snapshot
+from rubix_like.readers.galaxy_loading import load
+from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select

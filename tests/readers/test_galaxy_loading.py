@@ -7,15 +7,21 @@ import pytest
 from pydantic import ValidationError
 from snapshot_files import write_cutout
 
-from rubix_like.config import RunConfig, load_config
+from rubix_like import (
+    ConfigError,
+    Galaxy,
+    GalaxyInfo,
+    RunConfig,
+    SSPLibrary,
+    load_config,
+    load_galaxy,
+    load_galaxy_info,
+    validate,
+)
 from rubix_like.config.plug_ins import READERS
 from rubix_like.config.readers.synthetic import SyntheticReader
-from rubix_like.errors import ConfigError
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.validation import validate
 from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
-from rubix_like.readers.galaxy_loading import load, load_galaxy, load_galaxy_info
-from rubix_like.ssp import SSPLibrary
+from rubix_like.readers.galaxy_loading import load
 
 RUN = {
     "galaxy": {"reader": "synthetic", "n_stars": 200, "seed": 3},

@@ -10,10 +10,9 @@ from astropy.table import Table
 from counting_container import Counting
 from small_snapshots import A, H, write_small
 
+from rubix_like import ConfigError, Gas
 from rubix_like.config.plug_ins import field_map_names
 from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.errors import ConfigError
-from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.validation import validate_gas
 from rubix_like.readers.containers.hdf5 import open_hdf5
 from rubix_like.readers.fields.epoch import read_epoch

@@ -9,8 +9,8 @@ import pytest
 from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM
 
+from rubix_like import ConfigError
 from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.containers.pynbody_snapshot import is_ramses, is_tipsy
 

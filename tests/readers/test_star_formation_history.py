@@ -7,8 +7,8 @@ from astropy.io import fits
 from snapshot_files import write_snapshot
 
 from rubix_like import ConfigError, Cube, load_config, run
-from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import AgeRecipe
 from rubix_like.physics.numbered_random import philox, uniform_by_row
 from rubix_like.readers.galaxy_loading import load as load_run
 from rubix_like.readers.mapped_files import open_snapshot

@@ -11,16 +11,17 @@ import pytest
 from counting_container import Counting
 
 import rubix_like as rl
+from rubix_like import open_galaxy
 from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import Progress
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.galaxy_loading import load, open_galaxy
+from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.selected import select
 from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
 from rubix_like.runtime import progress as progress_module
-from rubix_like.runtime.progress import Progress
 
 A, COUNT = 0.8, 700
 FIELDS = ("Coordinates", "Velocities", "Masses", "GFM_Metallicity")

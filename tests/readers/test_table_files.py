@@ -14,10 +14,9 @@ from astropy.io import fits
 from astropy.table import QTable, Table
 from pydantic import ValidationError
 
-from rubix_like.config import load_config
+from rubix_like import ConfigError, load_config
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.readers.table_columns import TableSettings
-from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.fields.field_map import QUANTITIES
 from rubix_like.readers.fields.table_map import NAMES

@@ -38,6 +38,7 @@ from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
 from rubix_like.cli.main import main
 from rubix_like.config.run_config import DevicesSettings
+from rubix_like.extend import Progress
 from rubix_like.runs.batch.blocks import blocks_of, galaxies_of, observe_block
 from rubix_like.runs.batch.ending import BlockWork, EntryEnding
 from rubix_like.runs.batch.entries import read_entries
@@ -46,7 +47,6 @@ from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.running import observe_all
 from rubix_like.runs.batch.workers import Terms
 from rubix_like.runtime.memory import MemoryNeed
-from rubix_like.runtime.progress import Progress
 
 WAVELENGTH = {"start": 4900, "stop": 5000, "step": 10}
 BASE = {

@@ -12,9 +12,9 @@ from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, load_config, run
 from rubix_like.config.file_layouts import HEADER_BYTES
+from rubix_like.extend import Progress
 from rubix_like.runs.run import check_lines, compute, prepare
 from rubix_like.runs.run_files import output_files
-from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.words import format_bytes
 
 INSTRUMENT = {"name": "muse", "fov": "2 arcsec", "wavelength": {"start": 4900, "stop": 5000}, "psf": None, "lsf": None}

@@ -22,15 +22,13 @@ from small import full_cube, muse_hdus, write_fits
 from small_results import fit_result, sample_result
 from ssp_files import dsps
 
-from rubix_like import ConfigError, Cube, load_config, load_ssp
+from rubix_like import ConfigError, Cube, FitResult, SampleResult, load_config, load_ssp, read_observed
 from rubix_like.cli import main as cli
 from rubix_like.cli import ssp_command
 from rubix_like.config import PSFSettings
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
-from rubix_like.cube.observed import read_observed
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.extend import import_library
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.readers.containers.table_files import yaml_units
@@ -38,7 +36,6 @@ from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runs.batch.rows import read_rows
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.packed_files import ALWAYS_UNPACKED, check_packed
-from rubix_like.ssp import import_library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

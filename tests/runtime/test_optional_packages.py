@@ -8,7 +8,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from rubix_like import ConfigError
-from rubix_like.runtime.optional_packages import EXTRAS, import_optional
+from rubix_like.extend import import_optional
+from rubix_like.runtime.optional_packages import EXTRAS
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

@@ -9,8 +9,9 @@ import time
 import pytest
 
 import rubix_like as rl
+from rubix_like.extend import Progress
 from rubix_like.runtime import progress as module
-from rubix_like.runtime.progress import Progress, progress_here, terminal_progress
+from rubix_like.runtime.progress import progress_here, terminal_progress
 
 
 class Terminal(io.StringIO):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rubix_like.errors import ConfigError
+from rubix_like import ConfigError
 from rubix_like.runtime.resources import cache_directory, resource, resource_names
 
 

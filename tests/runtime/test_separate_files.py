@@ -10,10 +10,8 @@ import pytest
 from astropy.io import fits
 from small import make_cube
 
-from rubix_like import ConfigError, run, run_catalogue
+from rubix_like import ConfigError, fit, run, run_catalogue, sample
 from rubix_like.cli.main import main
-from rubix_like.inference.fitting import fit
-from rubix_like.inference.sampling import sample
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.resources import resource
 

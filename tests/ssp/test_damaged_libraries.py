@@ -6,7 +6,8 @@ import shutil
 import pytest
 from ssp_files import bc03, dsps, miles, pipe3d, ppxf, synthesizer
 
-from rubix_like.ssp import import_library, load_ssp
+from rubix_like import load_ssp
+from rubix_like.extend import import_library
 
 
 def flip_bits(content, dice):

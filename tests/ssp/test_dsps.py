@@ -6,8 +6,8 @@ import pytest
 from ssp_files import light
 from ssp_files.dsps import datasets, write_sample
 
-from rubix_like.errors import ConfigError
-from rubix_like.ssp import import_library, load_ssp
+from rubix_like import ConfigError, load_ssp
+from rubix_like.extend import import_library
 from rubix_like.ssp.formats import per_angstrom
 from rubix_like.ssp.importers.dsps import fsps_miles_fwhm, is_dsps, read_dsps
 from rubix_like.ssp.known_libraries import SHELF

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from rubix_like.errors import ConfigError
+from rubix_like import ConfigError, SSPLibrary, load_ssp
+from rubix_like.extend import ionising_photons
 from rubix_like.physics.rebin import photons_below
-from rubix_like.ssp import SHELF, SSPLibrary, load_ssp
-from rubix_like.ssp.ionising_photons import ionising_photons, photons_of_constant_rate
+from rubix_like.ssp import SHELF
+from rubix_like.ssp.ionising_photons import photons_of_constant_rate
 
 HALPHA = 1.37e-12
 """erg per ionising photon, case B at 1e4 K (Kennicutt & Evans 2012 have it in their calibration)."""

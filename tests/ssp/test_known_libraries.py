@@ -9,8 +9,10 @@ import pytest
 from astropy.io import fits
 from ssp_files import classic
 
+from rubix_like import load_ssp
+from rubix_like.extend import import_library
 from rubix_like.runtime.pinned_wheels import Wheel, fetch_member
-from rubix_like.ssp import LIBRARIES, get, import_library, load_ssp
+from rubix_like.ssp import LIBRARIES, get
 from rubix_like.ssp.importers.packaged import read_rubix
 from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import read_table

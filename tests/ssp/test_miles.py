@@ -9,8 +9,8 @@ from speclite.filters import load_filter
 from ssp_files import light
 from ssp_files.miles import METALS, WAVELENGTH, write_masses, write_sample, write_spectrum
 
-from rubix_like.errors import ConfigError
-from rubix_like.ssp import import_library, load_ssp
+from rubix_like import ConfigError, load_ssp
+from rubix_like.extend import import_library
 from rubix_like.ssp.importers.miles import BASTI, PADOVA, emiles_fwhm, is_miles, metal_fraction, read_miles
 from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.measured import measured_medium

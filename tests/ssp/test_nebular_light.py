@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rubix_like.errors import ConfigError
-from rubix_like.nebular import nebular_continuum
-from rubix_like.ssp import SHELF, load_ssp
-from rubix_like.ssp.ionising_photons import check_ionising, ionising_photons
+from rubix_like import ConfigError, load_ssp
+from rubix_like.extend import ionising_photons, nebular_continuum
+from rubix_like.ssp import SHELF
+from rubix_like.ssp.ionising_photons import check_ionising
 from rubix_like.ssp.nebular_light import check_bare
 
 SUN = 3.828e33

@@ -6,8 +6,8 @@ from astropy.io import fits
 from ssp_files import light
 from ssp_files.pipe3d import WAVELENGTH, write_sample
 
-from rubix_like.errors import ConfigError
-from rubix_like.ssp import import_library
+from rubix_like import ConfigError
+from rubix_like.extend import import_library
 from rubix_like.ssp.importers.pipe3d import read_pipe3d
 from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import read_table

@@ -9,8 +9,8 @@ import pytest
 from ssp_files import light
 from ssp_files.ppxf import METALS, arrays, write_sample
 
-from rubix_like.errors import ConfigError
-from rubix_like.ssp import import_library, load_ssp
+from rubix_like import ConfigError, load_ssp
+from rubix_like.extend import import_library
 from rubix_like.ssp.importers.ppxf import COLLECTIONS, is_ppxf, read_ppxf
 from rubix_like.ssp.known_libraries import SHELF
 

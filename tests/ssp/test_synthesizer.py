@@ -6,7 +6,7 @@ from astropy import constants, units
 from ssp_files import light
 from ssp_files.synthesizer import NAME, datasets, write_old_sample, write_sample
 
-from rubix_like.ssp import import_library
+from rubix_like.extend import import_library
 from rubix_like.ssp.importers.synthesizer import read_synthesizer
 from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import read_table

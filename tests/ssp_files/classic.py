@@ -5,7 +5,7 @@ import numpy as np
 from astropy.io import fits
 from ssp_files import light
 
-from rubix_like.ssp.library_file import SSPTable, write_table
+from rubix_like.extend import SSPTable, write_table
 
 SOLAR_UNITS = ("0.005", "0.020", "0.200", "0.400", "1.000", "2.500", "5.000")
 WAVELENGTH = light.wavelengths(91.0, 24000.0)

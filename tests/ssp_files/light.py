@@ -4,8 +4,8 @@ import functools
 
 import numpy as np
 
+from rubix_like import load_ssp
 from rubix_like.physics import air
-from rubix_like.ssp import load_ssp
 
 AGES = np.array([1e8, 5.0118723e8, 1e9, 3.1622777e9, 1e10])
 METALLICITIES = np.array([0.004, 0.008, 0.02])

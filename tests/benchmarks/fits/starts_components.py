@@ -23,8 +23,7 @@ import jax
 import numpy as np
 from foreign_components import OF_SYNTHETIC, configuration
 
-from rubix_like import load_config
-from rubix_like.cube.observed import read_observed
+from rubix_like import load_config, read_observed
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checks.notes_after import trouble_of
 from rubix_like.inference.checks.optima import other_optima
