@@ -36,6 +36,7 @@ Scripts, as the documentation shows them, use
 | runs in parts | `resolve`, `take_census`, `plan_share`, `Progress`, `in_parts`, `write_cube`, `coverage` |
 | free-form populations | `Populations` |
 | observed cubes, training sets | `on_grid_of`, `check_same_grid`, `Simulations` |
+| packaged files, and those in the cache | `resource`, `resource_names`, `cache_directory` |
 | pictures | `Choice`, `save_figure`, `save_bpt`, `save_attenuation`, `write_page` |
 | the BPT diagram | `bpt_ratios`, `draw_bpt`, `kauffmann_2003`, `kewley_2013` |
 
@@ -128,6 +129,7 @@ from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.resources import cache_directory, resource, resource_names
 from rubix_like.ssp import import_library
 from rubix_like.ssp.importers.fsps import read_population
 from rubix_like.ssp.ionising_photons import ionising_photons
@@ -210,6 +212,7 @@ __all__ = [
     "bpt_ratios",
     "build_line_painter",
     "build_painter",
+    "cache_directory",
     "check_same_grid",
     "coverage",
     "draw_base",
@@ -240,6 +243,8 @@ __all__ = [
     "read_population",
     "refuse_options",
     "resolve",
+    "resource",
+    "resource_names",
     "save_attenuation",
     "save_bpt",
     "save_figure",

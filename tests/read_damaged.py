@@ -14,13 +14,13 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from command_line import main
 from damage import damaged_copy
 
-from rubix_like.cli.main import main
 from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import resource as packaged
 from rubix_like.readers.fields.field_map import FAMILIES
 from rubix_like.readers.mapped_files import open_snapshot
-from rubix_like.runtime.resources import resource as packaged
 
 SECONDS = 60
 """A recipe that takes longer is a hang."""

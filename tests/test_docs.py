@@ -16,16 +16,16 @@ from typing import Any
 
 import jax
 import pytest
+from command_line import main, make_parser
 
 import rubix_like
 from rubix_like import RunConfig, extend, load_config, load_instrument
-from rubix_like.cli.main import main, make_parser
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.extend import resource_names
 from rubix_like.inference.posterior.priors import PRIORS
 from rubix_like.readers.fields.field_map import load_field_map
-from rubix_like.runtime.resources import resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = tuple(sorted(["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in REPOSITORY.glob("docs/*.md"))]))

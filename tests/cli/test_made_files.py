@@ -5,17 +5,17 @@ import shutil
 
 import numpy as np
 import pytest
+from command_line import main
 from small import make_cube, make_maps
 from small_results import fit_result, sample_result
 
 import rubix_like as rl
 from rubix_like import Cube
 from rubix_like.cli import made_files
-from rubix_like.cli.main import main
 from rubix_like.cube.meta import Meta
+from rubix_like.extend import resource
 from rubix_like.runs.batch.table import COLUMNS
 from rubix_like.runtime.files.writers import OPENED_BY
-from rubix_like.runtime.resources import resource
 from rubix_like.version import __version__
 
 RUN = {"object": "disc", "instrument": "MUSE", "redshift": 0.05, "pipeline": "stellar", "note_1": "a note"}

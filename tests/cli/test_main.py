@@ -17,13 +17,13 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from quick_compiler import quick_environment
 from small import make_cube
 
 from rubix_like import ConfigError, Cube, __version__
-from rubix_like.cli.main import main
 from rubix_like.cli.options import read_overrides
-from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.extend import resource, resource_names
 from rubix_like.runtime.words import format_bytes
 
 REPOSITORY = Path(__file__).resolve().parents[2]

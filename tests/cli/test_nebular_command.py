@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from command_line import main
 
-from rubix_like.cli.main import main
+from rubix_like.extend import resource
 from rubix_like.nebular import LINES
-from rubix_like.runtime.resources import resource
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+from command_line import main
 from installed_package import write_dist_info
 from snapshot_files import write_cutout
 
 from rubix_like import ConfigError, load_config, load_galaxy
-from rubix_like.cli.main import main
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
     EXECUTORS,

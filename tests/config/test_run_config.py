@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rubix_like import ConfigError, RunConfig, load_config
 from rubix_like.config import json_schema, load_pipeline
 from rubix_like.config.plug_ins import READERS
-from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.extend import resource, resource_names
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}}
 

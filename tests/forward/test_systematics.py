@@ -21,14 +21,13 @@ import rubix_like as rl
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
 from rubix_like.config.plug_ins import SYSTEMATIC_STAGES
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
-from rubix_like.extend import BinSplit, Footprint, PaintedCube, resolve
+from rubix_like.extend import BinSplit, Footprint, PaintedCube, resolve, resource
 from rubix_like.forward.planning import make_setup
 from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH, shifted_light, spread_light
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors
 from rubix_like.inference.posterior.problem import without_noise
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.placement import as_dtype
-from rubix_like.runtime.resources import resource
 
 LSF = 2.6
 EVERYTHING = {

@@ -7,11 +7,11 @@ import equinox as eqx
 import h5py
 import numpy as np
 import pytest
+from command_line import main
 from small import mock_data
 from small_snapshots import write_small
 
 from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy_info, log_posterior, validate
-from rubix_like.cli.main import main
 from rubix_like.galaxy.validation import integer_notes
 from rubix_like.physics.plausibility import ParticleSums
 from rubix_like.readers.galaxy_loading import load

@@ -6,9 +6,9 @@ from pydantic import ValidationError
 from scipy.integrate import quad
 
 from rubix_like.config import InstrumentSettings
+from rubix_like.extend import resource_names
 from rubix_like.instrument.fibres.bundle import bundle_places, fibre_places
 from rubix_like.instrument.fibres.disc_overlap import disc_overlap
-from rubix_like.runtime.resources import resource_names
 
 
 def fibres(bundle, **changes):

@@ -10,10 +10,9 @@ from astropy.io import fits
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
 from rubix_like.config import InstrumentSettings, json_schema
 from rubix_like.config.sections.instrument import instrument_fwhm
-from rubix_like.extend import WavelengthBins
+from rubix_like.extend import WavelengthBins, resource_names
 from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
 from rubix_like.physics import air
-from rubix_like.runtime.resources import resource_names
 
 
 @pytest.mark.parametrize("name", resource_names("instruments"))

@@ -14,8 +14,8 @@ import rubix_like as rl
 from rubix_like import ConfigError
 from rubix_like.config import ExposureSettings
 from rubix_like.config.skies import find_sky
+from rubix_like.extend import resource, resource_names
 from rubix_like.instrument.sky import bin_means, load_sky
-from rubix_like.runtime.resources import resource, resource_names
 
 README = Path(__file__).resolve().parents[2] / "data" / "README.md"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from matplotlib.figure import Figure
 from small import make_cube, noisy_cube
 
 from rubix_like import ConfigError
-from rubix_like.cli.main import main
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import Meta
 from rubix_like.extend import Choice, Footprint, WavelengthBins, save_figure, write_page

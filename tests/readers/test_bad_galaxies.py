@@ -10,9 +10,9 @@ from damage import BOX, N_STARS, write_eagle, write_illustris
 
 from rubix_like import ConfigError
 from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import resource
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.mapped_files import open_snapshot
-from rubix_like.runtime.resources import resource
 
 STARS = "PartType4"
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from installed_package import write_dist_info
 from stopped_catalogue import (
     REPOSITORY,
@@ -36,7 +37,6 @@ from stopped_catalogue import (
 
 from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
-from rubix_like.cli.main import main
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.extend import Progress
 from rubix_like.runs.batch.blocks import blocks_of, galaxies_of, observe_block

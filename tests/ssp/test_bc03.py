@@ -9,8 +9,7 @@ import pytest
 from ssp_files import bc03, light
 
 from rubix_like import ConfigError, load_ssp
-from rubix_like.extend import import_library
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory, import_library
 from rubix_like.ssp.importers.bc03 import METALLICITIES, read_bc03_ascii, stelib_fwhm
 from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import read_table

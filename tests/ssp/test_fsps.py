@@ -5,11 +5,11 @@ import types
 
 import numpy as np
 import pytest
+from command_line import main
 from ssp_files import light
 from ssp_files.fsps import StellarPopulation
 
 from rubix_like import ConfigError, load_ssp
-from rubix_like.cli.main import main
 from rubix_like.extend import read_population
 from rubix_like.ssp import get
 from rubix_like.ssp.known_libraries import SHELF

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError, SSPLibrary, load_ssp
-from rubix_like.extend import SSPTable, import_library, write_table
-from rubix_like.runtime.resources import resource
+from rubix_like.extend import SSPTable, import_library, resource, write_table
 from rubix_like.ssp import describe_library, get
 from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import read_table

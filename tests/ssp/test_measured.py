@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from ssp_files import light
 
+from rubix_like.extend import cache_directory
 from rubix_like.physics import air
-from rubix_like.runtime.resources import cache_directory
 from rubix_like.ssp.library_file import read_table
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 
