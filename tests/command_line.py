@@ -1,4 +1,4 @@
-"""The command line in this process: `main(words)` returns the exit status, `make_parser()` the parser of its options."""
+"""The command line in this process: `main(words)` returns its exit status, `make_parser()` the parser of its words."""
 
 from rubix_like.cli.main import main, make_parser
 

@@ -13,8 +13,7 @@ from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.files.maps_file import EXTENSIONS
 from rubix_like.cube.maps import MapLabel, MapSet
-from rubix_like.cube.meta import Meta
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.extend import Footprint, Meta, WavelengthBins
 
 BLUR = {"psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": "25 Angstrom"}}
 """PSF and LSF of small fields; the LSF is wider than the packaged library's."""
@@ -97,6 +96,12 @@ def make_cube(
         "meta": Meta({"ra": 150.0, "dec": 40.0}),
     }
     return Cube(**{**fields, **changes})
+
+
+def white_light(cube: Cube) -> np.ndarray:
+    """Flux of every spaxel (1e-20 erg/s/cm2): F_lambda times the width of the bin, over bins whose mask is 0."""
+    good = np.where(np.asarray(cube.mask) == 0, np.asarray(cube.flux, dtype=np.float64), 0.0)
+    return good @ np.diff(cube.wave_edges)
 
 
 def fibre_spectra(cube: Cube) -> FibreSpectra:

@@ -23,9 +23,8 @@ from rubix_like import RunConfig, extend, load_config, load_instrument
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
-from rubix_like.extend import resource_names
+from rubix_like.extend import load_field_map, resource_names
 from rubix_like.inference.posterior.priors import PRIORS
-from rubix_like.readers.fields.field_map import load_field_map
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = tuple(sorted(["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in REPOSITORY.glob("docs/*.md"))]))

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.cube.cube_sums import white_light
 from rubix_like.readers.galaxy_loading import load
 
 INCLINATION, POSITION_ANGLE = 60.0, 30.0
@@ -116,7 +115,7 @@ def mock(path: Path, galaxy: rl.Galaxy, by: str) -> tuple[tuple[float, float], n
     pipeline = rl.Pipeline.from_config(_config(path, by, 206.265 * half_mass_radius(position, mass) / _R50), galaxy)
     step = -(-len(mass) // _PAINTED)
     cube = pipeline(rl.Galaxy(stars=jax.tree.map(lambda leaf: leaf[::step], galaxy.stars)))
-    light, motion = white_light(cube), np.asarray(cube.mean_v_los, dtype=float)
+    light, motion = np.nan_to_num(cube.image().value), np.asarray(cube.mean_v_los, dtype=float)
     errors = (
         _apart(photometric_angle(light), POSITION_ANGLE, 180.0),
         _apart(kinematic_angle(light, motion), POSITION_ANGLE, 360.0),

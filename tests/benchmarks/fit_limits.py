@@ -21,7 +21,7 @@ from scipy.interpolate import RectBivariateSpline
 
 import rubix_like as rl
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.cube.observed import observed_from
+from rubix_like.extend import observed_from
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import pose
 

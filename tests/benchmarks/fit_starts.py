@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.cube.observed import observed_from
+from rubix_like.extend import observed_from
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.posterior.tangent import linearised
 from rubix_like.inference.search.search import search

@@ -12,8 +12,7 @@ from small_results import fit_result, sample_result
 import rubix_like as rl
 from rubix_like import Cube
 from rubix_like.cli import made_files
-from rubix_like.cube.meta import Meta
-from rubix_like.extend import resource
+from rubix_like.extend import Meta, resource
 from rubix_like.runs.batch.table import COLUMNS
 from rubix_like.runtime.files.writers import OPENED_BY
 from rubix_like.version import __version__

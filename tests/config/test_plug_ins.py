@@ -27,9 +27,15 @@ from rubix_like.config.plug_ins import (
     find_reader,
     reader_names,
 )
-from rubix_like.extend import AbstractPainter, TemplateAxes, build_painter, plan_source, resolve
-from rubix_like.forward.planning import make_setup
-from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.extend import (
+    AbstractPainter,
+    TemplateAxes,
+    build_painter,
+    load_field_map,
+    make_setup,
+    plan_source,
+    resolve,
+)
 from rubix_like.runs.known_names import reader_rows
 from rubix_like.runtime.registry import Registry
 from rubix_like.ssp import FORMATS

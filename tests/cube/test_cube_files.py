@@ -19,8 +19,8 @@ from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
-from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE, Meta
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE
+from rubix_like.extend import Footprint, Meta, WavelengthBins
 from rubix_like.runs.run_files import output_files
 
 FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA

@@ -19,8 +19,8 @@ from rubix_like.config import InstrumentSettings
 from rubix_like.cube.fibres.correlation_planes import correlation_tables, local_covariance
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.meta import OUTSIDE_APERTURE, Meta
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.cube.meta import OUTSIDE_APERTURE
+from rubix_like.extend import Footprint, Meta, WavelengthBins
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 

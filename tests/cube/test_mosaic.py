@@ -9,9 +9,9 @@ from rubix_like import Cube, make_mosaic
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
+from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP
 from rubix_like.cube.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
-from rubix_like.extend import Footprint, WavelengthBins, coverage
+from rubix_like.extend import Footprint, Meta, WavelengthBins, coverage
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
 
 REFERENCE = (150.0, 40.0)

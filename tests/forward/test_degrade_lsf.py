@@ -9,8 +9,7 @@ from small import muse
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
 from rubix_like.cube.meta import SPREAD_FROM_BEYOND
-from rubix_like.extend import Footprint, PaintedCube, resolve
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import Footprint, PaintedCube, make_setup, resolve
 from rubix_like.runtime.mesh.placement import as_dtype
 
 BASE = {

@@ -13,17 +13,16 @@ from astropy.io import fits
 from hlo import collectives
 from observing import write_library
 from scipy.special import ndtr
+from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_nebular, load_ssp, make_mesh
 from rubix_like.engine.painter_pair import PainterPair
-from rubix_like.extend import fixed, resolve, take_census
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import fixed, make_setup, resolve, take_census
 from rubix_like.forward.sources.nebulae import OxygenScale
 from rubix_like.nebular import LINES
 from rubix_like.nebular.leaking import leaked_share
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.runs.run_summary import nebular_lines
-from rubix_like.ssp import SHELF
 
 DISTANCE = 10.0
 MPC = 3.0856775814913673e24
@@ -151,7 +150,7 @@ def test_ha_of_a_constant_rate(tmp_path, source, library, published):
     config = config_of(
         {"source": source, "oldest": "100 Myr", "continuum": False}, (6600, 6660, 0.5), folder=tmp_path, paint="nebulae"
     )
-    if library != "popstar" and not SHELF.cached_path(library).is_file():
+    if library != "popstar" and not cached_library(library).is_file():
         pytest.skip(f"{library} is not in the cache")
     config = config.model_copy(update={"ssp": config.ssp.model_copy(update={"library": library})})
     cube = pipeline_of(config, own)(own)

@@ -33,9 +33,8 @@ from rubix_like import (
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
-from rubix_like.extend import Footprint, PaintedCube, import_library, resolve, to_scene
+from rubix_like.extend import Footprint, PaintedCube, import_library, make_setup, resolve, to_scene
 from rubix_like.forward.model import observe
-from rubix_like.forward.planning import make_setup
 from rubix_like.physics.templates import weighted_rows
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout

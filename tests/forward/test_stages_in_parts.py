@@ -17,8 +17,7 @@ from small import BLUR, muse
 
 from rubix_like import ConfigError, Parameters, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
-from rubix_like.extend import BinSplit, Footprint, PaintedCube, per_bin, resolve
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, per_bin, resolve
 from rubix_like.physics.numbered_random import numbered_normal
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs

@@ -21,8 +21,7 @@ import rubix_like as rl
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
 from rubix_like.config.plug_ins import SYSTEMATIC_STAGES
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
-from rubix_like.extend import BinSplit, Footprint, PaintedCube, resolve, resource
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, resolve, resource
 from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH, shifted_light, spread_light
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors
 from rubix_like.inference.posterior.problem import without_noise

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from snapshot_reading import open_snapshot, reader_of
 
 from rubix_like import (
     Cube,
@@ -22,7 +23,6 @@ from rubix_like import (
     read_observed,
 )
 from rubix_like.config import PSFSettings
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.cube.observed.observed_fibres import read_fibres
 from rubix_like.extend import import_library
 from rubix_like.inference import checkpoint
@@ -34,7 +34,6 @@ from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
 from rubix_like.nebular import import_nebular
-from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.ssp.formats import FORMATS
 
@@ -86,7 +85,7 @@ def _galaxy(path: Path, **settings: Any) -> list[str]:
 
 
 def _open(path: Path) -> None:
-    with open_snapshot(SnapshotReader(path=path)) as snapshot:
+    with open_snapshot(reader_of(path=path)) as snapshot:
         snapshot.read("stars", 0, snapshot.count("stars"))
         str(snapshot.epoch)
 

@@ -10,9 +10,8 @@ from astropy.io import fits
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
 from rubix_like.config import InstrumentSettings, json_schema
 from rubix_like.config.sections.instrument import instrument_fwhm
-from rubix_like.extend import WavelengthBins, resource_names
+from rubix_like.extend import WavelengthBins, resource_names, to_vacuum
 from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
-from rubix_like.physics import air
 
 
 @pytest.mark.parametrize("name", resource_names("instruments"))
@@ -78,7 +77,7 @@ def test_logarithmic_bins():
     np.testing.assert_allclose(bins.wavelength, 5000.0 * 10 ** (1e-3 * np.arange(3)))
     np.testing.assert_allclose(np.diff(np.log10(bins.edges)), 1e-3)
     np.testing.assert_allclose(bins.edges[0], 5000.0 * 10**-5e-4)
-    np.testing.assert_allclose(bins.to_vacuum(bins.edges), air.to_vacuum(bins.edges))
+    np.testing.assert_allclose(bins.to_vacuum(bins.edges), to_vacuum(bins.edges))
 
 
 # ---------------------------------------------------------------- line spread

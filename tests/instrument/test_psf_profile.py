@@ -8,10 +8,10 @@ import pytest
 from astropy.convolution import Gaussian2DKernel, convolve_fft
 from astropy.io import fits
 from scipy.stats import norm
+from small import white_light
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
 from rubix_like.config import PSFSettings, load_pipeline
-from rubix_like.cube.cube_sums import white_light
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint
 from rubix_like.instrument.blur import blur, blur_separable

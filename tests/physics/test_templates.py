@@ -9,8 +9,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from rubix_like import Stars, load_config, load_ssp
 from rubix_like.config.plug_ins import PAINT_STAGES
-from rubix_like.extend import TemplateAxes, resolve
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import TemplateAxes, make_setup, resolve
 from rubix_like.physics.templates import bracket, weighted_rows
 
 GENERATOR = np.random.default_rng(8)

@@ -15,14 +15,11 @@ import pytest
 from astropy.table import Table
 from astropy.visualization import AsinhStretch
 from matplotlib import colormaps, image
-from small import noisy_cube
+from small import noisy_cube, white_light
 
 from rubix_like import Cube
-from rubix_like.cube.cube_sums import white_light
-from rubix_like.cube.meta import Meta
-from rubix_like.extend import Choice, WavelengthBins, write_page
+from rubix_like.extend import Choice, Meta, WavelengthBins, to_air, write_page
 from rubix_like.nebular.line_list import LINES
-from rubix_like.physics.air import to_air
 from rubix_like.plots.derived import SkyImage, band_image
 from rubix_like.plots.sky_offsets import sky_of
 

@@ -9,14 +9,14 @@ from astropy.io import fits
 from astropy.table import Table
 from counting_container import Counting
 from small_snapshots import A, H, write_small
+from snapshot_reading import reader_of
 
 from rubix_like import ConfigError, Gas
-from rubix_like.config.plug_ins import field_map_names
-from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import load_field_map, resource_names
 from rubix_like.galaxy.validation import validate_gas
 from rubix_like.readers.containers.hdf5 import open_hdf5
 from rubix_like.readers.fields.epoch import read_epoch
-from rubix_like.readers.fields.field_map import load_field_map, parse_field_map
+from rubix_like.readers.fields.field_map import parse_field_map
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.gas import complete_gas
 
@@ -164,7 +164,7 @@ def test_no_simulation_and_no_column_of_gas_is_left_out():
     own."""
     needed = ("star_formation_rate", "metallicity", "oxygen_fraction", "hydrogen_fraction")
     needed += ("hi_fraction", "h2_fraction", "smoothing_length", "dust_mass")
-    maps = {name: load_field_map(name) for name in field_map_names()}
+    maps = {name: load_field_map(name) for name in resource_names("simulations")}
     others = {"galaxy_chop", "pynbody", "rubix", "rubix_pynbody"}
     assert set(GAS) == set(maps) - others
     for name, table in GAS.items():
@@ -270,7 +270,7 @@ def test_a_fraction_of_what_cannot_be_is_refused(field, message):
 
 def test_parts_of_the_gas_are_the_whole(tmp_path):
     path = write_small(tmp_path / "a.hdf5", "simba")
-    reader = SnapshotReader(path=path, center=(0, 0, 0))
+    reader = reader_of(path=path, center=(0, 0, 0))
     whole = reader.load()[0].gas
     with reader.open_galaxy() as galaxy:
         parts = [galaxy.read_gas(0, 3), galaxy.read_gas(3, 4)]
@@ -287,7 +287,7 @@ def test_columns_of_a_table(tmp_path):
     tables = {"stars": both | {"log_age": np.full(2, 9.0)}, "gas": both | known}
     hdus = [fits.BinTableHDU(Table(columns), name=name) for name, columns in tables.items()]
     fits.HDUList([fits.PrimaryHDU(), *hdus]).writeto(tmp_path / "a.fits")
-    galaxy, info = SnapshotReader(path=tmp_path / "a.fits", center=(0, 0, 0)).load()
+    galaxy, info = reader_of(path=tmp_path / "a.fits", center=(0, 0, 0)).load()
     found = dataclasses.asdict(galaxy.gas)
     for name, values in known.items():
         np.testing.assert_array_equal(found["star_formation_rate" if name == "sfr" else name], values, err_msg=name)

@@ -4,8 +4,8 @@ import h5py
 import numpy as np
 import pytest
 from snapshot_files import write_snapshot
+from snapshot_reading import reader_of
 
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.inspection.report import inspect_galaxy
 
 A = 0.8
@@ -69,7 +69,7 @@ def folder(tmp_path, tables):
 
 
 def load(path, **settings):
-    return SnapshotReader.model_validate({"reader": "illustris", "path": path} | settings).load()
+    return reader_of({"reader": "illustris", "path": path} | settings).load()
 
 
 def masses(path, **settings):

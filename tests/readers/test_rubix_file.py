@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from astropy import units as u
 from astropy.cosmology import Planck15
+from snapshot_reading import reader_of
 
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.inspection.report import inspect_galaxy
 
 N, REDSHIFT = 12, 0.3
@@ -61,7 +61,7 @@ def write(path, particles, meta=HEADER, redshift=REDSHIFT, **units):
 
 
 def load(path, **settings):
-    return SnapshotReader(path=path, center=(9000, 9000, 9000), **settings).load()
+    return reader_of(path=path, center=(9000, 9000, 9000), **settings).load()
 
 
 def test_a_file_from_tng(tmp_path, particles):

@@ -13,9 +13,9 @@ from astropy.cosmology import FlatLambdaCDM
 from astropy.io import fits
 from astropy.table import QTable, Table
 from pydantic import ValidationError
+from snapshot_reading import reader_of
 
 from rubix_like import ConfigError, load_config
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.readers.table_columns import TableSettings
 from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.fields.field_map import QUANTITIES
@@ -41,7 +41,7 @@ def columns():
 
 
 def stars(path, **settings):
-    return SnapshotReader(path=path, center=settings.pop("center", (0, 0, 0)), **settings).load()
+    return reader_of(path=path, center=settings.pop("center", (0, 0, 0)), **settings).load()
 
 
 def check(galaxy, info, columns):
@@ -313,7 +313,7 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
 
 def test_galaxy_chop(real_data):
     path = real_data / "galaxies" / "tng100_394242_kinematics.h5"
-    galaxy, info = SnapshotReader(path=path, center=(0, 0, 0), ages="recipe").load()
+    galaxy, info = reader_of(path=path, center=(0, 0, 0), ages="recipe").load()
     with h5py.File(path) as file:
         raw = file["stars"][()]
     assert (info.reader, info.n_stars) == ("galaxy_chop", 32067)
@@ -323,4 +323,4 @@ def test_galaxy_chop(real_data):
     np.testing.assert_allclose(galaxy.stars.position, position, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(galaxy.stars.velocity) + info.bulk_velocity, velocity, atol=1e-9)
     with pytest.raises(ValueError, match=r"stars/age is missing; .*galaxy.ages: recipe"):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from small_snapshots import SMALL, YEARS_OF_KPC_PER_KMS, A, H, N, state_units, write_small
 
-from rubix_like.config.plug_ins import field_map_names
+from rubix_like.extend import load_field_map, resource_names
 from rubix_like.readers.containers.hdf5 import open_hdf5
 from rubix_like.readers.fields.epoch import read_epoch
-from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 
 FAMILIES = {"stars": "PartType4", "gas": "PartType0"}
@@ -36,7 +35,7 @@ def is_snapshot(field_map):
 
 def test_every_packaged_simulation_has_a_file_by_hand():
     """And none of its quantities is left out of the table."""
-    maps = {name: load_field_map(name) for name in field_map_names()}
+    maps = {name: load_field_map(name) for name in resource_names("simulations")}
     hdf5 = {name: found for name, found in maps.items() if "hdf5" in found.container and is_snapshot(found)}
     assert set(hdf5) == set(SMALL)
     without_expansion = {"birth_time"}
