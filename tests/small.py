@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from astropy.io import fits
 
-from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars
+from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars, load_config
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -23,6 +23,11 @@ def muse(start=5000, stop=5300, step=10, fov="1 arcsec", **others):
     """The section `instrument` of a small field of MUSE, without PSF and LSF but for the `others`."""
     wavelength = {"start": start, "stop": stop, "step": step}
     return {"name": "muse", "fov": fov, "psf": None, "lsf": None, "wavelength": wavelength, **others}
+
+
+def instrument_settings(section):
+    """The checked section `instrument`, with all that the preset of its name states."""
+    return load_config({"observation": {"redshift": 0.05}, "instrument": section}).instrument
 
 
 BEHIND_DUST = {

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.readers.galaxy_loading import load
 
 INCLINATION, POSITION_ANGLE = 60.0, 30.0
 ROTATING: float = 0.6
@@ -73,7 +72,8 @@ def files_of(folder: Path) -> list[Path]:
 
 def measure(path: Path, ways: tuple[str, ...] = ("angular_momentum", "stars")) -> Measured:
     """Load a galaxy, look at its stars, and make its mocks, aligned in these ways, of which the last is `stars`."""
-    galaxy, info = load(_config(path, "none", 10.0))
+    config = _config(path, "none", 10.0)
+    galaxy, info = rl.load_galaxy(config), rl.load_galaxy_info(config)
     position, velocity, mass = arrays_of(galaxy)
     r50 = half_mass_radius(position, mass)
     inner, twice = (np.linalg.norm(position, axis=1) <= factor * r50 for factor in (1, 2))

@@ -5,8 +5,8 @@ import re
 import pytest
 from command_line import main
 
+from rubix_like import list_lines
 from rubix_like.extend import resource
-from rubix_like.nebular import LINES
 
 
 @pytest.fixture
@@ -50,5 +50,5 @@ def test_mistakes_have_a_remedy(command):
 def test_lines_are_listed_with_their_wavelengths(command):
     _, text, _ = command("list", "lines")
     rows = text.splitlines()
-    assert len(rows) == len(LINES)
+    assert len(rows) == len(list_lines())
     assert re.search(r"^\[O III\] 5007 +5008\.240 A \(vacuum\) +O III$", text, re.M)

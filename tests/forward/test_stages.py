@@ -26,6 +26,8 @@ from rubix_like import (
     Stars,
     Tables,
     load_config,
+    load_galaxy,
+    load_galaxy_info,
     make_mesh,
     shard,
     validate,
@@ -36,7 +38,6 @@ from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.extend import Footprint, PaintedCube, import_library, make_setup, resolve, to_scene
 from rubix_like.forward.model import observe
 from rubix_like.physics.templates import weighted_rows
-from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.placement import as_dtype
 
@@ -436,14 +437,14 @@ one."""
 def test_every_reader(name, tmp_path):
     assert name in READER_EXAMPLES, f"add an example of a galaxy that the reader '{name}' loads"
     config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
-    galaxy, info = load(config)
+    galaxy, info = load_galaxy(config), load_galaxy_info(config)
     assert len(galaxy.stars.initial_mass) == info.n_stars
     assert info.n_stars == N_STARS or name == "components"
     assert {leaf.dtype for leaf in jax.tree.leaves(galaxy)} == {np.dtype("float64")}
     assert eqx.tree_equal(validate(galaxy, info.universe_age), galaxy)
     assert info.name
     assert info.reader == ("illustris" if name == "auto" else name)
-    assert eqx.tree_equal(load(config)[0], galaxy)
+    assert eqx.tree_equal(load_galaxy(config), galaxy)
     placed = shard(galaxy, make_mesh(8)).stars
     total = np.asarray(galaxy.stars.initial_mass).sum()
     np.testing.assert_allclose(float((placed.initial_mass * placed.weight).sum()), total, rtol=1e-12)
@@ -454,7 +455,7 @@ def test_every_reader(name, tmp_path):
 @pytest.mark.parametrize("name", READERS.names())
 def test_the_gradient_of_what_every_reader_gives(name, tmp_path):
     config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
-    galaxy, results = load(config)[0], []
+    galaxy, results = load_galaxy(config), []
     for n_devices in (1, 8):
         pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))
         slope = jax.value_and_grad(lambda galaxy, pipeline=pipeline: weighted(pipeline(galaxy).flux))

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+from small import instrument_settings
 
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
-from rubix_like.config import InstrumentSettings, json_schema
+from rubix_like.config import json_schema
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import WavelengthBins, resource_names, to_vacuum
 from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
@@ -16,7 +17,7 @@ from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
 
 @pytest.mark.parametrize("name", resource_names("instruments"))
 def test_every_preset_is_an_instrument(name):
-    settings = InstrumentSettings.model_validate({"name": name})
+    settings = instrument_settings({"name": name})
     arm = None if settings.arms is None or settings.join else next(iter(settings.arms))
     instrument = load_instrument(name, arm=arm)
     assert isinstance(instrument, Instrument)
@@ -266,7 +267,7 @@ def write(folder, name, text):
 def test_a_preset_on_another():
     muse, narrow = load_instrument("muse"), load_instrument("muse_nfm")
     assert narrow.name == "muse_nfm"
-    psf = InstrumentSettings.model_validate({"name": "muse_nfm"}).psf
+    psf = instrument_settings({"name": "muse_nfm"}).psf
     assert (narrow.n_x, psf.kind, psf.fwhm) == (300, "adaptive", None)
     assert (narrow.lsf, narrow.bins) == (muse.lsf, muse.bins)
     assert load_instrument("muse_extended").bins.first == 4650
@@ -277,21 +278,21 @@ def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
     (tmp_path / "deep").mkdir()
     write(tmp_path, "lower.yaml", "based_on: manga_61\nfov: 5 arcsec\nwavelength: {stop: 3700, medium: air}\n")
     top = write(tmp_path, "deep/top.yml", "based_on: ../lower.yaml\nlsf: {resolving_power: 2000}\naperture: null\n")
-    settings = InstrumentSettings.model_validate({"name": top, "wavelength": {"start": 3650}})
+    settings = instrument_settings({"name": top, "wavelength": {"start": 3650}})
     wavelength = settings.wavelength
     assert (wavelength.start, wavelength.stop, wavelength.step, wavelength.medium) == (3650, 3700, 1e-4, "air")
     assert (wavelength.sampling, settings.fov, settings.pixel_scale) == ("log", (5.0, 5.0), 0.5)
     assert (settings.lsf.resolving_power, settings.aperture, settings.psf.fwhm) == ((2000.0,), None, 2.477)
     assert (settings.label, settings.based_on) == ("top", None)
     monkeypatch.chdir(tmp_path)
-    assert InstrumentSettings.model_validate({"name": "lower.yaml"}).fov == (5.0, 5.0)
+    assert instrument_settings({"name": "lower.yaml"}).fov == (5.0, 5.0)
 
 
 def test_a_section_with_a_name_of_its_own(tmp_path):
     mine = load_instrument("my.setup", based_on="muse", fov="3 arcsec")
     assert (mine.name, mine.n_x) == ("my.setup", 15)
     section = {"name": "my.setup", "based_on": "muse", "psf": {"kind": "moffat", "beta": 2.8}}
-    settings = InstrumentSettings.model_validate(section)
+    settings = instrument_settings(section)
     assert (settings.label, settings.psf.kind, settings.psf.fwhm) == ("my.setup", "moffat", 0.8)
     path = write(tmp_path, "base.yaml", "based_on: sami_red\nfov: 4 arcsec\n")
     assert load_instrument("mine", based_on=path).n_x == 8
@@ -308,7 +309,7 @@ def test_a_record_needs_no_file(tmp_path):
     with pytest.raises(ConfigError, match=r"instrument.based_on=manga.*records every value"):
         load_config(again, {"instrument.based_on": "manga"})
     whole = dict(config.instrument.model_dump())
-    assert InstrumentSettings.model_validate({**whole, "based_on": "absent.yaml"}).fov == (1.0, 1.0)
+    assert instrument_settings({**whole, "based_on": "absent.yaml"}).fov == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -350,7 +350,7 @@ def test_what_is_no_file(tmp_path):
         load(tmp_path / "loop.hdf5")
     os.mkfifo(tmp_path / "pipe.hdf5")
     for place in (tmp_path / "pipe.hdf5", "/dev/null", "/dev/zero"):
-        with pytest.raises(OSError, match=rf"'{place}' is a pipe or device; expected a file"):
+        with pytest.raises(ConfigError, match=rf"galaxy\.path: expected a file .*, got '{place}', which is a pipe"):
             load(place)
 
 

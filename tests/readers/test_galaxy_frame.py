@@ -16,7 +16,6 @@ from rubix_like.physics.centering import shrinking_sphere, unwrap
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
-from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select
@@ -293,7 +292,7 @@ def run_of(path, **galaxy):
 def test_shares_of_processes_are_the_whole(path, selection, size):
     """With what is drawn and what is completed, and what is said of how many stars."""
     config = run_of(path, **SELECTIONS[selection])
-    whole, info = load(config)
+    whole, info = rl.load_galaxy(config), rl.load_galaxy_info(config)
     n_old = int(np.isnan(reader_rows(config.galaxy, "initial_mass")).sum())
     assert info.ages.endswith(f"; {n_old} of {info.n_stars} stars")
     assert info.initial_mass.endswith(f"; {n_old} of {info.n_stars} stars")

@@ -21,7 +21,6 @@ from rubix_like import (
 from rubix_like.config.plug_ins import READERS
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
-from rubix_like.readers.galaxy_loading import load
 
 RUN = {
     "galaxy": {"reader": "synthetic", "n_stars": 200, "seed": 3},
@@ -74,7 +73,7 @@ def test_every_reader_is_found_by_its_key(name):
 
 
 def test_load_takes_a_dict_and_a_run_config():
-    galaxy, info = load(load_config(RUN))
+    galaxy, info = load_galaxy(RUN), load_galaxy_info(RUN)
     assert isinstance(galaxy, Galaxy)
     assert isinstance(info, GalaxyInfo)
     config = load_config(RUN)
@@ -100,7 +99,7 @@ def test_load_takes_the_path_of_a_file(tmp_path):
 
 def test_load_without_a_galaxy_is_refused():
     with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, components, auto.*illustris"):
-        load(load_config(RUN | {"galaxy": None}))
+        load_galaxy(RUN | {"galaxy": None})
 
 
 def test_load_validates():
@@ -108,7 +107,7 @@ def test_load_validates():
     settings = RUN["galaxy"] | {"oldest_log_age": 10.3, "bulge_log_age": 10.3}
     assert float(load_galaxy(RUN | {"galaxy": settings}).stars.log_age.max()) <= 10.3
     with pytest.raises(ConfigError, match="oldest_log_age"):
-        load(load_config(RUN | {"galaxy": settings | {"oldest_log_age": 11.0}}))
+        load_galaxy(RUN | {"galaxy": settings | {"oldest_log_age": 11.0}})
 
 
 def test_surviving_fraction_is_bilinear_and_clamped():
@@ -169,7 +168,8 @@ def test_known_birth_masses_are_left_alone():
 @pytest.mark.parametrize("name", ["illustris1_z0_subhalo420815_stars", "SimSpin_example_IllustrisTNG"])
 def test_real_cutouts_through_a_configuration(real_data, name):
     path = real_data / "galaxies" / f"{name}.hdf5"
-    galaxy, info = load(load_config(RUN | {"galaxy": {"reader": "illustris", "path": str(path)}}))
+    run = RUN | {"galaxy": {"reader": "illustris", "path": str(path)}}
+    galaxy, info = load_galaxy(run), load_galaxy_info(run)
     assert float(galaxy.stars.metallicity.min()) >= 0
     assert info.initial_mass != "missing"
     ratio = np.asarray(galaxy.stars.initial_mass / galaxy.stars.mass)

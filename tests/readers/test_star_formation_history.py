@@ -7,10 +7,9 @@ from astropy.io import fits
 from snapshot_files import write_snapshot
 from snapshot_reading import open_snapshot, reader_of
 
-from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like import ConfigError, Cube, load_config, load_galaxy, load_galaxy_info, run
 from rubix_like.extend import AgeRecipe
 from rubix_like.physics.numbered_random import philox, uniform_by_row
-from rubix_like.readers.galaxy_loading import load as load_run
 
 N_OLD, N_YOUNG = 300, 40
 A, H = 0.8, 0.7
@@ -250,7 +249,8 @@ def real_run(path, **keys):
     """What a run gets of a real file, with deposit `smoothed`."""
     galaxy = {"path": str(path), **keys}
     sections = {"observation": {"redshift": 0.02}, "instrument": {"name": "muse"}, "engine": {"deposit": "smoothed"}}
-    return load_run(load_config(sections | {"galaxy": galaxy}))
+    config = load_config(sections | {"galaxy": galaxy})
+    return load_galaxy(config), load_galaxy_info(config)
 
 
 def test_a_real_n_body_disc(real_data):

@@ -12,7 +12,6 @@ from astropy import units as u
 from astropy.cosmology import FlatLambdaCDM
 from astropy.io import fits
 from astropy.table import QTable, Table
-from pydantic import ValidationError
 from snapshot_reading import reader_of
 
 from rubix_like import ConfigError, load_config
@@ -261,9 +260,9 @@ def test_settings_with_a_typo(tmp_path, columns):
     with pytest.raises(ConfigError, match=r"galaxy.columns.mass: .* has no column 'masss'; did you mean 'mass'"):
         stars(path, columns={"mass": "masss"})
     for wrong in ({"maas": "m"}, {"age": {"column": "age", "unit": "Gyrs per kpc"}}, {"position": ["x", "y"]}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(ConfigError, match=r"galaxy\.columns"):
             stars(path, columns=wrong)
-    with pytest.raises(ValidationError, match="only with reader: table"):
+    with pytest.raises(ConfigError, match="only with reader: table"):
         stars(path, columns={"mass": "mass"}, reader="eagle")
     assert (
         set(TableSettings.model_fields) - {"table"} == set(NAMES) == set(QUANTITIES) - {"birth_time", "lookback_time"}
