@@ -24,7 +24,7 @@ import scipy.stats
 from fit_calibration import FREE as ALL
 from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 
-from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like import load_config
 from rubix_like.extend import import_optional
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import with_rows
@@ -58,7 +58,8 @@ def make(n_stars=400, free=FREE, instrument=SMALL, starts=2):
 def settings_of(method, seed, **chosen):
     """Of a sampler."""
     section = "nuts" if method == "nuts" else "variational"
-    return SamplingSettings.model_validate({"method": method, "seed": seed, section: METHODS[method] | chosen})
+    sampling = {"method": method, "seed": seed, section: METHODS[method] | chosen}
+    return load_config("quickstart", overrides={"fit": {"free": FREE, "sampling": sampling}}).fit.sampling
 
 
 def run(problem, method, best, approximation, seed=1, **chosen):
