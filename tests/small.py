@@ -30,6 +30,17 @@ def instrument_settings(section):
     return load_config({"observation": {"redshift": 0.05}, "instrument": section}).instrument
 
 
+def psf_settings(section):
+    """The checked section `instrument.psf`; what it leaves out of a Gaussian is MUSE's."""
+    return instrument_settings({"name": "muse", "psf": section}).psf
+
+
+def exposure_settings(**section):
+    """The checked section `noise.exposure`."""
+    run = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}, "noise": {"exposure": section}}
+    return load_config(run).noise.exposure
+
+
 BEHIND_DUST = {
     "dust": {"a_v": 0.3, "curve": "calzetti"},
     "engine": {

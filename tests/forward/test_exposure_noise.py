@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from astropy import constants, units
 from scipy.special import erf
-from small import few_stars, instrument_settings, muse
+from small import exposure_settings, few_stars, instrument_settings, muse
 
 import rubix_like as rl
 from rubix_like import ConfigError, Parameters
-from rubix_like.config import ExposureSettings
 from rubix_like.extend import Footprint, PaintedCube, WavelengthBins
 from rubix_like.forward.stages.exposure_noise import ExposureNoise
 
@@ -25,7 +24,7 @@ def instrument(**changes):
 
 
 def exposure(time=600.0, count=1, sky="none"):
-    return ExposureSettings(time=time, count=count, sky=sky)
+    return exposure_settings(time=time, count=count, sky=sky)
 
 
 def built(exposure, settings):

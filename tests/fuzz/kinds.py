@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from small import psf_settings
 from snapshot_reading import open_snapshot, reader_of
 
 from rubix_like import (
@@ -22,7 +23,6 @@ from rubix_like import (
     load_ssp,
     read_observed,
 )
-from rubix_like.config import PSFSettings
 from rubix_like.cube.observed.observed_fibres import read_fibres
 from rubix_like.extend import import_library
 from rubix_like.inference import checkpoint
@@ -202,7 +202,7 @@ def _cube(path: Path) -> list[str]:
 
 
 def _psf(path: Path) -> list[str]:
-    planes, scale, wavelength = load_psf_image(PSFSettings(kind="image", file=path))
+    planes, scale, wavelength = load_psf_image(psf_settings({"kind": "image", "file": path}))
     found = impossible.of_numbers("psf", planes, 0.0) + impossible.of_numbers("scale", scale, 1e-6, 3.6e5)
     ascending = wavelength is None or (len(wavelength) == len(planes) and (np.diff(wavelength) > 0).all())
     return found if ascending else [*found, "wavelengths of planes do not ascend"]

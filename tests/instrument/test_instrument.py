@@ -1,15 +1,16 @@
 """Instruments: presets, overrides, field, bins and aperture against numbers worked out here."""
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import printed
 from small import instrument_settings
 
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
-from rubix_like.config import json_schema
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import WavelengthBins, resource_names, to_vacuum
 from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
@@ -346,16 +347,15 @@ def test_a_file_in_the_middle_must_give_the_step_of_its_own_sampling(tmp_path):
 def test_the_schema_allows_a_base():
     jsonschema = pytest.importorskip("jsonschema")
     section = {"name": "mine", "based_on": "muse", "aperture": {"shape": "mask", "file": "a.npy"}}
+    schema = json.loads(printed("schema"))
     for lsf in ({"resolving_power": 2700}, {"resolving_power": [1, "2e3"], "wavelength": [1, 2]}, {"fwhm": "2 A"}):
-        jsonschema.validate({"observation": {"redshift": 1}, "instrument": {**section, "lsf": lsf}}, json_schema())
+        jsonschema.validate({"observation": {"redshift": 1}, "instrument": {**section, "lsf": lsf}}, schema)
     for aperture in ({"shape": "hexagon", "size": ["74 arcsec", 64]}, {"shape": "circle", "size": 3}):
         jsonschema.validate(
-            {"observation": {"redshift": 1}, "instrument": {"name": "muse", "aperture": aperture}}, json_schema()
+            {"observation": {"redshift": 1}, "instrument": {"name": "muse", "aperture": aperture}}, schema
         )
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(
-            {"observation": {"redshift": 1}, "instrument": {"name": "mine", "based_on": 3}}, json_schema()
-        )
+        jsonschema.validate({"observation": {"redshift": 1}, "instrument": {"name": "mine", "based_on": 3}}, schema)
 
 
 def test_the_name_of_a_users_file_in_the_header_is_its_stem(tmp_path):

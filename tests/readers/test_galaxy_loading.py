@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from snapshot_files import write_cutout
+from snapshot_reading import reader_of
 
 from rubix_like import (
     ConfigError,
@@ -19,7 +20,6 @@ from rubix_like import (
     validate,
 )
 from rubix_like.config.plug_ins import READERS
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
 
 RUN = {
@@ -46,7 +46,7 @@ FRACTION = np.array([[1.0, 0.8, 0.6], [0.9, 0.7, 0.5]])
 
 
 def synthetic(n_stars=50):
-    return SyntheticReader(n_stars=n_stars, n_gas=5).load()
+    return reader_of(reader="synthetic", n_stars=n_stars, n_gas=5).load()
 
 
 @pytest.mark.parametrize("name", READERS.names())

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from damage import write_illustris
-from small import full_cube, muse_hdus, write_fits
+from small import full_cube, muse_hdus, psf_settings, write_fits
 from small_results import fit_result, sample_result
 from snapshot_reading import reader_of
 from ssp_files import dsps
@@ -26,7 +26,6 @@ from ssp_files import dsps
 from rubix_like import ConfigError, Cube, FitResult, SampleResult, load_config, load_ssp, read_observed
 from rubix_like.cli import main as cli
 from rubix_like.cli import ssp_command
-from rubix_like.config import PSFSettings
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
 from rubix_like.extend import import_library, load_field_map
 from rubix_like.instrument.apertures import read_mask
@@ -415,7 +414,7 @@ def test_psf_images_without_a_scale_that_can_be_read_are_refused(tmp_path):
     image.writeto(path)
     path.write_bytes(path.read_bytes().replace(b"CTYPE1  = 'RA---TAN'", b"CTYPE1  = -1        "))
     with pytest.raises(ConfigError, match="world coordinates that can be read"):
-        load_psf_image(PSFSettings(kind="image", file=path))
+        load_psf_image(psf_settings({"kind": "image", "file": path}))
 
 
 def test_virtual_data_without_their_source_are_refused(tmp_path):
