@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from command_line import main
 from snapshot_files import write_snapshot
 from snapshot_reading import reader_of
 

@@ -35,7 +35,7 @@ from stopped_catalogue import (
     write_lists,
 )
 
-from rubix_like import ConfigError, run, run_catalogue
+from rubix_like import ConfigError, load_config, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
 from rubix_like.extend import Progress
 from rubix_like.runs.batch.blocks import blocks_of, galaxies_of, observe_block
