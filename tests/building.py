@@ -1,6 +1,16 @@
-"""Stages and sources as a run builds them, with their numbers in the precision of a test."""
+"""The registries, and stages and sources as a run builds them, with their numbers in the precision of a test."""
 
-from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
+from rubix_like.config.plug_ins import (
+    CUBE_STAGES,
+    FIELDS,
+    FILE_LAYOUTS,
+    KERNELS,
+    METHODS,
+    PAINT_STAGES,
+    READERS,
+    SCENE_STAGES,
+    SYSTEMATIC_STAGES,
+)
 from rubix_like.runtime.mesh.placement import as_dtype
 
 REGISTRIES = {
@@ -9,8 +19,12 @@ REGISTRIES = {
     "paint": PAINT_STAGES,
     "cube": CUBE_STAGES,
     "systematics": SYSTEMATIC_STAGES,
+    "readers": READERS,
+    "methods": METHODS,
+    "kernels": KERNELS,
+    "layouts": FILE_LAYOUTS,
 }
-"""Kind of stage -> its members."""
+"""What can be extended by a name -> its registry."""
 
 
 def build_stage(kind, name, setup, options=None, dtype="float64"):

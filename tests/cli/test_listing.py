@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from building import REGISTRIES
 
 import rubix_like
 from rubix_like import list_configs, list_pipelines, list_readers, list_stages
 from rubix_like.cli.listing import KINDS
 from rubix_like.cli.options import add_list_options
-from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -22,9 +22,8 @@ def packaged(kind):
 
 def test_every_stage_has_its_kind_and_a_description():
     expected = []
-    kinds = (("fields", FIELDS), ("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES))
-    for kind, registry in kinds:
-        expected += [(name, f"{kind}: ") for name in registry.names()]
+    for kind in ("fields", "scene", "paint", "cube"):
+        expected += [(name, f"{kind}: ") for name in REGISTRIES[kind].names()]
     rows = list_stages().rows
     assert [name for name, _ in rows] == [name for name, _ in expected]
     for (_, text), (_, start) in zip(rows, expected, strict=True):
@@ -34,7 +33,7 @@ def test_every_stage_has_its_kind_and_a_description():
 
 def test_every_reader_has_a_description():
     rows = dict(list_readers().rows)
-    assert tuple(rows) == (*READERS.names(), "table", *packaged("simulations"))
+    assert tuple(rows) == (*REGISTRIES["readers"].names(), "table", *packaged("simulations"))
     assert "Illustris" in rows["illustris"]
     assert "disc" in rows["synthetic"]
 

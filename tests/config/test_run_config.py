@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from building import REGISTRIES
 from command_line import printed
 from pydantic import ValidationError
 
 from rubix_like import ConfigError, RunConfig, load_config
 from rubix_like.config import load_pipeline
-from rubix_like.config.plug_ins import READERS
 from rubix_like.extend import resource, resource_names
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}}
@@ -94,7 +94,7 @@ def test_the_radius_of_the_alignment_is_in_half_mass_radii_or_a_length(given, in
 
 
 def test_a_reader_instance_is_taken_as_it_is():
-    reader = READERS.find("synthetic")(n_stars=7)
+    reader = REGISTRIES["readers"].find("synthetic")(n_stars=7)
     assert load_config({**BASE, "galaxy": reader}).galaxy is reader
     assert load_config({**BASE, "galaxy": reader}, {"galaxy.seed": 5}).galaxy.n_stars == 7
 
@@ -633,7 +633,7 @@ def test_the_schema_covers_every_section_and_reader():
     assert schema["$defs"]["InstrumentSettings"]["required"] == ["name"]
     assert schema["$defs"]["WavelengthSettings"]["required"] == []
     text = json.dumps(schema["properties"]["galaxy"]) + json.dumps(schema["$defs"])
-    for name in READERS.names():
+    for name in REGISTRIES["readers"].names():
         assert f'"const": "{name}"' in text or f'"default": "{name}"' in text
 
 

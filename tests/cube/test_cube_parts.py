@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from building import REGISTRIES
 from jax.sharding import NamedSharding, PartitionSpec
 from small import fibre_spectra, full_cube, make_cube
 from thread_team import run_team, values_of
 
 from rubix_like import ConfigError, Cube
 from rubix_like.config.file_layouts import check_several
-from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.cube import cube_parts
 from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, noiseless, parts_of
 from rubix_like.cube.cube_sums import sums_of
@@ -227,7 +227,7 @@ def test_writing_takes_no_more_than_some_blocks():
 # ---------------------------------------------------------------- several processes
 
 
-@pytest.mark.parametrize("layout", list(FILE_LAYOUTS.names()))
+@pytest.mark.parametrize("layout", list(REGISTRIES["layouts"].names()))
 def test_a_team_writes_one_file(tmp_path, layout, small_blocks):
     """One of the four has two parts, one has none but padding; headers are as process 0 has them."""
     cube = whole_cube()

@@ -33,7 +33,6 @@ from rubix_like import (
     shard,
     validate,
 )
-from rubix_like.config.plug_ins import METHODS, READERS
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.extend import Footprint, PaintedCube, import_library, make_setup, resolve, to_scene
@@ -180,7 +179,10 @@ def over_devices(function, sharded):
     return jax.jit(jax.shard_map(function, mesh=make_mesh(8), in_specs=split, out_specs=split))(sharded)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, r in REGISTRIES.items() for name in r.names()])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in ("fields", "scene", "paint", "cube") for name in REGISTRIES[kind].names()],
+)
 def test_every_stage_is_a_documented_module_that_refuses_unknown_options(kind, name, setups):
     stage = REGISTRIES[kind].find(name)
     assert issubclass(stage, eqx.Module)
@@ -254,7 +256,7 @@ SOURCES = [
         marks=pytest.mark.long if (name, method) == ("nebulae", "direct") else SLOW_SOURCES.get(name, ()),
     )
     for name in OWN_LIGHT
-    for method in METHODS.names()
+    for method in REGISTRIES["methods"].names()
 ]
 
 
@@ -292,7 +294,7 @@ def test_every_source_sums_over_particles(name, method):
 
 
 @pytest.mark.parametrize("name", SOURCE_NAMES)
-@pytest.mark.parametrize("method", [method for method in METHODS.names() if method != "direct"])
+@pytest.mark.parametrize("method", [method for method in REGISTRIES["methods"].names() if method != "direct"])
 def test_every_source_looks_the_same_by_every_method(name, method):
     """Every spaxel's spectrum within the tolerance of its mean (rms), without a line spread; its light and velocity."""
     fine = {"instrument.lsf": None, "instrument.wavelength.step": "2.5 Angstrom"}
@@ -429,7 +431,7 @@ READER_EXAMPLES = {
 one."""
 
 
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_every_reader(name, tmp_path):
     assert name in READER_EXAMPLES, f"add an example of a galaxy that the reader '{name}' loads"
     config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
@@ -448,7 +450,7 @@ def test_every_reader(name, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_the_gradient_of_what_every_reader_gives(name, tmp_path):
     config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
     galaxy, results = load_galaxy(config), []

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from building import REGISTRIES
 from pydantic import ValidationError
 from snapshot_files import write_cutout
 from snapshot_reading import reader_of
@@ -19,7 +20,6 @@ from rubix_like import (
     load_galaxy_info,
     validate,
 )
-from rubix_like.config.plug_ins import READERS
 from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
 
 RUN = {
@@ -49,9 +49,9 @@ def synthetic(n_stars=50):
     return reader_of(reader="synthetic", n_stars=n_stars, n_gas=5).load()
 
 
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_every_reader_is_a_frozen_model_of_its_keys(name):
-    reader = READERS.find(name)
+    reader = REGISTRIES["readers"].find(name)
     assert next(iter(reader.model_fields)) == "reader"
     assert reader.model_fields["reader"].default == name
     assert reader.model_config["frozen"]
@@ -60,7 +60,7 @@ def test_every_reader_is_a_frozen_model_of_its_keys(name):
     assert callable(reader.load)
 
 
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_every_reader_is_found_by_its_key(name):
     disc = {
         "name": "disc",
@@ -69,7 +69,7 @@ def test_every_reader_is_found_by_its_key(name):
         "population": {"log_age": 9, "metallicity": 0.02},
     }
     section = {"reader": name} | {"auto": {"path": "cutout.hdf5"}, "components": {"components": [disc]}}.get(name, {})
-    assert isinstance(load_config(RUN | {"galaxy": section}).galaxy, READERS.find(name))
+    assert isinstance(load_config(RUN | {"galaxy": section}).galaxy, REGISTRIES["readers"].find(name))
 
 
 def test_load_takes_a_dict_and_a_run_config():
