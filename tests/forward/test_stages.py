@@ -179,10 +179,10 @@ def over_devices(function, sharded):
     return jax.jit(jax.shard_map(function, mesh=make_mesh(8), in_specs=split, out_specs=split))(sharded)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [(kind, name) for kind in ("fields", "scene", "paint", "cube") for name in REGISTRIES[kind].names()],
-)
+KINDS = ("fields", "scene", "paint", "cube")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in REGISTRIES[kind].names()])
 def test_every_stage_is_a_documented_module_that_refuses_unknown_options(kind, name, setups):
     stage = REGISTRIES[kind].find(name)
     assert issubclass(stage, eqx.Module)

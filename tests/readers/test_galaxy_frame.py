@@ -4,9 +4,8 @@ import h5py
 import jax
 import numpy as np
 import pytest
-from counting_container import Counting
 from snapshot_files import write_snapshot
-from snapshot_reading import open_snapshot, reader_of
+from snapshot_reading import open_snapshot, reader_of, watched
 from thread_team import run_team, values_of
 
 import rubix_like as rl
@@ -14,7 +13,6 @@ from rubix_like import open_galaxy
 from rubix_like.extend import open_selected
 from rubix_like.physics.centering import shrinking_sphere, unwrap
 from rubix_like.readers import galaxy_frame as frame_module
-from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
@@ -323,7 +321,7 @@ def test_no_process_reads_outside_its_share(monkeypatch, path, selection, sample
     def work(team):
         asked = []
         with open_snapshot(reader) as opened:
-            snapshot = Snapshot(Counting(opened.container, asked), opened.field_map, opened.epoch)
+            snapshot = watched(opened, asked)
             selected = select(snapshot, reader, None, silent, team)
             looked = rows_of(asked)
             asked.clear()
@@ -364,7 +362,7 @@ def test_only_one_process_looks_at_the_columns_of_gas(path):
 
     def work(team):
         with open_snapshot(reader_of({"reader": str(path.parent / "two.yaml"), "path": path})) as opened:
-            snapshot = Snapshot(Counting(opened.container, asked[team.number]), opened.field_map, opened.epoch)
+            snapshot = watched(opened, asked[team.number])
             selected = select(snapshot, reader_of({"path": path}), None, silent, team)
             return ColumnReader(selected).gas_quantities(team)
 

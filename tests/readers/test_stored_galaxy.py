@@ -8,14 +8,12 @@ import h5py
 import jax
 import numpy as np
 import pytest
-from counting_container import Counting
-from snapshot_reading import open_snapshot, reader_of
+from snapshot_reading import open_snapshot, reader_of, watched
 
 import rubix_like as rl
 from rubix_like import open_galaxy
 from rubix_like.extend import Progress
 from rubix_like.readers import galaxy_frame as frame_module
-from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.selected import select
@@ -161,8 +159,7 @@ def counted(path, asked, **settings):
     reader = reader_of({"reader": "illustris", "path": path} | settings)
     opened = open_snapshot(reader)
     snapshot = opened.__enter__()
-    watched = Snapshot(Counting(snapshot.container, asked), snapshot.field_map, snapshot.epoch)
-    return opened, select(watched, reader), reader
+    return opened, select(watched(snapshot, asked), reader), reader
 
 
 def test_nothing_outside_the_part_is_read(small_slabs, path):
