@@ -6,6 +6,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from astropy.io import fits
+from scipy.sparse import csr_array
 
 from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars, load_config
 from rubix_like.cube.fibres.cube_weights import CubeWeights
@@ -129,6 +130,16 @@ def fibre_spectra(cube: Cube) -> FibreSpectra:
     places = FibrePlaces(ones, ones, np.arange(1, 4), np.ones(3, dtype=int), ones, ones, 1.0)
     flux = random.uniform(1, 2, (3, n_wave))
     return FibreSpectra(flux, flux**2, None, places, weights, np.zeros(n_wave, dtype=np.int32))
+
+
+def mixed_fibres(variance: np.ndarray, weights: np.ndarray, shape: tuple[int, int], **others) -> FibreSpectra:
+    """Fibres without light, with these variances (fibre, wave), of which the spaxels are mixed: `weights` (spaxel,
+    fibre) in a field of `shape`."""
+    linear = CubeWeights.of_matrix(csr_array(weights), shape, weights.sum(axis=1).reshape(shape))
+    zeros, ones = np.zeros((2, len(variance))), np.ones((2, len(variance)))
+    places = FibrePlaces(*zeros, *ones.astype(int), *ones, radius=0.1)
+    bad = np.zeros(variance.shape[1], np.int32)
+    return FibreSpectra(np.zeros(variance.shape), variance, None, places, linear, bad, **others)
 
 
 def make_maps(n_y: int = 3, n_x: int = 5) -> Maps:

@@ -1,16 +1,14 @@
 """The tables of `rubix-like list` against the packaged files and registries, read here on their own."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 import yaml
 from building import REGISTRIES
+from command_line import make_parser, printed
 
 import rubix_like
 from rubix_like import list_configs, list_pipelines, list_readers, list_stages
-from rubix_like.cli.listing import KINDS
-from rubix_like.cli.options import add_list_options
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -78,11 +76,10 @@ def test_lists_from_python(own):
 
 
 def test_python_lists_what_the_command_lists():
-    assert len(LISTS) == len(KINDS)
-    assert [kind().title for kind in KINDS.values()] == [KINDS[name]().title for name in add_kinds()]
-
-
-def add_kinds():
-    parser = argparse.ArgumentParser()
-    add_list_options(parser)
-    return parser._actions[1].choices
+    (commands,) = (action.choices for action in make_parser()._actions if isinstance(action.choices, dict))
+    (kinds,) = (action.choices for action in commands["list"]._actions if action.dest == "kind")
+    functions = {kind: f"list_{'libraries' if kind == 'ssp' else kind}" for kind in kinds}
+    assert sorted(functions.values()) == sorted(own.__name__ for own in LISTS)
+    for kind, function in functions.items():
+        text = printed("list", kind)
+        assert all(name in text for name in getattr(rubix_like, function)())
