@@ -3,8 +3,9 @@
 | to write | needs |
 |---|---|
 | a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
+| a map of fields of a simulation | `load_field_map`, which checks it |
 | a kind of smooth component | `AbstractKind`, and `AbstractLight`, `AbstractHeight`, `AbstractRotation` ... |
-| a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
+| a stage on the scene | `AbstractSceneStage`, `Setup`, `make_setup`, `refuse_options` |
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField`; `Counted`, `SourceCounters` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
@@ -30,12 +31,15 @@ Scripts, as the documentation shows them, use
 
 | for | |
 |---|---|
-| libraries of spectra | `import_library`, `read_population`, `write_table`, `ionising_photons`, `to_vacuum` |
+| libraries of spectra | `import_library`, `read_population`, `write_table`, `read_table`, `ionising_photons` |
+| wavelengths in air and vacuum | `to_vacuum`, `to_air` |
 | nebular lines | `line_grid`, `fixed`, `nebular_continuum`, `energy_per_photon`, `ratio_to_h_beta` |
 | galaxies | `draw_base`, `AgeRecipe`, `draw_log_ages`, `open_selected` |
 | runs in parts | `resolve`, `take_census`, `plan_share`, `Progress`, `in_parts`, `write_cube`, `coverage` |
+| the header of a cube of your own | `Meta` |
 | free-form populations | `Populations` |
-| observed cubes, training sets | `on_grid_of`, `check_same_grid`, `Simulations` |
+| observed cubes, training sets | `observed_from`, `on_grid_of`, `check_same_grid`, `Simulations` |
+| packaged files, and those in the cache | `resource`, `resource_names`, `cache_directory` |
 | pictures | `Choice`, `save_figure`, `save_bpt`, `save_attenuation`, `write_page` |
 | the BPT diagram | `bpt_ratios`, `draw_bpt`, `kauffmann_2003`, `kewley_2013` |
 
@@ -72,8 +76,9 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.cube_files import write_cube
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.meta import SourceCounters
+from rubix_like.cube.meta import Meta, SourceCounters
 from rubix_like.cube.mosaic import coverage
+from rubix_like.cube.observed import observed_from
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import plan_lines
@@ -83,6 +88,7 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.census import take_census
 from rubix_like.forward.fields.field import AbstractField, Counted, PaintedField, painted_field, spread
+from rubix_like.forward.planning import make_setup
 from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import (
@@ -113,13 +119,14 @@ from rubix_like.inference.simulation.simulations import Simulations
 from rubix_like.nebular import energy_per_photon, nebular_continuum, ratio_to_h_beta
 from rubix_like.nebular.line_grid import fixed, line_grid
 from rubix_like.nebular.table_file import NebularTable
-from rubix_like.physics.air import to_vacuum
+from rubix_like.physics.air import to_air, to_vacuum
 from rubix_like.physics.dust_curves import DustCurve
 from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, TemplateAxes, Templates, behind_dust
 from rubix_like.plots.bpt import bpt_ratios, draw_bpt, kauffmann_2003, kewley_2013
 from rubix_like.plots.choice import Choice
 from rubix_like.plots.figure import save_attenuation, save_bpt, save_figure
 from rubix_like.plots.page import write_page
+from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.mapped_files import open_selected
 from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.readers.star_formation_history import draw_log_ages
@@ -128,10 +135,11 @@ from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.resources import cache_directory, resource, resource_names
 from rubix_like.ssp import import_library
 from rubix_like.ssp.importers.fsps import read_population
 from rubix_like.ssp.ionising_photons import ionising_photons
-from rubix_like.ssp.library_file import SSPTable, write_table
+from rubix_like.ssp.library_file import SSPTable, read_table, write_table
 
 __all__ = [
     "A_V",
@@ -181,6 +189,7 @@ __all__ = [
     "LineTemplates",
     "LogDensity",
     "Mag",
+    "Meta",
     "Mpc",
     "Msun",
     "NebularTable",
@@ -210,6 +219,7 @@ __all__ = [
     "bpt_ratios",
     "build_line_painter",
     "build_painter",
+    "cache_directory",
     "check_same_grid",
     "coverage",
     "draw_base",
@@ -224,8 +234,11 @@ __all__ = [
     "kauffmann_2003",
     "kewley_2013",
     "line_grid",
+    "load_field_map",
+    "make_setup",
     "nebular_continuum",
     "normal_row",
+    "observed_from",
     "on_grid_of",
     "open_selected",
     "painted_field",
@@ -238,13 +251,17 @@ __all__ = [
     "plan_source",
     "ratio_to_h_beta",
     "read_population",
+    "read_table",
     "refuse_options",
     "resolve",
+    "resource",
+    "resource_names",
     "save_attenuation",
     "save_bpt",
     "save_figure",
     "spread",
     "take_census",
+    "to_air",
     "to_scene",
     "to_vacuum",
     "with_dispersion",

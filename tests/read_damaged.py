@@ -14,13 +14,12 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from command_line import main
 from damage import damaged_copy
+from snapshot_reading import open_snapshot, reader_of
 
-from rubix_like.cli.main import main
-from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import resource as packaged
 from rubix_like.readers.fields.field_map import FAMILIES
-from rubix_like.readers.mapped_files import open_snapshot
-from rubix_like.runtime.resources import resource as packaged
 
 SECONDS = 60
 """A recipe that takes longer is a hang."""
@@ -31,7 +30,7 @@ MORE_MEMORY = 2 << 30
 
 def read(path, reader="auto"):
     """All columns as `Snapshot.read` gives them, with the numbers of the header, and the name of the field map."""
-    with open_snapshot(SnapshotReader(path=path, reader=reader)) as snapshot:
+    with open_snapshot(reader_of(path=path, reader=reader)) as snapshot:
         tables = {family: snapshot.read(family, 0, snapshot.count(family)) for family in FAMILIES}
         epoch, name = snapshot.epoch, snapshot.field_map.name
     columns = {f"{family}.{name}": values for family in FAMILIES for name, values in tables[family].items()}

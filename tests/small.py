@@ -6,15 +6,15 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 from astropy.io import fits
+from scipy.sparse import csr_array
 
-from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars
+from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars, load_config
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.files.maps_file import EXTENSIONS
 from rubix_like.cube.maps import MapLabel, MapSet
-from rubix_like.cube.meta import Meta
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.extend import Footprint, Meta, WavelengthBins
 
 BLUR = {"psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": "25 Angstrom"}}
 """PSF and LSF of small fields; the LSF is wider than the packaged library's."""
@@ -24,6 +24,22 @@ def muse(start=5000, stop=5300, step=10, fov="1 arcsec", **others):
     """The section `instrument` of a small field of MUSE, without PSF and LSF but for the `others`."""
     wavelength = {"start": start, "stop": stop, "step": step}
     return {"name": "muse", "fov": fov, "psf": None, "lsf": None, "wavelength": wavelength, **others}
+
+
+def instrument_settings(section):
+    """The checked section `instrument`, with all that the preset of its name states."""
+    return load_config({"observation": {"redshift": 0.05}, "instrument": section}).instrument
+
+
+def psf_settings(section):
+    """The checked section `instrument.psf`; what it leaves out of a Gaussian is MUSE's."""
+    return instrument_settings({"name": "muse", "psf": section}).psf
+
+
+def exposure_settings(**section):
+    """The checked section `noise.exposure`."""
+    run = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}, "noise": {"exposure": section}}
+    return load_config(run).noise.exposure
 
 
 BEHIND_DUST = {
@@ -99,6 +115,12 @@ def make_cube(
     return Cube(**{**fields, **changes})
 
 
+def white_light(cube: Cube) -> np.ndarray:
+    """Flux of every spaxel (1e-20 erg/s/cm2): F_lambda times the width of the bin, over bins whose mask is 0."""
+    good = np.where(np.asarray(cube.mask) == 0, np.asarray(cube.flux, dtype=np.float64), 0.0)
+    return good @ np.diff(cube.wave_edges)
+
+
 def fibre_spectra(cube: Cube) -> FibreSpectra:
     """Three spectra with noise, of which the spaxels of a cube are mixed."""
     random = np.random.default_rng(4)
@@ -108,6 +130,16 @@ def fibre_spectra(cube: Cube) -> FibreSpectra:
     places = FibrePlaces(ones, ones, np.arange(1, 4), np.ones(3, dtype=int), ones, ones, 1.0)
     flux = random.uniform(1, 2, (3, n_wave))
     return FibreSpectra(flux, flux**2, None, places, weights, np.zeros(n_wave, dtype=np.int32))
+
+
+def mixed_fibres(variance: np.ndarray, weights: np.ndarray, shape: tuple[int, int], **others) -> FibreSpectra:
+    """Fibres without light, with these variances (fibre, wave), of which the spaxels are mixed: `weights` (spaxel,
+    fibre) in a field of `shape`."""
+    linear = CubeWeights.of_matrix(csr_array(weights), shape, weights.sum(axis=1).reshape(shape))
+    zeros, ones = np.zeros((2, len(variance))), np.ones((2, len(variance)))
+    places = FibrePlaces(*zeros, *ones.astype(int), *ones, radius=0.1)
+    bad = np.zeros(variance.shape[1], np.int32)
+    return FibreSpectra(np.zeros(variance.shape), variance, None, places, linear, bad, **others)
 
 
 def make_maps(n_y: int = 3, n_x: int = 5) -> Maps:

@@ -16,16 +16,15 @@ from typing import Any
 
 import jax
 import pytest
+from command_line import main, make_parser
 
 import rubix_like
-from rubix_like import RunConfig, extend, load_config, load_instrument
-from rubix_like.cli.main import main, make_parser
+from rubix_like import RunConfig, extend, list_readers, list_stages, load_config, load_instrument
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.extend import load_field_map, resource_names
 from rubix_like.inference.posterior.priors import PRIORS
-from rubix_like.readers.fields.field_map import load_field_map
-from rubix_like.runtime.resources import resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = tuple(sorted(["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in REPOSITORY.glob("docs/*.md"))]))
@@ -141,11 +140,9 @@ def test_the_examples_run(page: str, desk: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
     prepare_files("docs/how-to-extend.md", desk)
-    from rubix_like.runs.known_names import reader_rows, stage_rows  # noqa: PLC0415
-
-    assert "Reads a text table of stars." in dict(reader_rows())["star-table"]
-    assert dict(reader_rows())["toy"] == "Toy simulation"
-    assert {"young", "glow", "star_number", "crowding"} <= set(dict(stage_rows()))
+    assert "Reads a text table of stars." in dict(list_readers().rows)["star-table"]
+    assert dict(list_readers().rows)["toy"] == "Toy simulation"
+    assert {"young", "glow", "star_number", "crowding"} <= set(dict(list_stages().rows))
 
 
 @pytest.mark.install

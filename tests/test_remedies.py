@@ -7,10 +7,10 @@ import h5py
 import numpy as np
 import pytest
 from astropy.units import Quantity
+from command_line import main
 from small import make_cube, muse
 
 import rubix_like as rl
-from rubix_like.cli.main import main
 from rubix_like.extend import import_library
 
 RUN = {

@@ -5,10 +5,10 @@ import json
 import h5py
 import numpy as np
 import pytest
+from command_line import main
 from small_results import sample_result
 
 import rubix_like as rl
-from rubix_like.cli.main import main
 
 SETTINGS = [
     ("output.path", "cube.parquet", "write a cube as .h5, .zarr or .fits"),

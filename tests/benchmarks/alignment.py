@@ -16,8 +16,6 @@ import jax
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.cube.cube_sums import white_light
-from rubix_like.readers.galaxy_loading import load
 
 INCLINATION, POSITION_ANGLE = 60.0, 30.0
 ROTATING: float = 0.6
@@ -74,7 +72,8 @@ def files_of(folder: Path) -> list[Path]:
 
 def measure(path: Path, ways: tuple[str, ...] = ("angular_momentum", "stars")) -> Measured:
     """Load a galaxy, look at its stars, and make its mocks, aligned in these ways, of which the last is `stars`."""
-    galaxy, info = load(_config(path, "none", 10.0))
+    config = _config(path, "none", 10.0)
+    galaxy, info = rl.load_galaxy(config), rl.load_galaxy_info(config)
     position, velocity, mass = arrays_of(galaxy)
     r50 = half_mass_radius(position, mass)
     inner, twice = (np.linalg.norm(position, axis=1) <= factor * r50 for factor in (1, 2))
@@ -116,7 +115,7 @@ def mock(path: Path, galaxy: rl.Galaxy, by: str) -> tuple[tuple[float, float], n
     pipeline = rl.Pipeline.from_config(_config(path, by, 206.265 * half_mass_radius(position, mass) / _R50), galaxy)
     step = -(-len(mass) // _PAINTED)
     cube = pipeline(rl.Galaxy(stars=jax.tree.map(lambda leaf: leaf[::step], galaxy.stars)))
-    light, motion = white_light(cube), np.asarray(cube.mean_v_los, dtype=float)
+    light, motion = np.nan_to_num(cube.image().value), np.asarray(cube.mean_v_los, dtype=float)
     errors = (
         _apart(photometric_angle(light), POSITION_ANGLE, 180.0),
         _apart(kinematic_angle(light, motion), POSITION_ANGLE, 360.0),

@@ -22,7 +22,6 @@ from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
 from rubix_like.extend import WavelengthBins, resolve, take_census
 from rubix_like.forward.joint.arm_pipelines import ArmPipelines
-from rubix_like.readers.galaxy_loading import load
 
 
 def config_of(name: str, n_stars: int, noise: bool) -> Any:
@@ -78,7 +77,7 @@ def main() -> None:
         runs = {}
         for name in names:
             config = config_of("manga_arms_fibres" if name == "apart" else name, size, arguments.noise)
-            galaxy, info = load(config)
+            galaxy, info = rl.load_galaxy(config), rl.load_galaxy_info(config)
             calls = calls_of(config, galaxy, info, apart=name == "apart")
             seconds(calls, galaxy, config, clock)
             runs[name] = calls, galaxy, config, []

@@ -23,7 +23,7 @@ import scipy.stats
 
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.cube.observed import observed_from
+from rubix_like.extend import observed_from
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import pose
@@ -125,6 +125,11 @@ def best_of(problem):
     return last.latent[last.best], float(last.loss[last.best]), bool(last.converged[last.best])
 
 
+def laplace_at(problem, latent):
+    """Laplace's approximation of the posterior about these latents."""
+    return laplace(problem.posterior, jnp.asarray(latent))
+
+
 def score(truth, latent, covariance):
     """(truth - best) / sigma of every latent."""
     return (truth - latent) / np.sqrt(np.diag(covariance))
@@ -134,7 +139,7 @@ def fit_mock(problem, number, other):
     """Scores of one mock, without and with model error; sigma of the latents; how the search went."""
     truth, own = draw_mock(problem, number, other)
     latent, loss, converged = best_of(own)
-    plain = laplace(own.posterior, jnp.asarray(latent))
+    plain = laplace_at(own, latent)
     found = {
         "truth": truth,
         "best": latent,
@@ -146,7 +151,7 @@ def fit_mock(problem, number, other):
     if other:
         changed = with_model_error(own, jnp.asarray(latent))
         latent, _, converged = best_of(changed)
-        approximation = laplace(changed.posterior, jnp.asarray(latent))
+        approximation = laplace_at(changed, latent)
         precision = np.linalg.inv(approximation.information + np.eye(len(latent)))
         found |= {
             "best": latent,

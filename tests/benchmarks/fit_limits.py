@@ -20,10 +20,7 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
 import rubix_like as rl
-from rubix_like.config.sections.fit import FitSettings
-from rubix_like.cube.observed import observed_from
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.problem import pose
 
 RANGES: dict[str, tuple[float, float]] = {"4800-5600": (4800.0, 5600.0), "3700-9000": (3700.0, 9000.0)}
 SIGNAL_TO_NOISE: tuple[int, ...] = (10, 30, 100)
@@ -84,7 +81,7 @@ def posterior_of(config: rl.RunConfig) -> Posterior:
     """Of a mock of the configuration's galaxy, of which only the errors are used, at S/N 1."""
     galaxy = rl.load_galaxy(config)
     mock = rl.Pipeline.from_config(config, galaxy=galaxy)(galaxy)
-    return with_errors(pose(config, observed_from(mock), FitSettings(free=FREE)).posterior, 1 / 30)
+    return with_errors(rl.log_posterior(config, mock, FREE).problem.posterior, 1 / 30)
 
 
 def with_errors(posterior: Posterior, factor: float) -> Posterior:

@@ -21,8 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.cube.observed import observed_from
-from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.posterior.tangent import linearised
 from rubix_like.inference.search.search import search
 
@@ -42,7 +40,7 @@ INSIDE = 3.0
 def make_problem(setup, **settings):
     """The fit of a mock that the same configuration makes."""
     config = rl.load_config("fit_synthetic", overrides=SETUPS[setup])
-    return pose(config, observed_from(rl.run(config)), config.fit.model_copy(update=settings))
+    return rl.log_posterior(config, rl.run(config), **settings).problem
 
 
 def truth_of(problem, setup):

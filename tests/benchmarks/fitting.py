@@ -97,19 +97,16 @@ def pose_fit(row: dict[str, Any], folder: Path, settings_of_fit: dict[str, Any])
     """The posterior of a fit to a noisy cube of the same galaxy, seen differently."""
     from rubix_like import (  # noqa: PLC0415
         load_config,
-        read_observed,
+        log_posterior,
         run,
     )
-    from rubix_like.config.sections.fit import FitSettings  # noqa: PLC0415
-    from rubix_like.inference.posterior.problem import pose  # noqa: PLC0415
 
     config = settings(row)
     seen = copy.deepcopy(config)
     seen["observation"] |= TRUTH
     seen |= {"noise": {"signal_to_noise": 30, "seed": 2}, "output": {"path": str(folder / "data.fits")}}
     run(load_config(seen))
-    observed = read_observed(folder / "data.fits")
-    return pose(load_config(config), observed, FitSettings(free=PRIORS, **settings_of_fit))
+    return log_posterior(load_config(config), folder / "data.fits", PRIORS, **settings_of_fit).problem
 
 
 def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:

@@ -54,8 +54,11 @@ def configuration(group: dict[str, Any], method: str) -> Any:
 
 def planned(config: Any, galaxy: Any) -> Any:
     """What a run knows before painters are built, and its stars' plan."""
-    from rubix_like.extend import resolve, take_census  # noqa: PLC0415
-    from rubix_like.forward.planning import make_setup  # noqa: PLC0415
+    from rubix_like.extend import (  # noqa: PLC0415
+        make_setup,
+        resolve,
+        take_census,
+    )
 
     resolved = resolve(config)
     return make_setup(config, resolved, take_census(config, resolved, [galaxy]))

@@ -15,14 +15,10 @@ import time
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from fit_calibration import FREE as ALL
-from fit_calibration import MANGA, best_of, draw_mock
-from posterior_calibration import SMALL, make, of_chains, settings_of
-
-from rubix_like.inference.checks.laplace import laplace
-from rubix_like.inference.samplers.samplers import make_sampler
+from fit_calibration import MANGA, best_of, draw_mock, laplace_at
+from posterior_calibration import SMALL, make, of_chains, sampler_of
 
 CURVED = ("dust.a_v", "galaxy.stellar_mass", "galaxy.disc_log_age", "observation.velocity_offset")
 CASES = {
@@ -54,7 +50,7 @@ def by_laplace(problem):
     best_of(problem)
     began = time.process_time()
     best, loss, _ = best_of(problem)
-    approximation = laplace(problem.posterior, jnp.asarray(best))
+    approximation = laplace_at(problem, best)
     seconds = time.process_time() - began
     none, more = np.zeros(len(best)), {"mean loss": loss + len(best) / 2}
     return Found(best, approximation.sigma, none, none, np.inf, seconds, more), approximation, best
@@ -62,7 +58,7 @@ def by_laplace(problem):
 
 def by_nuts(problem, best, approximation, **chosen):
     """Chains; the first two groups of steps, in which everything is compiled, are not timed."""
-    sampler = make_sampler(settings_of("nuts", 1, **chosen))
+    sampler = sampler_of("nuts", 1, **chosen)
     began = []
     for state in sampler.run(problem.posterior, problem.pipeline.mesh, best, approximation, None):
         last = state
@@ -81,7 +77,7 @@ def by_nuts(problem, best, approximation, **chosen):
 
 def by_variational(problem, best, **chosen):
     """geoVI, timed at the second call; pairs are the independent ones, of which the mean is better known."""
-    sampler = make_sampler(settings_of("geovi", 1, **chosen))
+    sampler = sampler_of("geovi", 1, **chosen)
     for _ in range(2):
         began = time.process_time()
         *_, last = sampler.run(problem.posterior, problem.pipeline.mesh, best, None, None)

@@ -22,11 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 from fit_calibration import FREE as ALL
-from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
+from fit_calibration import LEVELS, best_of, draw_mock, laplace_at, loss_of, make_problem
 
-from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like import load_config
 from rubix_like.extend import import_optional
-from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import with_rows
 from rubix_like.inference.samplers.samplers import make_sampler
 
@@ -58,12 +57,18 @@ def make(n_stars=400, free=FREE, instrument=SMALL, starts=2):
 def settings_of(method, seed, **chosen):
     """Of a sampler."""
     section = "nuts" if method == "nuts" else "variational"
-    return SamplingSettings.model_validate({"method": method, "seed": seed, section: METHODS[method] | chosen})
+    sampling = {"method": method, "seed": seed, section: METHODS[method] | chosen}
+    return load_config("quickstart", overrides={"fit": {"free": FREE, "sampling": sampling}}).fit.sampling
+
+
+def sampler_of(method, seed, **chosen):
+    """A sampler with these settings."""
+    return make_sampler(settings_of(method, seed, **chosen))
 
 
 def run(problem, method, best, approximation, seed=1, **chosen):
     """(draws of the latents (chain, draw, latent), losses (chain, draw), what there is to know of the run)."""
-    sampler = make_sampler(settings_of(method, seed, **chosen))
+    sampler = sampler_of(method, seed, **chosen)
     began = time.process_time()
     *_, last = sampler.run(problem.posterior, problem.pipeline.mesh, best, approximation, None)
     sampled = sampler.sampled(last)
@@ -106,7 +111,7 @@ def sample_mock(problem, number, methods):
     """Ranks of the truth among the draws of every method, and in Laplace's approximation; how the samplers went."""
     truth, own = draw_mock(problem, number, other=False)
     best, best_loss, converged = best_of(own)
-    approximation = laplace(own.posterior, jnp.asarray(best))
+    approximation = laplace_at(own, best)
     whiten = np.linalg.inv(np.linalg.cholesky(approximation.covariance))
     true_loss = float(loss_of(own.posterior, jnp.asarray(truth)))
     score, white = (truth - best) / approximation.sigma, whiten @ (truth - best)

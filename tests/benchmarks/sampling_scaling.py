@@ -18,13 +18,11 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from fit_calibration import MANGA, draw_mock
+from fit_calibration import MANGA, draw_mock, laplace_at
 from posterior_calibration import FREE, make, settings_of
 
 from rubix_like import make_mesh
-from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import everywhere, placed, with_rows
 from rubix_like.inference.samplers import chains as nuts_chains
 from rubix_like.inference.samplers import variational
@@ -48,7 +46,7 @@ def prepare(n_stars):
     """(problem, what chains and samples begin with as host arrays: the same for all meshes)."""
     problem = make(n_stars, FREE, MANGA, starts=1)
     truth, own = draw_mock(problem, 0, other=False)
-    whitening = Whitening.about(truth, laplace(own.posterior, jnp.asarray(truth)))
+    whitening = Whitening.about(truth, laplace_at(own, truth))
     settings = settings_of("nuts", 1, chains=N_SAMPLE, warmup=100, draws=100)
     chains = next(nuts_chains.run_chains(own.posterior, problem.pipeline.mesh, NutsSampler(settings), whitening))
     expansion = variational._expanded(own.posterior, problem.pipeline.mesh, truth)

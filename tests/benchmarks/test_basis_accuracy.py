@@ -3,7 +3,7 @@
 import basis_accuracy
 import pytest
 
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory
 
 LIBRARIES = ("bc03-miles", "bc03-lr", "popstar")
 N_CASE, N_BLOCK = 42, 7

@@ -8,12 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+from command_line import main
 from quick_compiler import quick_environment
 
 from rubix_like import Cube
-from rubix_like.cli.main import main
+from rubix_like.extend import resource
 from rubix_like.runtime import arrays_on_disk as disk_cache
-from rubix_like.runtime.resources import resource
 
 N_VALUES = {"basis": 2000, "matrix": 50_000}
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from command_line import main
 from quick_compiler import quick_environment
 from small import muse
 
 from rubix_like import run
-from rubix_like.cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -10,10 +10,10 @@ import yaml
 from astropy import units
 from astropy.cosmology import FlatLambdaCDM
 from astropy.table import Table
+from command_line import main
 from small_snapshots import write_small
 
 from rubix_like import ConfigError
-from rubix_like.cli.main import main
 from rubix_like.readers.containers.container import as_text
 from rubix_like.readers.fields.field_map import parse_field_map
 from rubix_like.readers.inspection import inspected_fields

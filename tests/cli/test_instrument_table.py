@@ -4,10 +4,10 @@ import re
 
 import pytest
 import yaml
+from command_line import main
 
 from rubix_like.cli.listing import COLUMNS, instrument_table, instrument_text
-from rubix_like.cli.main import main
-from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.extend import resource, resource_names
 
 
 def number(text):

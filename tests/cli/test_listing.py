@@ -1,16 +1,14 @@
 """The tables of `rubix-like list` against the packaged files and registries, read here on their own."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 import yaml
+from building import REGISTRIES
+from command_line import make_parser, printed
 
 import rubix_like
-from rubix_like.cli.listing import KINDS
-from rubix_like.cli.options import add_list_options
-from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES
-from rubix_like.runs.known_names import config_rows, pipeline_rows, reader_rows, stage_rows
+from rubix_like import list_configs, list_pipelines, list_readers, list_stages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -22,10 +20,9 @@ def packaged(kind):
 
 def test_every_stage_has_its_kind_and_a_description():
     expected = []
-    kinds = (("fields", FIELDS), ("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES))
-    for kind, registry in kinds:
-        expected += [(name, f"{kind}: ") for name in registry.names()]
-    rows = stage_rows()
+    for kind in ("fields", "scene", "paint", "cube"):
+        expected += [(name, f"{kind}: ") for name in REGISTRIES[kind].names()]
+    rows = list_stages().rows
     assert [name for name, _ in rows] == [name for name, _ in expected]
     for (_, text), (_, start) in zip(rows, expected, strict=True):
         assert text.startswith(start)
@@ -33,14 +30,14 @@ def test_every_stage_has_its_kind_and_a_description():
 
 
 def test_every_reader_has_a_description():
-    rows = dict(reader_rows())
-    assert tuple(rows) == (*READERS.names(), "table", *packaged("simulations"))
+    rows = dict(list_readers().rows)
+    assert tuple(rows) == (*REGISTRIES["readers"].names(), "table", *packaged("simulations"))
     assert "Illustris" in rows["illustris"]
     assert "disc" in rows["synthetic"]
 
 
 def test_every_pipeline_lists_its_stages_in_order():
-    rows, pipelines = dict(pipeline_rows()), packaged("pipelines")
+    rows, pipelines = dict(list_pipelines().rows), packaged("pipelines")
     assert list(rows) == list(pipelines)
     for name, content in pipelines.items():
         stages = [stage for kind in ("fields", "scene", "paint", "cube") for stage in content.get(kind, [])]
@@ -49,15 +46,15 @@ def test_every_pipeline_lists_its_stages_in_order():
 
 
 def test_configurations_are_listed_with_their_files():
-    rows = dict(config_rows())
+    rows = dict(list_configs().rows)
     assert list(rows) == list(packaged("configs"))
     for name, text in rows.items():
         assert Path(text) == REPOSITORY / "configs" / f"{name}.yaml"
 
 
-@pytest.mark.parametrize("rows", [stage_rows, reader_rows, pipeline_rows, config_rows])
+@pytest.mark.parametrize("rows", [list_stages, list_readers, list_pipelines, list_configs])
 def test_one_line_each(rows):
-    for name, text in rows():
+    for name, text in rows().rows:
         assert text
         assert "\n" not in name + text
 
@@ -79,11 +76,10 @@ def test_lists_from_python(own):
 
 
 def test_python_lists_what_the_command_lists():
-    assert len(LISTS) == len(KINDS)
-    assert [kind().title for kind in KINDS.values()] == [KINDS[name]().title for name in add_kinds()]
-
-
-def add_kinds():
-    parser = argparse.ArgumentParser()
-    add_list_options(parser)
-    return parser._actions[1].choices
+    (commands,) = (action.choices for action in make_parser()._actions if isinstance(action.choices, dict))
+    (kinds,) = (action.choices for action in commands["list"]._actions if action.dest == "kind")
+    functions = {kind: f"list_{'libraries' if kind == 'ssp' else kind}" for kind in kinds}
+    assert sorted(functions.values()) == sorted(own.__name__ for own in LISTS)
+    for kind, function in functions.items():
+        text = printed("list", kind)
+        assert all(name in text for name in getattr(rubix_like, function)())

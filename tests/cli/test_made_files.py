@@ -5,18 +5,16 @@ import shutil
 
 import numpy as np
 import pytest
+from command_line import main
 from small import make_cube, make_maps
 from small_results import fit_result, sample_result
 
 import rubix_like as rl
-from rubix_like import Cube
+from rubix_like import Cube, __version__
 from rubix_like.cli import made_files
-from rubix_like.cli.main import main
-from rubix_like.cube.meta import Meta
+from rubix_like.extend import Meta, resource
 from rubix_like.runs.batch.table import COLUMNS
 from rubix_like.runtime.files.writers import OPENED_BY
-from rubix_like.runtime.resources import resource
-from rubix_like.version import __version__
 
 RUN = {"object": "disc", "instrument": "MUSE", "redshift": 0.05, "pipeline": "stellar", "note_1": "a note"}
 CUBE = make_cube(variance=np.ones((3, 5, 4), np.float32), lsf_fwhm=np.full(4, 2.5), meta=Meta(RUN))

@@ -17,14 +17,13 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from quick_compiler import quick_environment
 from small import make_cube
 
 from rubix_like import ConfigError, Cube, __version__
-from rubix_like.cli.main import main
 from rubix_like.cli.options import read_overrides
-from rubix_like.runtime.resources import resource, resource_names
-from rubix_like.runtime.words import format_bytes
+from rubix_like.extend import resource, resource_names
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -439,7 +438,7 @@ def run_small(command, *settings, output="cube.fits"):
 def test_run_says_what_it_wrote(command, tmp_path):
     text, cube = run_small(command)
     lines = text.splitlines()
-    assert lines[0] == f"Cube written to cube.fits ({format_bytes(Path('cube.fits').stat().st_size)})"
+    assert lines[0] == f"Cube written to cube.fits ({Path('cube.fits').stat().st_size / 1e3:.3g} kB)"
     assert lines[1] == "10 x 10 spaxels of 0.2 arcsec, 81 bins from 4899.38 to 5000.62 Angstrom (air, linear)"
     data = fits.getdata("cube.fits", "DATA")
     assert f"Total flux {data.sum(dtype=float) * 1.25e-20:.4g} erg/s/cm2" in lines[2]
@@ -454,7 +453,7 @@ def test_run_says_where_all_pointings_are(command, tmp_path):
     assert code == 0
     lines = output.splitlines()
     written = [f"Pointing written to {tmp_path / name}" for name in ("m_1.fits", "m_turned.fits")]
-    size = format_bytes((tmp_path / "m.fits").stat().st_size)
+    size = f"{(tmp_path / 'm.fits').stat().st_size / 1e3:.3g} kB"
     assert lines[:3] == [*written, f"Mosaic of 2 pointings written to {tmp_path / 'm.fits'} ({size})"]
     assert lines[-1] == f"Picture: {tmp_path / 'm.png'}"
     assert "combining 2 pointings" in errors

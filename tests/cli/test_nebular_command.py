@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from command_line import main
 
-from rubix_like.cli.main import main
-from rubix_like.nebular import LINES
-from rubix_like.runtime.resources import resource
+from rubix_like import list_lines
+from rubix_like.extend import resource
 
 
 @pytest.fixture
@@ -50,5 +50,5 @@ def test_mistakes_have_a_remedy(command):
 def test_lines_are_listed_with_their_wavelengths(command):
     _, text, _ = command("list", "lines")
     rows = text.splitlines()
-    assert len(rows) == len(LINES)
+    assert len(rows) == len(list_lines())
     assert re.search(r"^\[O III\] 5007 +5008\.240 A \(vacuum\) +O III$", text, re.M)

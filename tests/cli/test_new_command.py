@@ -8,12 +8,12 @@ from pathlib import Path
 import h5py
 import pytest
 import yaml
+from command_line import main
 from small_snapshots import write_small
 
 from rubix_like import load_config
 from rubix_like.cli.guidance import new_command
-from rubix_like.cli.main import main
-from rubix_like.runtime.resources import resource_names
+from rubix_like.extend import resource_names
 
 
 @pytest.fixture(autouse=True)

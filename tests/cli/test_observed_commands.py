@@ -6,10 +6,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 import yaml
+from command_line import main
 from small import FLUX, MUSE, TWO_FREE, image, muse, small_disc, write_fits
 
 import rubix_like as rl
-from rubix_like.cli.main import main
 
 
 @pytest.fixture

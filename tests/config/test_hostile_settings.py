@@ -4,9 +4,9 @@ import os
 import signal
 
 import pytest
+from command_line import main
 
 from rubix_like import ConfigError, RunConfig, load_config, read_observed, run_catalogue
-from rubix_like.cli.main import main
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
 TEXTS = (

@@ -6,11 +6,11 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+from command_line import main
 from installed_package import write_dist_info
 from snapshot_files import write_cutout
 
-from rubix_like import ConfigError, load_config, load_galaxy
-from rubix_like.cli.main import main
+from rubix_like import ConfigError, list_readers, load_config, load_galaxy
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
     EXECUTORS,
@@ -27,10 +27,15 @@ from rubix_like.config.plug_ins import (
     find_reader,
     reader_names,
 )
-from rubix_like.extend import AbstractPainter, TemplateAxes, build_painter, plan_source, resolve
-from rubix_like.forward.planning import make_setup
-from rubix_like.readers.fields.field_map import load_field_map
-from rubix_like.runs.known_names import reader_rows
+from rubix_like.extend import (
+    AbstractPainter,
+    TemplateAxes,
+    build_painter,
+    load_field_map,
+    make_setup,
+    plan_source,
+    resolve,
+)
 from rubix_like.runtime.registry import Registry
 from rubix_like.ssp import FORMATS
 
@@ -159,7 +164,7 @@ def test_two_distributions_with_one_name_are_refused(install):
 
 def test_a_broken_member_does_not_hide_the_others_in_a_list(install):
     install("broken-things", READERS.group, broken="a_module_that_nobody_has:MEMBER")
-    rows = dict(reader_rows())
+    rows = dict(list_readers().rows)
     assert rows["broken"].startswith("cannot be used: reader 'broken' of the installed package broken-things 1.0")
     assert "Illustris" in rows["illustris"]
 
@@ -205,7 +210,7 @@ def test_a_field_map_from_outside(install_map):
     assert field_map_names()[-1] == "toy"
     assert (load_field_map("toy").title, load_field_map("toy").name) == ("Toy", "toy")
     assert find_reader("toy").__name__ == "SnapshotReader"
-    assert dict(reader_rows())["toy"] == "Toy"
+    assert dict(list_readers().rows)["toy"] == "Toy"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +248,7 @@ def test_a_field_map_that_is_no_path_or_no_file(install):
         load_field_map("odd")
     with pytest.raises(ConfigError, match=r"0123456789: expected a readable YAML file"):
         load_field_map("gone")
-    assert "odd-things 1.0" in dict(reader_rows())["odd"]
+    assert "odd-things 1.0" in dict(list_readers().rows)["odd"]
 
 
 def setup_for(method):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from astropy.io import fits
+from small import instrument_settings
 
 from rubix_like import Cube, load_config, load_instrument, run
-from rubix_like.config import InstrumentSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
+from rubix_like.extend import resource, resource_names
 from rubix_like.instrument.optics.adaptive import effective_area
-from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")
 SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave_hr_green", "virus")
@@ -130,7 +130,7 @@ def test_every_preset_has_published_values():
 def test_published_values(name):
     """Field, grid and medium as published, the declared line spread within 3 % of the published figures."""
     width, height, shape, spaxel, start, stop, step, medium, *resolution = PUBLISHED[name]
-    preset = InstrumentSettings.model_validate({"name": name})
+    preset = instrument_settings({"name": name})
     wavelength = preset.wavelength
     np.testing.assert_allclose(preset.fov, (width, height), rtol=0.02)
     assert (preset.aperture.shape if preset.aperture else None) == shape
@@ -152,7 +152,7 @@ def test_published_values(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_sampling_and_image_quality_make_sense(name):
     """A resolution element has at least 1.5 bins; a PSF is not below half a spaxel (a slicer's) nor above 3 arcsec."""
-    preset = InstrumentSettings.model_validate({"name": name})
+    preset = instrument_settings({"name": name})
     wave = preset.wavelength
     width = instrument_fwhm(preset.lsf, np.array([wave.start, wave.stop]))
     edges = load_instrument(name, **first_arm(name)).bins.edges
@@ -165,7 +165,7 @@ def test_sampling_and_image_quality_make_sense(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_source_is_cited(name):
-    preset = InstrumentSettings.model_validate({"name": name})
+    preset = instrument_settings({"name": name})
     assert any(word in preset.source for word in ("et al.", "User Manual", "https://github.com/"))
     assert preset.source.isascii()
     assert preset.telescope
@@ -184,7 +184,7 @@ def test_the_choice_of_includes_pixel_is_explained(name):
 
 def first_arm(name):
     """The setting that chooses the first arm of an instrument that has several."""
-    arms = InstrumentSettings.model_validate({"name": name}).arms
+    arms = instrument_settings({"name": name}).arms
     return {} if arms is None else {"arm": next(iter(arms))}
 
 
@@ -218,7 +218,7 @@ def check_cube(cube, path, name):
     assert (cube.lsf_fwhm > 0.99 * declared).all()  # as wide as the instrument's, wider where the library is coarser
     with fits.open(path) as hdus:
         assert hdus["PRIMARY"].header["INSTRUME"] == "_".join([name, *first_arm(name).values()])
-        assert hdus["PRIMARY"].header["TELESCOP"] == InstrumentSettings.model_validate({"name": name}).telescope
+        assert hdus["PRIMARY"].header["TELESCOP"] == instrument_settings({"name": name}).telescope
         header = hdus["DATA"].header
         ending = {"linear": "", "log": "-LOG", "table": "-TAB"}[cube.sampling]
         assert header["CTYPE3"] == {"air": "AWAV", "vacuum": "WAVE"}[medium] + ending
@@ -263,7 +263,7 @@ def test_a_whole_field_and_range(name, tmp_path):
 
 def test_one_number_of_a_presets_optics_is_changed_alone():
     section = {"name": "muse_nfm", "psf": {"optics": {"r0": "0.2 m"}}}
-    preset, changed = (InstrumentSettings.model_validate(own).psf for own in ({"name": "muse_nfm"}, section))
+    preset, changed = (instrument_settings(own).psf for own in ({"name": "muse_nfm"}, section))
     assert changed.optics == preset.optics.model_copy(update={"r0": 0.2})
     assert changed.enclosed == preset.enclosed
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from building import REGISTRIES
+from command_line import printed
 from pydantic import ValidationError
 
 from rubix_like import ConfigError, RunConfig, load_config
-from rubix_like.config import json_schema, load_pipeline
-from rubix_like.config.plug_ins import READERS
-from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.config import load_pipeline
+from rubix_like.extend import resource, resource_names
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}}
 
@@ -93,7 +94,7 @@ def test_the_radius_of_the_alignment_is_in_half_mass_radii_or_a_length(given, in
 
 
 def test_a_reader_instance_is_taken_as_it_is():
-    reader = READERS.find("synthetic")(n_stars=7)
+    reader = REGISTRIES["readers"].find("synthetic")(n_stars=7)
     assert load_config({**BASE, "galaxy": reader}).galaxy is reader
     assert load_config({**BASE, "galaxy": reader}, {"galaxy.seed": 5}).galaxy.n_stars == 7
 
@@ -625,14 +626,14 @@ def test_every_packaged_pipeline_loads_and_is_described(name):
 
 
 def test_the_schema_covers_every_section_and_reader():
-    schema = json.loads(json.dumps(json_schema()))
+    schema = json.loads(printed("schema"))
     assert set(schema["properties"]) == set(RunConfig.model_fields)
     assert schema["required"] == ["observation", "instrument"]
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["InstrumentSettings"]["required"] == ["name"]
     assert schema["$defs"]["WavelengthSettings"]["required"] == []
     text = json.dumps(schema["properties"]["galaxy"]) + json.dumps(schema["$defs"])
-    for name in READERS.names():
+    for name in REGISTRIES["readers"].names():
         assert f'"const": "{name}"' in text or f'"default": "{name}"' in text
 
 
@@ -640,7 +641,7 @@ def test_the_schema_covers_every_section_and_reader():
 def test_the_schema_accepts_what_loads_and_refuses_what_does_not(name):
     jsonschema = pytest.importorskip("jsonschema")
 
-    schema = json_schema()
+    schema = json.loads(printed("schema"))
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     data = yaml.safe_load(resource("configs", name).read_text())

@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 import yaml
-from small import fibre_spectra, make_cube, small_disc
+from small import fibre_spectra, instrument_settings, make_cube, small_disc
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.config import InstrumentSettings
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
 from rubix_like.extend import WavelengthBins, on_grid_of
@@ -151,15 +150,15 @@ RUN = small_disc(300) | {
 
 def test_an_instrument_with_arms():
     """Each arm has its preset's detector and the instrument's field; a recorded section gives the same again."""
-    settings = InstrumentSettings.model_validate({"name": "sami", "fov": "10 arcsec"})
-    assert InstrumentSettings.model_validate(settings.model_dump()) == settings
+    settings = instrument_settings({"name": "sami", "fov": "10 arcsec"})
+    assert instrument_settings(settings.model_dump()) == settings
     for name, own in arms_of(rl.load_config(RUN)).items():
         preset = rl.load_config(RUN | {"instrument": {"name": f"sami_{name}"}}).instrument
         assert own.instrument.lsf == preset.lsf
         assert (own.instrument.wavelength.step, own.instrument.fov) == (preset.wavelength.step, (2.0, 2.0))
         assert (own.instrument.label, own.instrument.arms, own.instrument.join) == (f"sami_{name}", None, False)
-    manga = InstrumentSettings.model_validate({"name": "manga_arms"})
-    whole = InstrumentSettings.model_validate({"name": "manga"})
+    manga = instrument_settings({"name": "manga_arms"})
+    whole = instrument_settings({"name": "manga"})
     assert (manga.wavelength, manga.lsf) == (whole.wavelength, whole.lsf)
     assert manga.arms["red"].wavelength.start < manga.arms["blue"].wavelength.stop
     assert "arms" not in whole.model_dump()
@@ -224,7 +223,7 @@ def test_what_stands_beside_arms_is_for_those_without_their_own():
     assert [own.lsf.fwhm for own in found.values()] == [(2,), (3,)]
     assert [(own.wavelength.stop, own.wavelength.step) for own in found.values()] == [(5000, 4), (6560, 4)]
     section = {"name": "muse", "lsf": None, "detector": None, "arms": ARMS}
-    assert all(own.lsf is None for own in InstrumentSettings.model_validate(section).arms.values())
+    assert all(own.lsf is None for own in instrument_settings(section).arms.values())
 
 
 def test_overrides_of_an_arm_hold_for_records_too():
@@ -342,7 +341,7 @@ def test_a_run_of_joined_arms(tmp_path, monkeypatch):
     """MaNGA's two cameras about their overlap, painted together from particles that are read once: numpy's mean there,
     weighted by the inverse variances of the arms' own cubes, whose noise is not the same."""
     opened, join, arms = run_module.open_source, run_module.join_arms, []
-    first = InstrumentSettings.model_validate({"name": "manga_arms"}).arms["red"].wavelength.start
+    first = instrument_settings({"name": "manga_arms"}).arms["red"].wavelength.start
     ranges = {"blue": (first * 10**-0.002, first * 10**0.0029), "red": (first, first * 10**0.0049)}
     section = {name: {"wavelength": {"start": low, "stop": high}} for name, (low, high) in ranges.items()}
     instrument = {"name": "manga_arms", "fov": "2 arcsec", "aperture": None, "psf": None, "arms": section}

@@ -9,8 +9,7 @@ from astropy.coordinates import SkyCoord
 from small import make_cube
 
 from rubix_like import Counters, Cube
-from rubix_like.cube.meta import Meta
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.extend import Footprint, Meta, WavelengthBins
 
 
 def test_leaves_are_arrays_and_the_rest_is_static():

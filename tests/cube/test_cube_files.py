@@ -11,16 +11,16 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from astropy.wcs import WCS
+from building import REGISTRIES
 from small import full_cube, make_cube, vacuum_cube
 
 from rubix_like import ConfigError, Counters, Cube, load_config, run
 from rubix_like.config.file_layouts import file_size, find_format
-from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
-from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE, Meta
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE
+from rubix_like.extend import Footprint, Meta, WavelengthBins
 from rubix_like.runs.run_files import output_files
 
 FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA
@@ -289,7 +289,7 @@ RUN = {
 }
 
 
-@pytest.mark.parametrize("layout", list(FILE_LAYOUTS.names()))
+@pytest.mark.parametrize("layout", list(REGISTRIES["layouts"].names()))
 def test_a_run_writes_the_layout_of_its_configuration(tmp_path, layout):
     output = {"path": str(tmp_path / "cube.fits"), "layout": layout}
     of_fibres = {"psf": {"kind": "gaussian", "fwhm": 0.8}, "fibres": {"bundle": "sami-61", "rings": 0}}

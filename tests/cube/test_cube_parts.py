@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from building import REGISTRIES
 from jax.sharding import NamedSharding, PartitionSpec
 from small import fibre_spectra, full_cube, make_cube
 from thread_team import run_team, values_of
 
 from rubix_like import ConfigError, Cube
 from rubix_like.config.file_layouts import check_several
-from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.cube import cube_parts
 from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, noiseless, parts_of
 from rubix_like.cube.cube_sums import sums_of
@@ -28,10 +28,9 @@ from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
 from rubix_like.cube.files.fits_manga import manga_members
-from rubix_like.cube.meta import Meta
 from rubix_like.cube.scenes.hsim_scene import hsim_members
 from rubix_like.cube.scenes.scopesim_scene import scopesim_members
-from rubix_like.extend import in_parts, write_cube
+from rubix_like.extend import Meta, in_parts, write_cube
 from rubix_like.runs.run_summary import summary_lines
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
@@ -228,7 +227,7 @@ def test_writing_takes_no_more_than_some_blocks():
 # ---------------------------------------------------------------- several processes
 
 
-@pytest.mark.parametrize("layout", list(FILE_LAYOUTS.names()))
+@pytest.mark.parametrize("layout", list(REGISTRIES["layouts"].names()))
 def test_a_team_writes_one_file(tmp_path, layout, small_blocks):
     """One of the four has two parts, one has none but padding; headers are as process 0 has them."""
     cube = whole_cube()

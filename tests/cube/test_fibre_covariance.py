@@ -11,16 +11,15 @@ from astropy import units
 from astropy.io import fits
 from fibre_sums import light_in_disc, spaxels_by_shepard
 from scipy.optimize import least_squares
-from small import few_stars, muse
+from small import few_stars, instrument_settings, muse
 
 import rubix_like as rl
 from rubix_like import Cube
-from rubix_like.config import InstrumentSettings
 from rubix_like.cube.fibres.correlation_planes import correlation_tables, local_covariance
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.meta import OUTSIDE_APERTURE, Meta
-from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.cube.meta import OUTSIDE_APERTURE
+from rubix_like.extend import Footprint, Meta, WavelengthBins
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 
@@ -33,7 +32,7 @@ SEEING = {
 
 def seen_by(bundle, fov, **changes):
     """Places and the map to spaxels of a bundle."""
-    settings = InstrumentSettings.model_validate(
+    settings = instrument_settings(
         {"name": "manga", "fov": fov, "psf": SEEING, "fibres": {"bundle": bundle, "spectra": "none", **changes}}
     )
     places, footprint = fibre_places(settings.fibres), Footprint.build(settings)
@@ -101,7 +100,7 @@ def test_stars_of_sami_are_a_tenth_wider_than_the_seeing_and_its_local_covarianc
     for seeing in (2.1, 2.5):
         psf = {"kind": "gaussian", "fwhm": seeing}
         settings = {"name": "sami_blue", "fov": "18 arcsec", "psf": psf, "fibres": "sami-61"}
-        instrument = InstrumentSettings.model_validate(settings)
+        instrument = instrument_settings(settings)
         places, footprint = fibre_places(instrument.fibres), Footprint.build(instrument)
         weights = cube_weights(instrument.fibres.cube, places, footprint)
         (x, y), widths = np.meshgrid(*footprint.centres()), []

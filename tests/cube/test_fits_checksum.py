@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from small import FLUX, muse_hdus, vacuum_cube
 from test_products import config
 
 from rubix_like import Cube, Maps, read_observed
-from rubix_like.cli.main import main
 
 FILES = [
     ("default", "a.fits"),

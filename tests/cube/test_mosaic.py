@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 from astropy.wcs import WCS
-from scipy.sparse import csr_array
+from small import mixed_fibres
 
 from rubix_like import Cube, make_mosaic
-from rubix_like.cube.fibres.cube_weights import CubeWeights
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
-from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
+from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP
 from rubix_like.cube.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
-from rubix_like.extend import Footprint, WavelengthBins, coverage
+from rubix_like.extend import Footprint, Meta, WavelengthBins, coverage
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
 
 REFERENCE = (150.0, 40.0)
@@ -318,9 +315,7 @@ def test_noise_of_fibres_is_propagated_into_a_mosaic_and_its_covariance():
     random = np.random.default_rng(6)
     weights = np.where(random.uniform(size=(42, 9)) < 0.3, random.uniform(size=(42, 9)), 0.0)
     variance = random.uniform(0.5, 2.0, (9, 1))
-    linear = CubeWeights.of_matrix(csr_array(weights), (6, 7), weights.sum(axis=1).reshape(6, 7))
-    places = FibrePlaces(*np.zeros((2, 9)), *np.ones((2, 9), int), *np.ones((2, 9)), radius=0.1)
-    fibres = FibreSpectra(np.zeros((9, 1)), variance, None, places, linear, np.zeros(1, np.int32))
+    fibres = mixed_fibres(variance, weights, (6, 7))
     own = (weights**2 @ variance).reshape(6, 7, 1)
     mask = np.where(own > 0, 0, OUTSIDE_APERTURE).astype(np.int32)
     cube = make_cube(angle=20.0, n_y=6, n_x=7, n_wave=1, mask=mask, fibres=fibres, flux=np.zeros((6, 7, 1)))
@@ -340,11 +335,9 @@ def test_flagged_fibres_are_left_out_of_a_mosaic_in_blocks(monkeypatch):
     """Bin by bin as in one piece, though the bins are worked on one after the other."""
     random = np.random.default_rng(7)
     weights = random.uniform(size=(42, 9))
-    linear = CubeWeights.of_matrix(csr_array(weights), (6, 7), weights.sum(axis=1).reshape(6, 7))
-    places = FibrePlaces(*np.zeros((2, 9)), *np.ones((2, 9), int), *np.ones((2, 9)), radius=0.1)
     variance, bits = random.uniform(0.5, 2.0, (9, 5)), np.zeros((9, 5), np.int32)
     bits[4, 3] = 32
-    fibres = FibreSpectra(np.zeros((9, 5)), variance, None, places, linear, np.zeros(5, np.int32), bits=bits)
+    fibres = mixed_fibres(variance, weights, (6, 7), bits=bits)
     cube = make_cube(angle=20.0, n_y=6, n_x=7, n_wave=5, fibres=fibres, flux=np.zeros((6, 7, 5)))
     cube = Cube(**{**vars(cube), "variance": np.ones((6, 7, 5))})
     whole = make_mosaic([cube])

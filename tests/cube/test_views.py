@@ -14,9 +14,7 @@ from small import full_cube, make_cube, make_maps, noisy_cube
 from speclite import filters
 
 from rubix_like import ConfigError
-from rubix_like.cube.meta import Meta
-from rubix_like.cube.observed.observed_cube import observed_from
-from rubix_like.extend import WavelengthBins
+from rubix_like.extend import Meta, WavelengthBins, observed_from
 
 UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from astropy.wcs import WCS
-from small import TWO_FREE, make_cube, muse, small_disc
+from small import TWO_FREE, instrument_settings, make_cube, muse, small_disc
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.config import InstrumentSettings, WavelengthSettings
+from rubix_like.config import WavelengthSettings
 from rubix_like.extend import WavelengthBins
 
 EDGES = 6000 + np.cumsum([0.0, 30, 31, 33, 36, 40, 47, 55])
@@ -178,7 +178,7 @@ def test_views_of_a_cube(cube):
 
 
 def instrument(**wavelength):
-    return InstrumentSettings.model_validate({"name": "muse", "wavelength": wavelength})
+    return instrument_settings({"name": "muse", "wavelength": wavelength})
 
 
 def test_edges_in_the_settings(tmp_path):
@@ -227,7 +227,7 @@ def test_bins_that_are_refused(wavelength, message):
 
 def test_bins_per_fwhm_need_a_width():
     with pytest.raises(ValueError, match="bins_per_fwhm: expected an lsf beside it, got none"):
-        InstrumentSettings.model_validate({"name": "muse", "lsf": None, "wavelength": {"bins_per_fwhm": 2}})
+        instrument_settings({"name": "muse", "lsf": None, "wavelength": {"bins_per_fwhm": 2}})
 
 
 @pytest.mark.parametrize(

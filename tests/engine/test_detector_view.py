@@ -5,8 +5,7 @@ import numpy as np
 
 from rubix_like import load_config
 from rubix_like.engine.spectra.detector_view import seen, window_of
-from rubix_like.extend import resolve
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import make_setup, resolve
 
 
 def test_the_view_does_not_depend_on_jax_settings():

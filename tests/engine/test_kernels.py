@@ -9,15 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from building import REGISTRIES
 from installed_package import write_dist_info
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.config.plug_ins import KERNELS
 from rubix_like.engine.cost import RATES, rates_here
 from rubix_like.engine.kernels.deposits import in_blocks, sum_deposits
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.extend import AbstractDepositKernel, Factors
 
+KERNELS = REGISTRIES["kernels"]
 PLUG_IN = "one-by-one"
 NAMES = [*KERNELS.names(), PLUG_IN]
 

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from building import REGISTRIES
 from hlo import collectives
 from scipy.interpolate import RegularGridInterpolator
 from scipy.special import erf
 from small import few_stars
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config, load_nebular, make_mesh
-from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.engine.lines.line_ratios import FAINT_LINE, find_ratios, reference_light
 from rubix_like.extend import (
     AbstractSource,
@@ -371,7 +371,7 @@ def table_lines():
 @pytest.mark.slow(8)
 def test_every_line_of_a_table_is_within_the_tolerance_of_its_own_flux(monkeypatch, tmp_path):
     """In 32 bits, from Hb to [S II]: lines above 1e-2 of Hb to 1e-3, 0.1 km/s, by fewer sums than lines."""
-    monkeypatch.setitem(PAINT_STAGES.builtin, "table", f"{__name__}:TableLines")
+    monkeypatch.setitem(REGISTRIES["paint"].builtin, "table", f"{__name__}:TableLines")
     path = tmp_path / "table.yaml"
     path.write_text("scene: [orient]\npaint: [table]\n")
     changes = {

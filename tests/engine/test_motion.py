@@ -11,9 +11,8 @@ from small import muse
 from rubix_like import ConfigError, Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
 from rubix_like.engine.cost import RATES, BasisSize, Work
 from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion
-from rubix_like.extend import resolve, take_census
+from rubix_like.extend import make_setup, resolve, take_census
 from rubix_like.forward.census import speeds
-from rubix_like.forward.planning import make_setup
 
 LIBRARY = SSPLibrary(
     spectra=np.array([[100.0, 1.0], [50.0, 0.5]])[:, :, None] * np.linspace(1.0, 2.0, 2000),

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
-from small import muse
+from small import muse, white_light
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.cube.cube_sums import white_light
 from rubix_like.engine.smoothing import DEPOSIT_SIGMA, LayerGrid, WidthClasses
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint

@@ -15,9 +15,9 @@ import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh, open_galaxy
 from rubix_like.engine.cost import Work
 from rubix_like.engine.motion import plan_motion
-from rubix_like.extend import resolve, take_census
+from rubix_like.extend import make_setup, resolve, take_census
 from rubix_like.forward.census import Census
-from rubix_like.forward.planning import make_setup, plan_run
+from rubix_like.forward.planning import plan_run
 from rubix_like.galaxy import alignment as sample_module
 from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.runtime.processes.process_group import SINGLE

@@ -4,14 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from building import build_stage
 from small import muse
 
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
-from rubix_like.config.plug_ins import CUBE_STAGES
 from rubix_like.cube.meta import SPREAD_FROM_BEYOND
-from rubix_like.extend import Footprint, PaintedCube, resolve
-from rubix_like.forward.planning import make_setup
-from rubix_like.runtime.mesh.placement import as_dtype
+from rubix_like.extend import Footprint, PaintedCube, make_setup, resolve
 
 BASE = {
     "observation": {"redshift": 0.05, "align": "none"},
@@ -23,8 +21,7 @@ BASE = {
 def stage_for(options, **changes):
     config = load_config(BASE, changes)
     setup = make_setup(config, resolve(config), None)
-    stage = CUBE_STAGES.find("degrade_lsf").build(setup, options)
-    return as_dtype(stage, "float64"), setup, Parameters.build(config, "float64")
+    return build_stage("cube", "degrade_lsf", setup, options), setup, Parameters.build(config, "float64")
 
 
 def applied(stage, parameters, spectrum):

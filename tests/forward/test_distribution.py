@@ -17,7 +17,6 @@ from small import BLUR, muse
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh, shard
 from rubix_like.forward.model import observe
-from rubix_like.runtime.mesh.placement import as_dtype
 
 CHUNK = 4
 WHOLE = 1_000_000
@@ -118,7 +117,7 @@ def compiled_gradient(method, n_devices, chunk, precision):
 def gradient_of(method, n, n_devices, chunk, precision="float64"):
     """With respect to a disc of `n` stars that lies on the mesh, and the parameters; padding has no gradient."""
     pipeline = pipeline_for(method, n_devices, chunk, precision)
-    placed = shard(as_dtype(disc(n), precision), pipeline.mesh)
+    placed = shard(jax.tree.map(lambda leaf: jnp.asarray(leaf, precision), disc(n)), pipeline.mesh)
     gradient = compiled_gradient(method, n_devices, chunk, precision)
     own, of_parameters = jax.tree.map(np.asarray, gradient((placed, pipeline.parameters)))
     np.testing.assert_array_equal(own.stars.weight, 0.0)

@@ -29,7 +29,6 @@ from test_distribution import (
 )
 
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_cube, make_mesh, run
-from rubix_like.config.run_config import DevicesSettings
 from rubix_like.extend import BinSplit
 from rubix_like.forward.model import lay_out, table_specs
 from rubix_like.forward.plan_layout import plan_layout
@@ -270,11 +269,11 @@ def test_a_mesh_of_the_caller():
 def test_a_mesh_without_the_axis_of_the_particles_is_refused(output):
     mesh = jax.make_mesh((2,), ("galaxies",), axis_types=(AxisType.Auto,))
     with pytest.raises(ConfigError, match=r"mesh: expected the axis 'data'.*got \('galaxies',\)"):
-        plan_layout(DevicesSettings(output=output), mesh, 31, ())
+        plan_layout(load_config("quickstart", overrides={"devices.output": output}).devices, mesh, 31, ())
 
 
 def test_devices_share_the_bins_where_projecting_takes_longer_than_putting_together():
-    devices, large, small = DevicesSettings(), ((10_000, 3000),), ((10_000, 300),)
+    devices, large, small = load_config("quickstart").devices, ((10_000, 3000),), ((10_000, 300),)
     shared = plan_layout(devices, make_mesh(4), 3001, large)
     assert shared.gathered
     assert (shared.painted, shared.split) == (BinSplit(), BinSplit(3001, 4, ("data",)))

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from astropy import constants, units
 from scipy.special import erf
-from small import few_stars, muse
+from small import exposure_settings, few_stars, instrument_settings, muse
 
 import rubix_like as rl
 from rubix_like import ConfigError, Parameters
-from rubix_like.config import ExposureSettings, InstrumentSettings
 from rubix_like.extend import Footprint, PaintedCube, WavelengthBins
 from rubix_like.forward.stages.exposure_noise import ExposureNoise
 
@@ -21,11 +20,11 @@ DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark
 
 
 def instrument(**changes):
-    return InstrumentSettings.model_validate({"name": "muse", **SMALL, **changes})
+    return instrument_settings({"name": "muse", **SMALL, **changes})
 
 
 def exposure(time=600.0, count=1, sky="none"):
-    return ExposureSettings(time=time, count=count, sky=sky)
+    return exposure_settings(time=time, count=count, sky=sky)
 
 
 def built(exposure, settings):
@@ -141,7 +140,7 @@ def test_the_check_point_of_the_eso_calculator():
     """ESO's calculator for MUSE (as quoted in pyetc's tests): a line of 5e-18 erg/s/cm2 at 7000 A, FWHM 2.5 A, of a
     point source with an image quality of 0.7 arcsec (Moffat, beta 8), dark sky, airmass 1, 2 x 1800 s, 5 x 5 spaxels
     x 5 bins: S/N 7.69, source 753 e-, sky 6226 e-, transmission without atmosphere 32.3 %."""
-    settings = InstrumentSettings.model_validate(MUSE_OF_THE_CALCULATOR)
+    settings = instrument_settings(MUSE_OF_THE_CALCULATOR)
     model = built(exposure(time=1800, count=2, sky="dark"), settings)
     wavelength = bins_of(settings)
     edges = np.append(wavelength - 0.625, wavelength[-1] + 0.625)
@@ -167,7 +166,7 @@ def test_the_check_point_of_the_eso_calculator():
 def test_the_continuum_check_point_of_the_eso_calculator():
     """From the same place: 23 mag/arcsec2 (AB, at 6400 A) at 8000 A, 3600 s, 1 arcsec2: source 340 e-, sky 2170 e-,
     S/N 6.41, at airmass 1.2, where the sky is brighter than ours at the zenith (by 1.14 in ESO's sky model)."""
-    settings = InstrumentSettings.model_validate(MUSE_OF_THE_CALCULATOR)
+    settings = instrument_settings(MUSE_OF_THE_CALCULATOR)
     model = built(exposure(time=3600, sky="dark"), settings)
     band = np.abs(bins_of(settings) - 8000) < 0.1
     per_arcsec2 = 3631e-23 * 10 ** (-0.4 * 23) * 2.99792458e18 / 6400**2 / 1e-20

@@ -14,13 +14,10 @@ from hlo import collectives
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation, spaxel_coordinates
 from small import mock_data, muse
 
-from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
-from rubix_like.config.plug_ins import FIELDS
-from rubix_like.config.sections.fit import FitSettings
+from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, list_fields, load_config, log_posterior, make_mesh
 from rubix_like.extend import AbstractField, Footprint, PaintedField, Progress
 from rubix_like.forward.model import sum_fields
 from rubix_like.forward.slabs import reads_gas
-from rubix_like.inference.posterior.problem import pose
 from rubix_like.runs.compiled_run import SlabObserver
 from rubix_like.runs.run import prepare
 
@@ -240,9 +237,9 @@ DIMMED_BY_GAS = "fields: [gas_mass]\nscene: [orient, point, {dim: {by: gas_mass,
 def posed(configuration, pipeline, *free, n_gas=30):
     """The posterior of a fit of a synthetic galaxy to a mock of one flux."""
     own = {"reader": "synthetic", "n_stars": 40, "n_gas": n_gas, "disc_scale_length": 0.3, "gas_scale_length": 0.4}
-    config = configuration(pipeline, "tsc", galaxy=own, devices={"data": 1})
-    settings = FitSettings(free={f"galaxy.{name}": {"uniform": [0.1, 100]} for name in free})
-    return pose(config, mock_data((N_Y, N_X, 5)), settings).posterior
+    fit = {"free": {f"galaxy.{name}": {"uniform": [0.1, 100]} for name in free}}
+    config = configuration(pipeline, "tsc", galaxy=own, devices={"data": 1}, fit=fit)
+    return log_posterior(config, mock_data((N_Y, N_X, 5))).problem.posterior
 
 
 @pytest.mark.slow
@@ -339,7 +336,7 @@ def test_a_field_between_its_cells(cells):
     np.testing.assert_array_equal(inner.images(field.on(inner)), image)
 
 
-@pytest.mark.parametrize("name", FIELDS.names())
+@pytest.mark.parametrize("name", list(list_fields()))
 def test_every_field(name, configuration):
     """Parts of the particles add up, padding adds nothing; what it holds and its gradient are finite."""
     agn = {"log_luminosity": 44, "radius": 0.8}

@@ -18,8 +18,7 @@ from test_nebulae import DISTANCE, between, one_star, stars_of
 import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_config, load_nebular, load_ssp, make_mesh
 from rubix_like.cube.files.maps_file import LINE_EXTENSIONS, PHOTON_EXTENSION, TRUE, line_name
-from rubix_like.extend import fixed
-from rubix_like.forward.resolved import check_early
+from rubix_like.extend import fixed, resolve
 from rubix_like.nebular.leaking import leaked_share
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.plots.derived import read_sky_images
@@ -268,7 +267,7 @@ def test_lines_that_cannot_be_mapped_are_refused(tmp_path, changes, words):
 
 def test_unknown_lines_are_refused_before_anything_is_loaded(tmp_path):
     with pytest.raises(ConfigError, match=r"products\.lines: unknown line 'Halpa'; did you mean 'Ha'\?"):
-        check_early(config_of(tmp_path, lines="Halpa"))
+        resolve(config_of(tmp_path, lines="Halpa"))
 
 
 def test_lines_off_the_detector_are_said(tmp_path):

@@ -10,10 +10,8 @@ import pytest
 from small import few_stars, muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config
-from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.extend import resolve, take_census
 from rubix_like.forward.census import gas_weight
-from rubix_like.forward.resolved import check_early
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.runs.run_summary import accuracy_lines, source_lines
 
@@ -118,11 +116,12 @@ def test_fast_gas_that_forms_no_stars_need_not_be_planned_for():
 
 
 def test_lines_by_name_or_wavelength():
-    found = line_templates(LinesSettings(wavelengths=("Halpha", "6549.86 Angstrom", 5008.24), ratios=(3, 1, 0.5)))
+    lines = {"wavelengths": ["Halpha", "6549.86 Angstrom", 5008.24], "ratios": [3, 1, 0.5]}
+    found = line_templates(config_of(lines=lines).lines)
     assert found.lines == ("Ha", "6549.86", "5008.24")
     np.testing.assert_array_equal(found.wavelength, [6564.632, 6549.86, 5008.24])
     np.testing.assert_array_equal(found.table, [[3.0, 1.0, 0.5]])
-    assert line_templates(LinesSettings(wavelengths="Ha")).table == 1.0
+    assert line_templates(config_of(lines={"wavelengths": "Ha"}).lines).table == 1.0
 
 
 def test_what_is_not_seen_is_said():
@@ -156,7 +155,7 @@ def test_what_is_not_seen_is_said():
 )
 def test_what_cannot_be_is_refused_before_a_galaxy_is_read(changes, words):
     with pytest.raises(ConfigError, match=words):
-        check_early(config_of(**changes))
+        resolve(config_of(**changes))
 
 
 def test_what_is_missing_is_named():

@@ -11,11 +11,11 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from astropy.wcs import WCS
+from command_line import main
 from independent import arcsec_per_kpc, luminosity_distance
 from small import muse
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
-from rubix_like.cli.main import main
 from rubix_like.cube.files.maps_file import EXTENSIONS, LOSVD_UNIT, TRUE, maps_path
 from rubix_like.forward.model import paint
 from rubix_like.forward.products import sums as sums_module

@@ -11,10 +11,8 @@ from small import full_cube, muse
 
 import rubix_like as rl
 from rubix_like import load_nebular
-from rubix_like.cube.meta import Meta
-from rubix_like.extend import resolve
+from rubix_like.extend import Meta, make_setup, resolve
 from rubix_like.forward import provenance
-from rubix_like.forward.planning import make_setup
 from rubix_like.forward.provenance import describe_tables
 from rubix_like.nebular import write_nebular
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from building import REGISTRIES, build_stage
 from jax.sharding import PartitionSpec
 from small import BLUR, muse
 
@@ -26,20 +27,18 @@ from rubix_like import (
     Stars,
     Tables,
     load_config,
+    load_galaxy,
+    load_galaxy_info,
     make_mesh,
     shard,
     validate,
 )
-from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
-from rubix_like.extend import Footprint, PaintedCube, import_library, resolve, to_scene
+from rubix_like.extend import Footprint, PaintedCube, import_library, make_setup, resolve, to_scene
 from rubix_like.forward.model import observe
-from rubix_like.forward.planning import make_setup
 from rubix_like.physics.templates import weighted_rows
-from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.placement import as_dtype
 
 N_STARS = 48
 GENERATOR = np.random.default_rng(12)
@@ -119,10 +118,9 @@ OPTIONS = {"degrade_lsf": {"fwhm": "40 Angstrom"}}
 """Of stages that do nothing without any."""
 
 
-def build(registry, name, setup):
+def build(kind, name, setup):
     name = STAGES.get(name, name)
-    planned = (setup, setup.sources[name]) if registry is PAINT_STAGES else (setup,)
-    return as_dtype(registry.find(name).build(*planned, OPTIONS.get(name, {})), "float64")
+    return build_stage(kind, name, setup, OPTIONS.get(name))
 
 
 def some_stars(n=N_STARS):
@@ -181,10 +179,10 @@ def over_devices(function, sharded):
     return jax.jit(jax.shard_map(function, mesh=make_mesh(8), in_specs=split, out_specs=split))(sharded)
 
 
-REGISTRIES = {"fields": FIELDS, "scene": SCENE_STAGES, "paint": PAINT_STAGES, "cube": CUBE_STAGES}
+KINDS = ("fields", "scene", "paint", "cube")
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, r in REGISTRIES.items() for name in r.names()])
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in REGISTRIES[kind].names()])
 def test_every_stage_is_a_documented_module_that_refuses_unknown_options(kind, name, setups):
     stage = REGISTRIES[kind].find(name)
     assert issubclass(stage, eqx.Module)
@@ -194,10 +192,10 @@ def test_every_stage_is_a_documented_module_that_refuses_unknown_options(kind, n
         refuses(setups[0][0], {"no_such_option": 1})
 
 
-@pytest.mark.parametrize("name", SCENE_STAGES.names())
+@pytest.mark.parametrize("name", REGISTRIES["scene"].names())
 def test_every_scene_stage(name, setups):
     (setup, parameters), (other_setup, other_parameters) = setups
-    stage, before, traces = build(SCENE_STAGES, name, setup), some_scene(), []
+    stage, before, traces = build("scene", name, setup), some_scene(), []
 
     @jax.jit
     def apply(stage, parameters, scene):
@@ -213,7 +211,7 @@ def test_every_scene_stage(name, setups):
     slope = jax.jit(jax.grad(lambda everything: weighted(apply(*everything)), allow_int=True))
     assert_finite(slope((stage, parameters, before)))
     traces.clear()
-    changed = apply(build(SCENE_STAGES, name, other_setup), other_parameters, before)
+    changed = apply(build("scene", name, other_setup), other_parameters, before)
     assert traces == []
     assert np.abs(np.asarray(changed.position - after.position)).max() > 0
     assert_close(over_devices(lambda scene: stage(scene, parameters), before), after)
@@ -248,7 +246,7 @@ SLOW_SOURCES = {"nebulae": pytest.mark.slow(5), OF_GAS: pytest.mark.long}
 SHARING = {"agn"}
 """Sources whose particles share a given light by a field: tested with it (tests/forward/test_narrow_lines.py)."""
 
-OWN_LIGHT = (*(name for name in PAINT_STAGES.names() if name not in SHARING), OF_GAS)
+OWN_LIGHT = (*(name for name in REGISTRIES["paint"].names() if name not in SHARING), OF_GAS)
 
 SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT]
 
@@ -258,12 +256,12 @@ SOURCES = [
         marks=pytest.mark.long if (name, method) == ("nebulae", "direct") else SLOW_SOURCES.get(name, ()),
     )
     for name in OWN_LIGHT
-    for method in METHODS.names()
+    for method in REGISTRIES["methods"].names()
 ]
 
 
 def source_for(name, method, which=0):
-    return build(PAINT_STAGES, name, setups_for(method, name)[which][0])
+    return build("paint", name, setups_for(method, name)[which][0])
 
 
 @pytest.mark.parametrize(("name", "method"), SOURCES)
@@ -296,7 +294,7 @@ def test_every_source_sums_over_particles(name, method):
 
 
 @pytest.mark.parametrize("name", SOURCE_NAMES)
-@pytest.mark.parametrize("method", [method for method in METHODS.names() if method != "direct"])
+@pytest.mark.parametrize("method", [method for method in REGISTRIES["methods"].names() if method != "direct"])
 def test_every_source_looks_the_same_by_every_method(name, method):
     """Every spaxel's spectrum within the tolerance of its mean (rms), without a line spread; its light and velocity."""
     fine = {"instrument.lsf": None, "instrument.wavelength.step": "2.5 Angstrom"}
@@ -305,7 +303,7 @@ def test_every_source_looks_the_same_by_every_method(name, method):
     for own in (method, "direct"):
         config = run(**{"engine.method": own, **OF_SOURCES.get(name, {}), **fine})
         setup = make_setup(config, resolve(config), None)
-        cubes[own] = paint(build(PAINT_STAGES, name, setup), before, "cic")
+        cubes[own] = paint(build("paint", name, setup), before, "cic")
     lit = np.asarray(cubes["direct"][0]).max(axis=1) > 0
     assert 30 < lit.sum() < 81
     assert (np.asarray(cubes[method][0])[~lit] == 0).all()
@@ -349,10 +347,10 @@ DIMMING = {"dust"}
 """Cube stages that are meant to take light away."""
 
 
-@pytest.mark.parametrize("name", CUBE_STAGES.names())
+@pytest.mark.parametrize("name", REGISTRIES["cube"].names())
 def test_every_cube_stage(name, setups):
     (setup, parameters), (other_setup, other_parameters) = setups
-    stage, traces = build(CUBE_STAGES, name, setup), []
+    stage, traces = build("cube", name, setup), []
     before, key = source(stage.margin), jax.random.key(0)
 
     @eqx.filter_jit
@@ -378,7 +376,7 @@ def test_every_cube_stage(name, setups):
     slope = eqx.filter_jit(eqx.filter_grad(lambda everything: weighted(apply(*everything))))
     assert_finite(slope((stage, parameters, before)))
     traces.clear()
-    apply(build(CUBE_STAGES, name, other_setup), other_parameters, before)
+    apply(build("cube", name, other_setup), other_parameters, before)
     assert traces == []
     on_eight = jax.device_put(before, jax.NamedSharding(make_mesh(8), PartitionSpec()))
     assert_close(apply(stage, parameters, on_eight), after)
@@ -387,8 +385,8 @@ def test_every_cube_stage(name, setups):
 def test_cube_stages_without_their_section_do_nothing(setups):
     config = run(**{"instrument.psf": None, "instrument.aperture": None, "dust": None, "noise": None})
     setup, parameters = make_setup(config, resolve(config), None), Parameters.build(config, "float64")
-    for name in set(CUBE_STAGES.names()) - set(OPTIONS):
-        stage = build(CUBE_STAGES, name, setup)
+    for name in set(REGISTRIES["cube"].names()) - set(OPTIONS):
+        stage = build("cube", name, setup)
         assert stage.margin == 0
         after = stage(source(0), parameters, None)
         assert eqx.tree_equal(after, source(0)), name
@@ -433,18 +431,18 @@ READER_EXAMPLES = {
 one."""
 
 
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_every_reader(name, tmp_path):
     assert name in READER_EXAMPLES, f"add an example of a galaxy that the reader '{name}' loads"
     config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
-    galaxy, info = load(config)
+    galaxy, info = load_galaxy(config), load_galaxy_info(config)
     assert len(galaxy.stars.initial_mass) == info.n_stars
     assert info.n_stars == N_STARS or name == "components"
     assert {leaf.dtype for leaf in jax.tree.leaves(galaxy)} == {np.dtype("float64")}
     assert eqx.tree_equal(validate(galaxy, info.universe_age), galaxy)
     assert info.name
     assert info.reader == ("illustris" if name == "auto" else name)
-    assert eqx.tree_equal(load(config)[0], galaxy)
+    assert eqx.tree_equal(load_galaxy(config), galaxy)
     placed = shard(galaxy, make_mesh(8)).stars
     total = np.asarray(galaxy.stars.initial_mass).sum()
     np.testing.assert_allclose(float((placed.initial_mass * placed.weight).sum()), total, rtol=1e-12)
@@ -452,10 +450,10 @@ def test_every_reader(name, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_the_gradient_of_what_every_reader_gives(name, tmp_path):
     config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
-    galaxy, results = load(config)[0], []
+    galaxy, results = load_galaxy(config), []
     for n_devices in (1, 8):
         pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))
         slope = jax.value_and_grad(lambda galaxy, pipeline=pipeline: weighted(pipeline(galaxy).flux))
@@ -528,7 +526,7 @@ def test_imported_libraries_keep_energy_and_have_gradients(name, tmp_path, monke
     assert library.spectra.shape == SPECTRA.shape
     energy = np.trapezoid(library.spectra, library.rest_wavelength, axis=-1)
     np.testing.assert_allclose(energy, np.trapezoid(SPECTRA, WAVELENGTH, axis=-1), rtol=2e-6)
-    stars = build(PAINT_STAGES, "stars", make_setup(config, resolved, None))
+    stars = build("paint", "stars", make_setup(config, resolved, None))
     painter = stars.painter
     names = painter.axes.names
 

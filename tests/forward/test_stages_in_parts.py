@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from building import build_stage
 from hlo import collectives
 from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Bool, Float
@@ -16,13 +17,10 @@ from scipy import stats
 from small import BLUR, muse
 
 from rubix_like import ConfigError, Parameters, load_config
-from rubix_like.config.plug_ins import CUBE_STAGES
-from rubix_like.extend import BinSplit, Footprint, PaintedCube, per_bin, resolve
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, per_bin, resolve
 from rubix_like.physics.numbered_random import numbered_normal
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
-from rubix_like.runtime.mesh.placement import as_dtype
 
 N_WAVE = {"even": 40, "uneven, one part empty": 33, "fewer than devices": 5}
 TOLERANCE = {"float32": 5e-6, "float64": 1e-12}
@@ -64,8 +62,8 @@ def run_for(run, n_wave, precision):
     setup = make_setup(settings, resolve(settings), None)
     assert setup.instrument.bins.n_wave == n_wave
     names = STAGES if n_wave > 8 else tuple(name for name in STAGES if name != "degrade_lsf")
-    built = {name: CUBE_STAGES.find(name).build(setup, OPTIONS.get(name, {})) for name in names}
-    return as_dtype(built, precision), Parameters.build(settings, precision)
+    built = {name: build_stage("cube", name, setup, OPTIONS.get(name), precision) for name in names}
+    return built, Parameters.build(settings, precision)
 
 
 def stages_for(run, n_wave, precision, *names):

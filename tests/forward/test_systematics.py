@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from astropy.table import Table
+from building import build_stage
 from jax.sharding import AxisType, PartitionSpec
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import ndtr
@@ -19,16 +20,12 @@ from test_fibres import three_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
-from rubix_like.config.plug_ins import SYSTEMATIC_STAGES
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
-from rubix_like.extend import BinSplit, Footprint, PaintedCube, resolve
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, resolve, resource
 from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH, shifted_light, spread_light
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors
 from rubix_like.inference.posterior.problem import without_noise
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
-from rubix_like.runtime.mesh.placement import as_dtype
-from rubix_like.runtime.resources import resource
 
 LSF = 2.6
 EVERYTHING = {
@@ -67,8 +64,8 @@ def built(systematics, *names, **changes):
     """Stages of a run on 20 x 20 spaxels and 161 bins, its setup and parameters."""
     settings = config(systematics, **changes)
     setup = make_setup(settings, resolved_for(**changes) if not changes else resolve(settings), None)
-    stages = [SYSTEMATIC_STAGES.find(name).build(setup, {}) for name in names]
-    return as_dtype(stages, "float64"), setup, Parameters.build(settings, "float64")
+    stages = [build_stage("systematics", name, setup) for name in names]
+    return stages, setup, Parameters.build(settings, "float64")
 
 
 def flat_cube(setup, flux=1.0, variance=None):

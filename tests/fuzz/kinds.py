@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from small import psf_settings
+from snapshot_reading import open_snapshot, reader_of
 
 from rubix_like import (
     Cube,
@@ -21,8 +23,6 @@ from rubix_like import (
     load_ssp,
     read_observed,
 )
-from rubix_like.config import PSFSettings
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.cube.observed.observed_fibres import read_fibres
 from rubix_like.extend import import_library
 from rubix_like.inference import checkpoint
@@ -34,7 +34,6 @@ from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
 from rubix_like.nebular import import_nebular
-from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.ssp.formats import FORMATS
 
@@ -86,7 +85,7 @@ def _galaxy(path: Path, **settings: Any) -> list[str]:
 
 
 def _open(path: Path) -> None:
-    with open_snapshot(SnapshotReader(path=path)) as snapshot:
+    with open_snapshot(reader_of(path=path)) as snapshot:
         snapshot.read("stars", 0, snapshot.count("stars"))
         str(snapshot.epoch)
 
@@ -203,7 +202,7 @@ def _cube(path: Path) -> list[str]:
 
 
 def _psf(path: Path) -> list[str]:
-    planes, scale, wavelength = load_psf_image(PSFSettings(kind="image", file=path))
+    planes, scale, wavelength = load_psf_image(psf_settings({"kind": "image", "file": path}))
     found = impossible.of_numbers("psf", planes, 0.0) + impossible.of_numbers("scale", scale, 1e-6, 3.6e5)
     ascending = wavelength is None or (len(wavelength) == len(planes) and (np.diff(wavelength) > 0).all())
     return found if ascending else [*found, "wavelengths of planes do not ascend"]

@@ -7,14 +7,13 @@ import equinox as eqx
 import h5py
 import numpy as np
 import pytest
+from command_line import main
 from small import mock_data
 from small_snapshots import write_small
 
-from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy_info, log_posterior, validate
-from rubix_like.cli.main import main
+from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy, load_galaxy_info, log_posterior, validate
 from rubix_like.galaxy.validation import integer_notes
 from rubix_like.physics.plausibility import ParticleSums
-from rubix_like.readers.galaxy_loading import load
 
 CONFIG = {
     "observation": {"redshift": 0.05, "align": "none"},
@@ -69,10 +68,10 @@ def test_a_mass_of_a_simulation_in_another_unit_is_refused(tmp_path, dataset, ra
         path = write_small(tmp_path / f"{times}.hdf5", "eagle", lambda file, times=times: change(file, times))
         config = {**CONFIG, "galaxy": {"path": str(path), "ages": "recipe"}}
         if times == 1.0:
-            load(load_config(config))
+            load_galaxy(config)
             continue
         with pytest.raises(ValueError, match=r"masses now from 0\.01 to 1\.01 times those at birth"):
-            load(load_config(config))
+            load_galaxy(config)
 
 
 def test_dispersion_and_radius_are_those_of_the_formula():
@@ -187,7 +186,8 @@ def table(path: Path, *, rest=False, **changes):
 
 
 def test_stars_that_are_meant_to_be_at_rest_are_not_noted(tmp_path):
-    galaxy, info = load(table(tmp_path / "a.hdf5", rest=True))
+    config = table(tmp_path / "a.hdf5", rest=True)
+    galaxy, info = load_galaxy(config), load_galaxy_info(config)
     still = Galaxy(stars=Stars(**{**vars(galaxy.stars), "velocity": np.zeros((40, 3))}))
     for rest, n_notes in ((True, 0), (False, 1)):
         pipeline = Pipeline.from_config(table(tmp_path / "a.hdf5", rest=rest), still, info=info)
@@ -221,9 +221,9 @@ def test_a_fit_refuses_such_a_galaxy_unless_it_is_accepted():
 
 
 def test_whole_numbers_are_noted_of_tables_and_arrays(tmp_path):
-    assert not any("whole numbers" in note for note in load(table(tmp_path / "a.hdf5"))[1].notes)
+    assert not any("whole numbers" in note for note in load_galaxy_info(table(tmp_path / "a.hdf5")).notes)
     whole = np.full(40, 100_000_000)
-    notes = load(table(tmp_path / "b.hdf5", m=whole, t=np.full(40, 5, np.int16)))[1].notes
+    notes = load_galaxy_info(table(tmp_path / "b.hdf5", m=whole, t=np.full(40, 5, np.int16))).notes
     assert any("stars/m, stars/t are stored as whole numbers" in note for note in notes), notes
     rounded = eqx.tree_at(lambda own: own.initial_mass, stars(), whole)  # the tests' hook lets no such stars be made
     (note,) = integer_notes(Galaxy(stars=rounded))

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from scipy.special import j1
+from small import psf_settings
 
 from rubix_like import ConfigError, load_config, load_instrument
-from rubix_like.config import AdaptiveOptics, PSFSettings
+from rubix_like.config import AdaptiveOptics
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.optics.adaptive import adaptive_images, effective_area, optical_transfer
 from rubix_like.instrument.painting import Painting
@@ -131,7 +132,7 @@ def test_the_presets():
 def test_over_the_field():
     """PSFs of two places, one less corrected: both as wide as the wider, with the same nodes."""
     less = optics(amplitude=4, ratio=1)
-    settings = PSFSettings.model_validate(
+    settings = psf_settings(
         {
             "kind": "adaptive",
             "enclosed": 0.8,

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from scipy.integrate import quad
+from small import instrument_settings
 
-from rubix_like.config import InstrumentSettings
+from rubix_like.extend import resource_names
 from rubix_like.instrument.fibres.bundle import bundle_places, fibre_places
 from rubix_like.instrument.fibres.disc_overlap import disc_overlap
-from rubix_like.runtime.resources import resource_names
 
 
 def fibres(bundle, **changes):
     section = {"name": "manga", "psf": {"kind": "gaussian", "fwhm": 1.5}, "fibres": {"bundle": bundle, **changes}}
     spectra = {"spectra": "none"} if "spectra" not in changes else {}
     section["fibres"] |= spectra
-    return InstrumentSettings.model_validate(section).fibres
+    return instrument_settings(section).fibres
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_settings_of_fibres_are_refused_in_words(changes, words):
 def test_a_section_survives_a_round_trip_and_is_left_out_without_fibres():
     for bundle in resource_names("bundles"):
         section = {"name": "sami_blue", "psf": {"kind": "gaussian", "fwhm": 1.5}, "fibres": bundle}
-        instrument = InstrumentSettings.model_validate(section)
-        assert InstrumentSettings.model_validate(instrument.model_dump(mode="json")) == instrument
+        instrument = instrument_settings(section)
+        assert instrument_settings(instrument.model_dump(mode="json")) == instrument
         assert instrument.fibres.source
-    assert "fibres" not in InstrumentSettings.model_validate({"name": "manga"}).model_dump()
+    assert "fibres" not in instrument_settings({"name": "manga"}).model_dump()
     with pytest.raises(ValidationError, match="psf: expected the seeing in front of the fibres"):
-        InstrumentSettings.model_validate({"name": "manga", "psf": None, "fibres": "manga-19"})
+        instrument_settings({"name": "manga", "psf": None, "fibres": "manga-19"})
 
 
 def test_the_area_of_a_disc_in_a_square_is_its_integral():

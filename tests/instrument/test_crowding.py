@@ -10,7 +10,6 @@ from thread_team import run_team
 import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config import load_pipeline
-from rubix_like.config.sections.fit import FitSettings
 from rubix_like.extend import resolve, take_census
 from rubix_like.inference.posterior.problem import notes_on_run, with_fit_deposit
 from rubix_like.instrument.crowding import ENOUGH, Crowding, choose_deposit, element_side
@@ -216,7 +215,7 @@ FREE = {
     ],
 )
 def test_a_fit_has_the_deposit_that_its_gradient_needs(free, asked, expected):
-    settings = FitSettings(free={name: FREE[name] for name in free})
+    settings = config(fit={"free": {name: FREE[name] for name in free}}).fit
     assert with_fit_deposit(config(deposit=asked), settings).engine.deposit == expected
 
 
@@ -256,7 +255,7 @@ def test_the_deposit_of_a_run_travels_in_its_file(sparse, tmp_path, name, layout
     [("tsc", "dust.a_v", "tsc"), ("nearest", "dust.a_v", "nearest"), ("nearest", "observation.inclination", "tsc")],
 )
 def test_a_fit_takes_the_deposit_of_its_data(made, free, expected):
-    settings = FitSettings(free={free: FREE[free]})
+    settings = config(fit={"free": {free: FREE[free]}}).fit
     assert with_fit_deposit(config(), settings, data={"deposit": made}).engine.deposit == expected
 
 

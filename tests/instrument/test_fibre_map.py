@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from fibre_sums import light_in_disc
+from small import instrument_settings
 
-from rubix_like.config import InstrumentSettings
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint
 from rubix_like.instrument.fibres.bundle import fibre_places
@@ -21,7 +21,7 @@ TWO = {"kind": "gaussians", "components": [{"fwhm": 1.2, "fraction": 3}, {"fwhm"
 
 def fibres_behind(psf, painting, bundle="manga-19", **changes):
     """Settings, places, the painted cells, and the map from them to the fibres."""
-    settings = InstrumentSettings.model_validate(
+    settings = instrument_settings(
         {"name": "sami_blue", "fov": 7, "pixel_scale": 0.5, "psf": psf, "fibres": {"bundle": bundle, **changes}}
     )
     places, footprint = fibre_places(settings.fibres), Footprint.build(settings)
@@ -64,7 +64,7 @@ def test_a_uniform_source_gives_every_good_spaxel_its_value(bundle):
 
 
 def test_drizzle_keeps_the_light_that_fibres_collect():
-    settings = InstrumentSettings.model_validate({"name": "sami_blue", "fov": 17, "psf": GAUSSIAN, "fibres": "sami-61"})
+    settings = instrument_settings({"name": "sami_blue", "fov": 17, "psf": GAUSSIAN, "fibres": "sami-61"})
     places, footprint = fibre_places(settings.fibres), Footprint.build(settings)
     weights = cube_weights(settings.fibres.cube, places, footprint)
     flux = np.random.default_rng(5).uniform(0.5, 2, len(places))

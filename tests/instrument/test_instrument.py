@@ -1,24 +1,24 @@
 """Instruments: presets, overrides, field, bins and aperture against numbers worked out here."""
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import printed
+from small import instrument_settings
 
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
-from rubix_like.config import InstrumentSettings, json_schema
 from rubix_like.config.sections.instrument import instrument_fwhm
-from rubix_like.extend import WavelengthBins
+from rubix_like.extend import WavelengthBins, resource_names, to_vacuum
 from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
-from rubix_like.physics import air
-from rubix_like.runtime.resources import resource_names
 
 
 @pytest.mark.parametrize("name", resource_names("instruments"))
 def test_every_preset_is_an_instrument(name):
-    settings = InstrumentSettings.model_validate({"name": name})
+    settings = instrument_settings({"name": name})
     arm = None if settings.arms is None or settings.join else next(iter(settings.arms))
     instrument = load_instrument(name, arm=arm)
     assert isinstance(instrument, Instrument)
@@ -79,7 +79,7 @@ def test_logarithmic_bins():
     np.testing.assert_allclose(bins.wavelength, 5000.0 * 10 ** (1e-3 * np.arange(3)))
     np.testing.assert_allclose(np.diff(np.log10(bins.edges)), 1e-3)
     np.testing.assert_allclose(bins.edges[0], 5000.0 * 10**-5e-4)
-    np.testing.assert_allclose(bins.to_vacuum(bins.edges), air.to_vacuum(bins.edges))
+    np.testing.assert_allclose(bins.to_vacuum(bins.edges), to_vacuum(bins.edges))
 
 
 # ---------------------------------------------------------------- line spread
@@ -268,7 +268,7 @@ def write(folder, name, text):
 def test_a_preset_on_another():
     muse, narrow = load_instrument("muse"), load_instrument("muse_nfm")
     assert narrow.name == "muse_nfm"
-    psf = InstrumentSettings.model_validate({"name": "muse_nfm"}).psf
+    psf = instrument_settings({"name": "muse_nfm"}).psf
     assert (narrow.n_x, psf.kind, psf.fwhm) == (300, "adaptive", None)
     assert (narrow.lsf, narrow.bins) == (muse.lsf, muse.bins)
     assert load_instrument("muse_extended").bins.first == 4650
@@ -279,21 +279,21 @@ def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
     (tmp_path / "deep").mkdir()
     write(tmp_path, "lower.yaml", "based_on: manga_61\nfov: 5 arcsec\nwavelength: {stop: 3700, medium: air}\n")
     top = write(tmp_path, "deep/top.yml", "based_on: ../lower.yaml\nlsf: {resolving_power: 2000}\naperture: null\n")
-    settings = InstrumentSettings.model_validate({"name": top, "wavelength": {"start": 3650}})
+    settings = instrument_settings({"name": top, "wavelength": {"start": 3650}})
     wavelength = settings.wavelength
     assert (wavelength.start, wavelength.stop, wavelength.step, wavelength.medium) == (3650, 3700, 1e-4, "air")
     assert (wavelength.sampling, settings.fov, settings.pixel_scale) == ("log", (5.0, 5.0), 0.5)
     assert (settings.lsf.resolving_power, settings.aperture, settings.psf.fwhm) == ((2000.0,), None, 2.477)
     assert (settings.label, settings.based_on) == ("top", None)
     monkeypatch.chdir(tmp_path)
-    assert InstrumentSettings.model_validate({"name": "lower.yaml"}).fov == (5.0, 5.0)
+    assert instrument_settings({"name": "lower.yaml"}).fov == (5.0, 5.0)
 
 
 def test_a_section_with_a_name_of_its_own(tmp_path):
     mine = load_instrument("my.setup", based_on="muse", fov="3 arcsec")
     assert (mine.name, mine.n_x) == ("my.setup", 15)
     section = {"name": "my.setup", "based_on": "muse", "psf": {"kind": "moffat", "beta": 2.8}}
-    settings = InstrumentSettings.model_validate(section)
+    settings = instrument_settings(section)
     assert (settings.label, settings.psf.kind, settings.psf.fwhm) == ("my.setup", "moffat", 0.8)
     path = write(tmp_path, "base.yaml", "based_on: sami_red\nfov: 4 arcsec\n")
     assert load_instrument("mine", based_on=path).n_x == 8
@@ -310,7 +310,7 @@ def test_a_record_needs_no_file(tmp_path):
     with pytest.raises(ConfigError, match=r"instrument.based_on=manga.*records every value"):
         load_config(again, {"instrument.based_on": "manga"})
     whole = dict(config.instrument.model_dump())
-    assert InstrumentSettings.model_validate({**whole, "based_on": "absent.yaml"}).fov == (1.0, 1.0)
+    assert instrument_settings({**whole, "based_on": "absent.yaml"}).fov == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -347,16 +347,15 @@ def test_a_file_in_the_middle_must_give_the_step_of_its_own_sampling(tmp_path):
 def test_the_schema_allows_a_base():
     jsonschema = pytest.importorskip("jsonschema")
     section = {"name": "mine", "based_on": "muse", "aperture": {"shape": "mask", "file": "a.npy"}}
+    schema = json.loads(printed("schema"))
     for lsf in ({"resolving_power": 2700}, {"resolving_power": [1, "2e3"], "wavelength": [1, 2]}, {"fwhm": "2 A"}):
-        jsonschema.validate({"observation": {"redshift": 1}, "instrument": {**section, "lsf": lsf}}, json_schema())
+        jsonschema.validate({"observation": {"redshift": 1}, "instrument": {**section, "lsf": lsf}}, schema)
     for aperture in ({"shape": "hexagon", "size": ["74 arcsec", 64]}, {"shape": "circle", "size": 3}):
         jsonschema.validate(
-            {"observation": {"redshift": 1}, "instrument": {"name": "muse", "aperture": aperture}}, json_schema()
+            {"observation": {"redshift": 1}, "instrument": {"name": "muse", "aperture": aperture}}, schema
         )
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(
-            {"observation": {"redshift": 1}, "instrument": {"name": "mine", "based_on": 3}}, json_schema()
-        )
+        jsonschema.validate({"observation": {"redshift": 1}, "instrument": {"name": "mine", "based_on": 3}}, schema)
 
 
 def test_the_name_of_a_users_file_in_the_header_is_its_stem(tmp_path):

@@ -9,9 +9,9 @@ from astropy.io import fits
 from scipy.integrate import dblquad
 from scipy.signal import fftconvolve
 from scipy.stats import norm
+from small import psf_settings
 
 from rubix_like import ConfigError
-from rubix_like.config import PSFSettings
 from rubix_like.instrument.blur import blur, blur_each, blur_separable, refine
 from rubix_like.instrument.psf import PSF, PSFParameters, moffat_image, moffat_lost, node_shares
 
@@ -21,7 +21,7 @@ CHROMATIC = {"kind": "moffat", "wavelength": [4800, 7000, 9300], "fwhm": [0.9, 0
 
 
 def build(**section):
-    settings = PSFSettings.model_validate(section)
+    settings = psf_settings(section)
     return PSF.build(settings, PIXEL, WAVELENGTH), PSFParameters(**jax.tree.map(jnp.asarray, settings.numbers()))
 
 
@@ -148,7 +148,7 @@ def test_image_with_a_plane_per_wavelength(tmp_path):
 def test_planes_at_other_wavelengths_than_the_detectors_are_refused(tmp_path, first, last, refused):
     path = tmp_path / "psf.fits"
     fits.PrimaryHDU(np.ones((2, 5, 5))).writeto(path)
-    settings = PSFSettings(kind="image", file=path, file_scale=PIXEL, wavelength=(first, last))
+    settings = psf_settings({"kind": "image", "file": path, "file_scale": PIXEL, "wavelength": (first, last)})
     if not refused:
         PSF.build(settings, PIXEL, np.array([5000.0, 9000.0]))
         return
@@ -186,7 +186,7 @@ def test_files_of_stpsf_are_taken_as_they_are(tmp_path):
     path, planes = tmp_path / "nirspec.fits", stpsf_planes()
     write_stpsf(path, planes, WAVELN00=2.6e-6, WAVELN01=1.4e-6)
     wavelength = np.array([14000.0, 20000.0, 26000.0])
-    settings = PSFSettings.model_validate({"kind": "image", "file": str(path), "enclosed": 0.999999})
+    settings = psf_settings({"kind": "image", "file": str(path), "enclosed": 0.999999})
     found = PSF.build(settings, 0.1, wavelength)
     np.testing.assert_allclose(found.node_wavelength, [14000, 26000], rtol=1e-12)
     image = np.asarray(found.image_at(PSFParameters(), jnp.asarray(20000.0)))

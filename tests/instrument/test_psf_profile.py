@@ -8,10 +8,10 @@ import pytest
 from astropy.convolution import Gaussian2DKernel, convolve_fft
 from astropy.io import fits
 from scipy.stats import norm
+from small import psf_settings, white_light
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.config import PSFSettings, load_pipeline
-from rubix_like.cube.cube_sums import white_light
+from rubix_like.config import load_pipeline
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint
 from rubix_like.instrument.blur import blur, blur_separable
@@ -28,7 +28,7 @@ PLACES = np.random.default_rng(1).integers(-7, 8, (100, 2)) / FINE
 
 def seen(psf, painting, places=PLACES, n=9):
     """Images (n, n, star) of stars with the light 1 in the middle spaxel, 1 arcsec wide."""
-    settings = PSFSettings.model_validate(psf)
+    settings = psf_settings(psf)
     own = PSF.build(settings, 1.0, np.linspace(5000.0, 6000.0, 3), painting)
     side = painting.cells * (n + 2 * own.reach)
     grid = SpaxelGrid(Footprint(side, side, 1.0 / painting.cells), painting.deposit)

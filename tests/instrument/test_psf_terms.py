@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small import psf_settings
 
-from rubix_like.config import PSFSettings
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.instrument.psf_terms import find_terms
 
@@ -18,14 +18,14 @@ images_of = eqx.filter_jit(PSF.images)
 
 @pytest.fixture(scope="module")
 def planned():
-    settings = PSFSettings.model_validate(SECTION)
+    settings = psf_settings(SECTION)
     psf = PSF.build(settings, 0.2, WAVELENGTH)
     parameters = PSFParameters(**jax.tree.map(jnp.asarray, settings.numbers()))
     return psf, parameters, find_terms(psf, parameters)
 
 
 def test_one_for_all_wavelengths_has_no_terms():
-    psf = PSF.build(PSFSettings.model_validate({"fwhm": 0.8}), 0.2, WAVELENGTH)
+    psf = PSF.build(psf_settings({"fwhm": 0.8}), 0.2, WAVELENGTH)
     with pytest.raises(ValueError, match="expected one that follows wavelength"):
         find_terms(psf, PSFParameters(fwhm=np.asarray(0.8)))
 

@@ -9,13 +9,13 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from astropy.table import Table
+from small import exposure_settings
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.config import ExposureSettings
 from rubix_like.config.skies import find_sky
+from rubix_like.extend import resource, resource_names
 from rubix_like.instrument.sky import bin_means, load_sky
-from rubix_like.runtime.resources import resource, resource_names
 
 README = Path(__file__).resolve().parents[2] / "data" / "README.md"
 
@@ -231,7 +231,7 @@ def test_a_list_of_tables_fills_gaps_and_lacks_no_transmission(tmp_path):
 )
 def test_lists_of_skies_that_are_refused(names, words):
     with pytest.raises(ValueError, match=words):
-        ExposureSettings(time=60, sky=names)
+        exposure_settings(time=60, sky=names)
 
 
 @pytest.mark.slow(8)

@@ -10,12 +10,11 @@ from installed_package import write_dist_info
 from nebular_files import DENSITY, HOT, LUMINOSITY, fsps_text, write_bagpipes, write_nebulabayes, write_synthesizer
 
 from rubix_like import ConfigError, load_nebular
-from rubix_like.extend import energy_per_photon, ratio_to_h_beta
+from rubix_like.extend import energy_per_photon, ratio_to_h_beta, resource
 from rubix_like.nebular import get_nebular, import_nebular
 from rubix_like.nebular.importers.fsps_lines import read_fsps_lines
 from rubix_like.nebular.importers.nebulabayes import read_nebulabayes
 from rubix_like.nebular.importers.synthesizer_lines import read_synthesizer_lines
-from rubix_like.runtime.resources import resource
 
 
 @pytest.fixture

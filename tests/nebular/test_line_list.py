@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError
+from rubix_like.extend import to_air
 from rubix_like.nebular import FIXED_RATIOS, LINES, find_line
-from rubix_like.physics import air
 
 MANGA = {
     "OII-3727": 3727.092,
@@ -59,7 +59,7 @@ def test_wavelengths_in_air_are_those_of_the_names():
     for name, line in LINES.items():
         number = name.split()[-1]
         if number.isdigit():
-            named = air.to_air(np.array([line.wavelength]))
+            named = to_air(np.array([line.wavelength]))
             assert abs(float(named[0]) - float(number)) < 1.0, name
     assert list(LINES) == sorted(LINES, key=lambda name: LINES[name].wavelength)
 

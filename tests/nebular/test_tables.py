@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError, load_nebular
-from rubix_like.extend import energy_per_photon, fixed, ratio_to_h_beta
+from rubix_like.extend import energy_per_photon, fixed, ratio_to_h_beta, resource
 from rubix_like.nebular import LINES, SHELF, write_nebular
 from rubix_like.nebular.case_b import TEMPERATURES, hydrogen_lines
-from rubix_like.runtime.resources import resource
 
 OXYGEN = np.array([8.061, 8.362, 8.605, 8.760, 8.874, 8.990])
 RATIOS = {

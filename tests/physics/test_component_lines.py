@@ -7,7 +7,7 @@ import pytest
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.forward.resolved import check_early
+from rubix_like.extend import resolve
 from rubix_like.forward.sources.component_lines import component_templates
 from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.posterior.fit_model import leaf_at, with_leaves
@@ -187,4 +187,4 @@ ONE = {"wavelengths": "Ha", "flux": 1.0}
 )
 def test_what_cannot_be_is_refused(components, changes, words):
     with pytest.raises(ConfigError, match=words):
-        check_early(configuration(*components, **changes))
+        resolve(configuration(*components, **changes))

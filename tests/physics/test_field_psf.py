@@ -11,10 +11,9 @@ from astropy.io import fits
 from observing import configuration, galaxy_of
 from scipy.signal import fftconvolve
 from scipy.stats import norm
-from small import few_stars, mock_data, muse
+from small import few_stars, mock_data, muse, psf_settings
 
 from rubix_like import ConfigError, Pipeline, fit, load_config, make_mesh
-from rubix_like.config import PSFSettings
 from rubix_like.engine.spectra.term_map import TermMap
 from rubix_like.instrument.blur import blur
 from rubix_like.instrument.field_psf import FieldPSF
@@ -174,7 +173,7 @@ def light():
     """A random image with an empty margin of 12 spaxels, and the sections of a narrow PSF that reaches as far."""
     image = np.zeros((40, 36, 1))
     image[12:-12, 12:-12] = np.random.default_rng(1).uniform(0, 1, (16, 12, 1))
-    settings = PSFSettings.model_validate(PSFS["moffat"] | {"enclosed": 0.85})
+    settings = psf_settings(PSFS["moffat"] | {"enclosed": 0.85})
     return jnp.asarray(image), settings, jax.jit(functools.partial(blurred, settings=settings))
 
 

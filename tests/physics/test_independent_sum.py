@@ -8,7 +8,7 @@ import pytest
 from astropy.io import fits
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, load_galaxy, load_ssp, run
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory
 
 ILLUSTRIS_1, ILLUSTRIS_2 = "illustris1_z0_subhalo420815_stars.hdf5", "illustris1_z0_subhalo426280_stars.hdf5"
 TNG = "SimSpin_example_IllustrisTNG.hdf5"

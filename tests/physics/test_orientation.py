@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from observing import configuration, galaxy_of, observe, random_rotation, ring_disc, turned
+from small import white_light
 
 from rubix_like import Stars
-from rubix_like.cube.cube_sums import white_light
 from rubix_like.galaxy.alignment import StarSample, align
 from rubix_like.galaxy.radius import Radius
 from rubix_like.galaxy.scene import rotate

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy import units
+from building import REGISTRIES
 from dust_extinction.averages import G03_SMCBar
 from dust_extinction.parameter_averages import CCM89, G23
 from hlo import collectives
@@ -19,7 +20,6 @@ from speclite import filters
 from test_accuracy import errors, require_library
 
 from rubix_like import Galaxy, Gas, Pipeline, load_ssp, make_mesh
-from rubix_like.config.plug_ins import FIELDS
 from rubix_like.extend import AbstractField
 
 REDSHIFT = 0.05
@@ -81,7 +81,7 @@ class KnownColumns(AbstractField):
 def known_columns():
     """The field is found under the name of that of the gas' dust."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(FIELDS.builtin, "dust_column", f"{__name__}:KnownColumns")
+        patch.setitem(REGISTRIES["fields"].builtin, "dust_column", f"{__name__}:KnownColumns")
         yield
 
 

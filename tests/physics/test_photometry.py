@@ -8,7 +8,7 @@ from astropy import units
 from observing import configuration, galaxy_of, observe
 from speclite import filters
 
-from rubix_like.runtime.resources import resource
+from rubix_like.extend import resource
 
 MEDIA = ["vacuum", "air"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from observing import configuration, galaxy_of, observe
 from scipy.stats import norm
+from small import white_light
 
 from rubix_like import Pipeline, make_mesh
-from rubix_like.cube.cube_sums import white_light
 
 BINS = {"start": 5000.0, "stop": 5005.0, "step": 1.25}
 ARCSEC_PER_KPC = 0.9892393

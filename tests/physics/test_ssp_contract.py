@@ -14,8 +14,7 @@ from speclite.filters import load_filter
 from ssp_files import bc03, classic, dsps, miles, pipe3d, ppxf, synthesizer
 
 from rubix_like import SSPLibrary, load_ssp
-from rubix_like.extend import write_table
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory, write_table
 from rubix_like.ssp import FORMATS, LIBRARIES
 
 SOLAR_V = 4.81

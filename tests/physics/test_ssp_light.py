@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rubix_like import load_ssp
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory
 
 SOLAR = 0.02
 

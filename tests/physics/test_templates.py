@@ -5,12 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from building import build_stage
 from scipy.interpolate import RegularGridInterpolator
 
 from rubix_like import Stars, load_config, load_ssp
-from rubix_like.config.plug_ins import PAINT_STAGES
-from rubix_like.extend import TemplateAxes, resolve
-from rubix_like.forward.planning import make_setup
+from rubix_like.extend import TemplateAxes, make_setup, resolve
 from rubix_like.physics.templates import bracket, weighted_rows
 
 GENERATOR = np.random.default_rng(8)
@@ -133,7 +132,7 @@ def stars():
         }
     )
     setup = make_setup(config, resolve(config), None)
-    return PAINT_STAGES.find("stars").build(setup, setup.sources["stars"], {})
+    return build_stage("paint", "stars", setup)
 
 
 def coordinates_of(stars, metallicity, log_age, dtype="float64"):

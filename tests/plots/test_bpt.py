@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from command_line import main
 from small import make_maps
 
 from rubix_like import ConfigError, Maps
-from rubix_like.cli.main import main
 from rubix_like.cube.maps import LineLabel, LineMaps
 from rubix_like.extend import bpt_ratios, kauffmann_2003, kewley_2013, save_bpt
 from rubix_like.plots.bpt import BPT_LINES, kewley_2001

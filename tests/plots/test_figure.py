@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from matplotlib.figure import Figure
-from small import make_cube, noisy_cube
+from small import make_cube, noisy_cube, white_light
 
 from rubix_like import ConfigError
-from rubix_like.cli.main import main
-from rubix_like.cube.cube_sums import white_light
-from rubix_like.cube.meta import Meta
-from rubix_like.extend import Choice, Footprint, WavelengthBins, save_figure, write_page
+from rubix_like.extend import Choice, Footprint, Meta, WavelengthBins, save_figure, write_page
 from rubix_like.plots.choice import read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage, band_image, cube_images, light_image, read_sky_images
 from rubix_like.plots.images import draw_images

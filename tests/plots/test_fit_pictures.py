@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from astropy import units
+from command_line import main
 from scipy.special import ndtr
 from small_results import fit_result
 
 from rubix_like import ConfigError
-from rubix_like.cli.main import main
 from rubix_like.extend import Footprint, WavelengthBins
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.results.result_pictures import view_of

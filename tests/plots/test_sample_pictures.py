@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from command_line import main
 from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 from small import make_cube
 
 from rubix_like import ConfigError, SampleResult
-from rubix_like.cli.main import main
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict

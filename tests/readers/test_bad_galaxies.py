@@ -7,12 +7,10 @@ import h5py
 import numpy as np
 import pytest
 from damage import BOX, N_STARS, write_eagle, write_illustris
+from snapshot_reading import open_snapshot, reader_of
 
 from rubix_like import ConfigError
-from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.readers.fields.field_map import load_field_map
-from rubix_like.readers.mapped_files import open_snapshot
-from rubix_like.runtime.resources import resource
+from rubix_like.extend import load_field_map, resource
 
 STARS = "PartType4"
 
@@ -26,12 +24,12 @@ def path(tmp_path):
 
 
 def load(path, reader=ILLUSTRIS):
-    return SnapshotReader(path=path, reader=reader).load()
+    return reader_of(path=path, reader=reader).load()
 
 
 def stars(path):
     """The columns of the stars as they leave the file."""
-    with open_snapshot(SnapshotReader(path=path, reader=ILLUSTRIS)) as snapshot:
+    with open_snapshot(reader_of(path=path, reader=ILLUSTRIS)) as snapshot:
         return snapshot.read("stars", 0, snapshot.count("stars"))
 
 
@@ -124,7 +122,7 @@ def test_packed_datasets_are_read_by_slab(path, packing):
     values[40:] = BOX["TNG"] / 2
     values[:, 1] += np.arange(N_STARS)
     replace(path, place, np.asfortranarray(values), **PACKED[packing])
-    with open_snapshot(SnapshotReader(path=path, reader=ILLUSTRIS)) as snapshot:
+    with open_snapshot(reader_of(path=path, reader=ILLUSTRIS)) as snapshot:
         whole = snapshot.read("stars", 0, N_STARS)["position"]
         parts = [snapshot.read("stars", start, start + 37)["position"] for start in range(0, N_STARS, 37)]
     np.testing.assert_allclose(whole, values * 0.8 / 0.7, rtol=1e-14)
@@ -323,7 +321,7 @@ def test_headers(path, case):
 def test_headers_that_hold_a_number_in_another_way(path, value):
     with h5py.File(path, "r+") as file:
         file["Header"].attrs["HubbleParam"] = value
-    with open_snapshot(SnapshotReader(path=path, reader=ILLUSTRIS)) as snapshot:
+    with open_snapshot(reader_of(path=path, reader=ILLUSTRIS)) as snapshot:
         assert snapshot.epoch.h == pytest.approx(0.7, rel=1e-7)
 
 
@@ -352,7 +350,7 @@ def test_what_is_no_file(tmp_path):
         load(tmp_path / "loop.hdf5")
     os.mkfifo(tmp_path / "pipe.hdf5")
     for place in (tmp_path / "pipe.hdf5", "/dev/null", "/dev/zero"):
-        with pytest.raises(OSError, match=rf"'{place}' is a pipe or device; expected a file"):
+        with pytest.raises(ConfigError, match=rf"galaxy\.path: expected a file .*, got '{place}', which is a pipe"):
             load(place)
 
 

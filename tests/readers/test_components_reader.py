@@ -8,8 +8,7 @@ import yaml
 from astropy.cosmology import Planck18
 from scipy import ndimage, special
 
-from rubix_like import ConfigError, Pipeline, load_config
-from rubix_like.readers.galaxy_loading import load
+from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, load_galaxy_info
 
 TRUTH = foreign_cube.TRUTH
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 4960.0}
@@ -51,7 +50,7 @@ def configuration(*components, devices=1, n_spaxel=12, **observation):
 
 def flux_of(*components, overrides=None, **settings):
     config = load_config(configuration(*components, **settings), overrides=overrides)
-    galaxy, info = load(config)
+    galaxy, info = load_galaxy(config), load_galaxy_info(config)
     return np.asarray(Pipeline.from_config(config, galaxy=galaxy, info=info)(galaxy).flux)
 
 
@@ -169,7 +168,7 @@ def test_images_without_a_psf_are_said_to_be_as_wide_as_the_deposit(psf, deposit
     settings = configuration(DISC)
     settings["instrument"]["psf"] = psf
     config = load_config(settings, overrides={"engine.deposit": deposit, "galaxy.points": 512})
-    galaxy, info = load(config)
+    galaxy, info = load_galaxy(config), load_galaxy_info(config)
     notes = Pipeline.from_config(config, galaxy=galaxy, info=info).frame.meta.notes
     assert sum(note.startswith("without a PSF images are as wide as engine.deposit: tsc") for note in notes) == told
 
@@ -177,6 +176,6 @@ def test_images_without_a_psf_are_said_to_be_as_wide_as_the_deposit(psf, deposit
 def test_more_points_where_the_instrument_is_sharper():
     sharp = configuration(DISC) | {}
     sharp["instrument"] = sharp["instrument"] | {"psf": {"kind": "gaussian", "fwhm": 0.3}, "pixel_scale": 0.1}
-    numbers = [load(load_config(own))[1].n_stars for own in (configuration(DISC), sharp)]
+    numbers = [load_galaxy_info(own).n_stars for own in (configuration(DISC), sharp)]
     assert numbers[0] >= 16384
     assert numbers[1] >= 4 * numbers[0]

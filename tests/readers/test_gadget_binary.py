@@ -6,9 +6,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from snapshot_reading import reader_of
 
 from rubix_like import ConfigError
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.containers.gadget_binary import open_gadget
 from rubix_like.readers.containers.opening import open_container
 
@@ -93,7 +93,7 @@ def test_every_block_of_every_kind_of_file(tmp_path, form, order, width):
 
 def test_a_cosmological_snapshot_in_our_units(tmp_path):
     raw = write(tmp_path / "snap", make_blocks(), width=8)
-    galaxy, info = SnapshotReader(path=tmp_path / "snap", center=(1020, 1020, 1020)).load()
+    galaxy, info = reader_of(path=tmp_path / "snap", center=(1020, 1020, 1020)).load()
     assert info.reader == "gadget"
     assert info.redshift == pytest.approx(1 / A - 1)
     np.testing.assert_allclose(galaxy.stars.position, (raw["POS"][10:15] - 1020) * A / H, rtol=1e-12)
@@ -124,7 +124,7 @@ def test_disc_and_bulge_of_an_isolated_galaxy(tmp_path):
     head = header(counts=(0, 5, 7, 3, 0, 0), masses=(0, 2, 0.5, 0, 0, 0), flags=(0,) * 4, time=0.0, omega=0.0, h=1.0)
     blocks = {"POS ": rng.normal(size=(15, 3)), "VEL ": rng.normal(size=(15, 3)), "ID  ": np.arange(15)}
     raw = write(tmp_path / "snap", blocks | {"MASS": np.array([0.1, 0.2, 0.3])}, form=1, width=8, head=head)
-    galaxy, info = SnapshotReader(path=tmp_path / "snap", center=(0, 0, 0), ages="recipe").load()
+    galaxy, info = reader_of(path=tmp_path / "snap", center=(0, 0, 0), ages="recipe").load()
     assert info.redshift is None
     np.testing.assert_allclose(galaxy.stars.position, raw["POS"][5:], rtol=1e-12)
     np.testing.assert_allclose(galaxy.stars.mass, [5e9] * 7 + [1e9, 2e9, 3e9], rtol=1e-12)
@@ -179,7 +179,7 @@ def test_damaged_files_end_in_a_message(tmp_path, change, text):
     damaged(path, change)
     start = time.perf_counter()
     with pytest.raises(ValueError, match=text):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()
     assert time.perf_counter() - start < 2
 
 
@@ -187,20 +187,20 @@ def test_files_of_zeros_and_without_particles(tmp_path):
     path = tmp_path / "snap"
     path.write_bytes(record(header()) + bytes(400_000))
     with pytest.raises(ValueError, match="expected at most 500 blocks"):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()
     path.write_bytes(record(header(counts=(0,) * 6)))
     with pytest.raises(ValueError, match="NumPart_ThisFile: expected particles, got none"):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()
     path.write_bytes(record(header()))
     with pytest.raises(ValueError, match="expected the blocks POS, VEL, ID, MASS, got no POS"):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()
 
 
 def test_other_fortran_records_are_not_recognised(tmp_path):
     path = tmp_path / "snap"
     path.write_bytes(record(b"HEAR" + bytes(4)) + record(header()))
     with pytest.raises(OSError, match="not an HDF5 file, nor another one that is recognised"):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()
 
 
 def test_format_1_names_blocks_as_far_as_their_sizes_agree(tmp_path):
@@ -220,15 +220,15 @@ def test_format_1_names_blocks_as_far_as_their_sizes_agree(tmp_path):
             container.read("PartType0", "Density", 0, 1)
     write(tmp_path / "snap", blocks, form=2)
     with pytest.raises(ValueError, match=r"block RHO: expected 24 or 48 bytes \(6 particles of type 0\), got 8 bytes"):
-        SnapshotReader(path=tmp_path / "snap").load()
+        reader_of(path=tmp_path / "snap").load()
 
 
 def test_a_simulation_of_another_kind_of_file_is_refused(tmp_path):
     write(tmp_path / "snap", make_blocks())
     with pytest.raises(ConfigError, match=r"for files of kind gadget-binary.*'eagle' for hdf5"):
-        SnapshotReader(path=tmp_path / "snap", reader="eagle").load()
+        reader_of(path=tmp_path / "snap", reader="eagle").load()
     with pytest.raises(ConfigError, match="to hold tables, got a file of kind gadget-binary"):
-        SnapshotReader(path=tmp_path / "snap", reader="table").load()
+        reader_of(path=tmp_path / "snap", reader="table").load()
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_real_snapshots(real_data, name, counts):
     position = np.fromfile(path, "<f4", 3 * n, offset=268).reshape(n, 3).astype(float)
     velocity = np.fromfile(path, "<f4", 3 * n, offset=276 + 12 * n).reshape(n, 3).astype(float)
     mass = np.fromfile(path, "<f4", n, offset=292 + 28 * n).astype(float)
-    galaxy, info = SnapshotReader(path=path, center=(0, 0, 0), ages="recipe").load()
+    galaxy, info = reader_of(path=path, center=(0, 0, 0), ages="recipe").load()
     assert info.n_stars == n
     assert float(galaxy.stars.mass.sum()) == pytest.approx(mass.sum() * 1e10, rel=1e-12)
     np.testing.assert_allclose(galaxy.stars.position, position, rtol=1e-12, atol=1e-12)

@@ -4,20 +4,16 @@ import h5py
 import jax
 import numpy as np
 import pytest
-from counting_container import Counting
 from snapshot_files import write_snapshot
+from snapshot_reading import open_snapshot, reader_of, watched
 from thread_team import run_team, values_of
 
 import rubix_like as rl
 from rubix_like import open_galaxy
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.extend import open_selected
 from rubix_like.physics.centering import shrinking_sphere, unwrap
 from rubix_like.readers import galaxy_frame as frame_module
-from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
-from rubix_like.readers.galaxy_loading import load
-from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select
@@ -294,7 +290,7 @@ def run_of(path, **galaxy):
 def test_shares_of_processes_are_the_whole(path, selection, size):
     """With what is drawn and what is completed, and what is said of how many stars."""
     config = run_of(path, **SELECTIONS[selection])
-    whole, info = load(config)
+    whole, info = rl.load_galaxy(config), rl.load_galaxy_info(config)
     n_old = int(np.isnan(reader_rows(config.galaxy, "initial_mass")).sum())
     assert info.ages.endswith(f"; {n_old} of {info.n_stars} stars")
     assert info.initial_mass.endswith(f"; {n_old} of {info.n_stars} stars")
@@ -316,7 +312,7 @@ def test_shares_of_processes_are_the_whole(path, selection, size):
 def test_no_process_reads_outside_its_share(monkeypatch, path, selection, sample):
     """Of the rows in which it looks for the selected ones, then of these."""
     monkeypatch.setattr(frame_module, "SAMPLE_STARS", sample)
-    reader = SnapshotReader.model_validate(
+    reader = reader_of(
         {"reader": str(path.parent / "two.yaml"), "path": path, "ages": "recipe"} | SELECTIONS[selection]
     )
     size = 3
@@ -325,7 +321,7 @@ def test_no_process_reads_outside_its_share(monkeypatch, path, selection, sample
     def work(team):
         asked = []
         with open_snapshot(reader) as opened:
-            snapshot = Snapshot(Counting(opened.container, asked), opened.field_map, opened.epoch)
+            snapshot = watched(opened, asked)
             selected = select(snapshot, reader, None, silent, team)
             looked = rows_of(asked)
             asked.clear()
@@ -365,11 +361,9 @@ def test_only_one_process_looks_at_the_columns_of_gas(path):
     asked = [[], [], []]
 
     def work(team):
-        with open_snapshot(
-            SnapshotReader.model_validate({"reader": str(path.parent / "two.yaml"), "path": path})
-        ) as opened:
-            snapshot = Snapshot(Counting(opened.container, asked[team.number]), opened.field_map, opened.epoch)
-            selected = select(snapshot, SnapshotReader.model_validate({"path": path}), None, silent, team)
+        with open_snapshot(reader_of({"reader": str(path.parent / "two.yaml"), "path": path})) as opened:
+            snapshot = watched(opened, asked[team.number])
+            selected = select(snapshot, reader_of({"path": path}), None, silent, team)
             return ColumnReader(selected).gas_quantities(team)
 
     found = values_of(run_team(3, work))
@@ -453,7 +447,7 @@ def test_real_galaxies(real_data, monkeypatch, name):
     """By slabs, samples and processes: the frame is that of all stars at once but for the scatter of a small sample."""
     monkeypatch.setattr(frame_module, "SLAB_STARS", 1 << 13)
     monkeypatch.setattr(rows_module, "SLAB_ROWS", 1 << 13)
-    reader = SnapshotReader.model_validate({"path": real_data / "galaxies" / name} | REAL[name])
+    reader = reader_of({"path": real_data / "galaxies" / name} | REAL[name])
     with reader.open_galaxy() as galaxy:
         whole, n_stars = galaxy.frame, galaxy.n_stars
     given = reader.model_copy(update={"center": tuple(f"{x!r} kpc" for x in whole.wrapped_center.tolist())})

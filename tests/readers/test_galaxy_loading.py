@@ -4,8 +4,10 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from building import REGISTRIES
 from pydantic import ValidationError
 from snapshot_files import write_cutout
+from snapshot_reading import reader_of
 
 from rubix_like import (
     ConfigError,
@@ -18,10 +20,7 @@ from rubix_like import (
     load_galaxy_info,
     validate,
 )
-from rubix_like.config.plug_ins import READERS
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
-from rubix_like.readers.galaxy_loading import load
 
 RUN = {
     "galaxy": {"reader": "synthetic", "n_stars": 200, "seed": 3},
@@ -47,12 +46,12 @@ FRACTION = np.array([[1.0, 0.8, 0.6], [0.9, 0.7, 0.5]])
 
 
 def synthetic(n_stars=50):
-    return SyntheticReader(n_stars=n_stars, n_gas=5).load()
+    return reader_of(reader="synthetic", n_stars=n_stars, n_gas=5).load()
 
 
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_every_reader_is_a_frozen_model_of_its_keys(name):
-    reader = READERS.find(name)
+    reader = REGISTRIES["readers"].find(name)
     assert next(iter(reader.model_fields)) == "reader"
     assert reader.model_fields["reader"].default == name
     assert reader.model_config["frozen"]
@@ -61,7 +60,7 @@ def test_every_reader_is_a_frozen_model_of_its_keys(name):
     assert callable(reader.load)
 
 
-@pytest.mark.parametrize("name", READERS.names())
+@pytest.mark.parametrize("name", REGISTRIES["readers"].names())
 def test_every_reader_is_found_by_its_key(name):
     disc = {
         "name": "disc",
@@ -70,11 +69,11 @@ def test_every_reader_is_found_by_its_key(name):
         "population": {"log_age": 9, "metallicity": 0.02},
     }
     section = {"reader": name} | {"auto": {"path": "cutout.hdf5"}, "components": {"components": [disc]}}.get(name, {})
-    assert isinstance(load_config(RUN | {"galaxy": section}).galaxy, READERS.find(name))
+    assert isinstance(load_config(RUN | {"galaxy": section}).galaxy, REGISTRIES["readers"].find(name))
 
 
 def test_load_takes_a_dict_and_a_run_config():
-    galaxy, info = load(load_config(RUN))
+    galaxy, info = load_galaxy(RUN), load_galaxy_info(RUN)
     assert isinstance(galaxy, Galaxy)
     assert isinstance(info, GalaxyInfo)
     config = load_config(RUN)
@@ -100,7 +99,7 @@ def test_load_takes_the_path_of_a_file(tmp_path):
 
 def test_load_without_a_galaxy_is_refused():
     with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, components, auto.*illustris"):
-        load(load_config(RUN | {"galaxy": None}))
+        load_galaxy(RUN | {"galaxy": None})
 
 
 def test_load_validates():
@@ -108,7 +107,7 @@ def test_load_validates():
     settings = RUN["galaxy"] | {"oldest_log_age": 10.3, "bulge_log_age": 10.3}
     assert float(load_galaxy(RUN | {"galaxy": settings}).stars.log_age.max()) <= 10.3
     with pytest.raises(ConfigError, match="oldest_log_age"):
-        load(load_config(RUN | {"galaxy": settings | {"oldest_log_age": 11.0}}))
+        load_galaxy(RUN | {"galaxy": settings | {"oldest_log_age": 11.0}})
 
 
 def test_surviving_fraction_is_bilinear_and_clamped():
@@ -169,7 +168,8 @@ def test_known_birth_masses_are_left_alone():
 @pytest.mark.parametrize("name", ["illustris1_z0_subhalo420815_stars", "SimSpin_example_IllustrisTNG"])
 def test_real_cutouts_through_a_configuration(real_data, name):
     path = real_data / "galaxies" / f"{name}.hdf5"
-    galaxy, info = load(load_config(RUN | {"galaxy": {"reader": "illustris", "path": str(path)}}))
+    run = RUN | {"galaxy": {"reader": "illustris", "path": str(path)}}
+    galaxy, info = load_galaxy(run), load_galaxy_info(run)
     assert float(galaxy.stars.metallicity.min()) >= 0
     assert info.initial_mass != "missing"
     ratio = np.asarray(galaxy.stars.initial_mass / galaxy.stars.mass)

@@ -7,17 +7,13 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from astropy.table import Table
-from counting_container import Counting
 from small_snapshots import A, H, write_small
+from snapshot_reading import opened_by, reader_of, watched
 
 from rubix_like import ConfigError, Gas
-from rubix_like.config.plug_ins import field_map_names
-from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.extend import load_field_map, resource_names
 from rubix_like.galaxy.validation import validate_gas
-from rubix_like.readers.containers.hdf5 import open_hdf5
-from rubix_like.readers.fields.epoch import read_epoch
-from rubix_like.readers.fields.field_map import load_field_map, parse_field_map
-from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.fields.field_map import parse_field_map
 from rubix_like.readers.gas import complete_gas
 
 TEN_METALS = [0.74, 0.24, 0.004, 0.001, 0.008, 0.002, 0.001, 0.001, 0.002, 0.001]
@@ -143,8 +139,8 @@ def write(path, name, numbers, without=()):
 def read(path, name):
     """The file's gas with what can be derived, in the simulation's box."""
     field_map = load_field_map(name)
-    with open_hdf5(path) as container:
-        table, _ = complete_gas(Snapshot(container, field_map, read_epoch(container, field_map)).read("gas", 0, 4))
+    with opened_by(field_map, path) as snapshot:
+        table, _ = complete_gas(snapshot.read("gas", 0, 4))
     return Gas(**{field.name: table[field.name] for field in dataclasses.fields(Gas) if field.name in table})
 
 
@@ -164,7 +160,7 @@ def test_no_simulation_and_no_column_of_gas_is_left_out():
     own."""
     needed = ("star_formation_rate", "metallicity", "oxygen_fraction", "hydrogen_fraction")
     needed += ("hi_fraction", "h2_fraction", "smoothing_length", "dust_mass")
-    maps = {name: load_field_map(name) for name in field_map_names()}
+    maps = {name: load_field_map(name) for name in resource_names("simulations")}
     others = {"galaxy_chop", "pynbody", "rubix", "rubix_pynbody"}
     assert set(GAS) == set(maps) - others
     for name, table in GAS.items():
@@ -207,15 +203,15 @@ def test_what_a_fraction_is_of_is_read_once(tmp_path):
     """In a whole table; where the fraction alone is asked for, what it is of is read for it."""
     path = write_small(tmp_path / "a.hdf5", "simba")
     field_map = load_field_map("simba")
-    with open_hdf5(path) as container:
-        counted = Counting(container, [])
-        snapshot = Snapshot(counted, field_map, read_epoch(container, field_map))
+    asked = []
+    with opened_by(field_map, path) as opened:
+        snapshot = watched(opened, asked)
         whole = snapshot.read("gas", 0, 4)
-        n_reads = [name for name, *_ in counted.asked].count("PartType0/Metallicity")
+        n_reads = [name for name, *_ in asked].count("PartType0/Metallicity")
         assert n_reads == 3  # metallicity, hydrogen and oxygen, none again for HI and H2
-        counted.asked.clear()
+        asked.clear()
         alone = snapshot.read("gas", 1, 3, ["hi_fraction"])
-        assert {name for name, *_ in counted.asked} == {"PartType0/NeutralHydrogenAbundance", "PartType0/Metallicity"}
+        assert {name for name, *_ in asked} == {"PartType0/NeutralHydrogenAbundance", "PartType0/Metallicity"}
     assert set(alone) >= {"hi_fraction"}
     np.testing.assert_array_equal(alone["hi_fraction"], whole["hi_fraction"][1:3])
 
@@ -246,8 +242,8 @@ def test_a_fraction_of_the_mass_in_the_header(tmp_path):
             if masses is not None:
                 file["PartType0/Masses"] = masses
         field_map = parse_field_map(MINE, "mine")
-        with open_hdf5(path) as container:
-            table = Snapshot(container, field_map, read_epoch(container, field_map)).read("gas", 0, 3)
+        with opened_by(field_map, path) as snapshot:
+            table = snapshot.read("gas", 0, 3)
         np.testing.assert_allclose(table["dust_mass"], [0.0, 0.05, 0.1])
 
 
@@ -270,7 +266,7 @@ def test_a_fraction_of_what_cannot_be_is_refused(field, message):
 
 def test_parts_of_the_gas_are_the_whole(tmp_path):
     path = write_small(tmp_path / "a.hdf5", "simba")
-    reader = SnapshotReader(path=path, center=(0, 0, 0))
+    reader = reader_of(path=path, center=(0, 0, 0))
     whole = reader.load()[0].gas
     with reader.open_galaxy() as galaxy:
         parts = [galaxy.read_gas(0, 3), galaxy.read_gas(3, 4)]
@@ -287,7 +283,7 @@ def test_columns_of_a_table(tmp_path):
     tables = {"stars": both | {"log_age": np.full(2, 9.0)}, "gas": both | known}
     hdus = [fits.BinTableHDU(Table(columns), name=name) for name, columns in tables.items()]
     fits.HDUList([fits.PrimaryHDU(), *hdus]).writeto(tmp_path / "a.fits")
-    galaxy, info = SnapshotReader(path=tmp_path / "a.fits", center=(0, 0, 0)).load()
+    galaxy, info = reader_of(path=tmp_path / "a.fits", center=(0, 0, 0)).load()
     found = dataclasses.asdict(galaxy.gas)
     for name, values in known.items():
         np.testing.assert_array_equal(found["star_formation_rate" if name == "sfr" else name], values, err_msg=name)

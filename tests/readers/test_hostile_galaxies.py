@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 from damage import gadget_recipes, recipes, write_eagle, write_gadget, write_illustris
-
-from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.readers.mapped_files import open_snapshot
+from snapshot_reading import open_snapshot, reader_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GADGET = "SimSpin_example_Gadget"
@@ -73,7 +71,7 @@ def check(jobs, folder):
 
 
 def jobs_for(path, seed, n_flips, n_raw, n_edits):
-    with open_snapshot(SnapshotReader(path=path)) as snapshot:
+    with open_snapshot(reader_of(path=path)) as snapshot:
         return recipes(path, snapshot, n_flips, n_raw, n_edits, seed)
 
 

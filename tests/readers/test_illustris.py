@@ -9,8 +9,8 @@ import pytest
 from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM
 from snapshot_files import write_snapshot
+from snapshot_reading import reader_of
 
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.gas_temperature import gas_temperature
 
 A, H, BOX = 0.64, 0.7, 35000.0
@@ -78,7 +78,7 @@ def cutout(tmp_path, tables):
 
 
 def load(path, **settings):
-    return SnapshotReader(reader="illustris", path=path, **settings).load()
+    return reader_of(reader="illustris", path=path, **settings).load()
 
 
 def nearest_image(position, center):

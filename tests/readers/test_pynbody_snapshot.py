@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM
+from snapshot_reading import reader_of
 
 from rubix_like import ConfigError
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.containers.pynbody_snapshot import is_ramses, is_tipsy
 
@@ -51,7 +51,7 @@ def test_ramses_is_told_from_its_folder(tmp_path):
     folder.mkdir()
     assert not is_ramses(folder)
     with pytest.raises(IsADirectoryError, match="expected a file, or an output of RAMSES"):
-        SnapshotReader(path=folder).load()
+        reader_of(path=folder).load()
     (folder / "info_00042.txt").write_text("ncpu = 1\n")
     assert is_ramses(folder)
     assert not is_ramses(folder / "info_00042.txt")
@@ -63,7 +63,7 @@ def test_without_pynbody_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynbody", None)
     for settings in ({}, {"reader": "pynbody"}):
         with pytest.raises(ConfigError, match=r"needs the package pynbody: pip install 'rubix-like\[pynbody\]'"):
-            SnapshotReader(path=path, **settings).load()
+            reader_of(path=path, **settings).load()
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_tipsy_file_in_our_units(run):
     """pynbody's own constants give a unit of velocity that is 1.5e-4 larger than that of astropy's."""
     path, raw = run
     kms = (LENGTH / TIME).to_value("km/s")
-    galaxy, info = SnapshotReader(path=path).load()
+    galaxy, info = reader_of(path=path).load()
     assert (info.reader, info.simulation, info.n_stars, info.n_gas) == ("pynbody", "Tipsy", N_STAR, N_GAS)
     assert info.redshift == pytest.approx(1)
     h = (HUBBLE / TIME).to_value("km / (s Mpc)") / 100
@@ -140,7 +140,7 @@ def test_units_are_never_those_that_pynbody_assumes(run):
     path, _ = run
     path.with_suffix(".param").unlink()
     with pytest.raises(OSError, match=r"No readable param file.*put the run's \.param file beside it"):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()
 
 
 def test_black_holes_are_left_out(run):
@@ -150,7 +150,7 @@ def test_black_holes_are_left_out(run):
     at = 32 + 48 * N_GAS + 36 * N_DARK + 44 * 2 + 4 * 8
     content[at : at + 4] = struct.pack((">" if big else "<") + "f", -0.05)
     path.write_bytes(bytes(content))
-    galaxy, info = SnapshotReader(path=path).load()
+    galaxy, info = reader_of(path=path).load()
     assert info.n_stars == N_STAR - 1
     assert info.notes[0].startswith("1 particles with a negative time of formation")
     np.testing.assert_allclose(galaxy.stars.metallicity, np.delete(raw["metals"], 2), rtol=1e-6)
@@ -160,10 +160,10 @@ def test_a_file_that_pynbody_does_not_know(tmp_path):
     pytest.importorskip("pynbody")
     (tmp_path / "text").write_text("not a snapshot")
     with pytest.raises(OSError, match="cannot be read by pynbody"):
-        SnapshotReader(path=tmp_path / "text", reader="pynbody").load()
+        reader_of(path=tmp_path / "text", reader="pynbody").load()
 
 
 def test_units_of_gadget_are_not_left_to_pynbody(tmp_path):
     (tmp_path / "snapshot").write_bytes(struct.pack(">i", 256) + bytes(300))
     with pytest.raises(ConfigError, match="is a binary snapshot of Gadget, which is read without pynbody"):
-        SnapshotReader(path=tmp_path / "snapshot", reader="pynbody").load()
+        reader_of(path=tmp_path / "snapshot", reader="pynbody").load()

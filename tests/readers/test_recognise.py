@@ -4,14 +4,13 @@ import h5py
 import numpy as np
 import pytest
 from small_snapshots import SMALL, write_small
+from snapshot_reading import open_hdf5
 
 from rubix_like import ConfigError
-from rubix_like.config.plug_ins import field_map_names
-from rubix_like.readers.containers.hdf5 import open_hdf5
-from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.extend import load_field_map, resource_names
 from rubix_like.readers.fields.recognise import check_named, fits, recognise
 
-MAPS = {name: load_field_map(name) for name in field_map_names()}
+MAPS = {name: load_field_map(name) for name in resource_names("simulations")}
 
 
 def named(path, name):

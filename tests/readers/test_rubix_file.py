@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from astropy import units as u
 from astropy.cosmology import Planck15
-
-from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.readers.inspection.report import inspect_galaxy
+from command_line import printed
+from snapshot_reading import reader_of
 
 N, REDSHIFT = 12, 0.3
 STARS = {"coords": "kpc", "mass": "Msun", "velocity": "km/s", "metallicity": "", "age": "Gyr"}
@@ -61,7 +60,7 @@ def write(path, particles, meta=HEADER, redshift=REDSHIFT, **units):
 
 
 def load(path, **settings):
-    return SnapshotReader(path=path, center=(9000, 9000, 9000), **settings).load()
+    return reader_of(path=path, center=(9000, 9000, 9000), **settings).load()
 
 
 def test_a_file_from_tng(tmp_path, particles):
@@ -106,7 +105,7 @@ def test_units_are_those_of_the_attributes(tmp_path, particles):
     raw = particles["stars"]
     np.testing.assert_allclose(galaxy.stars.position, (raw["coords"] - 9000) * 1e-3, rtol=1e-6)
     np.testing.assert_allclose(galaxy.stars.mass, raw["mass"] * 100, rtol=1e-12)
-    assert "100 Msun instead of Msun" in str(inspect_galaxy({"path": str(path)}))
+    assert "100 Msun instead of Msun" in " ".join(printed("inspect", path).split())
     for unit in ("Mpc", "bananas"):
         with pytest.raises(ValueError, match=f"particles/stars/mass: expected a unit of Msun .*, got '{unit}'"):
             load(write(tmp_path / "b.h5", particles, mass=unit))

@@ -10,9 +10,9 @@ import pytest
 from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM, LambdaCDM, Planck18
 from astropy.io import fits
+from snapshot_reading import reader_of
 
 from rubix_like import run
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.galaxy.validation import validate_gas
 
 KPC_PER_KMS_IN_YEARS = 977792221.6807891
@@ -317,7 +317,7 @@ def check_gas(gas, raw, info):
 def test_what_is_read_agrees_with_the_raw_fields(real_data: Path, name):
     reading, keys = GALAXIES[name]
     path = real_data / "galaxies" / f"{name}.hdf5"
-    galaxy, info = SnapshotReader(path=path, **keys).load()
+    galaxy, info = reader_of(path=path, **keys).load()
     with h5py.File(path) as file:
         raw = reading(file)
     assert info.reader == ("swift" if reading is colibre else reading.__name__)

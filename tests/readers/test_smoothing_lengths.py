@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from snapshot_reading import reader_of
 
 from rubix_like import ConfigError, Galaxy, GalaxyInfo, Stars, load_config
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, neighbour_distance
 
 N = 400
@@ -69,7 +69,7 @@ def stars(lengths, scale=5.0):
 
 
 def run(deposit="smoothed", **keys):
-    galaxy = SnapshotReader(path="ball.hdf5", **keys)
+    galaxy = reader_of(path="ball.hdf5", **keys)
     sections = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}, "engine": {"deposit": deposit}}
     return load_config(sections | {"galaxy": galaxy})
 

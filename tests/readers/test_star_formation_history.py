@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from snapshot_files import write_snapshot
+from snapshot_reading import open_snapshot, reader_of
 
-from rubix_like import ConfigError, Cube, load_config, run
-from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like import ConfigError, Cube, load_config, load_galaxy, load_galaxy_info, run
 from rubix_like.extend import AgeRecipe
 from rubix_like.physics.numbered_random import philox, uniform_by_row
-from rubix_like.readers.galaxy_loading import load as load_run
-from rubix_like.readers.mapped_files import open_snapshot
 
 N_OLD, N_YOUNG = 300, 40
 A, H = 0.8, 0.7
@@ -55,7 +53,7 @@ def write(folder, groups, header=None):
 
 
 def load(settings, **more):
-    return SnapshotReader.model_validate(settings | more).load()
+    return reader_of(settings | more).load()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +111,7 @@ def test_stars_with_ages_keep_them(tmp_path):
 def test_parts_of_a_file_have_the_rows_of_the_whole(tmp_path):
     """Also across groups; by which a star has the same age whatever is read with it."""
     settings = write(tmp_path, {"PartType2": particles(N_OLD, 1), "PartType4": known(N_YOUNG, 2)})
-    with open_snapshot(SnapshotReader.model_validate(settings)) as snapshot:
+    with open_snapshot(reader_of(settings)) as snapshot:
         for start, stop in ((0, 340), (100, 250), (290, 310), (335, 400)):
             rows = snapshot.read("stars", start, stop)["row"]
             np.testing.assert_array_equal(rows, np.arange(start, min(stop, 340)))
@@ -182,7 +180,6 @@ def test_the_whole_recipe_is_kept_in_the_configuration():
     galaxy = {"path": "disc.hdf5", "ages": {"history": "delayed", "oldest": "9000 Myr"}}
     run = load_config({"galaxy": galaxy, "observation": {"redshift": 0.05}, "instrument": {"name": "muse"}})
     assert "9.0 Gyr" in run.to_yaml()
-    assert isinstance(run.galaxy, SnapshotReader)
     assert run.galaxy.ages == AgeRecipe(history="delayed", oldest=9.0)
 
 
@@ -252,7 +249,8 @@ def real_run(path, **keys):
     """What a run gets of a real file, with deposit `smoothed`."""
     galaxy = {"path": str(path), **keys}
     sections = {"observation": {"redshift": 0.02}, "instrument": {"name": "muse"}, "engine": {"deposit": "smoothed"}}
-    return load_run(load_config(sections | {"galaxy": galaxy}))
+    config = load_config(sections | {"galaxy": galaxy})
+    return load_galaxy(config), load_galaxy_info(config)
 
 
 def test_a_real_n_body_disc(real_data):

@@ -8,16 +8,13 @@ import h5py
 import jax
 import numpy as np
 import pytest
-from counting_container import Counting
+from snapshot_reading import open_snapshot, reader_of, watched
 
 import rubix_like as rl
 from rubix_like import open_galaxy
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.extend import Progress
 from rubix_like.readers import galaxy_frame as frame_module
-from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_loading import load
-from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.selected import select
 from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
@@ -159,11 +156,10 @@ def test_lengths_of_the_file_must_be_there_for_parts_too(path, tmp_path):
 
 def counted(path, asked, **settings):
     """The selected particles of a snapshot that counts, and its reader."""
-    reader = SnapshotReader.model_validate({"reader": "illustris", "path": path} | settings)
+    reader = reader_of({"reader": "illustris", "path": path} | settings)
     opened = open_snapshot(reader)
     snapshot = opened.__enter__()
-    watched = Snapshot(Counting(snapshot.container, asked), snapshot.field_map, snapshot.epoch)
-    return opened, select(watched, reader), reader
+    return opened, select(watched(snapshot, asked), reader), reader
 
 
 def test_nothing_outside_the_part_is_read(small_slabs, path):
@@ -254,9 +250,7 @@ def test_memory_is_bounded(tmp_path, share):
     path = write(tmp_path / "big.hdf5", count, 10, chunks=True, compression="lzf")
     radius = 30 * np.sqrt(3) * 10 if share == 1 else 10.2
     numbers = 3 + 3 + 4 + 1  # position, velocity, two masses, metallicity, birth, row
-    reader = SnapshotReader.model_validate(
-        {"reader": "illustris", "path": path, "sphere": {"center": [5e4, 5e4, 5e4], "radius": radius}}
-    )
+    reader = reader_of({"reader": "illustris", "path": path, "sphere": {"center": [5e4, 5e4, 5e4], "radius": radius}})
     found = []
     peak = peak_of(lambda: found.append(reader.load()[1].n_stars))
     assert found[0] == pytest.approx(share * count * 8 / 9, rel=0.2)
@@ -275,7 +269,7 @@ def test_memory_of_opening_does_not_grow_with_the_galaxy(monkeypatch, tmp_path):
     numbers, peaks = 11, []
     for count in (100_000, 400_000):
         path = write(tmp_path / "big.hdf5", count, 10, chunks=True, compression="lzf")
-        reader = SnapshotReader.model_validate({"reader": "illustris", "path": path})
+        reader = reader_of({"reader": "illustris", "path": path})
 
         def act(reader=reader, count=count):
             with reader.open_galaxy() as galaxy:

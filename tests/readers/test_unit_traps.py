@@ -1,25 +1,14 @@
 """Units of every simulation: each factor of CGS, a and h against a table written by hand; dropping one shows."""
 
-from contextlib import contextmanager
-
 import h5py
 import numpy as np
 import pytest
 from small_snapshots import SMALL, YEARS_OF_KPC_PER_KMS, A, H, N, state_units, write_small
+from snapshot_reading import opened_by
 
-from rubix_like.config.plug_ins import field_map_names
-from rubix_like.readers.containers.hdf5 import open_hdf5
-from rubix_like.readers.fields.epoch import read_epoch
-from rubix_like.readers.fields.field_map import load_field_map
-from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.extend import load_field_map, resource_names
 
 FAMILIES = {"stars": "PartType4", "gas": "PartType0"}
-
-
-@contextmanager
-def opened(path, field_map):
-    with open_hdf5(path) as container:
-        yield Snapshot(container, field_map, read_epoch(container, field_map))
 
 
 def stored(path, group):
@@ -36,7 +25,7 @@ def is_snapshot(field_map):
 
 def test_every_packaged_simulation_has_a_file_by_hand():
     """And none of its quantities is left out of the table."""
-    maps = {name: load_field_map(name) for name in field_map_names()}
+    maps = {name: load_field_map(name) for name in resource_names("simulations")}
     hdf5 = {name: found for name, found in maps.items() if "hdf5" in found.container and is_snapshot(found)}
     assert set(hdf5) == set(SMALL)
     without_expansion = {"birth_time"}
@@ -54,7 +43,7 @@ def test_every_factor(tmp_path, name):
     field_map = load_field_map(name)
     for family, group in FAMILIES.items():
         raw = stored(path, group)
-        with opened(path, field_map) as snapshot:
+        with opened_by(field_map, path) as snapshot:
             table = snapshot.read(family, 0, N)
         for quantity, (dataset, factor, a, h) in getattr(SMALL[name], family).items():
             expected = raw[dataset] * (factor * A**a * H**h)
@@ -76,7 +65,7 @@ def forget_units(file):
 def test_a_dropped_power_of_the_field_map_shows(tmp_path, name):
     """Where the file states nothing, the powers are the field map's: without one the factor is off by just it."""
     path = write_small(tmp_path / "a.hdf5", name, forget_units)
-    with opened(path, load_field_map(name)) as snapshot:
+    with opened_by(load_field_map(name), path) as snapshot:
         for family, group in FAMILIES.items():
             places = snapshot.places(family, group)
             for quantity, (dataset, factor, a, h) in getattr(SMALL[name], family).items():
@@ -106,7 +95,7 @@ def test_what_the_file_states_goes_first(tmp_path, name):
             name,
             lambda file, change=change: [state_units(file, name, family, **change) for family in FAMILIES],
         )
-        with opened(path, field_map) as snapshot:
+        with opened_by(field_map, path) as snapshot:
             tables[key] = {family: snapshot.read(family, 0, N) for family in FAMILIES}
     for key, ratio in ratios.items():
         for family in FAMILIES:
@@ -128,12 +117,12 @@ def test_rounded_constants_of_a_code_are_its_unit(tmp_path):
     masses = {}
     for factor in (1.988409870698051e43, 1.989e43, 2e43):
         path = write_small(tmp_path / f"{factor}.hdf5", "eagle", state(factor))
-        with opened(path, load_field_map("eagle")) as snapshot:
+        with opened_by(load_field_map("eagle"), path) as snapshot:
             masses[factor] = snapshot.read("stars", 0, N)["mass"]
     np.testing.assert_array_equal(masses[1.989e43], masses[1.988409870698051e43])
     np.testing.assert_array_equal(masses[2e43], masses[1.988409870698051e43])
     path = write_small(tmp_path / "other.hdf5", "eagle", state(2.03e43))
-    with opened(path, load_field_map("eagle")) as snapshot, pytest.raises(ValueError, match=r"got 2.03e\+43 in its"):
+    with opened_by(load_field_map("eagle"), path) as snapshot, pytest.raises(ValueError, match=r"got 2.03e\+43 in its"):
         snapshot.read("stars", 0, N)
 
 
@@ -152,7 +141,7 @@ def test_a_damaged_factor_of_a_known_simulation_is_refused(tmp_path, name, ratio
 
         for times in (ratio, 1.005):
             path = write_small(tmp_path / f"{family}{times}.hdf5", name, lambda file, times=times: change(file, times))
-            with opened(path, load_field_map(name)) as snapshot:
+            with opened_by(load_field_map(name), path) as snapshot:
                 if times == 1.005:
                     snapshot.read(family, 0, N)
                     continue
@@ -174,12 +163,12 @@ def test_a_factor_goes_with_the_units_in_the_header(tmp_path):
         file["PartType4/StellarHsml"].attrs["to_cgs"] = 3.085678e24
 
     path = write_small(tmp_path / "a.hdf5", "illustris", lambda file: change(file, 3.085678e24))
-    with opened(path, load_field_map("illustris")) as snapshot:
+    with opened_by(load_field_map("illustris"), path) as snapshot:
         position = snapshot.read("stars", 0, N)["position"]
     np.testing.assert_allclose(position, stored(path, "PartType4")["Coordinates"] * 1e3 * A / H, rtol=1e-3)
     path = write_small(tmp_path / "b.hdf5", "illustris", lambda file: change(file, 3.085678e21))
     with (
-        opened(path, load_field_map("illustris")) as snapshot,
+        opened_by(load_field_map("illustris"), path) as snapshot,
         pytest.raises(ValueError, match="expected a CGS factor"),
     ):
         snapshot.read("stars", 0, N)
@@ -197,7 +186,7 @@ def test_whole_numbers_in_a_known_simulation_are_refused(tmp_path, name):
         file[f"PartType4/{dataset}"] = values.astype(np.int32)
 
     path = write_small(tmp_path / "a.hdf5", name, change)
-    with opened(path, load_field_map(name)) as snapshot, pytest.raises(ValueError, match=r"whole ones \(int32\)"):
+    with opened_by(load_field_map(name), path) as snapshot, pytest.raises(ValueError, match=r"whole ones \(int32\)"):
         snapshot.read("stars", 0, N)
 
 
@@ -231,7 +220,7 @@ def test_units_of_the_run_in_the_header(tmp_path, name, place, length, mass, vel
         "temperature": 1.0,
     }
     for family in FAMILIES:
-        with opened(plain, load_field_map(name)) as one, opened(other, load_field_map(name)) as two:
+        with opened_by(load_field_map(name), plain) as one, opened_by(load_field_map(name), other) as two:
             first, second = one.read(family, 0, N), two.read(family, 0, N)
             box = two.box_size / one.box_size
         for quantity in getattr(SMALL[name], family):
@@ -251,7 +240,7 @@ def test_a_quotient_of_masses_has_no_unit(tmp_path):
 
     path = write_small(tmp_path / "a.hdf5", "magneticum", change)
     raw = stored(path, "PartType4")
-    with opened(path, load_field_map("magneticum")) as snapshot:
+    with opened_by(load_field_map("magneticum"), path) as snapshot:
         metallicity = snapshot.read("stars", 0, N)["metallicity"]
     np.testing.assert_allclose(metallicity, raw["Metallicity"][:, 1:].sum(axis=1) / raw["InitialMass"], rtol=1e-12)
 
@@ -263,7 +252,7 @@ def test_swift_says_that_a_value_is_physical(tmp_path):
         file["PartType0/Coordinates"].attrs["Value stored as physical"] = np.array([0])
 
     path = write_small(tmp_path / "a.hdf5", "swift", change)
-    with opened(path, load_field_map("swift")) as snapshot:
+    with opened_by(load_field_map("swift"), path) as snapshot:
         table = snapshot.read("gas", 0, N)
     raw = stored(path, "PartType0")
     np.testing.assert_allclose(table["density"], raw["Densities"] * 10, rtol=1e-9)
@@ -275,7 +264,7 @@ def test_swift_rates_below_zero_are_times(tmp_path):
         file["PartType0/StarFormationRates"][1] = -0.4
 
     path = write_small(tmp_path / "a.hdf5", "swift", change)
-    with opened(path, load_field_map("swift")) as snapshot:
+    with opened_by(load_field_map("swift"), path) as snapshot:
         rate = snapshot.read("gas", 0, N)["star_formation_rate"]
     assert rate[1] == 0
     assert (rate[[0, 2, 3]] > 0).all()
@@ -290,7 +279,7 @@ def test_a_run_without_expansion_has_times_in_units_of_code(tmp_path):
             file[f"PartType2/{name}"] = file[f"PartType4/{name}"][()] + 1
 
     path = write_small(tmp_path / "a.hdf5", "gizmo", change)
-    with opened(path, load_field_map("gizmo")) as snapshot:
+    with opened_by(load_field_map("gizmo"), path) as snapshot:
         assert snapshot.epoch.cosmology is None
         assert snapshot.groups("stars") == {"PartType4": N, "PartType2": N}
         assert snapshot.now == pytest.approx(0.9 * YEARS_OF_KPC_PER_KMS / H)
@@ -309,7 +298,7 @@ def test_low_resolution_dark_matter_of_a_zoom_is_not_read_as_stars(tmp_path, nam
         file["PartType2/Masses"] = np.ones(7)
 
     path = write_small(tmp_path / "a.hdf5", name, change)
-    with opened(path, load_field_map(name)) as snapshot:
+    with opened_by(load_field_map(name), path) as snapshot:
         assert snapshot.count("stars") == N
 
 
@@ -322,7 +311,7 @@ def test_whether_a_run_expands_may_be_stated(tmp_path, stated, expands):
         file.create_group("Parameters").attrs["ComovingIntegrationOn"] = stated
 
     path = write_small(tmp_path / "a.hdf5", "gadget", change)
-    with opened(path, load_field_map("gadget")) as snapshot:
+    with opened_by(load_field_map("gadget"), path) as snapshot:
         assert (snapshot.epoch.cosmology is not None) == expands
 
 
@@ -332,7 +321,7 @@ def test_masses_of_the_mass_table(tmp_path):
         file["Header"].attrs["MassTable"] = np.array([0, 0, 0, 0, 3e-4, 0])
 
     path = write_small(tmp_path / "a.hdf5", "gadget", change)
-    with opened(path, load_field_map("gadget")) as snapshot:
+    with opened_by(load_field_map("gadget"), path) as snapshot:
         np.testing.assert_allclose(snapshot.read("stars", 0, N)["mass"], 3e6 / H)
 
 
@@ -345,7 +334,7 @@ def test_elements_of_swift_under_names_of_their_own(tmp_path):
         file["PartType0/ElementMassFractions/Oxygen"] = np.full(N, 0.01)
 
     path = write_small(tmp_path / "a.hdf5", "swift", change)
-    with opened(path, load_field_map("swift")) as snapshot:
+    with opened_by(load_field_map("swift"), path) as snapshot:
         table = snapshot.read("gas", 0, N)
     assert (table["hydrogen_fraction"] == 0.7).all()
     assert (table["oxygen_fraction"] == 0.01).all()

@@ -4,7 +4,7 @@ import importlib
 import re
 from pathlib import Path
 
-from rubix_like.runtime.resources import resource_names
+from rubix_like.extend import resource_names
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")

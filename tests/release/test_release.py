@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rubix_like.version import __version__
+from rubix_like import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from installed_package import write_dist_info
 from stopped_catalogue import (
     REPOSITORY,
@@ -34,10 +35,8 @@ from stopped_catalogue import (
     write_lists,
 )
 
-from rubix_like import ConfigError, run, run_catalogue
+from rubix_like import ConfigError, load_config, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
-from rubix_like.cli.main import main
-from rubix_like.config.run_config import DevicesSettings
 from rubix_like.extend import Progress
 from rubix_like.runs.batch.blocks import blocks_of, galaxies_of, observe_block
 from rubix_like.runs.batch.ending import BlockWork, EntryEnding
@@ -492,12 +491,13 @@ def test_executors_that_are_refused(folder, options, message):
 
 
 def test_groups_of_devices():
-    groups = [
-        device_groups_of(DevicesSettings(**own), 8) for own in ({}, {"data": 1}, {"data": 3}, {"data": 2, "wave": 2})
-    ]
+    def groups_of(**devices):
+        return device_groups_of(load_config(BASE | {"devices": devices}).devices, 8)
+
+    groups = [groups_of(**own) for own in ({}, {"data": 1}, {"data": 3}, {"data": 2, "wave": 2})]
     assert groups == [(1, 8), (8, 1), (2, 3), (2, 4)]
     with pytest.raises(ConfigError, match="devices: expected at most 8, as this computer has, got 16"):
-        device_groups_of(DevicesSettings(data=4, wave=4), 8)
+        groups_of(data=4, wave=4)
 
 
 def test_an_executor_from_outside(folder, monkeypatch):

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import main
 from nebular_files import write_nebulabayes
 from small import full_cube, make_cube, make_maps, muse
 from small_results import fit_result, manifest_of, sample_result, some_simulations
 from ssp_files import dsps
 
 from rubix_like import ConfigError, fit, load_config, load_cube, load_simulations, sample
-from rubix_like.cli.main import main
-from rubix_like.extend import save_figure, write_cube, write_page
+from rubix_like.extend import resource, save_figure, write_cube, write_page
 from rubix_like.inference.simulation.simulation_files import open_folder, write_shard
 from rubix_like.runtime import arrays_on_disk
 from rubix_like.runtime.files.outputs import remove_stale
-from rubix_like.runtime.resources import resource
 
 CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 20, "seed": 1},

@@ -4,11 +4,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from command_line import main
 from installed_package import write_dist_info
 from small import muse
 
 import rubix_like as rl
-from rubix_like.cli.main import main
 from rubix_like.cube.meta import NO_DATA
 from rubix_like.extend import (
     AbstractCubeStage,

@@ -10,10 +10,10 @@ from small import full_cube, make_maps
 from small_results import fit_result, sample_result
 
 from rubix_like import ConfigError, load_config
+from rubix_like.extend import resource
 from rubix_like.inference.results.result_places import check_results
 from rubix_like.runs.run_files import check_replaced
 from rubix_like.runtime.files.writers import FIT, written_by_us
-from rubix_like.runtime.resources import resource
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse", "fov": "1 arcsec"}}
 NAMED = {**BASE, "output": {"configuration": "disc"}}

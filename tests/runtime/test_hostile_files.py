@@ -18,21 +18,19 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from damage import write_illustris
-from small import full_cube, muse_hdus, write_fits
+from small import full_cube, muse_hdus, psf_settings, write_fits
 from small_results import fit_result, sample_result
+from snapshot_reading import reader_of
 from ssp_files import dsps
 
 from rubix_like import ConfigError, Cube, FitResult, SampleResult, load_config, load_ssp, read_observed
 from rubix_like.cli import main as cli
 from rubix_like.cli import ssp_command
-from rubix_like.config import PSFSettings
-from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
-from rubix_like.extend import import_library
+from rubix_like.extend import import_library, load_field_map
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.readers.containers.table_files import yaml_units
-from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runs.batch.rows import read_rows
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.packed_files import ALWAYS_UNPACKED, check_packed
@@ -67,7 +65,7 @@ FILES = {
     "library of others": (lambda folder, _: dsps.write_sample(folder), "ssp_flux"),
 }
 READ = {
-    "galaxy": lambda path: SnapshotReader(path=path).load(),
+    "galaxy": lambda path: reader_of(path=path).load(),
     "cube": Cube.read,
     "fit": FitResult.read,
     "samples": SampleResult.read,
@@ -196,7 +194,7 @@ def test_yaml_in_tables_is_counted_too(tmp_path):
     head = f"---\ndatatype:\n- {{name: mass, datatype: float64}}\nmeta:\n{textwrap.indent(aliases(10, 9), '  ')}\n"
     path.write_text("# %ECSV 1.0\n" + textwrap.indent(head, "# ") + "mass\n1.0\n")
     with pytest.raises(OSError, match=rf"table\.ecsv.*{MOST_NODES} values"):
-        SnapshotReader(path=path).load()
+        reader_of(path=path).load()
     with pytest.raises(ConfigError, match=f"{MOST_NODES} values"):
         yaml_units(aliases(10, 9).splitlines())
 
@@ -282,7 +280,7 @@ def test_a_column_whose_name_is_a_number_is_refused(tmp_path):
     fits.BinTableHDU.from_columns([fits.Column("mass", "E", array=np.ones(3))], name="stars").writeto(table)
     table.write_bytes(table.read_bytes().replace(b"TTYPE1  = 'mass    '", b"TTYPE1  =          0"))
     with pytest.raises((ValueError, OSError), match=r"table\.fits"):
-        SnapshotReader(path=table).load()
+        reader_of(path=table).load()
 
 
 @pytest.mark.parametrize("card", ["NAXIS1", "PCOUNT", "END"])
@@ -416,7 +414,7 @@ def test_psf_images_without_a_scale_that_can_be_read_are_refused(tmp_path):
     image.writeto(path)
     path.write_bytes(path.read_bytes().replace(b"CTYPE1  = 'RA---TAN'", b"CTYPE1  = -1        "))
     with pytest.raises(ConfigError, match="world coordinates that can be read"):
-        load_psf_image(PSFSettings(kind="image", file=path))
+        load_psf_image(psf_settings({"kind": "image", "file": path}))
 
 
 def test_virtual_data_without_their_source_are_refused(tmp_path):

@@ -22,10 +22,10 @@ import numpy as np
 import process_worker
 import pytest
 from astropy.io import fits
+from command_line import main, make_parser
 from quick_compiler import quick_environment
 
 import rubix_like as rl
-from rubix_like.cli.main import main, make_parser
 from rubix_like.runtime.processes.launch import (
     ProcessPlace,
     find_launch,

@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import main
 from installed_package import write_dist_info
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.cli.main import main
 from rubix_like.runtime.registry import Registry, exits_as_errors
 
 STAGE = """

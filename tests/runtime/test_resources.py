@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rubix_like import ConfigError
-from rubix_like.runtime.resources import cache_directory, resource, resource_names
+from rubix_like.extend import cache_directory, resource, resource_names
 
 
 def test_embedded_data_are_found_with_and_without_suffix():

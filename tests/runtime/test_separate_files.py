@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from small import make_cube
 
 from rubix_like import ConfigError, fit, run, run_catalogue, sample
-from rubix_like.cli.main import main
+from rubix_like.extend import resource
 from rubix_like.runtime.files.separate_files import check_separate
-from rubix_like.runtime.resources import resource
 
 INSTRUMENT = {"name": "muse", "fov": 1, "wavelength": {"start": 5000, "stop": 5010}, "psf": None, "lsf": None}
 FREE = {"observation.inclination": {"uniform": ["10 deg", "80 deg"]}}

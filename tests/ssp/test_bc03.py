@@ -7,13 +7,11 @@ import shutil
 import numpy as np
 import pytest
 from ssp_files import bc03, light
+from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, load_ssp
-from rubix_like.extend import import_library
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory, import_library, read_table
 from rubix_like.ssp.importers.bc03 import METALLICITIES, read_bc03_ascii, stelib_fwhm
-from rubix_like.ssp.known_libraries import SHELF
-from rubix_like.ssp.library_file import read_table
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def cache(monkeypatch, tmp_path):
 def test_a_folder_and_one_of_its_files_are_the_same_library(cache, tmp_path):
     folder = bc03.write_sample(tmp_path)
     path = import_library(folder)
-    assert path == SHELF.cached_path("bc03-lr-chabrier")
+    assert path == cached_library("bc03-lr-chabrier")
     table = read_table(path)
     np.testing.assert_array_equal(table.metallicity, [0.004, 0.008, 0.02])
     np.testing.assert_allclose(table.log_age, [5.0, *np.log10(light.AGES)], atol=1e-6)

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import main
 from speclite.filters import load_filter
 from ssp_files import light
 
 from rubix_like import SSPLibrary, load_ssp
-from rubix_like.cli.main import main
-from rubix_like.extend import write_table
+from rubix_like.extend import read_table, write_table
 from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.ssp.comparison import common_bins, comparison_lines, solar_population, spectrum_bin_means
-from rubix_like.ssp.library_file import read_table
 from rubix_like.ssp.photometry import B_BAND, V_BAND, magnitudes, mass_to_light
 
 

@@ -4,13 +4,13 @@ import h5py
 import numpy as np
 import pytest
 from ssp_files import light
+from ssp_files.cached import cached_library
 from ssp_files.dsps import datasets, write_sample
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import import_library
 from rubix_like.ssp.formats import per_angstrom
 from rubix_like.ssp.importers.dsps import fsps_miles_fwhm, is_dsps, read_dsps
-from rubix_like.ssp.known_libraries import SHELF
 
 
 def test_light_per_hertz_becomes_light_per_angstrom(tmp_path):
@@ -40,7 +40,7 @@ def test_resolution_is_that_of_miles_where_it_reaches():
 
 def test_it_is_imported_by_recognition(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
-    assert import_library(write_sample(tmp_path)) == SHELF.cached_path("dsps-fsps")
+    assert import_library(write_sample(tmp_path)) == cached_library("dsps-fsps")
     assert load_ssp("dsps-fsps").source_medium == "vacuum"
 
 

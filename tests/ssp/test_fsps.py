@@ -5,14 +5,14 @@ import types
 
 import numpy as np
 import pytest
+from command_line import main
 from ssp_files import light
+from ssp_files.cached import cached_library
 from ssp_files.fsps import StellarPopulation
 
-from rubix_like import ConfigError, load_ssp
-from rubix_like.cli.main import main
+from rubix_like import ConfigError, list_libraries, load_ssp
 from rubix_like.extend import read_population
 from rubix_like.ssp import get
-from rubix_like.ssp.known_libraries import SHELF
 
 
 @pytest.fixture(autouse=True)
@@ -86,23 +86,23 @@ def test_other_light_than_that_of_bare_stars_is_refused(key, value):
 
 
 def test_get_computes_it_once(python_fsps, capsys):
-    assert ("fsps", "to compute: rubix-like ssp get fsps") in SHELF.rows()
+    assert ("fsps", "to compute: rubix-like ssp get fsps") in list_libraries().rows
     with pytest.raises(ConfigError, match="compute it once with: rubix-like ssp get fsps"):
         load_ssp("fsps")
     assert main(["ssp", "get", "fsps"]) == 0
     assert "metallicity 3 of 3" in capsys.readouterr().err
     assert load_ssp("fsps").name == "fsps"
-    assert ("fsps", "in the cache") in SHELF.rows()
-    written = SHELF.cached_path("fsps").stat().st_mtime_ns
+    assert ("fsps", "in the cache") in list_libraries().rows
+    written = cached_library("fsps").stat().st_mtime_ns
     get("fsps")
-    assert SHELF.cached_path("fsps").stat().st_mtime_ns == written
+    assert cached_library("fsps").stat().st_mtime_ns == written
 
 
 def test_without_the_package_the_error_tells_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsps", None)
     with pytest.raises(ConfigError, match=r"needs the package fsps: pip install 'rubix-like\[fsps\]'.*SPS_HOME"):
         get("fsps")
-    assert not SHELF.cached_path("fsps").exists()
+    assert not cached_library("fsps").exists()
 
 
 def test_without_the_data_the_error_tells_how_to_get_them(monkeypatch, tmp_path):

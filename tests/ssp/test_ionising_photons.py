@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, SSPLibrary, load_ssp
 from rubix_like.extend import ionising_photons
 from rubix_like.physics.rebin import photons_below
-from rubix_like.ssp import SHELF
 from rubix_like.ssp.ionising_photons import photons_of_constant_rate
 
 HALPHA = 1.37e-12
@@ -34,7 +34,7 @@ def test_the_calibration_of_the_star_formation_rate():
 @pytest.mark.slow(5)
 def test_another_library_has_more_photons():
     """BC03-MILES: 1.46 times those of PopStar at solar metallicity."""
-    if not SHELF.cached_path("bc03-miles").is_file():
+    if not cached_library("bc03-miles").is_file():
         pytest.skip("bc03-miles is not in the cache")
     assert star_formation_per_halpha("bc03-miles", 0.02) == pytest.approx(-41.435, abs=np.log10(1.03))
 

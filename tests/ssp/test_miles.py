@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from speclite.filters import load_filter
 from ssp_files import light
+from ssp_files.cached import cached_library
 from ssp_files.miles import METALS, WAVELENGTH, write_masses, write_sample, write_spectrum
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import import_library
 from rubix_like.ssp.importers.miles import BASTI, PADOVA, emiles_fwhm, is_miles, metal_fraction, read_miles
-from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.measured import measured_medium
 
 
@@ -70,7 +70,7 @@ def test_masses_are_taken_from_the_table_beside(tmp_path):
 
 def test_a_folder_is_imported_by_recognition(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
-    assert import_library(write_sample(tmp_path)) == SHELF.cached_path("e-miles-un1.30-padova")
+    assert import_library(write_sample(tmp_path)) == cached_library("e-miles-un1.30-padova")
     assert load_ssp("e-miles-un1.30-padova").source_medium == "air"
     with pytest.raises(ConfigError, match=r"its folder is one of miles-fits: give .*e-miles;"):
         import_library(tmp_path / "e-miles" / SPECTRUM)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import ionising_photons, nebular_continuum
-from rubix_like.ssp import SHELF
 from rubix_like.ssp.ionising_photons import check_ionising
 from rubix_like.ssp.nebular_light import check_bare
 
@@ -38,7 +38,7 @@ def with_gas(library, line=0.0, continuum=0.0, left=1.0, oldest=8.0):
 def test_libraries_of_bare_stars_are_taken(bare):
     check_bare(bare)
     for name in ("bc03-miles", "bc03-lr"):
-        if SHELF.cached_path(name).is_file():
+        if cached_library(name).is_file():
             check_bare(load_ssp(name))
 
 

@@ -4,19 +4,18 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from ssp_files import light
+from ssp_files.cached import cached_library
 from ssp_files.pipe3d import WAVELENGTH, write_sample
 
 from rubix_like import ConfigError
-from rubix_like.extend import import_library
+from rubix_like.extend import import_library, read_table
 from rubix_like.ssp.importers.pipe3d import read_pipe3d
-from rubix_like.ssp.known_libraries import SHELF
-from rubix_like.ssp.library_file import read_table
 
 
 def test_templates_times_their_norms(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     path = import_library(write_sample(tmp_path))
-    assert path == SHELF.cached_path("mastar-cb19")
+    assert path == cached_library("mastar-cb19")
     table = read_table(path)
     np.testing.assert_allclose(table.spectra, light.spectra(WAVELENGTH), rtol=1e-6)
     np.testing.assert_allclose(table.log_age, np.log10(light.AGES), atol=1e-3)

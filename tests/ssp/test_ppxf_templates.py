@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ssp_files import light
+from ssp_files.cached import cached_library
 from ssp_files.ppxf import METALS, arrays, write_sample
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import import_library
 from rubix_like.ssp.importers.ppxf import COLLECTIONS, is_ppxf, read_ppxf
-from rubix_like.ssp.known_libraries import SHELF
 
 
 def test_arrays_are_turned_and_converted(tmp_path):
@@ -45,7 +45,7 @@ def test_the_imf_follows_from_the_masses(tmp_path):
 
 def test_it_is_imported_by_recognition(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
-    assert import_library(write_sample(tmp_path, "xsl")) == SHELF.cached_path("ppxf-xsl")
+    assert import_library(write_sample(tmp_path, "xsl")) == cached_library("ppxf-xsl")
     library = load_ssp("ppxf-xsl")
     assert library.source_medium == "air"
     assert library.rest_wavelength[0] == pytest.approx(3501.0, abs=0.1)

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from astropy import constants, units
 from ssp_files import light
+from ssp_files.cached import cached_library
 from ssp_files.synthesizer import NAME, datasets, write_old_sample, write_sample
 
-from rubix_like.extend import import_library
+from rubix_like.extend import import_library, read_table
 from rubix_like.ssp.importers.synthesizer import read_synthesizer
-from rubix_like.ssp.known_libraries import SHELF
-from rubix_like.ssp.library_file import read_table
 
 
 def per_angstrom():
@@ -22,7 +21,7 @@ def per_angstrom():
 def test_spectra_per_hertz_become_spectra_per_angstrom(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     path = import_library(write_sample(tmp_path))
-    assert path == SHELF.cached_path("bpass-2.2.1-bin_chabrier03-0.1-300.0")
+    assert path == cached_library("bpass-2.2.1-bin_chabrier03-0.1-300.0")
     table = read_table(path)
     np.testing.assert_allclose(table.spectra, per_angstrom(), rtol=1e-6)
     np.testing.assert_allclose(table.log_age, np.log10(light.AGES))

@@ -31,12 +31,12 @@ from pathlib import Path
 import foreign_cube
 import jax
 import numpy as np
+from fit_calibration import laplace_at
 from foreign_components import OF_SYNTHETIC, configuration
 from posterior_calibration import chi_square, ranks, run
 from scipy import stats
 
 import rubix_like as rl
-from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import with_rows
 from rubix_like.inference.search.search import search
 
@@ -146,7 +146,7 @@ def fit_mock(light, own, sigma, number, chain):
     problem, begun = dataclasses.replace(mock.problem, start=truth), time.process_time()
     *_, last = search(problem)
     best = last.latent[last.best]
-    approximation = laplace(problem.posterior, np.asarray(best))
+    approximation = laplace_at(problem, best)
     whiten = np.linalg.inv(np.linalg.cholesky(approximation.covariance))
     pull = (best - truth) / approximation.sigma
     lower = mock(best) - mock(truth)

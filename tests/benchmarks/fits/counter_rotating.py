@@ -28,7 +28,7 @@ import numpy as np
 from astropy.io import fits
 
 from rubix_like import fit
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory
 
 GRID = {"N_SPAXEL": 11, "SPAXEL": 0.7, "MARGIN": 5, "FINE": 14, "FIRST": 4900.0, "LAST": 5400.0, "STEP": 1.6}
 """Constants of the foreign cube."""

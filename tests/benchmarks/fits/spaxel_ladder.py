@@ -40,7 +40,6 @@ from foreign_stars import Library, interpolated, light_table, read_library, star
 from scipy.special import ndtr
 
 import rubix_like as rl
-from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.extend import AbstractGalaxyModel, Footprint, WavelengthBins, import_optional
 from rubix_like.galaxy.galaxy_model import with_named_leaves
 from rubix_like.inference.checks.laplace import from_information, laplace
@@ -329,8 +328,8 @@ def sampled_by(method, rung, problem, best, approximation, seed):
     section, own = "variational", METHODS[method]
     if method == "nuts":
         section, own = "nuts", own | OF_NUTS[rung.stars]
-    settings = SamplingSettings.model_validate({"method": method, "seed": seed, section: own})
-    sampler = make_sampler(settings)
+    fit = {"free": {"dust.a_v": {"uniform": [0, 1]}}, "sampling": {"method": method, "seed": seed, section: own}}
+    sampler = make_sampler(rl.load_config("quickstart", overrides={"fit": fit}).fit.sampling)
     *_, last = sampler.run(problem.posterior, problem.pipeline.mesh, best, approximation, None)
     sampled = sampler.sampled(last)
     told = {"trouble": sampled.trouble}

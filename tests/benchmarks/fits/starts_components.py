@@ -23,11 +23,10 @@ import jax
 import numpy as np
 from foreign_components import OF_SYNTHETIC, configuration
 
-from rubix_like import load_config, read_observed
+from rubix_like import load_config, log_posterior
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checks.notes_after import trouble_of
 from rubix_like.inference.checks.optima import other_optima
-from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.search.search import search
 
 CASES = tuple(itertools.product((20, 50, 80), (10, 50)))
@@ -67,7 +66,7 @@ def make_problem(folder, inclination, ratio):
     cube = foreign_cube.write_foreign_cube(Path(folder) / f"disc_{inclination}_{ratio}.fits")
     fixed = {"instrument.psf.fwhm": foreign_cube.TRUTH["instrument.psf.fwhm"], "fit.free": FREE, "fit.starts": 4}
     config = load_config(configuration(start=None), overrides=fixed)
-    return pose(config, read_observed(cube), config.fit)
+    return log_posterior(config, cube).problem
 
 
 def end_of(problem, **changed):

@@ -33,8 +33,7 @@ import yaml
 from scipy.interpolate import CubicSpline, RegularGridInterpolator
 
 import rubix_like as rl
-from rubix_like.extend import on_grid_of
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory, on_grid_of
 
 PEER = Path(__file__).parent / "stellar_maps_peer.py"
 RATIO, BIN_RATIO = 30.0, 50.0
