@@ -4,12 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import Normal
+from free_numbers import free_of
 
 N_LATENT, N_DATA = 5, 60
-FREE = Free(tuple(FreeParameter(Normal(0.0, 1.0), f"p{number}") for number in range(N_LATENT)))
+FREE = free_of(*((f"p{number}", {"normal": [0, 1]}) for number in range(N_LATENT)))
 
 
 class Curved(eqx.Module):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from astropy.io import fits
 
-from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars
+from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars, load_config
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -47,6 +47,12 @@ TWO_FREE = {
     "starts": 1,
 }
 """Of the section `fit`: two parameters that spectra of a small disc determine."""
+
+
+def fit_section(**settings):
+    """The section `fit` of a run with these settings, checked and complete."""
+    run = {"observation": {"redshift": 0.05}, "instrument": muse(), "fit": {"free": TWO_FREE["free"], **settings}}
+    return load_config(run).fit
 
 
 def small_disc(n_stars):
