@@ -10,6 +10,11 @@ N_LATENT, N_DATA = 5, 60
 FREE = free_of(*((f"p{number}", {"normal": [0, 1]}) for number in range(N_LATENT)))
 
 
+def half_square(residuals):
+    """Half the sum of the squares of all residuals."""
+    return 0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(residuals))
+
+
 class Curved(eqx.Module):
     """Residuals of data that are sines and exponentials of sums of the latents; `bend` 0: they are linear."""
 
@@ -25,8 +30,7 @@ class Curved(eqx.Module):
         return {"data": (self.data - self.model(latent)) * 20, "prior": latent}
 
     def loss(self, latent):
-        residuals = self.residuals(latent)
-        return 0.5 * (jnp.sum(residuals["data"] ** 2) + jnp.sum(residuals["prior"] ** 2))
+        return half_square(self.residuals(latent))
 
 
 def curved(seed=0, bend=0.3):
