@@ -80,7 +80,9 @@ def test_result_does_not_depend_on_the_devices(n_sample, n_data):
 def test_search_goes_on_from_anywhere_bit_for_bit():
     snapshots = whole()
     for number in (0, 1, len(snapshots) // 2, len(snapshots) - 1):
-        kept = type(snapshots[0]).from_arrays({name: array.copy() for name, array in snapshots[number].arrays().items()})
+        kept = type(snapshots[0]).from_arrays(
+            {name: array.copy() for name, array in snapshots[number].arrays().items()}
+        )
         resumed = searched(resume=kept)
         assert len(resumed) == len(snapshots) - number
         for one, other in zip(resumed, snapshots[number:], strict=True):
