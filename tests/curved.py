@@ -4,12 +4,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import Normal
+from free_numbers import free_of
 
 N_LATENT, N_DATA = 5, 60
-FREE = Free(tuple(FreeParameter(Normal(0.0, 1.0), f"p{number}") for number in range(N_LATENT)))
+FREE = free_of(*((f"p{number}", {"normal": [0, 1]}) for number in range(N_LATENT)))
+
+
+def half_square(residuals):
+    """Half the sum of the squares of all residuals."""
+    return 0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(residuals))
 
 
 class Curved(eqx.Module):
@@ -27,8 +30,7 @@ class Curved(eqx.Module):
         return {"data": (self.data - self.model(latent)) * 20, "prior": latent}
 
     def loss(self, latent):
-        residuals = self.residuals(latent)
-        return 0.5 * (jnp.sum(residuals["data"] ** 2) + jnp.sum(residuals["prior"] ** 2))
+        return half_square(self.residuals(latent))
 
 
 def curved(seed=0, bend=0.3):

@@ -65,6 +65,12 @@ TWO_FREE = {
 """Of the section `fit`: two parameters that spectra of a small disc determine."""
 
 
+def fit_section(**settings):
+    """The section `fit` of a run with these settings, checked and complete."""
+    run = {"observation": {"redshift": 0.05}, "instrument": muse(), "fit": {"free": TWO_FREE["free"], **settings}}
+    return load_config(run).fit
+
+
 def small_disc(n_stars):
     """The sections `galaxy` and `observation` of a synthetic disc for a fit."""
     return {

@@ -6,31 +6,27 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from free_numbers import free_of, normal_about, search_of, statuses
 from small import make_cube
 
 from rubix_like import Cube, FitResult, Parameters, SampleResult, load_config
 from rubix_like.cube.meta import NOT_FITTED, Meta
 from rubix_like.extend import Footprint, Sampled, Simulations, WavelengthBins
 from rubix_like.inference.checks.edges import Edges
-from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import LogUniform, Normal, Uniform
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.sample_result import values_of
 from rubix_like.inference.samplers.convergence import convergence_of
-from rubix_like.inference.search.optimisers import Status
-from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.simulation.simulation_files import Manifest
 
 
 def fit_result():
     """The result of a fit of a 3 x 5 cube of which nothing was computed; one voxel was left out."""
-    parameters = (
-        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
-        FreeParameter(Normal(0.0, 0.5), "observation.offset", (2,), "arcsec"),
+    free = free_of(
+        ("observation.inclination", {"uniform": [20, 80]}, (), "deg"),
+        ("observation.offset", {"normal": [0, 0.5]}, (2,), "arcsec"),
     )
-    free, latent = Free(parameters), np.array([0.5, -1.0, 2.0])
+    latent = np.array([0.5, -1.0, 2.0])
     covariance = np.diag([0.01, 0.04, 0.09])
     model = make_cube(mask=np.zeros((3, 5, 4), np.int32))
     mask = np.zeros((3, 5, 4), np.int32)
@@ -38,17 +34,15 @@ def fit_result():
     residual = replace(model, flux=np.full((3, 5, 4), 0.5), variance=np.full((3, 5, 4), 4.0), mask=mask)
     values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(latent)).items()}
     trace = np.array([[90.0, 20.0, 10.0], [80.0, np.nan, np.nan]])
-    ends = {"loss": np.array([10.0, 80.0]), "gradient_norm": np.ones(2), "n_step": np.array([3, 1])}
-    starts = SearchState(
-        **ends,
-        start=np.zeros((2, 3)),
-        latent=np.stack([latent, latent]),
-        status=np.array([Status.CONVERGED, Status.STEPS_USED_UP]),
+    starts = search_of(
+        [10.0, 80.0],
+        statuses("CONVERGED", "STEPS_USED_UP"),
+        np.stack([latent, latent]),
+        gradient_norm=np.ones(2),
+        n_step=np.array([3, 1]),
         trace_loss=trace,
         trace_gradient_norm=trace / 10,
         trace_latent=np.zeros((2, 3, 0)),
-        slots=np.zeros(0, np.int64),
-        state=(),
     )
     return FitResult(
         free=free,
@@ -56,7 +50,7 @@ def fit_result():
         sigma=values,
         covariance=covariance,
         latent=latent,
-        laplace=Laplace(free, latent, np.linalg.inv(covariance) - np.eye(3), covariance),
+        laplace=normal_about(free, latent, covariance),
         quality=Quality(12.0, 59, 3, 8.0),
         verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(3)),
         edges=Edges.none(),
@@ -70,12 +64,10 @@ def fit_result():
     )
 
 
-FREE = Free(
-    (
-        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
-        FreeParameter(Normal(0.0, 1.0), "observation.offset", (2,), "arcsec"),
-        FreeParameter(LogUniform(1e-3, 0.04), "stars.metallicity", (3,), ""),
-    )
+FREE = free_of(
+    ("observation.inclination", {"uniform": [20, 80]}, (), "deg"),
+    ("observation.offset", {"normal": [0, 1]}, (2,), "arcsec"),
+    ("stars.metallicity", {"log_uniform": [1e-3, 0.04]}, (3,)),
 )
 
 
@@ -114,6 +106,20 @@ def _cube(content, flux, variance, mask):
     )
 
 
+def of_draws(free, drawn):
+    """The fields of a result that follow from what a sampler hands over."""
+    values = values_of(free, drawn.latent)
+    return {
+        "method": drawn.method,
+        "latent": drawn.latent,
+        "values": values,
+        "statistics": dict(drawn.statistics),
+        "step_size": drawn.step_size,
+        "keys": drawn.keys,
+        "diagnostics": convergence_of(drawn, free.join(values)),
+    }
+
+
 @functools.cache
 def sample_result():
     rng = np.random.default_rng(2)
@@ -122,19 +128,12 @@ def sample_result():
     mask[0, 1, 2] = NOT_FITTED
     model, data, noise = rng.normal(10, 1, shape), rng.normal(10, 1, shape), rng.uniform(1, 2, shape)
     spread = rng.uniform(0.1, 0.2, shape)
-    own, latent = sampled(), np.full(N_LATENT, 0.3)
-    values = values_of(FREE, own.latent)
+    latent = np.full(N_LATENT, 0.3)
     return SampleResult(
         free=FREE,
-        method=own.method,
-        latent=own.latent,
-        values=values,
-        statistics=dict(own.statistics),
-        step_size=own.step_size,
-        keys=own.keys,
-        diagnostics=convergence_of(own, FREE.join(values)),
+        **of_draws(FREE, sampled()),
         best=latent,
-        laplace=Laplace(FREE, latent, np.linalg.inv(MIXING @ MIXING.T) - np.eye(N_LATENT), MIXING @ MIXING.T),
+        laplace=normal_about(FREE, latent, MIXING @ MIXING.T),
         quality=Quality(31.5, 29, 6, 17.0),
         verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(N_LATENT)),
         scatter=Scatter(29, 30.5, 0.65, 0.95),
@@ -153,14 +152,14 @@ FINGERPRINT = {"data": "a", "model": "b"}
 def snapshot(step, n_ended=0, n_start=3):
     """A search of some starts in its `step`-th step, with numbers that no two steps share."""
     rng = np.random.default_rng(step)
-    status = np.array([Status.CONVERGED] * n_ended + [Status.RUNNING] + [Status.WAITING] * n_start)[:n_start]
-    return SearchState(
+    status = statuses(*["CONVERGED"] * n_ended, "RUNNING", *["WAITING"] * n_start)[:n_start]
+    return search_of(
+        rng.normal(size=n_start),
+        status,
+        rng.normal(size=(n_start, 2)),
         start=rng.normal(size=(n_start, 2)),
-        latent=rng.normal(size=(n_start, 2)),
-        loss=rng.normal(size=n_start),
         gradient_norm=rng.normal(size=n_start),
         n_step=np.full(n_start, step),
-        status=status,
         trace_loss=np.where(rng.random((n_start, 5)) < 0.5, np.nan, 1.0),
         trace_gradient_norm=rng.normal(size=(n_start, 5)),
         trace_latent=rng.normal(size=(n_start, 5, 0)),

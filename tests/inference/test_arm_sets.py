@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from rubix_like import ConfigError, fit, load_config, read_observed, run
-from rubix_like.inference.sets.pose_sets import pose_sets
-from rubix_like.inference.sets.read_sets import read_sets
+from rubix_like import ConfigError, fit, load_config, log_posterior, read_observed, run
 
 TRUTH = {"observation.inclination": 50.0, "galaxy.disc.mass": 1e10, "galaxy.disc.population.log_age": 9.5}
 DISC = {
@@ -68,7 +66,7 @@ def test_each_set_has_its_own_arm(folder, case):
     config = load_config(config_of(folder, **red))
 
     def pose():
-        return pose_sets(config, read_sets(config.fit.data, {}), config.fit)
+        return log_posterior(config).problem
 
     if isinstance(expected, str):
         with pytest.raises(ConfigError, match=expected):

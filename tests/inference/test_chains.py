@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from blackjax.mcmc.integrators import IntegratorState
 from jax.sharding import AxisType, Mesh
+from small import fit_section
 
-from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.extend import LogDensity
 from rubix_like.inference.samplers.chains import Chains, run_chains
 from rubix_like.inference.samplers.nuts import Nuts, NutsSampler, stages_of
@@ -44,7 +44,7 @@ def mesh(rows, columns):
 
 
 def settings(chains, **others):
-    return SamplingSettings(nuts={"chains": chains, "warmup": 40, "draws": 30}, seed=5, **others)
+    return fit_section(sampling={"nuts": {"chains": chains, "warmup": 40, "draws": 30}, "seed": 5, **others}).sampling
 
 
 def sampler(chains, **others):
@@ -140,7 +140,8 @@ def test_losses_are_those_of_the_draws():
 
 @pytest.mark.slow
 def test_trajectories_are_no_deeper_than_asked_for():
-    own = SamplingSettings(nuts={"chains": 2, "warmup": 20, "draws": 10, "tree_depth": 2})
+    nuts = {"chains": 2, "warmup": 20, "draws": 10, "tree_depth": 2}
+    own = fit_section(sampling={"nuts": nuts}).sampling
     *_, end = run_chains(posterior(), mesh(1, 1), NutsSampler(own), whitening())
     assert end.steps["tree_depth"].max() == 2
     assert end.steps["n_leapfrog"].max() == 3

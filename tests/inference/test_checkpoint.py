@@ -10,7 +10,8 @@ from small_results import FINGERPRINT, snapshot
 from rubix_like import ConfigError
 from rubix_like.inference.checkpoint import SECONDS, advance, claimed, kept_notes, kept_points, load_checkpoint, save
 from rubix_like.inference.samplers.chains import Chains
-from rubix_like.inference.search.search_state import SearchState
+
+READ = type(snapshot(0)).from_arrays
 
 
 def assert_same(one, other):
@@ -23,9 +24,9 @@ def assert_same(one, other):
 
 def test_a_checkpoint_holds_every_bit(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
-    assert load_checkpoint(path, FINGERPRINT, SearchState.from_arrays) is None
+    assert load_checkpoint(path, FINGERPRINT, READ) is None
     save(path, snapshot(7), FINGERPRINT)
-    assert_same(load_checkpoint(path, FINGERPRINT, SearchState.from_arrays), snapshot(7))
+    assert_same(load_checkpoint(path, FINGERPRINT, READ), snapshot(7))
     assert [own.name for own in tmp_path.iterdir()] == [path.name]
 
 
@@ -33,11 +34,11 @@ def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
     save(path, snapshot(7), FINGERPRINT)
     with pytest.raises(ConfigError, match=r"differs in: model\. Write to another place .*restart=True"):
-        load_checkpoint(path, {**FINGERPRINT, "model": "c"}, SearchState.from_arrays)
+        load_checkpoint(path, {**FINGERPRINT, "model": "c"}, READ)
     with pytest.raises(ConfigError, match="differs in: data; model"):
-        load_checkpoint(path, {"data": "x", "model": "y"}, SearchState.from_arrays)
+        load_checkpoint(path, {"data": "x", "model": "y"}, READ)
     with pytest.raises(ConfigError, match="differs in: device"):
-        load_checkpoint(path, {**FINGERPRINT, "device": "d"}, SearchState.from_arrays)
+        load_checkpoint(path, {**FINGERPRINT, "device": "d"}, READ)
 
 
 def test_the_checkpoint_of_other_work_is_refused_for_what_it_is(tmp_path):
@@ -59,7 +60,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, content):
     else:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=re.escape(str(path)) + ": expected the checkpoint .*restart=True"):
-        load_checkpoint(path, FINGERPRINT, SearchState.from_arrays)
+        load_checkpoint(path, FINGERPRINT, READ)
 
 
 @pytest.mark.parametrize("points", [None, 4096])

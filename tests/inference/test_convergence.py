@@ -5,20 +5,17 @@ import sys
 
 import numpy as np
 import pytest
+from free_numbers import free_of
+from small import fit_section
 
 from rubix_like import ConfigError
-from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.extend import Sampled
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import Normal, Uniform
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
 from rubix_like.inference.samplers.samplers import make_sampler
 
-FREE = Free(
-    (
-        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
-        FreeParameter(Normal(0.0, 1.0), "observation.offset", (2,), "arcsec"),
-    )
+FREE = free_of(
+    ("observation.inclination", {"uniform": [20, 80]}, (), "deg"),
+    ("observation.offset", {"normal": [0, 1]}, (2,), "arcsec"),
 )
 
 N_CHAIN, N_DRAW = 4, 1000
@@ -59,7 +56,7 @@ def sampled(latent, method="nuts", **statistics):
 
 
 def notes_on(own):
-    sampler = make_sampler(SamplingSettings(method=own.method, nuts={"tree_depth": DEEPEST}))
+    sampler = make_sampler(fit_section(sampling={"method": own.method, "nuts": {"tree_depth": DEEPEST}}).sampling)
     return notes_on_sampling(sampler, FREE, own, convergence_of(own, own.latent))
 
 

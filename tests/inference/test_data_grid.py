@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from small import fit_section
 
 from rubix_like import ConfigError, ObservedCube, Pipeline, load_config, read_observed, run
-from rubix_like.config.sections.fit import FitSettings
 from rubix_like.extend import Footprint, WavelengthBins, check_same_grid, on_grid_of
 from rubix_like.inference.posterior.problem import for_model
 from rubix_like.physics.air import to_air
@@ -122,7 +122,7 @@ def test_a_model_without_noise_has_a_layout_that_needs_none():
         on_grid_of(base_config(), data_on(MANGA)),
         overrides={"noise.signal_to_noise": 30, "output": {"path": "x.fits", "layout": "manga"}},
     )
-    settings = FitSettings(free={"observation.velocity_offset": {"normal": [0, 100]}})
+    settings = fit_section(free={"observation.velocity_offset": {"normal": [0, 100]}})
     assert for_model(config, settings, noise=None).output.layout == "default"
 
 

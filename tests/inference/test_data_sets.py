@@ -8,10 +8,9 @@ import pytest
 import scipy.stats
 from astropy.coordinates import SkyCoord
 from astropy.io import fits
-from small import few_stars, mock_data, muse
+from small import few_stars, fit_section, mock_data, muse
 
 from rubix_like import ConfigError, Pipeline, load_config, log_posterior, make_mesh
-from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.observed.observed_spectrum import read_spectrum
 from rubix_like.cube.observed.reading_observed import read_image
 from rubix_like.extend import Footprint, WavelengthBins
@@ -168,7 +167,7 @@ def test_the_posterior_is_the_sum_of_all_sets(posed, seen):
 def test_draws_are_judged_set_by_set(posed, seen):
     """ln(likelihood) of each spaxel by scipy, none of correlated errors; discrepancies of each set on its own axes."""
     x = posed.to_unconstrained(VALUES)
-    settings = SamplingSettings(predictive=2)
+    settings = fit_section(sampling={"predictive": 2}).sampling
     found = predict(posed.problem, np.stack([x, x])[None], settings)
     used = np.asarray(posed.problem.posterior.likelihood.inverse_sigma) > 0
     assert found.pointwise is None

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from free_numbers import free_of, parameter
 from scipy.special import ndtr
 
 from rubix_like.extend import AbstractQuantile
@@ -19,11 +20,9 @@ from rubix_like.inference.checks.edges import (
     sign_of,
 )
 from rubix_like.inference.checks.laplace import from_information, information
-from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.linearise import normal_equations
-from rubix_like.inference.posterior.priors import Isotropic, LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
 
-HEIGHT = Free((FreeParameter(Uniform(0.01, 1.0), "height"), FreeParameter(Normal(0.0, 1.0), "other")))
+HEIGHT = free_of(("height", {"uniform": [0.01, 1]}), ("other", {"normal": [0, 1]}))
 GRID = np.linspace(-7, 7, 2801)
 
 
@@ -111,17 +110,18 @@ def test_a_false_maximum_at_an_edge_is_found_out():
 
 
 def test_edges_are_where_a_prior_has_an_end():
-    free = Free(
-        (
-            FreeParameter(Uniform(0.0, 1.0), "a", (3,)),
-            FreeParameter(Normal(0.0, 1.0), "b"),
-            FreeParameter(LogUniform(0.1, 10.0), "c"),
-            FreeParameter(LogNormal(1e10, 0.3), "d"),
-        )
+    free = free_of(
+        ("a", {"uniform": [0, 1]}, (3,)),
+        ("b", {"normal": [0, 1]}),
+        ("c", {"log_uniform": [0.1, 10]}),
+        ("d", {"log_normal": [1e10, 0.3]}),
     )
     assert list(at_edge(free, np.array([1.9, 2.0, -2.5, 4.0, 2.2, -3.0]))) == [1, 2, 4]
     assert edges_of(posterior(0.5, 0.1), HEIGHT, np.array([-3.0, 0.0]), None).index.size == 0
     assert Edges.none().index.size == 0
+
+
+TRUNCATED = type(parameter("a", {"truncated_normal": [0, 1, -1, 1]}).prior)
 
 
 class Rising(AbstractQuantile):
@@ -135,16 +135,16 @@ class Rising(AbstractQuantile):
     ("prior", "lower", "upper"),
     [
         (Rising(), 3, 2),
-        (TruncatedNormal(5.0, 1.0, 0.0, 10.0), 3, 3),
-        (TruncatedNormal(5.0, 9.0, 0.0, 10.0), 2, 2),
-        (TruncatedNormal(0.0, 1.0, 0.0, np.inf), 2, 3),
-        (LogUniform(1.0, 1e12), 2, 2),
-        (LogNormal(1.0, 0.3), 3, 3),
+        ({"truncated_normal": [5, 1, 0, 10]}, 3, 3),
+        ({"truncated_normal": [5, 9, 0, 10]}, 2, 2),
+        (TRUNCATED(0.0, 1.0, 0.0, np.inf), 2, 3),
+        ({"log_uniform": [1, 1e12]}, 2, 2),
+        ({"log_normal": [1, 0.3]}, 3, 3),
     ],
 )
 def test_a_prior_that_fades_away_has_its_edge_further_out(prior, lower, upper):
     """By hand: a quarter of 0 to 1 is below 0.5 where the density rises, 2.3 % below 0.15, 0.13 % below 0.037."""
-    free = Free((FreeParameter(prior, "a"),))
+    free = free_of(("a", prior))
     assert (edges_from(free, -1)[0], edges_from(free, 1)[0]) == (lower, upper)
 
 
@@ -159,21 +159,21 @@ def test_a_posterior_against_an_end_has_a_limit():
 @pytest.mark.parametrize(
     ("name", "unit", "prior", "widened"),
     [
-        ("observation.inclination", "deg", Isotropic(0.0, 90.0), (False, False)),
-        ("observation.inclination", "deg", Isotropic(20.0, 180.0), (True, False)),
-        ("observation.inclination", "deg", Uniform(0.0, 80.0), (False, True)),
-        ("observation.position_angle", "deg", Uniform(0.0, 90.0), (True, True)),
-        ("observation.position_angle", "deg", Uniform(0.0, 360.0), (False, False)),
-        ("dust.a_v", "mag", Uniform(0.0, 2.0), (False, True)),
-        ("dust.a_v", "mag", LogUniform(0.1, 2.0), (True, True)),
-        ("galaxy.disc.mass", "Msun", LogNormal(1e10, 0.3), (True, True)),
-        ("stars.metallicity", "", Uniform(0.0, 1.0), (False, False)),
-        ("galaxy.one_of_ones_own", "", Uniform(0.0, 1.0), (True, True)),
+        ("observation.inclination", "deg", {"isotropic": [0, 90]}, (False, False)),
+        ("observation.inclination", "deg", {"isotropic": [20, 180]}, (True, False)),
+        ("observation.inclination", "deg", {"uniform": [0, 80]}, (False, True)),
+        ("observation.position_angle", "deg", {"uniform": [0, 90]}, (True, True)),
+        ("observation.position_angle", "deg", {"uniform": [0, 360]}, (False, False)),
+        ("dust.a_v", "mag", {"uniform": [0, 2]}, (False, True)),
+        ("dust.a_v", "mag", {"log_uniform": [0.1, 2]}, (True, True)),
+        ("galaxy.disc.mass", "Msun", {"log_normal": [1e10, 0.3]}, (True, True)),
+        ("stars.metallicity", "", {"uniform": [0, 1]}, (False, False)),
+        ("galaxy.one_of_ones_own", "", {"uniform": [0, 1]}, (True, True)),
     ],
 )
 def test_only_what_can_be_wider_is_to_be_widened(name, unit, prior, widened):
     shape = (2,) if name.startswith("stars.") else ()
-    own, no, yes = FreeParameter(prior, name, shape, unit), np.zeros(shape, bool), np.ones(shape, bool)
+    own, no, yes = parameter(name, prior, shape, unit), np.zeros(shape, bool), np.ones(shape, bool)
     found = [advice_at_edge(own, *sides) for sides in ((yes, no), (no, yes), (yes, yes))]
     assert [advice.startswith("; widen it") for advice in found] == [*widened, any(widened)]
     assert {advice for advice in found if not advice.startswith("; widen it")} <= {", the end of what is possible"}

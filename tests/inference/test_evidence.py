@@ -7,9 +7,8 @@ import pytest
 import scipy.stats
 from linear_masses import CONFIG, MEAN, SHAPE, columns, data, galaxy, posterior_by_numpy
 
-from rubix_like import ConfigError, FitResult, fit, load_config
+from rubix_like import ConfigError, FitResult, fit, load_config, log_posterior
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.posterior.problem import pose
 
 
 @functools.cache
@@ -34,7 +33,7 @@ def test_continua_are_integrated_over():
     narrow = {"fit.free": {"stars.initial_mass": {"normal": [MEAN, 1e-6 * MEAN]}}}
     width, degree = 0.2, 3
     config = load_config(CONFIG, overrides=narrow | {"fit.polynomial": {"degree": degree, "sigma": width}})
-    problem = pose(config, data(), config.fit, galaxy())
+    problem = log_posterior(config, data(), galaxy=galaxy()).problem
     found = describe_best(problem, np.zeros(3)).evidence
     model, sigma = columns().sum(axis=1).reshape(-1, SHAPE[2]), np.sqrt(data().variance.ravel()[0])
     basis = np.polynomial.legendre.legvander(np.linspace(-1, 1, SHAPE[2]), degree)[:, 1:]

@@ -8,11 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.sections.fit import FitSettings
-from rubix_like.cube.observed import observed_from
+from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, log_posterior, make_mesh
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
-from rubix_like.inference.posterior.problem import pose
 
 INCLINATION = {"observation.inclination": {"uniform": ["20 deg", "80 deg"]}}
 ROTATION = {"galaxy.rotation_velocity": {"uniform": [50, 300]}, "dust.a_v": {"uniform": [0, 1]}}
@@ -47,18 +44,19 @@ def galaxy():
 
 @functools.cache
 def data():
-    return observed_from(Pipeline.from_config(config(), mesh=make_mesh(1))(galaxy()))
+    cube = Pipeline.from_config(config(), mesh=make_mesh(1))(galaxy())
+    return log_posterior(config(), cube, ROTATION).problem.observed
 
 
 @functools.cache
 def posed():
-    return pose(config(), data(), FitSettings(free=ROTATION)).posterior
+    return log_posterior(config(), data(), ROTATION).problem.posterior
 
 
 def refused(expected, free=INCLINATION, observed=None, run=None, given=None, **settings):
     """That a fit is refused with all of these words in its message."""
     with pytest.raises((ConfigError, ValueError)) as caught:
-        pose(run or config(), observed or data(), FitSettings(free=free, **settings), galaxy=given)
+        log_posterior(run or config(), observed or data(), free, galaxy=given, **settings)
     for words in expected:
         assert words in str(caught.value)
 
@@ -158,7 +156,7 @@ def test_what_is_no_number_in_the_data_is_left_out_and_counted():
     flux[0, 0, :3] = np.nan
     variance[1, 1, :2], variance[1, 2, 0], variance[1, 3, 0] = 0, np.inf, -1
     broken = dataclasses.replace(data(), flux=flux, variance=variance)
-    problem = pose(config(), broken, FitSettings(free=ROTATION))
+    problem = log_posterior(config(), broken, ROTATION).problem
     likelihood = problem.posterior.likelihood
     assert "3 (flux not finite), 4 (variance not finite or not > 0)" in "\n".join(problem.notes)
     assert int(np.sum(likelihood.inverse_sigma == 0)) == 7
@@ -220,14 +218,14 @@ def test_stars_without_effect_are_counted():
     stars = galaxy().stars
     away = np.where(np.arange(40) < 10, 1e3, 0.0)[:, None] + 0.01 * np.asarray(stars.position)
     far = Galaxy(stars=dataclasses.replace(stars, position=away))
-    problem = pose(config(), data(), FitSettings(free=one("stars.v_los", "normal", "galaxy", 50)), galaxy=far)
+    problem = log_posterior(config(), data(), one("stars.v_los", "normal", "galaxy", 50), galaxy=far).problem
     (note,) = check_effects(problem.posterior)
     assert "stars.v_los: 10 of 40 values have no effect" in note
 
 
 def test_priors_beyond_the_library_or_the_age_of_the_universe_are_told():
     free = one("galaxy.disc_metallicity", "uniform", 0.01, 0.09) | one("galaxy.disc_log_age", "uniform", 9, 10.25)
-    notes = "\n".join(pose(config(), data(), FitSettings(free=free)).notes)
+    notes = "\n".join(log_posterior(config(), data(), free).notes)
     assert "disc_metallicity: its prior, 0.01 to 0.09, leaves the SSP library's range, 0.0001 to 0.05" in notes
     assert "disc_log_age: its prior reaches 10.25, older than the Universe at redshift 0.05, 10.12" in notes
 

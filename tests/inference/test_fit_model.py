@@ -8,14 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from free_numbers import parameter
+from problems import posed
 
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.sections.fit import FitSettings
-from rubix_like.cube.observed import observed_from
 from rubix_like.inference.checkpoint import fingerprint_of
 from rubix_like.inference.posterior.fit_model import HeldSource
-from rubix_like.inference.posterior.priors import LogUniform
-from rubix_like.inference.posterior.problem import pose, select_bins
 
 FREE = {
     "observation.inclination": {"uniform": ["20 deg", "80 deg"]},
@@ -57,14 +55,12 @@ def config():
 
 @functools.cache
 def mock():
-    return observed_from(Pipeline.from_config(config(), mesh=make_mesh(1))(load_galaxy(config())))
+    return Pipeline.from_config(config(), mesh=make_mesh(1))(load_galaxy(config()))
 
 
 @functools.cache
 def problem(n_sample=1, n_devices=1):
-    return pose(
-        load_config(config(), overrides={"devices.data": n_devices}), mock(), FitSettings(free=FREE), n_sample=n_sample
-    )
+    return posed(n_sample, load_config(config(), overrides={"devices.data": n_devices}), mock(), FREE)
 
 
 def test_the_model_is_the_noiseless_cube_of_these_values():
@@ -107,8 +103,9 @@ def test_stars_of_a_given_galaxy_take_their_own_values():
 
 
 def test_windows_cut_the_data_and_choose_its_bins():
-    settings = FitSettings(windows=((4760, 4770), (4780, "479 nm")), exclude=((4783, 4784),))
-    cut, chosen = select_bins(mock(), settings)
+    settings = {"windows": [[4760, 4770], [4780, "479 nm"]], "exclude": [[4783, 4784]]}
+    found = posed(1, config(), mock(), FREE, **settings)
+    cut, chosen = found.observed, (np.asarray(found.posterior.likelihood.inverse_sigma) > 0).any(axis=(0, 1))
     assert cut.wavelength[0] >= 4760
     assert cut.wavelength[-1] <= 4790
     kept = cut.wavelength[chosen]
@@ -124,7 +121,8 @@ def test_fits_with_other_priors_or_starts_are_others():
     started = fingerprint_of(dataclasses.replace(fit, start=jnp.zeros(fit.posterior.free.n_latent)))
     assert {name for name in own if own[name] != started[name]} == {"start"}
     psf = fit.posterior.free.parameters[2].prior
-    posterior = eqx.tree_at(lambda p: p.free.parameters[2].prior, fit.posterior, LogUniform(psf.low, psf.high))
+    name, other = "instrument.psf.fwhm", {"log_uniform": [psf.low, psf.high]}
+    posterior = eqx.tree_at(lambda p: p.free.parameters[2].prior, fit.posterior, parameter(name, other).prior)
     changed = fingerprint_of(dataclasses.replace(fit, posterior=posterior))
     assert {name for name in own if own[name] != changed[name]} == {"free parameters or priors"}
 

@@ -13,25 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from free_numbers import free_of, normal_about, search_of, statuses
 from scipy.special import ndtr
 from small import few_stars, mock_data, muse
 
 from rubix_like import ConfigError, Cube, FitResult, fit, load_config, log_posterior, read_observed
-from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.extend import Footprint, Progress, WavelengthBins
 from rubix_like.inference.checks import notes_after as diagnosis
 from rubix_like.inference.checks.edges import NODES, Edges
-from rubix_like.inference.checks.laplace import Laplace, laplace
+from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.checks.optima import other_optima
-from rubix_like.inference.fit_cubes import evaluate
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import Normal, Uniform
-from rubix_like.inference.posterior.problem import pose
-from rubix_like.inference.request import read_request
 from rubix_like.inference.results.result_pictures import view_of
-from rubix_like.inference.search.optimisers import Status
-from rubix_like.inference.search.search import search
-from rubix_like.inference.search.search_state import SearchState
 
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
 CONFIG = {
@@ -46,6 +38,9 @@ CONFIG = {
         "candidates": 1,
     },
 }
+NOT_FITTED = 8
+"""Bit of a mask (docs/fits.md)."""
+
 BAD = (2, 3, 4)
 """A voxel without a number."""
 
@@ -60,8 +55,8 @@ def data():
     """The model at the truth with noise of a tenth of a per cent of its mean."""
     blank = mock_data((5, 5, 31))
     config = load_config(CONFIG)
-    posterior = pose(config, blank, config.fit, galaxy()).posterior
-    flux = np.asarray(evaluate(posterior, posterior.free.latent(TRUTH)).flux)
+    bare = log_posterior(config, blank, galaxy=galaxy())
+    flux = bare.flux(bare.to_unconstrained(TRUTH))
     sigma = 1e-3 * flux.mean()
     noisy = flux + sigma * np.random.default_rng(2).standard_normal(flux.shape)
     noisy[BAD] = np.nan
@@ -94,7 +89,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(first, second)
 
 
-def test_the_truth_is_found_within_its_uncertainty():
+def test_the_truth_is_found_within_its_uncertainty(tmp_path):
     result = fitted()
     assert result.converged
     assert result.labels == tuple(TRUTH)
@@ -108,13 +103,8 @@ def test_the_truth_is_found_within_its_uncertainty():
     assert float(result.parameters.dust.a_v) == pytest.approx(float(result.values["dust.a_v"]), rel=1e-6)
     assert result.galaxy is None
     np.testing.assert_allclose(np.diag(result.covariance), [float(sigma) ** 2 for sigma in result.sigma.values()])
-    assert load_config(result_config(result)).fit.free == load_config(CONFIG).fit.free
-
-
-def result_config(result):
-    from rubix_like.config.yaml_files import parse_yaml  # noqa: PLC0415
-
-    return parse_yaml(result.config, "the result")
+    (tmp_path / "again.yaml").write_text(result.config)
+    assert load_config(tmp_path / "again.yaml").fit.free == load_config(CONFIG).fit.free
 
 
 def test_model_and_residuals_add_up_to_the_data():
@@ -173,17 +163,6 @@ def test_what_is_no_result_is_refused(tmp_path):
         FitResult.read(tmp_path / "cube.h5")
 
 
-def test_a_search_goes_on_from_every_step_as_if_it_had_not_stopped():
-    config = load_config(CONFIG)
-    problem = pose(config, data(), config.fit, galaxy(), 1)
-    steps = list(search(problem))
-    assert len(steps) > 6
-    for step in steps[:-1]:
-        (*_, last) = search(problem, SearchState.from_arrays(step.arrays()))
-        for name, expected in steps[-1].arrays().items():
-            np.testing.assert_array_equal(last.arrays()[name], expected, err_msg=name)
-
-
 def interrupted_after(count):
     """A progress during which Ctrl-C is pressed when a fit shows its `count`-th step."""
     progress, seen = Progress(), []
@@ -202,9 +181,11 @@ def interrupted_after(count):
 
 
 def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
+    """Ended twice: at its start, and between two steps."""
     output = tmp_path / "fit.h5"
-    with pytest.raises(KeyboardInterrupt):
-        fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=interrupted_after(3))
+    for count in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=interrupted_after(count))
     assert [path.name for path in tmp_path.iterdir()] == [".fit.h5.rubix-like-checkpoint.npz"]
     free = {**CONFIG["fit"]["free"], "dust.a_v": {"uniform": [0, 2]}}
     with pytest.raises(ConfigError, match=r"differs in: free parameters or priors\. Write"):
@@ -249,7 +230,7 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, 
 def test_draws_of_the_model_error_are_not_the_galaxys_own():
     config = {**CONFIG, "galaxy": {"reader": "synthetic", "seed": 1003}}
     with pytest.raises(ConfigError, match=r"other draws than the galaxy's, 1003, got 1000 to 1063; set it to 1004"):
-        read_request(config, data(), None, None, {"model_error": {}})
+        fit(config, data(), model_error={})
 
 
 def test_what_the_header_of_the_data_does_not_say_can_be_given(tmp_path):
@@ -261,48 +242,36 @@ def test_what_the_header_of_the_data_does_not_say_can_be_given(tmp_path):
         given = {other: value for other, value in stated.items() if other != name}
         with pytest.raises(ValueError, match=rf"of a fit: fit\.{name}\)"):
             fit(CONFIG, path, galaxy=galaxy(), sigma=1.0, **given)
-    observed = read_request({**CONFIG, "fit": CONFIG["fit"] | {"data": path} | stated}, None, None, None, {}).read()
+    config = {**CONFIG, "fit": CONFIG["fit"] | {"data": path, "sigma": 1.0} | stated}
+    observed = log_posterior(config, galaxy=galaxy()).problem.observed
     assert (observed.pixel_scale, observed.medium) == (0.3, "air")
     np.testing.assert_allclose(observed.flux, 10.0)
 
 
 def test_priors_can_be_given_as_objects():
-    request = read_request(CONFIG, data(), {"dust.a_v": Uniform(0.0, 2.0)}, None, {"noise_scale": Normal(1.0, 0.1)})
-    assert request.settings.free == {"dust.a_v": {"uniform": (0.0, 2.0)}}
-    assert request.settings.noise_scale == {"normal": (1.0, 0.1)}
+    normal, uniform = (type(own.prior) for own in fitted().free.parameters)
+    free, scale = {"dust.a_v": uniform(0.0, 2.0)}, normal(1.0, 0.1)
+    settings = log_posterior(CONFIG, data(), free, galaxy=galaxy(), noise_scale=scale).problem.settings
+    assert settings.free == {"dust.a_v": {"uniform": (0.0, 2.0)}}
+    assert settings.noise_scale == {"normal": (1.0, 0.1)}
 
 
-FREE = Free(
-    (
-        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
-        FreeParameter(Normal(0.0, 1.0), "observation.offset", (2,), "arcsec"),
-    )
+FREE = free_of(
+    ("observation.inclination", {"uniform": [20, 80]}, (), "deg"),
+    ("observation.offset", {"normal": [0, 1]}, (2,), "arcsec"),
 )
 
 
 def approximation(covariance, latent=(0.0, 0.0, 0.0)):
-    covariance = np.asarray(covariance, np.float64)
-    return Laplace(FREE, np.asarray(latent), np.linalg.inv(covariance) - np.eye(3), covariance)
+    return normal_about(FREE, latent, covariance)
 
 
 def ends(loss, status, latent=None):
     """A search with these ends."""
-    n_start = len(loss)
-    numbers = {name: np.zeros(n_start) for name in ("gradient_norm", "n_step")}
-    steps = np.zeros((n_start, 1))
-    return SearchState(
-        start=np.zeros((n_start, 3)),
-        latent=np.zeros((n_start, 3)) if latent is None else np.asarray(latent, float),
-        loss=np.asarray(loss, float),
-        gradient_norm=numbers["gradient_norm"],
-        n_step=numbers["n_step"].astype(np.int32),
-        status=np.asarray(status, np.int32),
-        trace_loss=steps,
-        trace_gradient_norm=steps,
-        trace_latent=np.zeros((n_start, 1, 0)),
-        slots=np.zeros(0, np.int32),
-        state=(),
-    )
+    return search_of(loss, status, np.zeros((len(loss), 3)) if latent is None else latent)
+
+
+DONE, STUCK, FAILED = statuses("CONVERGED", "STEPS_USED_UP", "LOSS_NOT_FINITE")
 
 
 def test_values_at_the_edge_and_values_that_are_not_determined_are_named():
@@ -322,24 +291,22 @@ def test_values_at_the_edge_and_values_that_are_not_determined_are_named():
 
 
 def test_starts_that_ended_elsewhere_are_named():
-    done, stuck, failed = Status.CONVERGED, Status.STEPS_USED_UP, Status.LOSS_NOT_FINITE
     normal, best = approximation(np.diag([1e-4, 1e-4, 1e-4])), np.zeros(3)
 
     def notes(*arguments):
         return diagnosis.notes_on_search(FREE, ends(*arguments), best, normal)
 
-    assert notes([5.0, 5.2], [done, done]) == []
-    (note,) = notes([5.0, 25.0], [done, done])
+    assert notes([5.0, 5.2], [DONE, DONE]) == []
+    (note,) = notes([5.0, 25.0], [DONE, DONE])
     assert "1 of 2 starts ended elsewhere, at a loss higher by 20" in note
-    (note,) = notes([5.0, 5.1], [done, done], [[0, 0, 0], [0.2, 0, 0]])
+    (note,) = notes([5.0, 5.1], [DONE, DONE], [[0, 0, 0], [0.2, 0, 0]])
     assert note.startswith("1 start ended at another place that fits as well (loss higher by 0.1); it differs in ")
-    (note,) = notes([5.0, np.inf], [done, failed])
+    (note,) = notes([5.0, np.inf], [DONE, FAILED])
     assert note.startswith("start 2 failed: the loss is not a finite number")
-    assert "has not converged" in notes([5.0], [stuck])[0]
+    assert "has not converged" in notes([5.0], [STUCK])[0]
 
 
 ELSEWHERE = [1.0, 0.0, 0.0]
-DONE, STUCK, FAILED = (int(own) for own in (Status.CONVERGED, Status.STEPS_USED_UP, Status.LOSS_NOT_FINITE))
 
 
 @pytest.mark.parametrize(
@@ -393,7 +360,7 @@ def test_two_optima_are_told_in_the_first_line_and_both_are_shown(tmp_path):
 )
 def test_known_degeneracies_are_named(one, other, why):
     """The reason from a correlation of 0.8 on, the correlation of others from 0.95 on."""
-    free = Free(tuple(FreeParameter(Normal(0.0, 1.0), name) for name in (one, other)))
+    free = free_of(*((name, {"normal": [0, 1]}) for name in (one, other)))
     for correlation in (-0.98, 0.85, 0.75):
         notes = diagnosis.notes_on_spread(free, np.full(2, 0.01), np.array([[1.0, correlation], [correlation, 1.0]]))
         assert sum(note.startswith("determined together") for note in notes) == (abs(correlation) > 0.95)
@@ -504,8 +471,8 @@ def test_uncertainties_that_are_too_small_are_marked(tmp_path):
 
 
 def test_a_search_that_has_not_converged_is_said_in_the_first_line():
-    found = ends([5.0, 7.0], [Status.STEPS_USED_UP, Status.CONVERGED])
-    assert diagnosis.trouble_of(ends([5.0], [Status.CONVERGED])) == ""
+    found = ends([5.0, 7.0], [STUCK, DONE])
+    assert diagnosis.trouble_of(ends([5.0], [DONE])) == ""
     verdict = replace(fitted().verdict, trouble=diagnosis.trouble_of(found))
     begin = "Verdict: the search has not converged (it made as many steps as fit.optimiser.steps allows); at the best "
     assert replace(fitted(), verdict=verdict).summary().startswith(begin)

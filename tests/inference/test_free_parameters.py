@@ -2,22 +2,19 @@
 
 import numpy as np
 import pytest
+from free_numbers import free_of
 from scipy.special import ndtri
 from small import muse
 
-from rubix_like import ConfigError, Pipeline
-from rubix_like.config.readers.synthetic import SyntheticReader
+from rubix_like import ConfigError, Pipeline, load_config
 from rubix_like.inference.posterior.checks_before import _hint
-from rubix_like.inference.posterior.fit_model import GALAXY
-from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.free_parameters import leaf_of, read_start
-from rubix_like.inference.posterior.priors import Normal, Uniform
 
 
 def test_what_a_start_leaves_out_is_at_the_median_of_its_prior():
-    angle = FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg")
-    offset = FreeParameter(Normal(1.0, 0.5), "observation.offset", (2,), "arcsec")
-    free = Free((angle, offset))
+    angle = ("observation.inclination", {"uniform": [20, 80]}, (), "deg")
+    offset = ("observation.offset", {"normal": [1, 0.5]}, (2,), "arcsec")
+    free = free_of(angle, offset)
     np.testing.assert_allclose(
         read_start({"observation.inclination": "35 deg"}, free, {}), [ndtri(0.25), 0, 0], atol=1e-12
     )
@@ -27,16 +24,22 @@ def test_what_a_start_leaves_out_is_at_the_median_of_its_prior():
     assert read_start(None, free, {}) is None
 
 
+def galaxy_of(**settings):
+    """The model of a synthetic galaxy with these settings."""
+    run = {"galaxy": {"reader": "synthetic", **settings}, "observation": {"redshift": 0.1}, "instrument": muse()}
+    return load_config(run).galaxy.build()
+
+
 def test_a_galaxys_own_value_can_be_the_start():
     """Also of a parameter with a unit that is one number."""
-    free = Free((FreeParameter(Normal(100.0, 50.0), "galaxy.rotation_velocity", (), "km/s"),))
-    galaxy = SyntheticReader(reader="synthetic", rotation_velocity=150).build()
-    start = read_start({"galaxy.rotation_velocity": "galaxy"}, free, {GALAXY: galaxy})
+    free = free_of(("galaxy.rotation_velocity", {"normal": [100, 50]}, (), "km/s"))
+    galaxy = galaxy_of(rotation_velocity=150)
+    start = read_start({"galaxy.rotation_velocity": "galaxy"}, free, {"galaxy.": galaxy})
     np.testing.assert_allclose(start, [1.0])
 
 
 def test_a_parameter_that_follows_another_cannot_be_free():
-    trees = {"galaxy.": SyntheticReader().build()}
+    trees = {"galaxy.": galaxy_of()}
     with pytest.raises(
         ConfigError, match=r"galaxy\.gas_metallicity: expected a number as .*, got none: it is null and follows"
     ):

@@ -7,21 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from free_numbers import free_of, search_of, statuses
 from jax.sharding import AxisType, Mesh
+from small import fit_section
 
-from rubix_like.config.sections.fit import FitSettings, OptimiserSettings
 from rubix_like.inference.checks import notes_after as diagnosis
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import is_saturated, reviewed
-from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search_with
-from rubix_like.inference.search.search_state import SearchState
 
-FREE = Free((FreeParameter(Uniform(0.0, 1.0), "a"), FreeParameter(Normal(0.0, 1.0), "b")))
+FREE = free_of(("a", {"uniform": [0, 1]}), ("b", {"normal": [0, 1]}))
 STEPS = 12
-RUNNING, CONVERGED, WAITING = int(Status.RUNNING), int(Status.CONVERGED), int(Status.WAITING)
+RUNNING, CONVERGED, WAITING, SATURATED, CREEPING = statuses("RUNNING", "CONVERGED", "WAITING", "SATURATED", "CREEPING")
 
 
 def snapshot(traces, status, latent, reserve=2):
@@ -29,18 +26,16 @@ def snapshot(traces, status, latent, reserve=2):
     traces = [np.asarray(own, float) for own in traces]
     filled = np.array([np.append(own, np.full(STEPS + 1 - len(own), np.nan)) for own in traces])
     running = [number for number, own in enumerate(status) if own == RUNNING]
-    return SearchState(
-        start=np.zeros((len(traces), 2)),
-        latent=np.asarray(latent, float),
-        loss=np.array([own[-1] if len(own) else np.inf for own in traces]),
+    return search_of(
+        [own[-1] if len(own) else np.inf for own in traces],
+        status,
+        latent,
         gradient_norm=np.ones(len(traces)),
         n_step=np.array([len(own) for own in traces], np.int32),
-        status=np.array(status, np.int32),
         trace_loss=filled,
         trace_gradient_norm=filled,
         trace_latent=np.zeros((len(traces), STEPS + 1, 0)),
         slots=np.array(running[-1:] or [-1], np.int32),
-        state=(),
         reserve=np.arange(2.0 * reserve).reshape(reserve, 2) + 5,
     )
 
@@ -58,36 +53,36 @@ FAR, NEAR = [4.0, 0.0], [0.5, 0.0]
 @pytest.mark.parametrize(
     ("trace", "latent", "status"),
     [
-        (STUCK, FAR, Status.SATURATED),
-        (STUCK, NEAR, Status.RUNNING),
-        (STUCK, [0.0, 4.0], Status.RUNNING),
-        (FALLING, FAR, Status.RUNNING),
-        (STUCK[:5], FAR, Status.RUNNING),
+        (STUCK, FAR, SATURATED),
+        (STUCK, NEAR, RUNNING),
+        (STUCK, [0.0, 4.0], RUNNING),
+        (FALLING, FAR, RUNNING),
+        (STUCK[:5], FAR, RUNNING),
     ],
 )
 def test_a_start_without_a_rival_is_given_up_where_its_prior_is_flat(trace, latent, status):
     _, after = verdict([trace], [RUNNING], [latent])
-    assert Status(int(after.status[0])) is status
+    assert after.status[0] == status
 
 
 @pytest.mark.parametrize(
     ("rival", "latent", "status"),
     [
-        (10.0, NEAR, Status.CREEPING),
-        (10.0, FAR, Status.CREEPING),
-        (1000.0, NEAR, Status.RUNNING),
-        (2000.0, NEAR, Status.RUNNING),
+        (10.0, NEAR, CREEPING),
+        (10.0, FAR, CREEPING),
+        (1000.0, NEAR, RUNNING),
+        (2000.0, NEAR, RUNNING),
     ],
 )
 def test_a_start_that_creeps_far_above_a_better_one_is_given_up(rival, latent, status):
     _, after = verdict([[rival], STUCK], [CONVERGED, RUNNING], [NEAR, latent])
-    assert Status(int(after.status[1])) is status
+    assert after.status[1] == status
     assert after.status[0] == CONVERGED
 
 
 def test_the_next_candidate_takes_the_place_of_one_that_is_given_up():
     before, after = verdict([STUCK], [RUNNING], [FAR])
-    assert after.status.tolist() == [int(Status.SATURATED), WAITING]
+    assert after.status.tolist() == [SATURATED, WAITING]
     np.testing.assert_array_equal(after.start[1], before.reserve[0])
     np.testing.assert_array_equal(after.reserve, before.reserve[1:])
     assert not after.finished
@@ -96,10 +91,10 @@ def test_the_next_candidate_takes_the_place_of_one_that_is_given_up():
 
 def test_the_best_is_taken_up_again_where_no_other_is_better():
     """Its start is where it was given up, and it goes on to its own end."""
-    ended = snapshot([STUCK, [2000.0], [3000.0]], [int(Status.SATURATED), CONVERGED, RUNNING], [FAR] * 3, reserve=0)
-    last = ended.with_status({2: Status.CONVERGED})
+    ended = snapshot([STUCK, [2000.0], [3000.0]], [SATURATED, CONVERGED, RUNNING], [FAR] * 3, reserve=0)
+    last = ended.with_status({2: CONVERGED})
     after = reviewed(ended, last, FREE)
-    assert after.status.tolist() == [int(Status.SATURATED), CONVERGED, CONVERGED, WAITING]
+    assert after.status.tolist() == [SATURATED, CONVERGED, CONVERGED, WAITING]
     np.testing.assert_array_equal(after.start[3], FAR)
     going = dataclasses.replace(after, status=np.array([*after.status[:3], RUNNING], np.int32))
     going = dataclasses.replace(
@@ -111,7 +106,7 @@ def test_the_best_is_taken_up_again_where_no_other_is_better():
         reserve=np.zeros((1, 2)),
     )
     assert reviewed(going, going, FREE).status[3] == RUNNING
-    done = going.with_status({3: Status.CONVERGED})
+    done = going.with_status({3: CONVERGED})
     final = reviewed(going, done, FREE)
     assert final.finished
     assert final.best == 3, "of two with the same loss it is the one that was not given up"
@@ -119,21 +114,21 @@ def test_the_best_is_taken_up_again_where_no_other_is_better():
 
 def test_priors_with_limits_saturate_and_others_do_not():
     def saturated(prior, latent, name="a"):
-        return is_saturated(Free((FreeParameter(prior, name),)), np.array([latent]))
+        return is_saturated(free_of((name, prior)), np.array([latent]))
 
-    for prior in (Uniform(0, 1), LogUniform(1, 10), TruncatedNormal(0, 1, -1, 1)):
+    for prior in ({"uniform": [0, 1]}, {"log_uniform": [1, 10]}, {"truncated_normal": [0, 1, -1, 1]}):
         assert saturated(prior, 3.6)
         assert saturated(prior, -3.6)
         assert not saturated(prior, 3.4)
-    for prior in (Normal(0, 1), LogNormal(1, 1), TruncatedNormal(0, 1, -20, 20)):
+    for prior in ({"normal": [0, 1]}, {"log_normal": [1, 1]}, {"truncated_normal": [0, 1, -20, 20]}):
         assert not saturated(prior, -6.0)
-    assert not saturated(Uniform(0, 1), 4.0, "stars.log_age"), "of thousands of stars some are there by chance"
+    assert not saturated({"uniform": [0, 1]}, 4.0, "stars.log_age"), "of thousands of stars some are there by chance"
 
 
 class Trap(eqx.Module):
     """The minimum is at a = 0.3; beyond 0.6 there is a slope towards 1, where the prior is flat."""
 
-    free: Free
+    free: eqx.Module
 
     def residuals(self, latent):
         values = self.free.values(latent)
@@ -145,7 +140,7 @@ class Trap(eqx.Module):
         return 0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(self.residuals(latent)))
 
 
-SETTINGS = FitSettings(starts=2, candidates=8, optimiser=OptimiserSettings(steps=60))
+SETTINGS = fit_section(starts=2, candidates=8, optimiser={"steps": 60})
 MESH = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("sample", "data"), axis_types=(AxisType.Auto,) * 2)
 
 
@@ -166,7 +161,7 @@ def test_a_search_leaves_the_trap_and_goes_on_bit_for_bit():
     np.testing.assert_allclose(FREE.values(jnp.asarray(last.latent[last.best]))["a"], 0.3, atol=1e-3)
     assert last.n_step[last.given_up].max() < 30
     for number in range(0, len(snapshots), 3):
-        kept = SearchState.from_arrays({name: own.copy() for name, own in snapshots[number].arrays().items()})
+        kept = type(last).from_arrays({name: own.copy() for name, own in snapshots[number].arrays().items()})
         resumed = searched(kept)
         assert len(resumed) == len(snapshots) - number
         for name, own in resumed[-1].arrays().items():
@@ -174,6 +169,6 @@ def test_a_search_leaves_the_trap_and_goes_on_bit_for_bit():
 
 
 def test_a_start_that_was_given_up_is_told_of_as_such():
-    found = snapshot([[10.0], STUCK], [CONVERGED, int(Status.SATURATED)], [NEAR, FAR])
+    found = snapshot([[10.0], STUCK], [CONVERGED, SATURATED], [NEAR, FAR])
     (note,) = diagnosis.notes_on_search(FREE, found, found.latent[0], None)
     assert note.startswith("start 2, at a loss higher by 990: it was given up at the limits of its priors")

@@ -1,5 +1,6 @@
 """The Laplace approximation: against posteriors that are normal, and sigmas that are known."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -8,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 from curved import FREE, N_DATA, N_LATENT, curved
+from free_numbers import free_of
 
 from rubix_like.inference.checks.laplace import from_information, information
-from rubix_like.inference.posterior.free import NOISE_SCALE, Correlated, Free, FreeParameter
-from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.posterior.free import Correlated
 
 LINEAR = curved(bend=0.0)
 
@@ -43,12 +44,13 @@ def test_draws_of_normal_priors_have_the_covariance():
 
 def test_values_have_their_own_units():
     """A change of the latent by its sigma changes the value by the value's sigma."""
-    priors = (Uniform(10.0, 80.0), LogUniform(0.5, 2.0), Normal(5.0, 50.0), LogNormal(1e10, 0.3), Uniform(0.0, 1.0))
-    free = Free(tuple(FreeParameter(prior, f"p{number}") for number, prior in enumerate(priors)))
+    uniform = [{"uniform": own} for own in ([10, 80], [0, 1])]
+    priors = (uniform[0], {"log_uniform": [0.5, 2]}, {"normal": [5, 50]}, {"log_normal": [1e10, 0.3]}, uniform[1])
+    free = free_of(*((f"p{number}", prior) for number, prior in enumerate(priors)))
     mean, covariance, _ = normal()
     found = from_information(free, jnp.asarray(mean), information(LINEAR, free, jnp.asarray(mean), jnp.asarray(N_DATA)))
-    for number, prior in enumerate(priors):
-        above, below = prior.value(jnp.asarray([mean[number] + 1e-6, mean[number] - 1e-6]))
+    for number, own in enumerate(free.parameters):
+        above, below = own.prior.value(jnp.asarray([mean[number] + 1e-6, mean[number] - 1e-6]))
         slope = (above - below) / 2e-6
         expected = slope**2 * covariance[number, number]
         np.testing.assert_allclose(found.value_covariance()[number, number], expected, rtol=1e-6)
@@ -58,7 +60,7 @@ def test_values_have_their_own_units():
     np.testing.assert_allclose(np.cov(draws.T)[1, 3], found.value_covariance()[1, 3], rtol=0.5)
 
 
-ENDS = (Uniform(0.0, 1.0), LogUniform(0.5, 2.0), Normal(0.0, 3.0), LogNormal(1.0, 0.3))
+ENDS = ({"uniform": [0, 1]}, {"log_uniform": [0.5, 2]}, {"normal": [0, 3]}, {"log_normal": [1, 0.3]})
 PLACE, SIZES = np.array([0.05, 1.9, 1.0, 1.2]), np.array([0.08, 0.15, 1.0, 0.5])
 RELATED = np.array([[1, 0.9, 0.3, 0.2], [0.9, 1, 0.2, 0.1], [0.3, 0.2, 1, 0.4], [0.2, 0.1, 0.4, 1]])
 
@@ -68,7 +70,7 @@ def test_draws_near_the_ends_of_priors_are_those_of_numpy():
     quantiles against 200 000 of numpy's own values, kept or weighted by the priors' densities."""
     names, correlation = tuple(f"p{number}" for number in range(4)), 0.6
     half = np.linalg.cholesky([[1, correlation], [correlation, 1]])
-    free = Free(tuple(map(FreeParameter, ENDS, names)), (Correlated(half, names[2:]),))
+    free = dataclasses.replace(free_of(*zip(names, ENDS, strict=True)), correlated=(Correlated(half, names[2:]),))
     covariance = RELATED * np.outer(SIZES, SIZES)
     precision = np.linalg.inv(covariance)
 
@@ -120,10 +122,10 @@ class Scaled(eqx.Module):
     """Data about 0 whose standard deviation is scaled by the latent's value."""
 
     data: jax.Array
-    free: Free
+    free: eqx.Module
 
     def residuals(self, latent):
-        scale = self.free.values(latent)[NOISE_SCALE]
+        scale = self.free.values(latent)["noise_scale"]
         return (self.data - latent[0]) / scale, jnp.sqrt(2 * len(self.data) * (0.5 + jnp.log(scale / 0.01))), latent
 
     def loss(self, latent):
@@ -132,7 +134,7 @@ class Scaled(eqx.Module):
 
 def test_noise_scale_has_fishers_information():
     """The standard deviation of N normal numbers is known to 1 / sqrt(2 N) of itself, their mean to 1 / sqrt(N)."""
-    free = Free((FreeParameter(Normal(0.0, 1.0), "mean"), FreeParameter(LogNormal(1.0, 0.5), NOISE_SCALE)))
+    free = free_of(("mean", {"normal": [0, 1]}), ("noise_scale", {"log_normal": [1, 0.5]}))
     count = 5000
     problem = Scaled(jnp.asarray(np.random.default_rng(0).standard_normal(count)), free)
     found = from_information(free, jnp.zeros(2), information(problem, free, jnp.zeros(2), jnp.asarray(count)))

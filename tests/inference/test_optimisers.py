@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 from curved import N_DATA, N_LATENT, curved, starts
+from small import fit_section
 
-from rubix_like.config.sections.fit import OptimiserSettings
 from rubix_like.inference.posterior.linearise import DENSE_BYTES, MOST_DENSE, is_dense, normal_equations, normal_forms
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.gradient_descent import GradientDescent
@@ -22,12 +22,17 @@ from rubix_like.inference.search.optimisers import FAILED, REASONS, Status
 KINDS = ("levenberg_marquardt", "lbfgs", "levenberg_marquardt by products")
 
 
+def chosen(**settings):
+    """The section `fit.optimiser` with these settings."""
+    return fit_section(optimiser=settings).optimiser
+
+
 def optimiser(kind, **settings):
     """By name; `by products`: as it is for more latents than a matrix is made for."""
     name, _, products = kind.partition(" by ")
     settings = {"tolerance": 1e-9, "steps": 100} | settings
     n_latent = MOST_DENSE + 1 if products else N_LATENT
-    return make_optimiser(OptimiserSettings(name=name, **settings), n_latent, N_DATA)
+    return make_optimiser(chosen(name=name, **settings), n_latent, N_DATA)
 
 
 @jax.jit
@@ -193,7 +198,7 @@ BRIGHT = 300.0
 
 def test_rounding_does_not_keep_a_minimum_from_having_converged():
     """The fall that is predicted is below what rounding makes of the loss, and no step can show it."""
-    settings = OptimiserSettings(tolerance=1e-7, steps=100)
+    settings = chosen(tolerance=1e-7, steps=100)
     rounding = BRIGHT * float(np.finfo(np.float32).eps)
     latent = starts(6)
     end = run(make_optimiser(settings, N_LATENT, N_DATA, rounding), Coarse(curved()), latent)[-1]
@@ -260,7 +265,7 @@ def test_every_status_is_explained():
 
 
 def test_choice_by_size():
-    for settings, kind in [(OptimiserSettings(), LeastSquares), (OptimiserSettings(name="lbfgs"), GradientDescent)]:
+    for settings, kind in [(chosen(), LeastSquares), (chosen(name="lbfgs"), GradientDescent)]:
         assert isinstance(make_optimiser(settings, 10, 100), kind)
     assert is_dense(15, 2_000_000)
     assert not is_dense(MOST_DENSE + 1, 10)

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+from free_numbers import free_of
 from scipy.special import ndtr
 from small import few_stars, mock_data, muse
 from test_compilations import compiled
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 
 NAME = "dust.a_v"
 CONFIG = {
@@ -72,7 +72,7 @@ def test_a_posterior_takes_a_prior_of_ones_own(case):
 def test_a_prior_of_ones_own_has_a_name_of_its_own(kind, monkeypatch):
     monkeypatch.setattr(of_docs(), "kind", kind)
     with pytest.raises(ConfigError, match=rf"the prior '{kind}' is one of rubix_like's and also .*Triangular"):
-        read_prior(NAME, {kind: [0.5, 2.5]}, "mag")
+        rl.log_posterior(CONFIG, data(), {NAME: {kind: [0.5, 2.5]}}, galaxy=few_stars(30, 0.1))
 
 
 def test_the_numbers_of_a_prior_of_ones_own_are_its_fields(monkeypatch):
@@ -102,7 +102,7 @@ OTHER = {"mixture": [{"weight": 0.2, "normal": [50, 8]}, {"weight": 0.8, "isotro
 def test_draws_and_other_numbers_compile_nothing_more(pair):
     """The halving of intervals is compiled for the first of them, with the numbers of the prior as arguments."""
     of_docs()
-    free, other = (Free((FreeParameter(read_prior("an.angle", own, "deg"), "an.angle"),)) for own in pair)
+    free, other = (free_of(("an.angle", own, (), "deg")) for own in pair)
 
     def there_and_back(own):
         for latent in own.draw(0, 5):

@@ -9,20 +9,16 @@ import numpy as np
 import pytest
 import scipy.stats
 from curved import curved
-from small import few_stars, mock_data, muse
+from problems import posed
+from small import few_stars, fit_section, mock_data, muse
+from small_results import sample_result
 
 from rubix_like import load_config
-from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.extend import Sampled
 from rubix_like.inference import sample_assembly as assembly
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.posterior.device_rows import placed
-from rubix_like.inference.posterior.free import NOISE_SCALE
 from rubix_like.inference.posterior.likelihood import ModelError
-from rubix_like.inference.posterior.problem import pose
-from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.moments import moments_over_samples
 from rubix_like.inference.samplers.predictive import evenly, models_of_draws, predictive_of
 from rubix_like.inference.samplers.predictive_checks import DISCREPANCIES, notes_on_checks, predictive_p
@@ -51,6 +47,9 @@ MESHES = {"1x1": (1, 1), "2x4": (2, 4), "8x1": (8, 1)}
 NOTHING = curved(bend=0.0)
 """A posterior that is not asked."""
 
+NOT_FITTED = 8
+"""Bit of a mask (docs/fits.md)."""
+
 UNUSED = (2, 3, 4)
 """A voxel without data."""
 
@@ -70,7 +69,7 @@ def problem(mesh="1x1"):
     flux = rng.normal(400, 300, shape)
     data = mock_data(shape, flux=flux, variance=rng.uniform(0.5, 2, shape) * 300**2, used=used)
     config = load_config(CONFIG, overrides={"devices.data": n_sample * n_data})
-    return pose(config, data, config.fit, galaxy(), n_sample)
+    return posed(n_sample, config, data, galaxy=galaxy())
 
 
 LATENT = np.random.default_rng(3).normal(0, 0.8, (1, 5, 3))
@@ -111,7 +110,7 @@ def one_by_one():
     for latent in LATENT[0]:
         values = posterior.free.values(jnp.asarray(latent))
         flux = np.asarray(model(posterior, jnp.asarray(latent)))
-        scales.append(float(values[NOISE_SCALE]))
+        scales.append(float(values["noise_scale"]))
         cubes.append(flux * continuum(flux, scales[-1]))
     return np.array(cubes), np.array(scales)
 
@@ -182,8 +181,8 @@ def test_a_result_is_put_together():
     keys = np.zeros((1, 2), np.uint32)
     drawn = Sampled("geovi", latent, {"loss": np.arange(-7.0, -2.0)[None]}, keys, notes=("of the sampler",))
     config, found = load_config(CONFIG), describe_best(own, np.zeros(3))
-    sampler = make_sampler(SamplingSettings(method="geovi"))
-    result = make_sample_result(own, sampler, drawn, np.zeros(3), found, config, notes=("of the fit",))
+    sampler = make_sampler(fit_section(sampling={"method": "geovi"}).sampling)
+    result = assembly.make_sample_result(own, sampler, drawn, np.zeros(3), found, config, notes=("of the fit",))
     np.testing.assert_allclose(result.best_values["dust.a_v"], 0.5)
     np.testing.assert_allclose(result.values["observation.velocity_offset"], 30 * latent[:, :, 0])
     assert result.config == config.to_yaml()
@@ -245,7 +244,7 @@ def test_draws_are_chosen_evenly(total, count):
 def test_draws_that_fit_too_well_or_too_badly_are_told(method, losses, words):
     """Of three latents; chains may wander, an approximation may not."""
     drawn = Sampled(method, np.zeros((1, 3, 3)), {"loss": np.array([losses])}, np.zeros((1, 2), np.uint32))
-    found = assembly._on_best(drawn, Quality(20.0, 100, 3, 10.0))
+    found = assembly._on_best(drawn, replace(sample_result().quality, loss=10.0))
     assert [note.startswith(words) for note in found] == ([] if words is None else [True])
 
 

@@ -11,8 +11,6 @@ from small import make_cube
 from small_results import FREE, fit_result, sample_result
 
 from rubix_like import Cube
-from rubix_like.cube.meta import Meta
-from rubix_like.inference.checks.edges import Edges
 from rubix_like.inference.fit_cubes import with_values
 from rubix_like.inference.results.result_tables import plus_minus
 
@@ -39,7 +37,7 @@ def fitted():
     """Errors of 0.5 deg and 0.1 arcsec; the last number at the edge of nothing."""
     result = fit_result()
     sigma = {"observation.inclination": np.asarray(0.512), "observation.offset": np.array([0.1, 0.2])}
-    return dataclasses.replace(result, sigma=sigma, edges=Edges.none())
+    return dataclasses.replace(result, sigma=sigma)
 
 
 def test_the_table_of_a_summary_is_a_papers():
@@ -85,7 +83,8 @@ def test_a_table_for_latex():
 
 def test_the_header_of_a_cube_holds_the_fitted_values(tmp_path):
     values = np.array([51.5, -0.2, 0.3, 0.01, 0.02, 0.03])
-    cube = make_cube(meta=Meta({"inclination": 40.0, "fit_image": "model"}))
+    cube = make_cube()
+    cube = dataclasses.replace(cube, meta=cube.meta.replace(inclination=40.0, fit_image="model"))
     made = with_values(cube, FREE, values, np.array([0.5, 0.1, np.nan, 0.001, 0.001, 0.001]))
     header = fits.getheader(made.write(tmp_path / "model.fits"))
     assert (header["FITNAM1"], header["FITVAL1"], header["FITERR1"]) == ("observation.inclination", 51.5, 0.5)

@@ -12,14 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_results import FREE, fit_result, sample_result
+from small_results import FREE, fit_result, of_draws, sample_result
 
 from rubix_like import SampleResult
 from rubix_like.extend import Sampled, import_optional
 from rubix_like.inference.checks.evidence import Evidence
-from rubix_like.inference.results.sample_result import values_of
 from rubix_like.inference.results.set_result import SetResult
-from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.runtime.files.writers import SAMPLES, written_by_us
 
@@ -29,18 +27,7 @@ def variational():
     """Draws that are not chains', without a Gaussian approximation."""
     latent = sample_result().latent[:1]
     own = Sampled("geovi", latent, {"loss": sample_result().statistics["loss"][:1]}, sample_result().keys[:1])
-    values = values_of(FREE, latent)
-    return dataclasses.replace(
-        sample_result(),
-        method="geovi",
-        latent=latent,
-        values=values,
-        statistics=dict(own.statistics),
-        step_size=None,
-        keys=own.keys,
-        diagnostics=convergence_of(own, FREE.join(values)),
-        laplace=None,
-    )
+    return dataclasses.replace(sample_result(), **of_draws(FREE, own), laplace=None)
 
 
 def test_values_go_through_the_priors():

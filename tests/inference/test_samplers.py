@@ -1,5 +1,6 @@
 """A sampler of another package: the one in the docstring of the interface, announced by an entry point."""
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -11,27 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from curved import half_square
+from free_numbers import free_of, normal_about
 from installed_package import write_dist_info
 from jax.sharding import AxisType
+from small import fit_section
+from small_results import of_draws, sample_result
 
 from rubix_like import ConfigError, Cube, SampleResult, load_config
 from rubix_like.config import json_schema
-from rubix_like.config.plug_ins import SAMPLERS
-from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.extend import AbstractChainSampler, Footprint, WavelengthBins
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.checks.verdict import Verdict
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.posterior import half_square
-from rubix_like.inference.posterior.priors import Normal
-from rubix_like.inference.posterior.quality import Quality, Scatter
-from rubix_like.inference.results.sample_result import values_of
-from rubix_like.inference.samplers.chains import Chains
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
 from rubix_like.inference.samplers.samplers import make_sampler
 
 N_LATENT = 2
-FREE = Free(tuple(FreeParameter(Normal(0.0, 1.0), f"p{number}", (), "") for number in range(N_LATENT)))
+FREE = free_of(*((f"p{number}", {"normal": [0, 1]}) for number in range(N_LATENT)))
 
 
 class Linear(eqx.Module):
@@ -58,7 +53,7 @@ def metropolis(tmp_path, monkeypatch):
     """The sampler of the docstring in a module of its own, installed as `metropolis`."""
     (source,) = re.findall(r"```python\n(.*?)```", inspect.getdoc(AbstractChainSampler), re.S)
     (tmp_path / "metropolis.py").write_text(source)
-    write_dist_info(tmp_path, "metropolis", f"[{SAMPLERS.group}]\nmetropolis = metropolis:MetropolisSampler\n")
+    write_dist_info(tmp_path, "metropolis", "[rubix_like.samplers]\nmetropolis = metropolis:MetropolisSampler\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "metropolis", raising=False)
     return tmp_path
@@ -70,12 +65,11 @@ def mesh_of(rows, columns):
 
 
 def sampler_of(**chosen):
-    return make_sampler(SamplingSettings(method="metropolis", metropolis=chosen, seed=3))
+    return make_sampler(fit_section(sampling={"method": "metropolis", "metropolis": chosen, "seed": 3}).sampling)
 
 
 def run(sampler, mesh, begun=None):
-    laplace = Laplace(FREE, MEAN, DESIGN.T @ DESIGN, COVARIANCE)
-    return list(sampler.run(POSTERIOR, mesh, MEAN, laplace, begun))
+    return list(sampler.run(POSTERIOR, mesh, MEAN, normal_about(FREE, MEAN, COVARIANCE), begun))
 
 
 @pytest.mark.usefixtures("metropolis")
@@ -93,7 +87,7 @@ def test_it_draws_from_a_known_posterior_and_goes_on_after_an_end():
     assert sampled.statistics["moved"].dtype == bool
     middle = states[len(states) // 2]
     begun = sampler.read({name: np.array(own) for name, own in middle.arrays().items()})
-    assert isinstance(begun, Chains)
+    assert type(begun) is type(middle)
     np.testing.assert_array_equal(run(sampler, mesh_of(1, 1), begun)[-1].steps["latent"], states[-1].steps["latent"])
     words, done, total = sampler.progress(states[-1])
     assert re.fullmatch(r"4 chains drawing, \d\d % of jumps made, step", words)
@@ -132,27 +126,10 @@ def result_of(sampled):
         footprint=Footprint(1, 1, 0.2),
         variance=voxels,
     )
-    values = values_of(FREE, sampled.latent)
-    return SampleResult(
-        free=FREE,
-        method=sampled.method,
-        latent=sampled.latent,
-        values=values,
-        statistics=dict(sampled.statistics),
-        step_size=sampled.step_size,
-        keys=sampled.keys,
-        diagnostics=convergence_of(sampled, FREE.join(values)),
-        best=MEAN,
-        laplace=None,
-        quality=Quality(3.0, 3, 2, 1.5),
-        verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(N_LATENT)),
-        scatter=Scatter(3, 3.0, 0.7, 0.95),
-        model=cube,
-        predictive=cube,
-        residual=cube,
-        config="fit: {}\n",
-        versions={},
-    )
+    cubes = dict.fromkeys(("model", "predictive", "residual"), cube)
+    verdict = dataclasses.replace(sample_result().verdict, moved=np.zeros(N_LATENT))
+    changed = {"free": FREE, "best": MEAN, "laplace": None, "verdict": verdict, **cubes}
+    return dataclasses.replace(sample_result(), **changed, **of_draws(FREE, sampled))
 
 
 @pytest.mark.usefixtures("metropolis")

@@ -9,17 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from curved import FREE, N_DATA, N_LATENT, curved
+from free_numbers import statuses
 from jax.sharding import AxisType, Mesh
+from small import fit_section
 
-from rubix_like.config.sections.fit import FitSettings, OptimiserSettings
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
-from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import check_any_left, search_with
-from rubix_like.inference.search.search_state import SearchState
 
-SETTINGS = FitSettings(starts=5, candidates=1, optimiser=OptimiserSettings(tolerance=1e-9, steps=60))
+SETTINGS = fit_section(starts=5, candidates=1, optimiser={"tolerance": 1e-9, "steps": 60})
 
 
 def mesh(n_sample, n_data=1):
@@ -81,7 +80,9 @@ def test_result_does_not_depend_on_the_devices(n_sample, n_data):
 def test_search_goes_on_from_anywhere_bit_for_bit():
     snapshots = whole()
     for number in (0, 1, len(snapshots) // 2, len(snapshots) - 1):
-        kept = SearchState.from_arrays({name: array.copy() for name, array in snapshots[number].arrays().items()})
+        kept = type(snapshots[0]).from_arrays(
+            {name: array.copy() for name, array in snapshots[number].arrays().items()}
+        )
         resumed = searched(resume=kept)
         assert len(resumed) == len(snapshots) - number
         for one, other in zip(resumed, snapshots[number:], strict=True):
@@ -123,8 +124,7 @@ def test_no_start_is_left():
 
 def test_one_failure_is_no_error():
     last = whole()[-1]
-    failed = np.full(len(last.status), int(Status.LOSS_NOT_FINITE), np.int32)
-    failed[0] = Status.STEPS_USED_UP
+    failed = np.array(statuses("STEPS_USED_UP", *["LOSS_NOT_FINITE"] * (len(last.status) - 1)), np.int32)
     check_any_left(dataclasses.replace(last, status=failed), FREE)
 
 

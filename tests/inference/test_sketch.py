@@ -3,11 +3,10 @@
 import jax
 import numpy as np
 import pytest
+from astropy.constants import c
+from free_numbers import free_of
 
-from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.extend import Footprint
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
 from rubix_like.inference.search.component_guesses import Pose
 from rubix_like.inference.search.guesses import Surroundings, guesses, inclination_of, scale_length_of
 from rubix_like.inference.search.other_side import other_side, with_both_sides
@@ -20,7 +19,7 @@ LINES = ((4861.0, 0.4), (4959.0, 0.2), (5007.0, 0.3), (5175.0, 0.5), (5270.0, 0.
 
 def spectrum(velocity):
     """A sloping continuum with absorption lines of 2.5 A, receding; one row for each velocity."""
-    rest = WAVELENGTH / (1 + np.asarray(velocity)[..., None] / SPEED_OF_LIGHT)
+    rest = WAVELENGTH / (1 + np.asarray(velocity)[..., None] / c.to_value("km/s"))
     lines = sum(depth * np.exp(-0.5 * ((rest - centre) / 2.5) ** 2) for centre, depth in LINES)
     return (1 + rest / 5000) * (1 - lines)
 
@@ -138,16 +137,14 @@ def test_a_cube_without_light_has_no_size_to_go_by():
     assert np.isfinite([*sketch.centre, sketch.major, sketch.minor]).all()
 
 
-FREE = Free(
-    (
-        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
-        FreeParameter(Uniform(-60.0, 120.0), "observation.position_angle", (), "deg"),
-        FreeParameter(Normal(0.0, 2.0), "observation.offset", (2,), "arcsec"),
-        FreeParameter(Normal(0.0, 50.0), "observation.velocity_offset", (), "km/s"),
-        FreeParameter(LogUniform(0.5, 6.0), "galaxy.disc_scale_length", (), "kpc"),
-        FreeParameter(Uniform(50.0, 350.0), "galaxy.rotation_velocity", (), "km/s"),
-        FreeParameter(LogNormal(1e10, 0.3), "galaxy.stellar_mass", (), "Msun"),
-    )
+FREE = free_of(
+    ("observation.inclination", {"uniform": [20, 80]}, (), "deg"),
+    ("observation.position_angle", {"uniform": [-60, 120]}, (), "deg"),
+    ("observation.offset", {"normal": [0, 2]}, (2,), "arcsec"),
+    ("observation.velocity_offset", {"normal": [0, 50]}, (), "km/s"),
+    ("galaxy.disc_scale_length", {"log_uniform": [0.5, 6]}, (), "kpc"),
+    ("galaxy.rotation_velocity", {"uniform": [50, 350]}, (), "km/s"),
+    ("galaxy.stellar_mass", {"log_normal": [1e10, 0.3]}, (), "Msun"),
 )
 
 
@@ -188,7 +185,7 @@ def test_both_ends_of_an_axis_are_tried_where_the_prior_has_them():
     _, values = guessed(angle=210.0)
     angles = values["observation.position_angle"]
     assert np.mean(np.abs(angles - 30) < 30) > 0.6
-    wide = Free((FreeParameter(Uniform(0.0, 360.0), "observation.position_angle", (), "deg"),))
+    wide = free_of(("observation.position_angle", {"uniform": [0, 360]}, (), "deg"))
     flux, image = disc((24, 24), 210.0, 60.0, 1.5)
     for ratio, least, most in [(50, 0.02, 0.3), (0.5, 0.3, 0.7)]:
         sketch = sketch_of(flux, np.full(flux.shape, ratio / image.max()), WAVELENGTH, Footprint(24, 24, SCALE))
@@ -211,22 +208,22 @@ def test_what_a_cube_does_not_show_is_drawn_from_its_prior():
 
 
 COMPONENTS = {
-    "galaxy.disc.light.scale_length": LogUniform(0.3, 6.0),
-    "galaxy.bulge.light.effective_radius": LogUniform(0.3, 6.0),
-    "galaxy.ring.light.radius": LogUniform(0.3, 6.0),
-    "galaxy.disc.rotation.velocity": Uniform(-300.0, 300.0),
-    "galaxy.bulge.rotation.velocity": Uniform(-300.0, -10.0),
+    "galaxy.disc.light.scale_length": {"log_uniform": [0.3, 6]},
+    "galaxy.bulge.light.effective_radius": {"log_uniform": [0.3, 6]},
+    "galaxy.ring.light.radius": {"log_uniform": [0.3, 6]},
+    "galaxy.disc.rotation.velocity": {"uniform": [-300, 300]},
+    "galaxy.bulge.rotation.velocity": {"uniform": [-300, -10]},
 }
 
 
 def component_guesses(pose, names=tuple(COMPONENTS), angle=None, count=400):
     """Values guessed of a disc that recedes at 210 deg, East and North of the centre by (0.5, -0.3) arcsec, and which
     of them go by the sketch."""
-    own = [FreeParameter(COMPONENTS[name], name, (), "") for name in names]
+    own = [(name, COMPONENTS[name]) for name in names]
     if angle is not None:
-        own.append(FreeParameter(Uniform(0.0, 360.0), angle, (), "deg"))
-        own.append(FreeParameter(Normal(0.0, 2.0), "galaxy.disc.center", (2,), "arcsec"))
-    free = Free(tuple(own))
+        own.append((angle, {"uniform": [0, 360]}, (), "deg"))
+        own.append(("galaxy.disc.center", {"normal": [0, 2]}, (2,), "arcsec"))
+    free = free_of(*own)
     flux, image = disc((24, 24), 210.0, 60.0, 1.5, centre=(0.5, -0.3), psf=0.8)
     sketch = sketch_of(flux, np.full(flux.shape, 50 / image.max()), WAVELENGTH, Footprint(24, 24, SCALE))
     latent = guesses(sketch, Surroundings(1.2, 0.8, 0.0, pose), free, np.random.default_rng(1), count)
@@ -260,10 +257,10 @@ def test_a_components_own_angles_and_centre_are_what_the_observations_leave():
 
 
 SIDES = {
-    "angle": (FreeParameter(Uniform(0.0, 360.0), "observation.position_angle", (), "deg"), 230.0, 50.0),
-    "speed": (FreeParameter(Normal(0.0, 200.0), "galaxy.disc.rotation.velocity", (), "km/s"), 120.0, -120.0),
-    "narrow angle": (FreeParameter(Uniform(180.0, 300.0), "observation.position_angle", (), "deg"), 230.0, None),
-    "one sign": (FreeParameter(Uniform(10.0, 300.0), "galaxy.disc.rotation.velocity", (), "km/s"), 120.0, None),
+    "angle": (("observation.position_angle", {"uniform": [0, 360]}, (), "deg"), 230.0, 50.0),
+    "speed": (("galaxy.disc.rotation.velocity", {"normal": [0, 200]}, (), "km/s"), 120.0, -120.0),
+    "narrow angle": (("observation.position_angle", {"uniform": [180, 300]}, (), "deg"), 230.0, None),
+    "one sign": (("galaxy.disc.rotation.velocity", {"uniform": [10, 300]}, (), "km/s"), 120.0, None),
 }
 
 
@@ -271,13 +268,13 @@ SIDES = {
 def test_the_other_side_of_a_galaxy(kind):
     """By the angle, or the sign of the speed; nowhere if the prior has none."""
     parameter, here, there = SIDES[kind]
-    free = Free((parameter,))
-    latent = np.ravel(free.latent({parameter.name: here}))
+    free = free_of(parameter)
+    latent = np.ravel(free.latent({parameter[0]: here}))
     found = other_side(free, latent)
     if there is None:
         assert found is None
         return
-    assert float(free.values(found)[parameter.name]) == pytest.approx(there)
+    assert float(free.values(found)[parameter[0]]) == pytest.approx(there)
     rows = np.stack([latent, latent + 0.01, found, latent])
     chosen = with_both_sides(free, rows[[0, 1]], rows, 2)
     np.testing.assert_array_equal(chosen, rows[[0, 2]])

@@ -12,24 +12,19 @@ import nifty.re
 import numpy as np
 import pytest
 import scipy.stats
-from curved import curved, starts
+from curved import curved, half_square, starts
 from jax import lax
 from jax.sharding import AxisType
-from small import muse
+from problems import posed as problem_of
+from small import fit_section, muse
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
-from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.cube.observed import observed_from
 from rubix_like.inference.checks.laplace import information
-from rubix_like.inference.posterior.free import NOISE_SCALE
 from rubix_like.inference.posterior.linearise import MOST_DENSE
-from rubix_like.inference.posterior.posterior import half_square
-from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.samplers import variational
 from rubix_like.inference.samplers.nifty_geometry import data_residuals
 from rubix_like.inference.samplers.roots import find_root
 from rubix_like.inference.samplers.samplers import make_sampler
-from rubix_like.inference.samplers.variational import VariationalState, run_variational
 
 LONG = functools.partial(pytest.param, marks=pytest.mark.long)
 
@@ -40,11 +35,11 @@ def mesh_of(n_sample, n_data):
 
 
 def settings_of(seed=1, **chosen):
-    return SamplingSettings(method="geovi", seed=seed, variational=chosen)
+    return fit_section(sampling={"method": "geovi", "seed": seed, "variational": chosen}).sampling
 
 
 def last_of(posterior, best, mesh=None, resume=None, **settings):
-    *_, last = run_variational(posterior, mesh or mesh_of(4, 2), settings_of(**settings), best, resume)
+    *_, last = variational.run_variational(posterior, mesh or mesh_of(4, 2), settings_of(**settings), best, resume)
     return last
 
 
@@ -210,18 +205,18 @@ CONFIG = {
 def posed(n_device, n_row):
     """Posterior and mesh of a mock, and the latents of its truth; of few voxels, so that the scale is uncertain."""
     config = load_config(CONFIG, overrides={"devices.data": n_device})
-    problem = pose(config, data(), config.fit, n_sample=n_row)
+    problem = problem_of(n_row, config, data())
     few = np.arange(data().flux.size).reshape(data().flux.shape) % 13 == 0
     inverse_sigma = jnp.where(few, problem.posterior.likelihood.inverse_sigma, 0)
     posterior = eqx.tree_at(lambda own: own.likelihood.inverse_sigma, problem.posterior, inverse_sigma)
-    return posterior, problem.pipeline.mesh, np.asarray(posterior.free.latent({"dust.a_v": 0.4, NOISE_SCALE: 1.0}))
+    return posterior, problem.pipeline.mesh, np.asarray(posterior.free.latent({"dust.a_v": 0.4, "noise_scale": 1.0}))
 
 
 @functools.cache
 def data():
     config = load_config(CONFIG, overrides={"devices.data": 1})
     galaxy = load_galaxy(config)
-    return observed_from(Pipeline.from_config(config, galaxy=galaxy)(galaxy))
+    return Pipeline.from_config(config, galaxy=galaxy)(galaxy)
 
 
 @pytest.mark.slow
@@ -247,7 +242,7 @@ def test_metric_has_fishers_information_of_the_noise_scale():
 @functools.cache
 def states(n_device, n_row):
     posterior, mesh, truth = posed(n_device, n_row)
-    return tuple(run_variational(posterior, mesh, settings_of(samples=16, draws=26, iterations=2), truth))
+    return tuple(variational.run_variational(posterior, mesh, settings_of(samples=16, draws=26, iterations=2), truth))
 
 
 @pytest.mark.parametrize(("n_device", "n_row"), [LONG(8, 4), LONG(8, 1), LONG(8, 2), LONG(8, 8), LONG(2, 2)])
@@ -282,23 +277,23 @@ def on_rows(n_key, n_row):
 def test_run_goes_on_bit_for_bit_from_each_of_its_states():
     """In the middle of the search for the mean, or of the draws."""
     settings, mesh, start = settings_of(samples=6, draws=26, iterations=2), mesh_of(4, 2), np.array([0.3, 0.5])
-    all_states = tuple(run_variational(Banana(), mesh, settings, start))
+    all_states = tuple(variational.run_variational(Banana(), mesh, settings, start))
     assert [state.n_done for state in all_states] == [0, 0, 0, 6, 12, 18, 24, 26]
     for state in all_states:
-        kept = VariationalState.from_arrays(state.arrays())
-        *_, last = (kept, *run_variational(Banana(), mesh, settings, start, kept))
+        kept = type(state).from_arrays(state.arrays())
+        *_, last = (kept, *variational.run_variational(Banana(), mesh, settings, start, kept))
         for name, own in all_states[-1].arrays().items():
             np.testing.assert_array_equal(last.arrays()[name], own, err_msg=name)
 
 
 def test_state_of_another_run_is_refused():
     mean, _ = linear().posterior()
-    *_, last = run_variational(linear(), mesh_of(4, 2), settings_of(samples=8, draws=2), mean)
+    *_, last = variational.run_variational(linear(), mesh_of(4, 2), settings_of(samples=8, draws=2), mean)
     np.testing.assert_array_equal(last.draw_keys, last.keys[[4, 4]])
-    again = run_variational(linear(), mesh_of(4, 2), settings_of(samples=8, draws=2), mean, last)
+    again = variational.run_variational(linear(), mesh_of(4, 2), settings_of(samples=8, draws=2), mean, last)
     assert [state.finished for state in again] == [True]
     with pytest.raises(ValueError, match="the seed 2, got a state of a run that differs"):
-        next(run_variational(linear(), mesh_of(4, 2), settings_of(2, samples=8, draws=2), mean, last))
+        next(variational.run_variational(linear(), mesh_of(4, 2), settings_of(2, samples=8, draws=2), mean, last))
 
 
 def test_mean_that_does_not_rest_is_told():
@@ -342,9 +337,9 @@ class Infinite(eqx.Module):
 def test_posterior_without_numbers_is_told():
     settings = settings_of(samples=4, draws=2)
     with pytest.raises(ValueError, match="expected a finite loss of every sample, got none of"):
-        tuple(run_variational(Infinite(), mesh_of(1, 1), settings, np.full(2, 0.1)))
+        tuple(variational.run_variational(Infinite(), mesh_of(1, 1), settings, np.full(2, 0.1)))
     with pytest.raises(ValueError, match="expected residuals and derivatives that are finite"):
-        tuple(run_variational(Undefined(), mesh_of(1, 1), settings, np.full(2, -0.1)))
+        tuple(variational.run_variational(Undefined(), mesh_of(1, 1), settings, np.full(2, -0.1)))
 
 
 def test_settings_ask_for_whole_pairs():

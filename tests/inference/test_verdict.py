@@ -14,16 +14,14 @@ import pytest
 import scipy.stats
 from small import few_stars, mock_data, muse
 
-from rubix_like import fit, load_config, run
+from rubix_like import fit, load_config, log_posterior, run
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checks.data_halves import HALVES, halves_of
 from rubix_like.inference.checks.misfit import measure_misfit
 from rubix_like.inference.checks.residual_tests import moves_of
 from rubix_like.inference.checks.verdict import Verdict
-from rubix_like.inference.fit_cubes import evaluate
 from rubix_like.inference.posterior.likelihood import ModelError
 from rubix_like.inference.posterior.linearise import normal_equations
-from rubix_like.inference.posterior.problem import pose
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "fit_real_galaxy.py"
 
@@ -60,7 +58,7 @@ def posed(kind="plain"):
     """A problem without data, with an error of 2 % of the mean flux, and the model at the truth."""
     config = load_config(CONFIG, overrides=SETTINGS[kind])
     blank = mock_data(SHAPE)
-    own = pose(config, blank, config.fit, galaxy())
+    own = log_posterior(config, blank, galaxy=galaxy()).problem
     latent = own.posterior.free.latent(TRUTH | ({"noise_scale": 1.0} if kind == "scale" else {}))
     flux = np.asarray(model_at(own.posterior, latent))
     return own, latent, flux, 0.02 * flux.mean()
@@ -233,7 +231,7 @@ def wrong_stars(**changed):
     own = posed()[0]
     stars = dataclasses.replace(own.posterior.forward.source.held.stars, **changed)
     other = eqx.tree_at(lambda p: p.forward.source.held.stars, own.posterior, stars)
-    return np.asarray(evaluate(other, posed()[1]).flux)
+    return np.asarray(model_at(other, posed()[1]))
 
 
 def wrong(case):
