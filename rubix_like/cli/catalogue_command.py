@@ -100,18 +100,13 @@ def check_listed(options: argparse.Namespace) -> int:
     first = next((entry for entry in entries if entry.galaxy not in failed), None)
     if first is not None:
         try:
-            _check_first(first)
+            for _, prepared in prepare_for_check(first.config, terminal_progress()):
+                print(f"The first, {first.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
+                check_memory(prepared.need, prepared.pipeline.mesh)
         except (ValueError, OSError, MemoryError) as error:
             failed[first.galaxy] = str(error)
     print(*_reasons("Failed", failed), sep="\n", end="\n" if failed else "")
     return EXIT_SOME_FAILED if failed else 0
-
-
-def _check_first(entry: Entry) -> None:
-    """Plan a run and say what it takes; raises as the run would."""
-    for _, prepared in prepare_for_check(entry.config, terminal_progress()):
-        print(f"The first, {entry.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
-        check_memory(prepared.need, prepared.pipeline.mesh)
 
 
 def _catalogue_lines(entries: Sequence[Entry]) -> list[str]:

@@ -1,7 +1,7 @@
 """The commands `rubix-like fit CONFIG` and `rubix-like sample CONFIG`."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rubix_like.cli.jax_settings import set_up_jax
@@ -72,21 +72,18 @@ def _check_pictures(options: argparse.Namespace, config: RunConfig, output: Path
 
 
 def _say(result: FitResult | SampleResult, place: Path, written: str, progress: Progress, drawing: str | None) -> None:
-    """What came out, where it is (`written`), how to look at it; `drawing`: what is said while pictures are made."""
+    """Print the result, where it is (`written`), and how to look at it; `drawing`: what is said while pictures are
+    made."""
     print(result.summary())
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
     if FIRST_STEP in progress.processor:
-        print(_first_step(progress.processor))
+        steps = ("import", "load", "plan", "compile", FIRST_STEP)
+        spent = {step: progress.processor[step] for step in steps if step in progress.processor}
+        parts = ", ".join(f"{step} {seconds:.3g} s" for step, seconds in spent.items())
+        print(f"Processor time to the first step: {sum(spent.values()):.3g} s ({parts})")
     print(written)
     if drawing is not None:
         with progress.step("plot", drawing):
             pictures = result.plot(place.with_suffix(""), overwrite=True)
         print(f"Pictures: {', '.join(map(str, pictures))}")
     print(*result_lines(place, type(result).__name__), sep="\n")
-
-
-def _first_step(processor: Mapping[str, float]) -> str:
-    """The processor time up to the first step of a search, and what it was spent on."""
-    own = {step: processor[step] for step in ("import", "load", "plan", "compile", FIRST_STEP) if step in processor}
-    parts = ", ".join(f"{step} {seconds:.3g} s" for step, seconds in own.items())
-    return f"Processor time to the first step: {sum(own.values()):.3g} s ({parts})"

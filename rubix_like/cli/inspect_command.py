@@ -14,7 +14,7 @@ from rubix_like.cli.made_files import print_made, print_observed
 from rubix_like.cli.options import read_overrides, read_stated
 from rubix_like.config.loading import with_overrides
 from rubix_like.errors import ConfigError
-from rubix_like.readers.inspection.report import Inspection, inspect_galaxy
+from rubix_like.readers.inspection.report import inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text
 from rubix_like.runtime.files.fits_opening import holds_cube
 from rubix_like.runtime.files.writers import written_by_us
@@ -40,7 +40,8 @@ def inspect_file(options: argparse.Namespace) -> None:
     else:
         print(inspection_text(inspection, _width()))
     if inspection.problems:
-        raise ValueError(_summary(inspection))
+        file, problems = inspection.facts["file"], counted(len(inspection.problems), "problem")
+        raise ValueError(f"{file} cannot be used as it is: {problems}, as listed")
 
 
 def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -52,12 +53,6 @@ def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[
         if not key.startswith("galaxy."):
             raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
     return with_overrides({"galaxy": section}, overrides)["galaxy"]
-
-
-def _summary(inspection: Inspection) -> str:
-    return (
-        f"{inspection.facts['file']} cannot be used as it is: {counted(len(inspection.problems), 'problem')}, as listed"
-    )
 
 
 def _width() -> int:

@@ -66,6 +66,9 @@ def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json
     edges, flux = cube.wave_edges, cube.flux[cube.used]
     place = "not stated" if cube.ra is None else f"RA {cube.ra:.6f}, Dec {cube.dec:.6f} deg"
     angle = f"+y at position angle {cube.field_angle:g} deg"
+    variance = "none"
+    if cube.variance is not None:
+        variance = f"median S/N per voxel {np.median(flux / np.sqrt(cube.variance[cube.used])):.3g}"
     facts = {
         "file": str(path),
         "kind": "observed cube",
@@ -75,7 +78,7 @@ def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json
         "wavelengths": f"{cube.bins.n_wave} bins from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}, "
         f"{cube.sampling})",
         "flux": f"median {np.median(flux):.4g}, largest {flux.max():.4g} (1e-20 erg/s/cm2/Angstrom per spaxel)",
-        "variance": "none" if cube.variance is None else f"median S/N per voxel {_signal_to_noise(cube):.3g}",
+        "variance": variance,
         "used": f"{np.mean(cube.used):.1%} of voxels",
     }
     name, keywords = shlex.quote(str(path)), "".join(f", {key}={value!r}" for key, value in stated.items())
@@ -86,12 +89,6 @@ def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json
         f"In Python: cube = rubix_like.read_observed({str(path)!r}{keywords})",
     ]
     _print(facts, summary, width, as_json=as_json)
-
-
-def _signal_to_noise(cube: "rl.ObservedCube") -> float:
-    """Median over the voxels that are used."""
-    variance = np.ones(()) if cube.variance is None else cube.variance[cube.used]
-    return float(np.median(cube.flux[cube.used] / np.sqrt(variance)))
 
 
 def _print(facts: dict[str, str], summary: list[str], width: int, *, as_json: bool) -> None:

@@ -225,13 +225,9 @@ def with_bundle(section: Mapping[str, Any]) -> dict[str, Any]:
     if section.get("arrangement", below.get("arrangement")) != below.get("arrangement"):
         merged |= {key: section.get(key) for key in ("rings", "pitch", "positions")}
     if isinstance(below.get("cube"), Mapping) and isinstance(section.get("cube"), Mapping):
-        merged["cube"] = _merged_cube(below["cube"], section["cube"])
+        cube, above = below["cube"], section["cube"]
+        is_same = above.get("method", cube.get("method")) == cube.get("method")
+        merged["cube"] = {**cube, **above} if is_same else dict(above)
     if "dithers" in section:
         merged |= {key: section.get(key) for key in ("seeing", "transparency")}
     return merged
-
-
-def _merged_cube(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    if above.get("method", below.get("method")) != below.get("method"):
-        return dict(above)
-    return {**below, **above}

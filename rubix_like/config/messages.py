@@ -55,7 +55,7 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
     lines: dict[str, str] = {}
     items = error.errors(include_url=False)
     for item in items:
-        if item["type"] == "too_short" and any(_is_below(own["loc"], item["loc"]) for own in items):
+        if item["type"] == "too_short" and any(_is_below(other["loc"], item["loc"]) for other in items):
             continue  # too short only because items were refused
         location = _real_parts(item["loc"])
         key = dotted(location)
@@ -177,7 +177,7 @@ def _section_at(model: type[BaseModel], location: Sequence[str | int]) -> type[B
     kinds: tuple[type[BaseModel], ...] = ()
     for part in location:
         if isinstance(part, str) and _is_tag(part):
-            model = next((own for own in kinds if _has_tag(own, part)), model)
+            model = next((kind for kind in kinds if _has_tag(kind, part)), model)
             continue
         if isinstance(part, int) or named_freely:
             named_freely = False
@@ -199,7 +199,8 @@ def _annotation(model: type[BaseModel], key: str) -> Any:
 
 
 def _remedy(key: str, section: type[BaseModel] | None, model: type[BaseModel]) -> str:
-    """What may have been meant by a key that a section does not have: one of its keys, or one elsewhere in `model`."""
+    """The key that may have been meant by one that a section does not have: one of its keys, or one elsewhere in
+    `model`."""
     if section is None:
         return ""
     instead = section.instead.get(key) if issubclass(section, AbstractSettings) else None

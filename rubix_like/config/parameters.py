@@ -139,4 +139,4 @@ def metadata_of(annotation: Any) -> Iterator[Any]:
 
 def _value_at(settings: BaseModel, name: str) -> Any:
     """The value at a dotted name; None below a section that is null, or of a kind that has no such key."""
-    return functools.reduce(lambda own, key: getattr(own, key, None), name.split("."), settings)
+    return functools.reduce(lambda section, key: getattr(section, key, None), name.split("."), settings)

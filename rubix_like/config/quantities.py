@@ -55,7 +55,7 @@ class InUnit:
 
     def _parse(self, value: object) -> float | list[float]:
         if self.many and isinstance(value, list | tuple):
-            return [parse_quantity(own, self.unit) for own in value]
+            return [parse_quantity(item, self.unit) for item in value]
         return parse_quantity(value, self.unit)
 
     def _serialize(self, value: float | tuple[float, ...], info: Any) -> Any:

@@ -137,20 +137,8 @@ def _parse_number_or(value: object, words: tuple[str, ...], what: str) -> object
     return number
 
 
-def _parse_slab(value: object) -> object:
-    return _parse_number_or(value, ("auto", "all"), "stars")
-
-
-def _parse_oversampling(value: object) -> object:
-    return _parse_number_or(value, ("auto",), "cells")
-
-
-def _parse_chunk(value: object) -> object:
-    return _parse_number_or(value, ("auto",), "particles")
-
-
-def _parse_devices(value: object) -> object:
-    return _parse_number_or(value, ("all",), "devices")
+def _number_or(*words: str, what: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: _parse_number_or(value, words, what))
 
 
 class SmoothingSettings(AbstractSettings):
@@ -174,15 +162,15 @@ class EngineSettings(AbstractSettings):
     """How a particle is shared among spaxels: 1, 4 or 9 of them, or as wide as its smoothing length says; auto:
     smoothed where few stars share a resolution element, else nearest. All but nearest have gradients of positions."""
     oversampling: Annotated[
-        Literal["auto"] | Annotated[Integer, Field(ge=1, le=16)], BeforeValidator(_parse_oversampling)
+        Literal["auto"] | Annotated[Integer, Field(ge=1, le=16)], _number_or("auto", what="cells")
     ] = "auto"
     """Cells along the side of a spaxel that stars are painted on before the PSF; auto: as many as its width needs."""
     smoothing: SmoothingSettings = SmoothingSettings()
-    chunk: Annotated[Literal["auto"] | Annotated[Integer, Field(ge=1)], BeforeValidator(_parse_chunk)] = "auto"
+    chunk: Annotated[Literal["auto"] | Annotated[Integer, Field(ge=1)], _number_or("auto", what="particles")] = "auto"
     """Particles computed at once on one device; auto: as many as suit its platform."""
     kernel: str = "auto"
     """How what particles give is added up: 'scatter', or one from outside; auto: the fastest on this platform."""
-    slab: Annotated[Literal["auto", "all"] | Integer, BeforeValidator(_parse_slab)] = "auto"
+    slab: Annotated[Literal["auto", "all"] | Integer, _number_or("auto", "all", what="stars")] = "auto"
     """Stars that are read and painted before the next are read; all: in one go; auto: all, or slab by slab where they
     would take more than half of the memory."""
     precision: Literal["float32", "float64"] = "float32"
@@ -210,7 +198,7 @@ def _auto_or_member(registry: Registry, value: str) -> str:
 class DevicesSettings(AbstractSettings):
     """The mesh of devices that a run is spread over."""
 
-    data: Annotated[Literal["all"] | int, BeforeValidator(_parse_devices)] = "all"
+    data: Annotated[Literal["all"] | int, _number_or("all", what="devices")] = "all"
     """Parts of the particles, each painted by its own devices; all: the available devices, divided by `wave`."""
     wave: Annotated[Integer, Field(ge=1)] = 1
     """Parts of the detector's bins that are painted separately, each by `data` devices."""

@@ -109,7 +109,8 @@ def parse_yaml(text: str, place: str) -> Any:
     except ConfigError:
         raise
     except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"{place}{_where(error.problem_mark)}: expected YAML ({_FORM}): {_words(error)}") from error
+        words = " ".join(str(error.problem or error.context).split())
+        raise ConfigError(f"{place}{_where(error.problem_mark)}: expected YAML ({_FORM}): {words}") from error
     except _FAULTS as error:
         raise ConfigError(f"{place}: expected YAML ({_FORM}): {reason_of(error)}") from error
 
@@ -117,10 +118,6 @@ def parse_yaml(text: str, place: str) -> Any:
 def _parsed(text: str, place: str, loader: type[Any]) -> Any:
     _count(yaml.parse(_limited(text, place), Loader=loader), place)
     return yaml.load(text, Loader=loader)
-
-
-def _words(error: yaml.MarkedYAMLError) -> str:
-    return " ".join(str(error.problem or error.context).split())
 
 
 def _where(mark: Any) -> str:

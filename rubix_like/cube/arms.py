@@ -119,20 +119,20 @@ def _joined_fibres(
     fibres: Sequence[FibreSpectra], stretches: Sequence[_Stretch]
 ) -> tuple[FibreSpectra, list[list[Values]]]:
     """The spectra of fibres of all arms together, and the shares of the arms."""
-    masks = [np.asarray(own.mask) for own in fibres]
-    bits = [mask if own.bits is None else np.asarray(own.bits) | mask for own, mask in zip(fibres, masks, strict=True)]
-    arms = [_Spectra.of(own, np.broadcast_to(mask, own.flux.shape)) for own, mask in zip(fibres, bits, strict=True)]
+    masks = [np.asarray(arm.mask) for arm in fibres]
+    bits = [mask if arm.bits is None else np.asarray(arm.bits) | mask for arm, mask in zip(fibres, masks, strict=True)]
+    arms = [_Spectra.of(arm, np.broadcast_to(mask, arm.flux.shape)) for arm, mask in zip(fibres, bits, strict=True)]
     joined, shares = _joined(arms, stretches)
-    mask = np.concatenate([_joined_bits([masks[number][at] for number, at in own.arms]) for own in stretches])
-    flagged = None if all(own.bits is None for own in fibres) else joined.mask & ~mask
+    mask = np.concatenate([_joined_bits([masks[number][at] for number, at in stretch.arms]) for stretch in stretches])
+    flagged = None if all(arm.bits is None for arm in fibres) else joined.mask & ~mask
     added = {"mask": mask, "bits": flagged, "places": _joined_places(fibres, stretches)}
     return dataclasses.replace(fibres[0], **joined.fields(), **added), shares
 
 
 def _joined_places(fibres: Sequence[FibreSpectra], stretches: Sequence[_Stretch]) -> FibrePlaces:
-    """Those of the first arm, with the displacement of the light in the bins of all."""
-    moved = [fibres[number].places.part(at).moved for number, at in (own.arms[0] for own in stretches)]
-    known = [own for own in moved if own is not None]
+    """The places of the first arm, with the displacement of the light in the bins of all."""
+    moved = [fibres[number].places.part(at).moved for number, at in (stretch.arms[0] for stretch in stretches)]
+    known = [values for values in moved if values is not None]
     return dataclasses.replace(fibres[0].places, moved=np.concatenate(known, axis=1)) if known else fibres[0].places
 
 

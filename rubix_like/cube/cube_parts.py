@@ -178,7 +178,8 @@ class ShardedCube(AbstractCube):
                 step_y = _clipped(limit // step, n_y)
             for first in range(part.first, part.first + n_own, step):
                 bins = slice(first, min(first + step, part.first + n_own))
-                yield from (Block(rows, bins, part, self.mask_bits) for rows in _steps(n_y, step_y))
+                for start in range(0, n_y, step_y):
+                    yield Block(slice(start, min(start + step_y, n_y)), bins, part, self.mask_bits)
 
 
 @named_arguments
@@ -206,11 +207,14 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
     def joined(name: str) -> ndarray:
         return _concatenated(cube, [getattr(part, name) for part in parts])
 
+    mask = np.broadcast_to(reduce(np.bitwise_or, cube.mask_bits), cube.shape)
+    if all(part.bits is not None for part in parts):
+        mask = mask | joined("bits")
     return Cube(
         flux=joined("flux"),
         variance=joined("variance") if cube.has_variance else None,
         truth=joined("truth") if cube.has_truth else None,
-        mask=_joined_mask(cube, parts),
+        mask=mask,
         contributions={
             name: _concatenated(cube, [part.contributions[name] for part in parts]) for name in cube.contributions
         },
@@ -221,13 +225,6 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
 def _concatenated(cube: ShardedCube, values: list[Any]) -> ndarray:
     """Those of all parts, without padding."""
     return np.concatenate([np.asarray(own) for own in values], axis=2)[:, :, : cube.shape[2]]
-
-
-def _joined_mask(cube: ShardedCube, parts: list[Part]) -> ndarray:
-    shared = np.broadcast_to(reduce(np.bitwise_or, cube.mask_bits), cube.shape)
-    if any(part.bits is None for part in parts):
-        return shared
-    return shared | _concatenated(cube, [part.bits for part in parts])
 
 
 def _unrepeated(values: Array | ndarray) -> Array | ndarray:
@@ -325,10 +322,6 @@ def _on_host(values: Array | ndarray, rows: slice, bins: slice) -> ndarray:
     if isinstance(values, np.ndarray) or all(device.platform == "cpu" for device in values.devices()):
         return np.asarray(values)[rows, :, bins]
     return fetch(values, rows, bins)
-
-
-def _steps(n: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
 def _clipped(n: int, most: int) -> int:

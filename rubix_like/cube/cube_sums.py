@@ -1,6 +1,5 @@
 """Sums of a cube for the summary of a run, in one pass over the blocks of its parts, wherever they are."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -49,11 +48,11 @@ def sums_of(cube: Cube | ShardedCube, team: AbstractProcessGroup | None = None) 
     """The sums over all parts of a cube, those of the other processes of the team included."""
     parts = in_parts(cube)
     everyone = (team or SINGLE).exchange(lambda: vars(_own_sums(parts)))
-    return CubeSums(**{own.name: _merged(own.name, [sums[own.name] for sums in everyone]) for own in fields(CubeSums)})
-
-
-def _merged(name: str, values: Sequence[ndarray]) -> ndarray:
-    return np.asarray(_MERGED.get(name, np.logical_or).reduce(np.stack(values)))
+    merged = {}
+    for name in (field.name for field in fields(CubeSums)):
+        merge = _MERGED.get(name, np.logical_or)
+        merged[name] = np.asarray(merge.reduce(np.stack([sums[name] for sums in everyone])))
+    return CubeSums(**merged)
 
 
 def _own_sums(cube: ShardedCube) -> CubeSums:

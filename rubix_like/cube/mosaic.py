@@ -1,6 +1,6 @@
 """Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,17 +57,18 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     flux, variance, mask, weights = _combined(layers, grid.footprint.n_element)
 
     def combined(values: Sequence[Voxels]) -> ndarray:
-        own = (cube.footprint.elements(np.asarray(value)) for cube, value in zip(cubes, values, strict=True))
-        swapped = [layer._replace(flux=flux, fibres=None) for layer, flux in zip(layers, own, strict=True)]
+        elements = (cube.footprint.elements(np.asarray(value)) for cube, value in zip(cubes, values, strict=True))
+        swapped = [layer._replace(flux=flux, fibres=None) for layer, flux in zip(layers, elements, strict=True)]
         return grid.footprint.images(_combined(swapped, grid.footprint.n_element)[0])
 
     truths = [cube.truth for cube in cubes if cube.truth is not None]
+    errors = [name for name in first.contributions if all(name in cube.contributions for cube in cubes)]
     images = grid.footprint.images
     return Cube(
         flux=images(flux),
         variance=None if variance is None else images(variance),
         truth=combined(truths) if len(truths) == len(cubes) else None,
-        contributions={name: combined(own) for name, own in _contributions_of_all(cubes).items()},
+        contributions={name: combined([cube.contributions[name] for cube in cubes]) for name in errors},
         mask=images(mask),
         footprint=grid.footprint,
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
@@ -75,12 +76,6 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
         noise_sources=_noise(cubes, grid, weights),
         **{name: getattr(first, name) for name in _SHARED},
     )
-
-
-def _contributions_of_all(cubes: Sequence[Cube]) -> dict[str, list[Voxels]]:
-    """What the systematic errors that all cubes have add to each."""
-    names = [name for name in cubes[0].contributions if all(name in cube.contributions for cube in cubes)]
-    return {name: [cube.contributions[name] for cube in cubes] for name in names}
 
 
 @named_arguments
@@ -147,7 +142,10 @@ def _combined(layers: Sequence[PointingLayer], n_spaxel: int) -> tuple[ndarray, 
     variance = None if first.variance is None else np.empty(shape, first.variance.dtype)
     weights = np.empty((len(layers), shape[1]))
     area = np.sum([layer.overlap.sum(axis=1) for layer in layers], axis=0)
-    for block in _blocks(layers, *shape):
+    # blocks, so that the working space does not grow with the number of wavelengths
+    step = max(1, _BLOCK_VOXELS // max(n_spaxel, *(len(layer.flux) for layer in layers)))
+    for start in range(0, shape[1], step):
+        block = slice(start, min(start + step, shape[1]))
         parts = [_part(layer, block) for layer in layers]
         weights[:, block] = pointing_weights(parts)
         flux[:, block], own_variance = _mean(parts, list(weights[:, block]))
@@ -155,12 +153,6 @@ def _combined(layers: Sequence[PointingLayer], n_spaxel: int) -> tuple[ndarray, 
         if variance is not None:
             variance[:, block] = own_variance
     return flux, variance, mask, weights
-
-
-def _blocks(layers: Sequence[PointingLayer], n_spaxel: int, n_wave: int) -> Iterator[slice]:
-    """Wavelengths that are worked on at once, so that the working space does not grow with their number."""
-    step = max(1, _BLOCK_VOXELS // max(n_spaxel, *(len(layer.flux) for layer in layers)))
-    return (slice(start, min(start + step, n_wave)) for start in range(0, n_wave, step))
 
 
 def _part(layer: PointingLayer, block: slice) -> PointingLayer:

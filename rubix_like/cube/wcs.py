@@ -140,14 +140,10 @@ def header_of(cards: Iterable[Card]) -> Header:
     """A FITS header of `cards`, in their order; a comment is cut where the value leaves less room than it takes."""
     header = Header()
     for keyword, value, comment in cards:
-        header[keyword] = (value, comment[: _room(value)])
+        quoted = len(value.replace("'", "''")) + 2 if isinstance(value, str) else 0
+        room = 67 - max(quoted, 20)  # of 80 letters 10 are for the keyword, 20 or more for the value, 3 between
+        header[keyword] = (value, comment[: max(room, 0)])
     return header
-
-
-def _room(value: object) -> int:
-    """Letters left for a comment in a card of 80: 10 are for the keyword, 20 or more for the value, 3 between."""
-    quoted = len(value.replace("'", "''")) + 2 if isinstance(value, str) else 0
-    return max(67 - max(quoted, 20), 0)
 
 
 def world_coordinates(cards: Iterable[Card], bins: WavelengthBins, **options: Any) -> "WCS":

@@ -89,11 +89,13 @@ def over_cells(
 
 
 def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPlaces]:
-    """Where the voxels are, on the sky and in the spectrum; of several sets of data by their names."""
+    """Places of the voxels on the sky and in the spectrum, by the names of several sets of data."""
     flux = np.asarray(found.flux)
     if not problem.sets:
         return _places_in(problem.pipeline, flux)
-    return {own.name: _places_in(own.seen, own.unpacked(flux), own.places) for own in problem.sets}
+    return {
+        data_set.name: _places_in(data_set.seen, data_set.unpacked(flux), data_set.places) for data_set in problem.sets
+    }
 
 
 def _places_in(

@@ -43,18 +43,13 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
         "aperture": None,
         "wavelength": _wavelength_section(observed),
     }
-    observation = config.observation.model_dump() | _place(observed)
+    observation = config.observation.model_dump()
+    if observed.ra is not None and observed.dec is not None:
+        observation |= {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
     return check_sections(
         dict(config) | {"instrument": instrument, "observation": observation},
         f"configuration on the grid of {observed.source}",
     )
-
-
-def _place(observed: ObservedCube) -> dict[str, float]:
-    """Centre and angle of the field, of a cube that says where it is."""
-    if observed.ra is None or observed.dec is None:
-        return {}
-    return {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
 
 
 def _wavelength_section(observed: ObservedCube) -> dict[str, object]:

@@ -346,18 +346,19 @@ def _seen_by(report: Report, most: int) -> Callable[[SearchState], None]:
 
 
 def make_result(end: Best, report: Report) -> FitResult:
-    """Everything that is said of the best of the ends of a search."""
+    """The result of a fit: all that is known about the best end of a search."""
     problem, found = end.problem, end.found
     free, best = problem.posterior.free, found.latent[found.best]
     error = end.error or measure_quadrature(problem, best)
-    own = describe_best(problem, best, _trouble(found, error), end.cells)
-    edges = edges_at(problem, best, own.laplace)
-    grain = measure_discreteness(problem, own.laplace, report)
-    factor = inflation_of(problem, own)
-    normal, covariance = with_discreteness(inflated(own.laplace, factor), grain)
+    troubles = (diagnosis.trouble_of(found), "" if error is None else error.trouble)
+    described = describe_best(problem, best, " and ".join(filter(None, troubles)), end.cells)
+    edges = edges_at(problem, best, described.laplace)
+    grain = measure_discreteness(problem, described.laplace, report)
+    factor = inflation_of(problem, described)
+    normal, covariance = with_discreteness(inflated(described.laplace, factor), grain)
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
-    evaluated = own.evaluated
+    evaluated = described.evaluated
     populations, galaxy = _populations(problem, best, evaluated.galaxy)
     (model, residual), sets = _result_cubes(problem, evaluated, np.asarray(free.flat(best)), sigma)
     return FitResult(
@@ -368,8 +369,8 @@ def make_result(end: Best, report: Report) -> FitResult:
         latent=best,
         laplace=normal,
         discreteness=grain if isinstance(grain, Discreteness) else None,
-        quality=own.quality,
-        verdict=own.verdict,
+        quality=described.quality,
+        verdict=described.verdict,
         edges=edges,
         starts=found.closed(),
         model=model,
@@ -379,16 +380,11 @@ def make_result(end: Best, report: Report) -> FitResult:
         populations=populations,
         config=end.request.config.to_yaml(),
         versions=versions(),
-        notes=(*_notes(problem, found, own, edges, grain, error), *notes_on_masses(populations)),
+        notes=(*_notes(problem, found, described, edges, grain, error), *notes_on_masses(populations)),
         sets=sets,
-        evidence=own.evidence,
+        evidence=described.evidence,
         inflation=factor,
     )
-
-
-def _trouble(found: SearchState, error: QuadratureError | None) -> str:
-    """Why the best values are not to be trusted, as far as the search and the quadrature say."""
-    return " and ".join(own for own in (diagnosis.trouble_of(found), "" if error is None else error.trouble) if own)
 
 
 def inflation_of(problem: Problem, own: BestFit) -> float:

@@ -108,7 +108,10 @@ class LogPosterior:
         for name in values:
             if name not in free.names:
                 raise ConfigError(f"to_unconstrained: '{name}' is no free parameter{suggest(name, free.names)}")
-        given = {name: value if _is_traced(value) else self._number(name, value) for name, value in values.items()}
+        given = {
+            name: value if _is_traced(value) else read_values(f"to_unconstrained: {name}", value, self.units[name])
+            for name, value in values.items()
+        }
         found = {**self._posterior.named_values(np.zeros(self.size)), **given}
         return free.traced_latent(found) if any(map(_is_traced, found.values())) else free.latent(found)
 
@@ -211,9 +214,6 @@ class LogPosterior:
     @property
     def _free(self) -> Free:
         return self._posterior.free
-
-    def _number(self, name: str, value: Any) -> Any:
-        return read_values(f"to_unconstrained: {name}", value, self.units[name])
 
     def _read(self, x: Any) -> Array:
         """A vector of the right length; raises ValueError for any other."""

@@ -8,7 +8,6 @@ from typing import Any
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.config.loading import ConfigSource
-from rubix_like.config.parameters import Declaration
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
@@ -134,7 +133,7 @@ def read_request(
 
 
 def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, Any], Mapping[str, Cube | ObservedCube]]:
-    """What data that are given in Python stand for in the configuration, and of several sets the cubes among them."""
+    """The section of the configuration for data given in Python, and the cubes among several sets."""
     if data is None:
         return {}, {}
     settings = load_config(source).fit
@@ -160,7 +159,9 @@ def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[s
     """Data sets given in Python, with what the configuration says of them, and those that it alone has."""
     known = settings.data if settings is not None and isinstance(settings.data, Mapping) else {}
     files = {"cube", "image", "spectrum", "fibres"}
-    found = {name: own.model_dump(exclude=files if name in sections else set()) for name, own in known.items()}
+    found = {
+        name: data_set.model_dump(exclude=files if name in sections else set()) for name, data_set in known.items()
+    }
     return found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
 
 
@@ -185,17 +186,10 @@ def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettin
         )
 
 
-def _declared(config: RunConfig, galaxy: Any) -> Mapping[str, Declaration]:
-    """The parameters of a model of one's own, given or of the configuration's reader."""
-    model = galaxy
-    if galaxy is None and isinstance(config.galaxy, AbstractModelReader):
-        model = config.galaxy.model()
-    return declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
-
-
 def _check_names(config: RunConfig, free: Mapping[str, Any], galaxy: Any) -> None:
     """Raise ConfigError for free parameters that cannot be those of this galaxy, and for priors that cannot be."""
-    declared = _declared(config, galaxy)
+    model = config.galaxy.model() if galaxy is None and isinstance(config.galaxy, AbstractModelReader) else galaxy
+    declared = declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
     has_parts = bool(declared) or isinstance(galaxy, ComponentsSource) or isinstance(config.galaxy, ComponentsReader)
     below = [name for name in free if name.startswith(GALAXY) and "." in name.removeprefix(GALAXY)]
     if below and not has_parts:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -52,13 +51,17 @@ def make_sample_result(
     cubes = dict(
         zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True)
     )
-    said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
+    of_problem = [*diagnosis.notes_on_precision(), *([_NOT_INFLATED] if problem.settings.inflate_sigma else [])]
+    of_problem += [*problem.notes, *problem.pipeline.notes]
+    of_draws = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=free,
         method=sampled.method,
         latent=sampled.latent,
         values=free.split(values),
-        **_as_sampled(sampled),
+        statistics=dict(sampled.statistics),
+        step_size=sampled.step_size,
+        keys=sampled.keys,
         diagnostics=diagnostics,
         best=np.asarray(best),
         laplace=found.laplace,
@@ -71,14 +74,9 @@ def make_sample_result(
         **cubes,
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
-        notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
+        notes=tuple(dict.fromkeys((*of_problem, *notes, *of_draws))),
         sets=_set_results(problem, predicted, values),
     )
-
-
-def _as_sampled(sampled: Sampled) -> dict[str, Any]:
-    """What a result takes as the sampler gave it."""
-    return {"statistics": dict(sampled.statistics), "step_size": sampled.step_size, "keys": sampled.keys}
 
 
 def _set_results(
@@ -96,7 +94,7 @@ def _set_results(
 def _evidence(
     problem: Problem, sampler: AbstractSampler, sampled: Sampled, found: BestFit, best: Float[ndarray, " latent"]
 ) -> Evidence | None:
-    """The sampler's, where it gives one: with the constant of the likelihood; else that about the best fit."""
+    """The sampler's evidence, with the constant of the likelihood; where it gives none, that about the best fit."""
     if sampled.log_evidence is None or solves_for_populations(problem.posterior):
         return found.evidence
     value, error = sampled.log_evidence
@@ -108,12 +106,6 @@ def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chai
     flat = values.reshape(-1, values.shape[-1])
     cubes = (predicted.model, predicted.predictive, predicted.residual)
     return (with_values(own, free, flat.mean(axis=0), flat.std(axis=0)) for own in cubes)
-
-
-def _on_problem(problem: Problem) -> list[str]:
-    """Notes on the data and the model."""
-    own = [_NOT_INFLATED] if problem.settings.inflate_sigma else []
-    return [*diagnosis.notes_on_precision(), *own, *problem.notes, *problem.pipeline.notes]
 
 
 def _on_draws(

@@ -223,7 +223,7 @@ class _About(NamedTuple):
 def _about_best(
     problem: Problem, best: Float[ndarray, " latent"], given: FitResult | None, progress: Progress
 ) -> tuple[Problem, _About]:
-    """What is known about the best values, and the problem with notes on it: what a given result says, where it is of
+    """The surroundings of the best values, and the problem with notes on it: as a given result has them, where it is of
     this model and these data, else measured."""
     known = None
     if given is not None:

@@ -98,7 +98,7 @@ def _component(settings: ComponentSettings, width: float) -> SmoothComponent:
 
 
 def _line_light(settings: ComponentLinesSettings, width: float) -> LineLight:
-    flux, luminosity = (None if own is None else as_leaf(own) for own in (settings.flux, settings.luminosity))
+    flux, luminosity = (None if value is None else as_leaf(value) for value in (settings.flux, settings.luminosity))
     return LineLight(
         flux, luminosity, as_leaf(settings.ratios), as_leaf(width), settings.wavelengths, settings.doublets
     )

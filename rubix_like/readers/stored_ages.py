@@ -52,13 +52,9 @@ def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float
         return np.maximum(age_table(cosmology, snapshot.epoch.scale_factor).stellar_age(stored, place), 1.0)
     age, slack = stored, 0.0
     if source == "lookback_time":
-        age, slack = stored - _time_since(snapshot.epoch.redshift), LOOKBACK_SLACK
+        since = find_cosmology("Planck15").lookback_time(snapshot.epoch.redshift)  # pyright: ignore[reportAttributeAccessIssue]
+        age, slack = stored - float(since.to_value("yr")), LOOKBACK_SLACK
     elif source == "birth_time":
         age, slack = snapshot.now - stored, 1e-6 * abs(snapshot.now)
     require(age >= -slack, stored, place, "births before the snapshot", "is the Header of another snapshot?")
     return np.maximum(age, 1.0)
-
-
-def _time_since(redshift: float | None) -> float:
-    """Years from a redshift until today in Planck15."""
-    return float(find_cosmology("Planck15").lookback_time(redshift).to_value("yr"))  # pyright: ignore[reportAttributeAccessIssue]

@@ -28,14 +28,12 @@ def dust_lines(cube: Cube | ShardedCube) -> list[str]:
 
 def planned_dust_lines(meta: Mapping[str, Any], counters: SourceCounters | None = None) -> list[str]:
     """The dust that `Cube.meta` has, before a run without the counters of its gas."""
-    return [*_gas_lines(meta, counters), *_screen_lines(meta)]
-
-
-def _screen_lines(meta: Mapping[str, Any]) -> list[str]:
-    if "dust_a_v" not in meta:
-        return []
-    place = "in the galaxy" if meta["dust_place"] == "galaxy" else "in the foreground"
-    return [f"Dust: a screen {place}, A(V) {meta['dust_a_v']:g} mag, curve {meta['dust_curve']}, {_r_v(meta, 'dust')}"]
+    lines = [*_gas_lines(meta, counters)]
+    if "dust_a_v" in meta:
+        place = "in the galaxy" if meta["dust_place"] == "galaxy" else "in the foreground"
+        curve = f"curve {meta['dust_curve']}, {_r_v(meta, 'dust')}"
+        lines.append(f"Dust: a screen {place}, A(V) {meta['dust_a_v']:g} mag, {curve}")
+    return lines
 
 
 def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list[str]:

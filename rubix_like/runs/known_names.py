@@ -218,7 +218,7 @@ def _range(preset: InstrumentSettings) -> str:
     """`4750-9350`, of arms that are not joined each one's: `3750-5750, 6300-7400`; step and widths are the first's."""
     arms = {} if preset.join else preset.arms or {}
     seen = [arm.wavelength for arm in arms.values()] or [preset.wavelength]
-    return ", ".join(f"{own.start:.0f}-{own.stop:.0f}" for own in seen)
+    return ", ".join(f"{wavelength.start:.0f}-{wavelength.stop:.0f}" for wavelength in seen)
 
 
 def _step_range(wavelength: WavelengthSettings) -> str:

@@ -362,18 +362,16 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
     waiting: list[Cube | ShardedCube] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write_together(cube, file, progress, team)
-        waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
+        if files[-1].is_mosaic:
+            waiting.append(jax.tree.map(np.asarray, replace(put_together(cube), maps=None)))
+        else:
+            waiting = [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {counted(len(waiting), 'pointing')}"):
             waiting = [make_mosaic([put_together(cube) for cube in waiting])]
         _write_together(waiting[0], files[-1], progress, team)
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
-
-
-def _without_maps(cube: Cube | ShardedCube) -> Cube:
-    """What a mosaic needs of a cube, on the host."""
-    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
 
 
 def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
@@ -417,7 +415,7 @@ def expected_maps_size(pipeline: Pipeline) -> int:
 
 
 def check_lines(prepared: Prepared) -> list[str]:
-    """What a run would do: sizes, memory, devices, notes."""
+    """Lines on what a run would do: sizes, memory, devices, notes."""
     pipeline, info = prepared.pipeline, prepared.info
     plan, frame = pipeline.plan, pipeline.frame
     meta, bins = frame.meta, frame.bins
@@ -460,7 +458,7 @@ def _memory_line(prepared: Prepared) -> str:
 
 
 def _layout_words(pipeline: Pipeline) -> str:
-    """What each device paints and keeps."""
+    """The share that each device paints and keeps, in words."""
     layout, split = pipeline.layout, pipeline.layout.split
     apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
     kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"

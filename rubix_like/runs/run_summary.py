@@ -52,7 +52,9 @@ def summary_lines(
     path, sums = Path(path), sums or sums_of(cube)
     n_pointings = cube.meta.get("n_pointings")
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
-    lines = [f"{what} written to {path}{_file_size(path)}", _size_line(in_parts(cube)), _flux_line(sums)]
+    size = output_bytes(path)
+    in_brackets = "" if size is None else f" ({format_bytes(size)})"
+    lines = [f"{what} written to {path}{in_brackets}", _size_line(in_parts(cube)), _flux_line(sums)]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
@@ -81,12 +83,6 @@ def closing_lines(
         written.append("Look at each of them as at the last one, of which the following lines are:")
     notes = [f"Note: {note}" for note in cube.meta.notes]
     return [*written, *summary_lines(cube, path, timings, layout, sums), *notes]
-
-
-def _file_size(path: Path) -> str:
-    """How large a file is, in brackets; nothing where there is none yet."""
-    size = output_bytes(path)
-    return "" if size is None else f" ({format_bytes(size)})"
 
 
 def _size_line(cube: ShardedCube) -> str:

@@ -21,8 +21,8 @@ _MOST = 3
 
 
 def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str:
-    """What words may mean that a command does not know, which describes itself by `usage`: an option of it, or, where
-    it takes settings, one of these; empty where nothing is near."""
+    """A hint at what unknown words of a command may mean: an option in its `usage`, or, where it takes settings, one of
+    these; empty where nothing is near."""
     hints = []
     for word, value in _pairs(words):
         name = word.lstrip("-")

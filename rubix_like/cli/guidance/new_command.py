@@ -139,8 +139,8 @@ def _field_line(preset: InstrumentSettings) -> str:
 
 
 def _recognised(galaxy: str) -> tuple[str, str]:
-    """What a file was recognised as, and lines for the settings that it needs beside its path; raises ConfigError, with
-    the reason, where it cannot be used."""
+    """The kind that a file was recognised as, and lines for the settings that it needs beside its path; raises
+    ConfigError, with the reason, where it cannot be used."""
     inspection = inspect_galaxy({"path": galaxy})
     if inspection.problems:
         raise ConfigError(

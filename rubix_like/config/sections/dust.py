@@ -49,8 +49,8 @@ def _checked_birth_slope(value: float | None, info: Any) -> float | None:
 
 def _above_birth_clouds(value: float, info: Any) -> float:
     """A largest A(V) that is no less than that of birth clouds with a curve of their own."""
-    own = info.data.get("birth_curve") is not None or info.data.get("birth_slope") is not None
-    if own and value < info.data.get("a_v_birth", 0.0):
+    has_curve = info.data.get("birth_curve") is not None or info.data.get("birth_slope") is not None
+    if has_curve and value < info.data.get("a_v_birth", 0.0):
         raise ValueError(f"expected at least a_v_birth ({info.data['a_v_birth']:g} mag), got {value:g} mag")
     return value
 

@@ -291,14 +291,14 @@ _OF_ARM = {"wavelength": merged_wavelength, "detector": merged_detector}
 
 def _merged_arms(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
     """A preset's arms overridden arm by arm, and in each key by key."""
-    return {**preset, **{name: _over(preset.get(name), own) for name, own in override.items()}}
+    return {**preset, **{name: _over(preset.get(name), arm) for name, arm in override.items()}}
 
 
-def _over(below: object, own: object) -> object:
+def _over(below: object, above: object) -> object:
     below = {"name": below} if isinstance(below, str) else below
-    if not (isinstance(below, Mapping) and isinstance(own, Mapping)) or "name" in own:
-        return own
-    return {key: value for key, value in merge_layers([below, own], _OF_ARM).items() if key != "based_on"}
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)) or "name" in above:
+        return above
+    return {key: value for key, value in merge_layers([below, above], _OF_ARM).items() if key != "based_on"}
 
 
 def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def _check_ascending(name: str, span: tuple[Any, Any] | None) -> None:
 
 
 def _no_single_gap(value: object) -> object:
-    if isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(own, list | tuple) for own in value):
+    if isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(gap, list | tuple) for gap in value):
         raise ValueError(f"expected a list of gaps, got one; write [[{value[0]}, {value[1]}]]")
     return value
 

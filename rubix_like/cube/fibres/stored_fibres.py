@@ -47,13 +47,16 @@ def _store(group: Any, name: str, value: Any) -> None:
 
 
 def load_fibres(group: Any) -> FibreSpectra:
-    """Those of a group that `write_fibres` filled; raises ValueError for arrays that do not go together."""
+    """The spectra of a group that `write_fibres` filled; raises ValueError for arrays that do not go together."""
     arrays = {name: group[name][()] for name in (*_SPECTRA, "mask") if name in group}
     made: dict[str, Any] = {}
     for part, kind in _PARTS.items():
         inside = group[part]
-        values = {name: own[()] for name, own in inside.items()}
-        made[part] = kind(**values, **{name: _plain(own) for name, own in inside.attrs.items()})
+        values = {name: dataset[()] for name, dataset in inside.items()}
+        numbers = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in inside.attrs.items()
+        }
+        made[part] = kind(**values, **numbers)
     shape, weights = arrays["flux"].shape, made["weights"]
     spectra = [arrays[name].shape for name in _SPECTRA if name in arrays]
     if set(spectra) != {shape} or weights.n_fibre != shape[0] or len(made["places"]) != shape[0]:
@@ -79,10 +82,6 @@ def load_correlations(group: Any, shape: tuple[int, int]) -> SpaxelCorrelations:
     if arrays["values"].shape != (n_plane, n_pair) or not ((pairs >= 0) & (pairs < shape[0] * shape[1])).all():
         raise ValueError(f"correlations: expected pairs of {shape[0] * shape[1]} spaxels, got others")
     return SpaxelCorrelations(**arrays, shape=shape)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def fibres_bytes(weights: CubeWeights, n_wave: int, bytes_per_bin: int) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from numpy import ndarray
 
 from rubix_like.config.file_layouts import Packing
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
@@ -38,10 +37,11 @@ def write_compressed(members: Sequence[Member], cube: ShardedCube, path: Path, p
 
 def _compressed(image: VoxelImage, cube: ShardedCube, packing: Packing) -> bytes:
     """The bytes of a compressed image with its checksums."""
+    values = np.empty(image.shape, image.dtype)
+    for block in cube.blocks():
+        values[block.bins, block.rows] = image.values(block).transpose(2, 0, 1)
     _, n_y, n_x = image.shape
-    hdu = fits.CompImageHDU(
-        _whole(image, cube), image.hdu.header, tile_shape=(1, n_y, n_x), **_algorithm(image, packing)
-    )
+    hdu = fits.CompImageHDU(values, image.hdu.header, tile_shape=(1, n_y, n_x), **_algorithm(image, packing))
     stream = BytesIO()
     fits.HDUList([fits.PrimaryHDU(), hdu]).writeto(stream, output_verify="exception")
     content = memoryview(stream.getbuffer())[FITS_BLOCK:]
@@ -49,14 +49,6 @@ def _compressed(image: VoxelImage, cube: ShardedCube, packing: Packing) -> bytes
     header = fits.Header.fromstring(bytes(content[:end]))
     reserve_sums(header)
     return with_sums(header.tostring().encode("ascii"), sum_of_words(content[end:])) + content[end:]
-
-
-def _whole(image: VoxelImage, cube: ShardedCube) -> ndarray:
-    """All values of an image, (wave, y, x)."""
-    values = np.empty(image.shape, image.dtype)
-    for block in cube.blocks():
-        values[block.bins, block.rows] = image.values(block).transpose(2, 0, 1)
-    return values
 
 
 def _algorithm(image: VoxelImage, packing: Packing) -> dict[str, Any]:

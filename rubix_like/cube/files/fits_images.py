@@ -152,7 +152,7 @@ def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProc
     check_complete([(first, last) for _, ranges in answers for first, last in ranges], cube.shape[2])
     images = [(offset, image) for offset, (_, image) in zip(answers[0][0], plan.images, strict=True)]
     sums = team.exchange(lambda: _fill(images, cube, path, is_shared=team.size > 1))
-    totals = [added(own) for own in zip(*sums, strict=True)]
+    totals = [added(parts) for parts in zip(*sums, strict=True)]
     team.exchange(lambda: _write_headers(plan.headers(totals), path) if team.number == 0 else None)
 
 
@@ -213,7 +213,8 @@ def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
 def _write_compressed(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
     """Write the file from its beginning to its end, gzipped; the checksums, which stand first, are made before."""
     check_complete(cube.ranges, cube.shape[2])
-    headers = dict(plan.headers([_data_sum(image, cube) for _, image in plan.images]))
+    sums = [added(image.sum_of(image.stored(block), block) for block in cube.blocks()) for _, image in plan.images]
+    headers = dict(plan.headers(sums))
     with gzipped(path) as stream:
         for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
             if isinstance(piece, bytes):
@@ -222,10 +223,6 @@ def _write_compressed(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
             for block in cube.blocks():
                 stream.write(piece.stored(block).data)
             stream.write(bytes(_padded(piece.n_bytes) - piece.n_bytes))
-
-
-def _data_sum(image: VoxelImage, cube: ShardedCube) -> int:
-    return added(image.sum_of(image.stored(block), block) for block in cube.blocks())
 
 
 @contextmanager

@@ -87,6 +87,7 @@ def _cube_from(hdus: Any) -> Cube:
     """The cube in an opened file of ours."""
     meta, counters, others = read_config_table(hdus["CONFIG"])
     flux = _voxels(hdus, "DATA", np.float32)
+    errors = {str(hdu.header[ERROR_CARD]): hdu.name for hdu in hdus if ERROR_CARD in hdu.header}
     return Cube(
         flux=flux,
         mask=_voxels(hdus, "DQ", np.int32) if "DQ" in hdus else np.broadcast_to(np.int32(0), flux.shape),
@@ -97,14 +98,8 @@ def _cube_from(hdus: Any) -> Cube:
         counters=counters,
         meta=meta,
         source_counters=others,
-        contributions=_contributions_of(hdus),
+        contributions={name: _voxels(hdus, hdu, np.float32, FLUX_UNIT) for name, hdu in errors.items()},
     )
-
-
-def _contributions_of(hdus: Any) -> dict[str, jnp.ndarray]:
-    """What systematic errors add, by their names, in the file of a truth."""
-    names = {str(hdu.header[ERROR_CARD]): hdu.name for hdu in hdus if ERROR_CARD in hdu.header}
-    return {name: _voxels(hdus, extension, np.float32, FLUX_UNIT) for name, extension in names.items()}
 
 
 def _bins_of(hdus: Any) -> WavelengthBins:

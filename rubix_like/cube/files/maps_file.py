@@ -289,8 +289,8 @@ def _maps_from(hdus: Any) -> Maps:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
     filters = tuple(header[f"FILTER{number}"] for number in range(1, header[MAPS_CARD] + 1))
     meta, counters, _ = read_config_table(hdus["CONFIG"])
-    own = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
-    fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in own)
+    of_fields = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
+    fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in of_fields)
     lines = tuple(_label_from(hdu.header) for hdu in hdus if hdu.name == line_name(hdu.header.get(LINE_CARD, "")))
     mask = np.array(hdus["DQ"].data, np.int32)
     return Maps(

@@ -75,17 +75,19 @@ def _of_fits(path: Path) -> tuple[StoredPlane, ...]:
 
 def _of_hdf5(path: Path) -> tuple[StoredPlane, ...]:
     with opened_hdf5(path) as file:
-        datasets = [(name, own) for name, own in file.items() if isinstance(own, h5py.Dataset) and own.ndim == 3]
-        return tuple(StoredPlane(name, own.dtype.name, own.compression or "") for name, own in datasets)
+        datasets = [
+            (name, array) for name, array in file.items() if isinstance(array, h5py.Dataset) and array.ndim == 3
+        ]
+        return tuple(StoredPlane(name, array.dtype.name, array.compression or "") for name, array in datasets)
 
 
 def _of_zarr(path: Path) -> tuple[StoredPlane, ...]:
     group = import_zarr().open_group(path, mode="r")
     arrays = [(name, group[name]) for name in group.array_keys() if group[name].ndim == 3]
-    return tuple(StoredPlane(name, own.dtype.name, ", ".join(_codecs(own.compressors))) for name, own in arrays)
+    return tuple(StoredPlane(name, array.dtype.name, ", ".join(_codecs(array.compressors))) for name, array in arrays)
 
 
 def _codecs(compressors: Iterable[object]) -> list[str]:
     """Their names, without that of the checksum."""
-    names = [type(own).__name__.removesuffix("Codec").lower() for own in compressors]
+    names = [type(codec).__name__.removesuffix("Codec").lower() for codec in compressors]
     return [name for name in names if name != "crc32c"]

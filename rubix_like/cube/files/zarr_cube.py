@@ -41,10 +41,12 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     check_complete(cube.ranges, cube.shape[2])
     path.unlink(missing_ok=True)  # an empty file that keeps the name
     group = zarr.create_group(path, zarr_format=3, attributes={**flat_attributes(cube), ALL_STORED: True})
-    codecs = _codecs(zarr, packing)
+    packed = () if packing.is_none else (zarr.codecs.GzipCodec(level=_GZIP_LEVEL),)
+    n_y, n_x, n_wave = cube.shape
+    sizes = {"y": n_y, "x": n_x, "wave": n_wave, "edge": n_wave + 1}
     arrays: dict[str, Any] = {}  # to write to: those that the group gives would leave out chunks of zeros
     for name, (axes, unit, meaning) in _described(cube).items():
-        shape = tuple(_sizes(cube)[axis] for axis in axes)
+        shape = tuple(sizes[axis] for axis in axes)
         arrays[name] = group.create_array(
             name,
             shape=shape,
@@ -52,7 +54,7 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
             chunks=chunks_of(shape, _CHUNK_VALUES),
             dimension_names=axes,
             attributes={"units": unit, "long_name": meaning},
-            compressors=codecs,
+            compressors=(*packed, zarr.codecs.Crc32cCodec()),
             fill_value=0,
             config={"write_empty_chunks": True},  # a chunk that is missing is lost, and 0 may be -0
         )
@@ -76,16 +78,6 @@ def consolidate(group: Any) -> None:
         import_zarr().consolidate_metadata(group.store)
 
 
-def _codecs(zarr: Any, packing: Packing) -> tuple[Any, ...]:
-    packed = () if packing.is_none else (zarr.codecs.GzipCodec(level=_GZIP_LEVEL),)
-    return *packed, zarr.codecs.Crc32cCodec()
-
-
-def _sizes(cube: ShardedCube) -> dict[str, int]:
-    n_y, n_x, n_wave = cube.shape
-    return {"y": n_y, "x": n_x, "wave": n_wave, "edge": n_wave + 1}
-
-
 def _vectors(cube: ShardedCube) -> dict[str, Any]:
     """All arrays but those of voxels."""
     x, y = cube.footprint.centres()
@@ -100,7 +92,7 @@ def _dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
 
 def _described(cube: ShardedCube) -> dict[str, tuple[tuple[str, ...], str, str]]:
     """Axes, unit and meaning of every array of the store."""
-    known = {WAVE if name == "wavelength" else name: own for name, own in ARRAYS.items()}
+    known = {WAVE if name == "wavelength" else name: description for name, description in ARRAYS.items()}
     known |= {name: ((name,), "arcsec", meaning) for name, meaning in _OFFSETS.items()}
     return {name: known[name] for name in _dtypes(cube)}
 

@@ -110,7 +110,7 @@ def _number(factor: re.Match[str]) -> float:
 def flux_factor(
     unit: units.UnitBase, bins: WavelengthBins, pixel_scale: float, beam: float | Float[ndarray, " wave"] | None = None
 ) -> Float[ndarray, " wave"]:
-    """What turns a flux in `unit` into 1e-20 erg/s/cm2 per Angstrom of the cube's medium, per spaxel.
+    """The factor that turns a flux in `unit` into 1e-20 erg/s/cm2 per Angstrom of the cube's medium, per spaxel.
 
     A surface brightness is multiplied by the spaxel's area (`pixel_scale` in arcsec), a flux per beam by that area over
     the solid angle of the `beam` (arcsec2, of all bins or each; None: not known), a flux per Hz by

@@ -95,7 +95,7 @@ class ObservedCube(AbstractCube):
         scale = self.pixel_scale
         flux, no_flux = plain_flux(self.flux, self.bins, scale, "ObservedCube.flux")
         variance, no_variance = plain_flux(self.variance, self.bins, scale, "ObservedCube.variance", power=2)
-        used = self._plain_used()
+        used = plain_flags(self.used, "ObservedCube.used", "a voxel is used")
         for field, values in {"flux": flux, "used": used, "variance": variance}.items():
             if values is not None and np.shape(values) != self.shape:
                 raise ValueError(
@@ -116,10 +116,6 @@ class ObservedCube(AbstractCube):
         if (self.ra is None) != (self.dec is None):
             raise ValueError("ObservedCube.ra, ObservedCube.dec: expected both or none of them, got one")
         object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self.implausible))))
-
-    def _plain_used(self) -> Choice:
-        """`used` as booleans, from 0 and 1 too, as in FITS files."""
-        return plain_flags(self.used, "ObservedCube.used", "a voxel is used")
 
     @functools.cached_property
     def implausible(self) -> tuple[str, ...]:

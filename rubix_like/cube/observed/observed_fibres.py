@@ -72,7 +72,7 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
     names = ("FLUX", "IVAR", "MASK", "XPOS", "YPOS")
     flux, ivar, mask, x, y = (np.asarray(file[name].data, np.float64) for name in names)
     wavelength = np.asarray(file["WAVE"].data, np.float64)
-    shapes = {own.shape for own in (flux, ivar, mask, x, y)}
+    shapes = {array.shape for array in (flux, ivar, mask, x, y)}
     if shapes != {(len(flux), len(wavelength))}:
         raise ValueError(f"{path}: expected FLUX, IVAR, MASK, XPOS and YPOS of one shape (fibre, wave), got {shapes}")
     if not np.isfinite([x, y]).all():
@@ -80,10 +80,10 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
     good = np.isfinite(ivar) & (ivar > 0)
     variance = np.where(good, 1 / np.where(good, ivar, 1.0), np.nan) / FLUX_PER_OURS**2
     header = file[0].header
-    place = {name: _number(_first(header, own)) for name, own in (("ra", _RA), ("dec", _DEC))}
-    medium: Medium = (
-        "air" if "air" in str(file["WAVE"].header.get("BUNIT", "")) + _comment(file["WAVE"].header) else "vacuum"
-    )
+    place = {name: _number(_first(header, cards)) for name, cards in (("ra", _RA), ("dec", _DEC))}
+    of_wave = file["WAVE"].header
+    unit = f"{of_wave['BUNIT']}{of_wave.comments['BUNIT']}" if "BUNIT" in of_wave else ""
+    medium: Medium = "air" if "air" in unit else "vacuum"
     bins = table_bins(wavelength, medium, path)
     spectra = _spectra(flux / FLUX_PER_OURS, variance, mask != 0, bins, str(path), **place)
     return ObservedFibres(spectra, -x, y)
@@ -94,10 +94,6 @@ _RA, _DEC = ("IFURA", "OBJRA"), ("IFUDEC", "OBJDEC")
 
 def _first(header: Any, names: tuple[str, ...]) -> Any:
     return next((header[name] for name in names if name in header), None)
-
-
-def _comment(header: Any) -> str:
-    return str(header.comments["BUNIT"]) if "BUNIT" in header else ""
 
 
 def _spectra(

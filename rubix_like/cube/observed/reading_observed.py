@@ -111,7 +111,9 @@ def read_observed(
             raise ValueError(f"pixel_scale: expected a size > 0 in arcsec, got {pixel_scale!r}")
     if not (is_store(path) or h5py.is_hdf5(path)):
         with opened(path) as hdus:
-            if not _is_ours(hdus[0].header):
+            header = hdus[0].header
+            is_default = text_card(header, "ORIGIN") == ORIGIN and LAYOUT_CARD not in header
+            if not is_default:  # else `Cube.read` reads it
                 parts = find_parts(path, hdus, hdu)
                 grid = _read_grid(path, hdus, parts, None if medium is None else MEDIA[medium], pixel_scale)
                 return _read(path, hdus, parts, grid, units)
@@ -145,11 +147,6 @@ def read_image(
         check_axes(path, parts.flux, (parts.error, parts.mask), axes)
         sky = read_sky(header, axes, place, pixel_scale)
         return _read(path, hdus, parts, Grid(axes, SpectralGrid(bins, descending=False, notes=()), sky), unit)
-
-
-def _is_ours(header: Any) -> bool:
-    """Whether `Cube.read` is to read a FITS file: it is ours, in the layout 'default'."""
-    return text_card(header, "ORIGIN") == ORIGIN and LAYOUT_CARD not in header
 
 
 def _read(path: Path, hdus: Any, parts: Parts, grid: Grid, unit: str | None) -> ObservedCube:

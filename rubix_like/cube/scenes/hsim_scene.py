@@ -18,12 +18,9 @@ SURFACE_BRIGHTNESS_UNIT: str = "erg/s/cm2/AA/arcsec2"
 
 def hsim_members(cube: ShardedCube) -> list[Member]:
     """The one HDU of the file; voxels that are not finite are 0."""
-    return [voxel_image(cube, np.float32, header_of(_cards(cube)), brightness_of(cube))]
-
-
-def _cards(cube: ShardedCube) -> tuple[Card, ...]:
     run = run_cards(cube, "hsim", "a scene for HSIM", SURFACE_BRIGHTNESS_UNIT)
-    return (*run, *_sky_cards(cube), *_spectral_cards(cube))
+    header = header_of((*run, *_sky_cards(cube), *_spectral_cards(cube)))
+    return [voxel_image(cube, np.float32, header, brightness_of(cube))]
 
 
 def _sky_cards(cube: ShardedCube) -> tuple[Card, ...]:

@@ -28,12 +28,9 @@ def scopesim_members(cube: ShardedCube) -> list[Member]:
     def eastwards(block: Block) -> ndarray:
         return brightness(block)[:, ::-1]
 
-    return [voxel_image(cube, np.float32, header_of(_cards(cube)), eastwards)]
-
-
-def _cards(cube: ShardedCube) -> tuple[Card, ...]:
     run = run_cards(cube, "scopesim", "a scene for ScopeSim", BRIGHTNESS_UNIT)
-    return (*run, *_sky_cards(cube), *_spectral_cards(cube))
+    header = header_of((*run, *_sky_cards(cube), *_spectral_cards(cube)))
+    return [voxel_image(cube, np.float32, header, eastwards)]
 
 
 def _sky_cards(cube: ShardedCube) -> tuple[Card, ...]:

@@ -52,7 +52,7 @@ def manga_spectra(cube: Cube | ShardedCube) -> list[fits.PrimaryHDU | fits.Image
     observation = (("BUNIT", FIBRE_FLUX_UNIT, ""), MASK_BITS, *TELESCOPE_CARDS, *observation_cards(cube))
     return [
         fits.PrimaryHDU(header=header_of(primary)),
-        _image("FLUX", _flux(fibres), (*observation, *axis)),
+        _image("FLUX", np.asarray(fibres.flux, dtype=np.float64) * FLUX_PER_OURS, (*observation, *axis)),
         _image("IVAR", _inverse_variance(fibres), axis),
         fits.ImageHDU(mask, header_of((MASK_BITS, *axis)), name="MASK"),
         *_line_spread(cube, fibres.flux.shape),
@@ -63,10 +63,6 @@ def manga_spectra(cube: Cube | ShardedCube) -> list[fits.PrimaryHDU | fits.Image
         _image("YPOS", north, (("BUNIT", "arcsec", "to the North"),)),
         config_table(cube, cube.source_counters),
     ]
-
-
-def _flux(fibres: FibreSpectra) -> Float[ndarray, "fibre wave"]:
-    return np.asarray(fibres.flux, dtype=np.float64) * FLUX_PER_OURS
 
 
 def _inverse_variance(fibres: FibreSpectra) -> Float[ndarray, "fibre wave"]:

@@ -14,7 +14,7 @@ from rubix_like.cube.fibres.reading_correlations import read_correlations
 from rubix_like.cube.files import fits_manga
 from rubix_like.cube.files.fits_reading import read_config_table
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE, Meta
+from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE
 from rubix_like.cube.survey_files import sami_cube
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
@@ -30,13 +30,17 @@ def survey_cube(hdus: Any) -> Cube:
     header = hdus["FLUX" if is_manga else 0].header
     meta, counters, others = read_config_table(hdus["CONFIG"])
     bins = _bins_of(header)
+    lsf_fwhm = None
+    if "LSFPOST" in hdus:
+        sigma = hdus["LSFPOST" if meta.get("lsf_includes_pixel") else "LSFPRE"].data
+        lsf_fwhm = FWHM_PER_SIGMA * sigma[:, sigma.shape[1] // 2, sigma.shape[2] // 2].astype(np.float64)
     return Cube(
         flux=jnp.asarray(flux),
         mask=jnp.asarray(mask),
         bins=bins,
         footprint=Footprint.of(flux.shape, float(hdus[0].header["PIXSCALE"])),
         variance=jnp.asarray(variance),
-        lsf_fwhm=_line_spread(hdus, meta) if "LSFPOST" in hdus else None,
+        lsf_fwhm=lsf_fwhm,
         counters=counters,
         meta=meta,
         source_counters=others,
@@ -71,9 +75,3 @@ def _bins_of(header: Any) -> WavelengthBins:
     if kind[4:] == "-LOG":
         return WavelengthBins(first, step / first / np.log(10.0), int(header["NAXIS3"]), "log", medium)
     return WavelengthBins(first, step, int(header["NAXIS3"]), "linear", medium)
-
-
-def _line_spread(hdus: Any, meta: Meta) -> Float[ndarray, " wave"]:
-    """FWHM in Angstrom of the extension that is the cube's own, with the bins' width or without."""
-    sigma = hdus["LSFPOST" if meta.get("lsf_includes_pixel") else "LSFPRE"].data
-    return FWHM_PER_SIGMA * sigma[:, sigma.shape[1] // 2, sigma.shape[2] // 2].astype(np.float64)

@@ -86,6 +86,7 @@ def _cut_spaxels(cube: Cube, rows: slice, columns: slice) -> Cube:
 def _cut_maps(maps: Maps, rows: slice, columns: slice, footprint: Footprint, meta: Any) -> Maps:
     """The maps of the box; the attenuation curve is that of the whole field, and is left out."""
     both = {
-        name: jax.tree.map(lambda own: own[rows, columns], getattr(maps, name)) for name in ("before", "after", "mask")
+        name: jax.tree.map(lambda map_: map_[rows, columns], getattr(maps, name))
+        for name in ("before", "after", "mask")
     }
     return dataclasses.replace(maps, **both, footprint=footprint, meta=meta, attenuation=None)

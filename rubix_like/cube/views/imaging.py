@@ -20,7 +20,7 @@ from rubix_like.cube.files.maps_file import (
     LINE_EXTENSIONS,
     PHOTON_EXTENSION,
 )
-from rubix_like.cube.maps import LineMaps, Maps, MapSet
+from rubix_like.cube.maps import Maps, MapSet
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.errors import expect, nearest, suggest
 from rubix_like.runtime.places import found_at
@@ -86,7 +86,7 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
         )
     known = _maps_by_name(maps.before if before_psf else maps.after, maps)
     if field not in known:
-        names = (*known, *(short for short, own in SHORT_NAMES.items() if own in known))
+        names = (*known, *(short for short, long in SHORT_NAMES.items() if long in known))
         raise ValueError(f"map '{name}': expected one that this run made{suggest(name, names)}")
     values, unit = known[field]
     outside = np.asarray(maps.mask) & OUTSIDE_APERTURE != 0
@@ -94,7 +94,7 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
 
 
 def _other_name(name: str) -> str:
-    """What may have been meant by a name that no map of a run without fields has."""
+    """The remedy for a name that no map of a run without fields has."""
     of_lines = tuple(f"{kind}_" for kind, _, _ in LINE_EXTENSIONS)
     known = {*_UNITS, *SHORT_NAMES}
     return "" if name in known or name.startswith(of_lines) else nearest(name, known)
@@ -104,12 +104,9 @@ def _maps_by_name(maps: MapSet, of: Maps) -> dict[str, tuple[Any, str]]:
     """Name -> values (y, x) and unit of every map that a run made: fields by their names, lines as `flux_Ha`."""
     found = {name: (getattr(maps, name), unit) for name, unit in _UNITS.items() if getattr(maps, name) is not None}
     found |= {label.name: (maps.fields[label.name], label.unit) for label in of.fields}
-    for line, own in maps.lines.items():
-        found |= {f"{name}_{line}": (values, unit) for name, values, unit in _of_line(own)}
+    for line, of_line in maps.lines.items():
+        for name, unit, _ in LINE_EXTENSIONS:
+            values = getattr(of_line, name)
+            if values is not None:
+                found[f"{name}_{line}"] = (values, unit)
     return found
-
-
-def _of_line(line: LineMaps) -> list[tuple[str, Any, str]]:
-    """Name, values and unit of the maps of a line that there are."""
-    found = [(name, getattr(line, name), unit) for name, unit, _ in LINE_EXTENSIONS]
-    return [own for own in found if own[1] is not None]

@@ -144,7 +144,7 @@ def find_discreteness(
     for _ in range(_MOST_STEPS):
         group = group_of(posterior, latent + step)
         there = linear_of(posterior, group, _mean_tangent(posterior, group, sets, times, report))
-        matrix, gradient, loss = (np.asarray(own)[0] for own in (there.matrix, there.gradient, there.loss))
+        matrix, gradient, loss = (np.asarray(part)[0] for part in (there.matrix, there.gradient, there.loss))
         if not loss <= lowest:
             step = 0.5 * step
             continue
@@ -152,7 +152,9 @@ def find_discreteness(
         step = _newton(matrix, gradient)
         longest = float(np.max(np.abs(step) / np.maximum(1, np.abs(latent)))) / _LONGEST
         if longest < 1 and np.max(np.abs(step) / laplace.sigma) < _CLOSE:
-            particles = "stars" if any(own.kind == "stars" for own in posterior.forward.main.tables.paint) else "gas"
+            particles = (
+                "stars" if any(painted.kind == "stars" for painted in posterior.forward.main.tables.paint) else "gas"
+            )
             n_draws = source.draws.n_stars if particles == "stars" else source.draws.n_gas
             return Discreteness(
                 free=posterior.free,

@@ -151,11 +151,13 @@ def edges_of(posterior: SquaredLoss, free: Free, best: Float[ndarray, " latent"]
     found = at_edge(free, best)
     if not len(found):
         return Edges.none()
-    doubtful = [own for own in found[np.argsort(-np.abs(best[found]))] if laplace.sigma[own] > _KNOWN]
+    doubtful = [index for index in found[np.argsort(-np.abs(best[found]))] if laplace.sigma[index] > _KNOWN]
     followed = doubtful[:MOST_FOLLOWED] if len(best) <= MOST_LATENTS else []
     rows = [
-        follow(posterior, best, int(own)) if own in followed else _normal(float(best[own]), float(laplace.sigma[own]))
-        for own in found
+        follow(posterior, best, int(index))
+        if index in followed
+        else _normal(float(best[index]), float(laplace.sigma[index]))
+        for index in found
     ]
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     return Edges(found, *columns)

@@ -64,22 +64,17 @@ def solves_for_populations(posterior: Posterior) -> bool:
 
 
 def normalisation_at(posterior: Posterior, latent: Float[ndarray, " latent"]) -> float:
-    """What is added to minus the loss to make it ln(likelihood) - latent^2 / 2, continua integrated over at these
-    latents; not to be traced."""
+    """The sum that makes minus the loss ln(likelihood) - latent^2 / 2, not to be traced. Continua D are integrated over
+    at these latents: -1/2 ln det(D^T D + 1) of each spaxel."""
     likelihood, constant = posterior.likelihood, float(_constant(posterior, jnp.asarray(latent)))
     if likelihood.polynomial is None:
         return constant
-    design = likelihood.design(models_at(posterior, latent).flux[0], posterior.noise_scale(jnp.asarray(latent)))
-    return constant - 0.5 * _of_continua(design)
+    scale = posterior.noise_scale(jnp.asarray(latent))
+    design = np.asarray(likelihood.design(models_at(posterior, latent).flux[0], scale), np.float64)
+    normal = np.einsum("yxwi,yxwj->yxij", design, design, optimize=True) + np.eye(design.shape[-1])
+    return constant - 0.5 * float(np.linalg.slogdet(normal)[1].sum())
 
 
 @jax.jit
 def _constant(posterior: Posterior, latent: Latent) -> Float[Array, ""]:
     return posterior.likelihood_at(latent).log_normalisation(posterior.noise_scale(latent))
-
-
-def _of_continua(design: Float[Array, "y x wave degree"]) -> float:
-    """Sum of ln det(D^T D + 1) over the spaxels."""
-    own = np.asarray(design, np.float64)
-    matrix = np.einsum("yxwi,yxwj->yxij", own, own, optimize=True) + np.eye(own.shape[-1])
-    return float(np.linalg.slogdet(matrix)[1].sum())

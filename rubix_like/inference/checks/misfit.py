@@ -143,22 +143,19 @@ def measure_misfit(
     tests: Tests | None = None,
     followed: Vectors | None = None,
 ) -> Residue:
-    """All sums, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what makes them
-    (None: `sums_of_tests`); `followed`: F of W = F F^T. Not to be traced."""
+    """The sums of all tests, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what
+    makes them (None: `sums_of_tests`); `followed`: F of W = F F^T. Not to be traced."""
     normal = posterior.as_normal(jnp.asarray(latent))
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
     inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
-    with np.errstate(all="ignore"):
-        return _sums(linear, inverse_sigma, np.asarray(light), _splits_of(halves), posterior.free, tests, followed)
-
-
-def _splits_of(halves: Halves | Splits) -> Splits:
-    """The halves of a cube as their voxels; others as they are."""
     if isinstance(halves, Splits):
-        return halves
-    own = Halves(*map(np.asarray, halves))
-    return Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in zip(*own, strict=True)])
+        splits = halves
+    else:
+        both = zip(*map(np.asarray, halves), strict=True)
+        splits = Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in both])
+    with np.errstate(all="ignore"):
+        return _sums(linear, inverse_sigma, np.asarray(light), splits, posterior.free, tests, followed)
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
@@ -217,8 +214,8 @@ def _sums(
         fitted = np.concatenate([fitted, followed.astype(fitted.dtype)])
     others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
     sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
-    own = [_half(linear, mask) for mask in splits.masks]
-    halves = Half(*map(np.stack, zip(*own, strict=True))) if own else None
+    parts = [_half(linear, mask) for mask in splits.masks]
+    halves = Half(*map(np.stack, zip(*parts, strict=True))) if parts else None
     return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs)
 
 
@@ -311,8 +308,8 @@ def sums_of_tests(
     squares, maps = _of_shapes(light, shapes, voxels, fitted, others, design, smooth)
     return Residue(
         chi_square=with_others(chi_square, products, products),
-        neighbours=Sums(*(np.stack(own) for own in zip(*[sums for sums, _ in neighbours], strict=True))),
-        agreeing=np.stack([own for _, own in neighbours]),
+        neighbours=Sums(*(np.stack(column) for column in zip(*[sums for sums, _ in neighbours], strict=True))),
+        agreeing=np.stack([agreeing for _, agreeing in neighbours]),
         spaxels=_collapsed(voxels, light, (2,), fitted, others, design, smooth),
         bins=_collapsed(voxels, light, (0, 1), fitted, others, design, smooth),
         whole=None,
@@ -344,20 +341,20 @@ def _of_shapes(
 
 
 def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y x wave"]:
-    """How the model changes, to first order, where its spectra are shifted, and widened: their first and second
+    """The first-order change of the model where its spectra are shifted, and widened: their first and second
     derivatives along the bins, in units of sigma, each less its part along the light and the ones before."""
     used = inverse_sigma > 0
     light = np.where(used, light, 0.0)
     flux = _without_gaps(np.divide(light, inverse_sigma, out=np.zeros_like(light), where=used), used)
     shapes = [light]
     for order in range(1, len(SHAPES) + 1):
-        own = size = _difference(flux, order) * inverse_sigma
+        shape = size = _difference(flux, order) * inverse_sigma
         for before in shapes:
             square = np.sum(before**2, axis=2, keepdims=True)
-            along = np.sum(own * before, axis=2, keepdims=True) / np.where(square > 0, square, 1.0)
-            own = own - along * before
-        some = np.sum(own**2, axis=2, keepdims=True) > _NOTHING * np.sum(size**2, axis=2, keepdims=True)
-        shapes.append(np.where(some, own, 0.0))
+            along = np.sum(shape * before, axis=2, keepdims=True) / np.where(square > 0, square, 1.0)
+            shape = shape - along * before
+        some = np.sum(shape**2, axis=2, keepdims=True) > _NOTHING * np.sum(size**2, axis=2, keepdims=True)
+        shapes.append(np.where(some, shape, 0.0))
     return np.stack(shapes[1:])
 
 
@@ -405,8 +402,8 @@ def _spectrum(
     """Products of neighbouring bins of the light that is left in each, over all spaxels."""
     weight, some = _unit(light, (0, 1))
     seen = np.sum(weight * voxels, axis=(0, 1), keepdims=True)
-    below = [np.sum(weight * own, axis=(1, 2), keepdims=True) for own in (fitted, others)]
-    continua = [None if own is None else _in_one_row(weight[..., None] * own) for own in (design, smooth)]
+    below = [np.sum(weight * vectors, axis=(1, 2), keepdims=True) for vectors in (fitted, others)]
+    continua = [None if part is None else _in_one_row(weight[..., None] * part) for part in (design, smooth)]
     return _neighbours(-1, seen, some, below[0], below[1], *continua)[0]
 
 

@@ -130,12 +130,12 @@ def notes_on_spread(
     return notes
 
 
-def _why_together(one: str, other: str, correlation: float) -> Iterator[str]:
+def _why_together(label: str, other: str, correlation: float) -> Iterator[str]:
     """Notes on the known reason for a correlation of two parameters."""
     for first, second, why in _TOGETHER:
-        for own, its in ((one, other), (other, one)):
-            if own.endswith(first) and its.endswith(second):
-                yield f"{own} and {its} (correlation {correlation:+.2f}): {why}"
+        for left, right in ((label, other), (other, label)):
+            if left.endswith(first) and right.endswith(second):
+                yield f"{left} and {right} (correlation {correlation:+.2f}): {why}"
 
 
 def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[str]:

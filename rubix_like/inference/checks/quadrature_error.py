@@ -12,7 +12,6 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.readers.components import MOST_POINTS
-from rubix_like.galaxy.components.quadrature import Points
 from rubix_like.inference.posterior.fit_model import ComponentsSource
 from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior
@@ -93,12 +92,13 @@ def measure_quadrature(problem: Problem, latent: Float[ndarray, " latent"]) -> Q
     source = posterior.forward.source
     if not isinstance(source, ComponentsSource):
         return None
-    own = _cube(posterior, latent)
-    finer = np.zeros_like(own)
+    cube = _cube(posterior, latent)
+    finer = np.zeros_like(cube)
     for part in range(TIMES):
         points = source.base.points(source.numbers, part, TIMES)
-        finer += _cube(_with_points(posterior, points), latent) / TIMES
-    error, used = own - finer, np.asarray(posterior.likelihood.inverse_sigma) > 0
+        other = eqx.tree_at(lambda tree: tree.forward.source.points, posterior, points)
+        finer += _cube(on_mesh(other, posterior.forward.main.layout.mesh), latent) / TIMES
+    error, used = cube - finer, np.asarray(posterior.likelihood.inverse_sigma) > 0
     return QuadratureError(
         largest=float(np.abs(error[used]).max()),
         rms=float(np.sqrt(np.mean(error[used] ** 2))),
@@ -125,12 +125,6 @@ def _shift(
 def notes_on_quadrature(found: QuadratureError | None) -> list[str]:
     """The error in words; nothing where it was not measured."""
     return [] if found is None else [found.note]
-
-
-def _with_points(posterior: Posterior, points: tuple[Points, ...]) -> Posterior:
-    """The posterior of the same components at other points."""
-    other = eqx.tree_at(lambda own: own.forward.source.points, posterior, points)
-    return on_mesh(other, posterior.forward.main.layout.mesh)
 
 
 def _cube(posterior: Posterior, latent: Float[ndarray, " latent"]) -> Float[ndarray, "y x wave"]:

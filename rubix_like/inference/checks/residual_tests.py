@@ -64,22 +64,25 @@ def chi_square_of_set(residue: Residue, own: Residue, free_scale: Places) -> Sum
 
 
 def _of_axes(residue: Residue, size: float, free_scale: Places) -> dict[str, float]:
-    """Of neighbours along each axis, and of the light of spaxels and bins; `size`: chi^2 over what is expected."""
+    """Probabilities of neighbours along each axis, and of the light of spaxels and bins; `size`: chi^2 over what is
+    expected."""
     found: dict[str, float] = {}
     for number, axis in enumerate(AXES):
-        own = Sums(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
-        if own.size < FEWEST:
+        pairs = Sums(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
+        if pairs.size < FEWEST:
             continue
-        found[f"correlation along {axis}"] = _of_products(own)
-        found[f"runs along {axis}"] = float(ndtr(-_runs(own, float(residue.agreeing[number])) * min(1.0, size)))
+        found[f"correlation along {axis}"] = _of_products(pairs)
+        found[f"runs along {axis}"] = float(ndtr(-_runs(pairs, float(residue.agreeing[number])) * min(1.0, size)))
     unit = 1.0 if free_scale is None else max(size, 1e-12)
     squares = {"light of the spaxels": residue.spaxels, "light of the bins": residue.bins, **(residue.squares or {})}
     found |= {
-        name: _of_squares(own._replace(value=own.value / unit))
-        for name, own in squares.items()
-        if float(own.size) >= FEWEST
+        name: _of_squares(summed._replace(value=summed.value / unit))
+        for name, summed in squares.items()
+        if float(summed.size) >= FEWEST
     }
-    found |= {name: _of_products(own) for name, own in (residue.maps or {}).items() if float(own.size) >= FEWEST}
+    found |= {
+        name: _of_products(summed) for name, summed in (residue.maps or {}).items() if float(summed.size) >= FEWEST
+    }
     return found
 
 
@@ -150,7 +153,7 @@ def _runs(pairs: Sums, agreeing: float) -> float:
 
     For a correlation rho of neighbours the expected share is 1/2 + asin(rho) / pi (Sheppard 1899).
     """
-    _, mean, variance, size, of_particles = (float(own) for own in pairs)
+    _, mean, variance, size, of_particles = (float(number) for number in pairs)
     expected = size * (0.5 + np.arcsin(np.clip(mean / size, -1, 1)) / np.pi)
     return (agreeing - expected) / (0.5 * np.sqrt(size * variance / (variance - of_particles)))
 

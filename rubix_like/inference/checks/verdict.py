@@ -139,7 +139,8 @@ class Verdict:
                 return "the model cannot be judged: its residuals, or their derivatives, are not finite numbers"
             return "the model cannot be judged: there are not more voxels than numbers that are fitted"
         excess = f"{self.excess:+.3g} sigma, " if np.isfinite(self.excess) else ""
-        numbers = f"chi^2/dof {self.reduced:.4g}, {excess}p {_shown(self.p)}"
+        p = f"{self.p:.2g}" if self.p >= _LEAST_SHOWN else f"< {_LEAST_SHOWN:g}"
+        numbers = f"chi^2/dof {self.reduced:.4g}, {excess}p {p}"
         if not self.misfit and self.p_low < SIGNIFICANT:
             return f"no misfit is found ({numbers}), but chi^2 is too low: the errors of the data are too large"
         if not self.misfit:
@@ -190,7 +191,7 @@ def verdict_on(
         moved=np.zeros(len(latent)) if moves is None or sigma is None else furthest(moves, sigma),
         trouble=trouble,
         excess=excess_of(residue.chi_square) if free_scale is None else float("nan"),
-        sets={name: _on_set(residue, own, free_scale, places.get(name)) for name, own in residue.sets.items()},
+        sets={name: _on_set(residue, part, free_scale, places.get(name)) for name, part in residue.sets.items()},
     )
     if not found.misfit:
         return found
@@ -201,7 +202,7 @@ def verdict_on(
 
 def _where_among(sets: Mapping[str, SetVerdict]) -> str:
     """The place in the set of data that is described worst, with its name; empty where none is known."""
-    known = [(own.p, name) for name, own in sets.items() if own.where]
+    known = [(verdict.p, name) for name, verdict in sets.items() if verdict.where]
     return f"in {min(known)[1]}, {sets[min(known)[1]].where}" if known else ""
 
 
@@ -222,8 +223,3 @@ def _on_set(
     if not found.misfit or place is None or own.left is None:
         return found
     return dataclasses.replace(found, where=worst_place(own.left, place))
-
-
-def _shown(p: float) -> str:
-    """Two digits; underflows are a bound."""
-    return f"{p:.2g}" if p >= _LEAST_SHOWN else f"< {_LEAST_SHOWN:g}"

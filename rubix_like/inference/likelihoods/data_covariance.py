@@ -166,7 +166,7 @@ def _parts(
     nodes = np.sort(np.concatenate([planes, 0.5 * (planes[1:] + planes[:-1])]))
     nearest = np.argmin(np.abs(wavelength[:, None] - nodes[None, :]), axis=1)
     seen = rows.any(axis=0)
-    groups = [(float(node), np.flatnonzero(seen & (nearest == own))) for own, node in enumerate(nodes)]
+    groups = [(float(node), np.flatnonzero(seen & (nearest == number))) for number, node in enumerate(nodes)]
     groups = [(node, bins) for node, bins in groups if len(bins)]
     parts = [part for node, bins in groups for part in _by_mask(node, bins, rows)]
     if len(parts) <= _MOST_PARTS:
@@ -179,7 +179,7 @@ def _parts(
 def _by_mask(node: float, bins: Int[ndarray, " bin"], rows: Bool[ndarray, "spaxel wave"]) -> list[_Part]:
     """Bins with the same spaxels together."""
     masks, number = np.unique(rows[:, bins].T, axis=0, return_inverse=True)
-    return [_Part(node, bins[number.reshape(-1) == own], mask) for own, mask in enumerate(masks)]
+    return [_Part(node, bins[number.reshape(-1) == index], mask) for index, mask in enumerate(masks)]
 
 
 def _joined(node: float, bins: Int[ndarray, " bin"], rows: Bool[ndarray, "spaxel wave"]) -> _Part:

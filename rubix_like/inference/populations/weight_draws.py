@@ -83,14 +83,10 @@ def draw_weights(
         drawn = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
         return (now := (weights, jnp.where(is_held, own, drawn))), now
 
-    begin = (jnp.maximum(first, _least(first)), strength)
+    off_the_wall = 1e-6 * jnp.maximum(first.max(), jnp.finfo(first.dtype).tiny)
+    begin = (jnp.maximum(first, off_the_wall), strength)
     _, (weights, strengths) = lax.scan(step, begin, jax.random.split(key, n_warm + n_draw))
     return Draws(weights[n_warm:], strengths[n_warm:])
-
-
-def _least(weights: Float[Array, " weight"]) -> Float[Array, ""]:
-    """Where a weight that is 0 begins: off its wall."""
-    return 1e-6 * jnp.maximum(weights.max(), jnp.finfo(weights.dtype).tiny)
 
 
 def trajectory(

@@ -65,7 +65,9 @@ def on_rows(on_each_device: Callable[..., Any], mesh: Mesh, model: Any, samples:
     along, whole = PartitionSpec(SAMPLE_AXIS), PartitionSpec()
     specs = (whole, along, along, whole)
     program = jax.shard_map(on_each_device, mesh=mesh, in_specs=specs, out_specs=made, check_vma=False)
-    return program(_on_device(model), samples.real, samples.tree, shared)
+    if isinstance(model, Posterior):
+        model = dataclasses.replace(model, forward=dataclasses.replace(model.forward, on_device=True))
+    return program(model, samples.real, samples.tree, shared)
 
 
 def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
@@ -89,13 +91,6 @@ def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
 def fetched(tree: Any, count: int) -> Any:
     """The first `count` samples of a pytree as host arrays."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], tree)
-
-
-def _on_device(model: Any) -> Any:
-    """A posterior as it is called inside a `jax.shard_map` over its mesh; anything else as it is."""
-    if not isinstance(model, Posterior):
-        return model
-    return dataclasses.replace(model, forward=dataclasses.replace(model.forward, on_device=True))
 
 
 def everywhere(tree: Any, mesh: Mesh) -> Any:

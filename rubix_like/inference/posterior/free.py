@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Shaped
+from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
@@ -179,14 +179,15 @@ class Free(eqx.Module):
                 raise ValueError(f"{parameter.name}: expected shape {parameter.shape}, got {value.shape}")
             value = np.broadcast_to(value, parameter.shape)
             with np.errstate(divide="ignore", invalid="ignore"):
-                own = np.asarray(parameter.prior.latent(value))
-            outside = np.asarray(~np.isfinite(own))
+                latent = np.asarray(parameter.prior.latent(value))
+            outside = np.asarray(~np.isfinite(latent))
             if outside.any():
+                share = f" ({np.count_nonzero(outside)} of {outside.size} values)" if outside.size > 1 else ""
                 raise ValueError(
                     f"{parameter.name}: expected a value inside its prior, {shown(parameter.prior)}, got "
-                    f"{np.asarray(value)[outside].flat[0]:g}{_share(outside)}; widen the prior or start elsewhere"
+                    f"{np.asarray(value)[outside].flat[0]:g}{share}; widen the prior or start elsewhere"
                 )
-            parts.append(own.reshape(-1))
+            parts.append(latent.reshape(-1))
         return self.of_own_normals(np.concatenate(parts))
 
     def traced_latent(self, values: Mapping[str, Any]) -> Latent:
@@ -227,10 +228,6 @@ def shown(prior: AbstractPrior) -> str:
         return f"{values:g}" if values.ndim == 0 else f"{values.min():g} to {values.max():g}"
 
     return text(section_of(prior))
-
-
-def _share(outside: Bool[np.ndarray, "..."]) -> str:
-    return f" ({np.count_nonzero(outside)} of {outside.size} values)" if outside.size > 1 else ""
 
 
 def _dtype() -> Any:

@@ -96,8 +96,8 @@ class Likelihood(eqx.Module):
         return self.inverse_sigma if self.dependent is None else self.inverse_sigma + self.dependent
 
     def residuals(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Residuals:
-        """Of the model's flux; the polynomial's coefficients are those that fit best, which is exact for their
-        posterior's maximum."""
+        """Residuals of the model's flux; the polynomial's coefficients are those that fit best, which is exact for
+        their posterior's maximum."""
         model = model.astype(jax.dtypes.canonicalize_dtype(float))
         weight = self._weight(scale)
         coefficients = None
@@ -106,8 +106,8 @@ class Likelihood(eqx.Module):
             model = model * _factor(self.polynomial, coefficients)
         voxels = (self.flux - model) * weight
         if self.model_error is not None:
-            own = factor_of(scale)
-            voxels = self.model_error.whiten(voxels - self.model_error.offset / own, own)
+            factor = factor_of(scale)
+            voxels = self.model_error.whiten(voxels - self.model_error.offset / factor, factor)
         if self.errors is not None:
             voxels = self.errors.residuals(voxels, self.flux, model, weight)
         of_scale = None if scale is None else self._scale_residual(scale)

@@ -30,7 +30,6 @@ from numpy import ndarray
 
 from rubix_like.config.sections.fit import ModelErrorSettings
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import ModelError, factor_of, with_scale_information
@@ -82,9 +81,11 @@ def other_cubes(
     posterior: Posterior, latent: Latent, settings: ModelErrorSettings
 ) -> Iterator[Float[ndarray, "y x wave"]]:
     """Models with the base draws of the seeds from `settings.seed` on, in units of the data's sigma."""
-    draws = _draws(posterior)
+    source = posterior.forward.source
+    if not isinstance(source, SyntheticSource):
+        raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
     for number in range(settings.draws):
-        yield _cube(with_draws(posterior, draws.others(settings.seed + number)), latent)
+        yield _cube(with_draws(posterior, source.draws.others(settings.seed + number)), latent)
 
 
 def sandwich(posterior: Posterior, latent: Latent) -> Float[ndarray, "latent latent"]:
@@ -127,13 +128,6 @@ def _bread_and_filling(
 def _cube(posterior: Posterior, latent: Latent) -> Float[ndarray, "y x wave"]:
     """The model's flux in units of the data's sigma."""
     return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)
-
-
-def _draws(posterior: Posterior) -> BaseDraws:
-    source = posterior.forward.source
-    if not isinstance(source, SyntheticSource):
-        raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
-    return source.draws
 
 
 def _modes(

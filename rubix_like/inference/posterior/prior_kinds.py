@@ -191,13 +191,11 @@ class AbstractQuantile(AbstractPrior):
 
     def fault(self) -> str | None:
         """Unless the quantiles rise."""
-        found = np.asarray(self.value(np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in self._shape()))))
+        shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
+        found = np.asarray(self.value(np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in shape))))
         if np.isfinite(found).all() and bool(np.all(np.diff(found, axis=0) > 0)):
             return None
         return f"expected numbers with which the quantiles of '{self.kind}' rise, got others"
-
-    def _shape(self) -> tuple[int, ...]:
-        return np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
 
 
 @jax.jit

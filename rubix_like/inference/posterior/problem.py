@@ -313,19 +313,16 @@ def make_likelihood(
     flux = np.where(used, observed.flux, 0)
     dtype = jax.dtypes.canonicalize_dtype(float)
     smallest = free.value(NOISE_SCALE, np.full(free.n_latent, SMALLEST_LATENT, dtype))
+    polynomial = None
+    if settings.polynomial is not None:
+        basis = legendre_basis(observed.wavelength, settings.polynomial.degree)
+        polynomial = Polynomial(jnp.asarray(basis), jnp.asarray(settings.polynomial.sigma, basis.dtype))
     return Likelihood(
         flux=jax.device_put(np.asarray(flux, dtype)),
         inverse_sigma=jax.device_put(np.asarray(inverse_sigma, dtype)),
-        polynomial=_polynomial(settings, observed.wavelength),
+        polynomial=polynomial,
         smallest_scale=jax.device_put(np.asarray(1.0 if smallest is None else smallest, dtype)),
     )
-
-
-def _polynomial(settings: FitSettings, wavelength: ndarray) -> Polynomial | None:
-    if settings.polynomial is None:
-        return None
-    basis = legendre_basis(wavelength, settings.polynomial.degree)
-    return Polynomial(jnp.asarray(basis), jnp.asarray(settings.polynomial.sigma, basis.dtype))
 
 
 def without_noise(pipeline: Pipeline) -> Pipeline:

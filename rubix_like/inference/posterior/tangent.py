@@ -103,7 +103,7 @@ def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
 def _model(own: tuple[AbstractForward, Free], latent: Latent) -> Modelled:
     forward, free = own
     observed, roughness = forward.modelled(free.values(latent))
-    return Modelled(observed.voxels.flux.astype(_dtype()), observed.counters, roughness)
+    return Modelled(observed.voxels.flux.astype(jax.dtypes.canonicalize_dtype(float)), observed.counters, roughness)
 
 
 def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tuple[Modelled, Any]:
@@ -121,7 +121,3 @@ def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tup
 
     none = jax.tree.map(lambda leaf: jnp.zeros((latent.shape[0], *leaf.shape), leaf.dtype), (flux, roughness))
     return Modelled(flux, counters, roughness), lax.fori_loop(0, n_slope, add, none)
-
-
-def _dtype() -> Any:
-    return jax.dtypes.canonicalize_dtype(float)

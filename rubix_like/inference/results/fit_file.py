@@ -59,11 +59,13 @@ def _write(result: FitResult, file: Any) -> None:
     write_tree(result.edges, file.create_group("edges"))
     if grain is not None:
         write_tree(grain, file.create_group("discreteness"))
-    _write_starts(result.starts, file.create_group("starts"))
+    starts = file.create_group("starts")
+    write_tree(result.starts, starts)
+    add_dataset(starts, "reasons", list(result.starts.reasons()), "why each start ended, in words", dtype=TEXT)
     if result.populations:
         every = file.create_group("populations", track_order=True)
-        for name, own in result.populations.items():
-            write_tree(own, every.create_group(name))
+        for name, populations in result.populations.items():
+            write_tree(populations, every.create_group(name))
     model = file.create_group("model_parameters")
     _write_leaves(result.parameters, model)
     for name, declared in declarations_of(model).items():
@@ -95,11 +97,6 @@ def _read_edges(group: Any, n_number: int) -> Edges:
     if not (np.isfinite(edges.latent).all() and np.isfinite(edges.density).all()):
         raise ValueError("edges: expected finite latents and densities, got others")
     return edges
-
-
-def _write_starts(starts: SearchState, group: Any) -> None:
-    write_tree(starts, group)
-    add_dataset(group, "reasons", list(starts.reasons()), "why each start ended, in words", dtype=TEXT)
 
 
 def _write_leaves(tree: Any, group: Any) -> None:

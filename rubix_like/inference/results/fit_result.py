@@ -126,12 +126,13 @@ class FitResult:
         no probability.
         """
         check_probability("interval", probability)
-        reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
-        own = self.free.own_normals(np.asarray(self.latent))
-        ends = [np.array(self.free.flat_of(end), np.float64) for end in (own - reach, own + reach)]
+        sigma = np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.own_sigma
+        reach = sigma * float(ndtri(0.5 + probability / 2))
+        normals = self.free.own_normals(np.asarray(self.latent))
+        ends = [np.array(self.free.flat_of(end), np.float64) for end in (normals - reach, normals + reach)]
         for number, index in enumerate(self.edges.index):
-            own = self.edges.reach(self.free, number, probability)
-            ends[0][index], ends[1][index] = own.low, own.high
+            limits = self.edges.reach(self.free, number, probability)
+            ends[0][index], ends[1][index] = limits.low, limits.high
         return self.free.split(ends[0]), self.free.split(ends[1])
 
     @named_arguments
@@ -208,6 +209,3 @@ class FitResult:
 
     def _repr_html_(self) -> str:
         return found_at(_OUTPUTS["html"])(self)
-
-    def _latent_sigma(self) -> Float[ndarray, " latent"]:
-        return np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.own_sigma

@@ -31,19 +31,19 @@ def inference_data(result: SampleResult) -> Any:
     """
     arviz = import_optional("arviz", "to_arviz")
     sets = _sets_of(result)
-    parts = [_arrays(own) for own in sets]
+    parts = [_arrays(data_set) for data_set in sets]
     data = arviz.from_dict(
         posterior=dict(result.values),
         sample_stats=_statistics(result),
-        observed_data={name: own for observed, _, _ in parts for name, own in observed.items()},
-        constant_data={name: own for _, constant, _ in parts for name, own in constant.items()},
-        dims={name: own for _, _, axes in parts for name, own in axes.items()}
-        | {own.name: _axes(own) for own in result.free.parameters},
+        observed_data={name: array for observed, _, _ in parts for name, array in observed.items()},
+        constant_data={name: array for _, constant, _ in parts for name, array in constant.items()},
+        dims={name: dims for _, _, axes in parts for name, dims in axes.items()}
+        | {parameter.name: _axes(parameter) for parameter in result.free.parameters},
         attrs={"method": result.method, "config": result.config, "notes": "\n".join(result.notes)},
     )
-    for own in result.free.parameters:
-        data.posterior[own.name].attrs["units"] = own.unit
-    if all(own.pointwise is not None for own in sets):
+    for parameter in result.free.parameters:
+        data.posterior[parameter.name].attrs["units"] = parameter.unit
+    if all(data_set.pointwise is not None for data_set in sets):
         data.add_groups({"log_likelihood": _log_likelihood(sets)})
     return data
 

@@ -19,7 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import SetVerdict, Verdict
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
-from rubix_like.inference.posterior.free import Correlated, Free, FreeParameter, read_prior
+from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.free_parameters import read_correlated
 from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.quality import Quality
@@ -107,17 +107,22 @@ class Column(NamedTuple):
 def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
     """The group `parameters`, with the columns of each, its unit and its prior; and the labels."""
     parameters = file.create_group("parameters", track_order=True)
-    for own in free.parameters:
-        group = parameters.create_group(own.name)
-        group.attrs.update({"unit": own.unit, "description": own.meaning})
+    for parameter in free.parameters:
+        group = parameters.create_group(parameter.name)
+        group.attrs.update({"unit": parameter.unit, "description": parameter.meaning})
         for name, column in columns.items():
-            add_dataset(group, name, column.values[own.name], column.meaning, "" if column.pure else own.unit)
-        prior = json.dumps(section_of(own.prior))
+            add_dataset(
+                group, name, column.values[parameter.name], column.meaning, "" if column.pure else parameter.unit
+            )
+        prior = json.dumps(section_of(parameter.prior))
         add_dataset(
             group, "prior", prior, "the prior as in the section fit.free, {kind: numbers in the unit}", dtype=TEXT
         )
     if free.correlated:
-        groups = [{"parameters": own.names, "correlation": _correlation(own)} for own in free.correlated]
+        groups = []
+        for correlated in free.correlated:
+            half = np.asarray(correlated.half)
+            groups.append({"parameters": correlated.names, "correlation": (half @ half.T).tolist()})
         meaning = "groups of priors that are correlated, as fit.correlated"
         add_dataset(file, "correlated", json.dumps(groups), meaning, dtype=TEXT)
     meaning = "names of the free numbers, in the order of matrices and of the latents"
@@ -133,11 +138,6 @@ def read_free_from_file(file: Any, of: str) -> Free:
         parameters.append(FreeParameter(read_prior(name, section, unit), name, own[of].shape, unit, meaning))
     groups = json.loads(texts_of(file["correlated"])) if "correlated" in file else []
     return Free(tuple(parameters), read_correlated(map(CorrelatedSettings.model_validate, groups), parameters))
-
-
-def _correlation(group: Correlated) -> list[list[float]]:
-    half = np.asarray(group.half)
-    return (half @ half.T).tolist()
 
 
 def read_column(file: Any, column: str, *, finite: bool = False) -> dict[str, ndarray]:
@@ -186,7 +186,7 @@ def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> 
 
 
 def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: Sequence[str]) -> dict[str, Any]:
-    """What `write_shared` wrote of a result with this number of latents, by the names of the result's fields.
+    """The fields of a result with this number of latents that `write_shared` wrote, by name.
 
     Raises ValueError for arrays of other shapes, and where one of the cubes `with_variance` has none.
     """

@@ -119,15 +119,15 @@ def inferred_of(
 ) -> Inferred:
     """A normal distribution of the chosen latents, which count as `free.labels` does, and the maps to their values."""
     owners = [(parameter, index) for parameter in free.parameters for index in range(parameter.size)]
-    own = [owners[int(number)] for number in chosen]
+    chosen_owners = [owners[int(number)] for number in chosen]
     labels, true = free.labels, _flat(free, truth)
     nodes = fine_nodes(latent, np.sqrt(np.diag(covariance)))
     return Inferred(
         labels=tuple(labels[number] for number in chosen),
-        units=tuple(owner.unit for owner, _ in own),
+        units=tuple(owner.unit for owner, _ in chosen_owners),
         latent=latent,
         covariance=covariance,
-        prior=np.stack([_values(*owner, at) for owner, at in zip(own, nodes, strict=True)]),
+        prior=np.stack([_values(*owner, at) for owner, at in zip(chosen_owners, nodes, strict=True)]),
         truth=true[chosen] if truth else None,
         nodes=nodes,
     )
@@ -135,8 +135,8 @@ def inferred_of(
 
 def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
     """Values of one number of a parameter at these latents."""
-    own: Any = jax.tree.map(lambda leaf: np.broadcast_to(leaf, parameter.shape).ravel()[index], parameter.prior)
-    return np.asarray(own.value(jnp.asarray(latent)), dtype=np.float64)
+    prior: Any = jax.tree.map(lambda leaf: np.broadcast_to(leaf, parameter.shape).ravel()[index], parameter.prior)
+    return np.asarray(prior.value(jnp.asarray(latent)), dtype=np.float64)
 
 
 def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:

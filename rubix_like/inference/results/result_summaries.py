@@ -204,37 +204,32 @@ def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
     found = result.diagnostics
     low, high = result.interval()
     numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
-    worth = tuple(result.by_name(own) for own in (found.r_hat, found.ess_bulk, found.ess_tail))
+    worth = tuple(result.by_name(column) for column in (found.r_hat, found.ess_bulk, found.ess_tail))
     limits, marks = result.limits(), marks_of(result.labels, result.verdict)
     rows: list[Sequence[str]] = [_SAMPLE_HEAD]
-    for own in result.free.parameters:
-        columns = [np.ravel(of[own.name]) for of in (*numbers, *worth)]
-        words = (own.unit or "-", shown(own.prior).strip("{}"))
+    for parameter in result.free.parameters:
+        columns = [np.ravel(of[parameter.name]) for of in (*numbers, *worth)]
+        words = (parameter.unit or "-", shown(parameter.prior).strip("{}"))
         rows += [
             (label, *_values(row[:5], limits.get(label), marks[label]), *_worth(*row[5:]), *words)
-            for label, *row in zip(own.labels, *columns, strict=True)
+            for label, *row in zip(parameter.labels, *columns, strict=True)
         ]
     return rows
 
 
 def sample_quality_lines(result: SampleResult) -> list[str]:
-    """How the draws were made, how well the best model fits, how the data lie about what is predicted."""
+    """Lines on how the draws were made, how well the best model fits, how the data lie about what is predicted."""
     scatter = result.scatter
+    checks = ", ".join(f"{name} {p:.2g}" for name, p in result.checks.items())
     return [
         _draws_line(result),
         f"Best fit: {chi_square_line(result.quality)}",
         *set_lines(result.verdict),
         f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
         f"{percent(scatter.within_two, 1)} within 2 (of normal errors 68.3 % and 95.4 %)",
-        *_checks_lines(result),
+        *([f"Predictive checks, p: {checks}"] if checks else []),
         *([] if result.evidence is None else [result.evidence.sentence]),
     ]
-
-
-def _checks_lines(result: SampleResult) -> list[str]:
-    """The posterior-predictive checks, if there are any."""
-    words = ", ".join(f"{name} {own:.2g}" for name, own in result.checks.items())
-    return [f"Predictive checks, p: {words}"] if words else []
 
 
 def _draws_line(result: SampleResult) -> str:

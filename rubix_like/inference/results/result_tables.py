@@ -90,16 +90,13 @@ def value_table(result: FitResult | SampleResult) -> Any:
 def quantities(result: FitResult | SampleResult) -> Any:
     """An `astropy.table.QTable` of one row: a column for each number with its unit, and `NAME_sigma` beside it."""
     table, quantity = found_at("astropy.table:QTable"), found_at("astropy.units:Quantity")
+    read_unit = found_at("astropy.units:Unit")
     columns = {}
     for row in rows_of(result):
-        unit = _unit(row.parameter.unit)
+        unit = read_unit(row.parameter.unit.replace("Msun", "solMass"))
         columns[row.label] = quantity([row.value], unit)
         columns[f"{row.label}_sigma"] = quantity([row.sigma], unit)
     return table(columns, meta={"verdict": result.verdict.sentence})
-
-
-def _unit(name: str) -> Any:
-    return found_at("astropy.units:Unit")(name.replace("Msun", "solMass"))
 
 
 def latex_table(result: FitResult | SampleResult) -> str:

@@ -156,7 +156,7 @@ class Chains:
 
     def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":
         """The states after `count` more steps."""
-        added = {name: _with_steps(own, self.n_done, steps[name][:, :count]) for name, own in self.steps.items()}
+        added = {name: _with_steps(old, self.n_done, steps[name][:, :count]) for name, old in self.steps.items()}
         return dataclasses.replace(
             self,
             n_done=self.n_done + count,

@@ -17,7 +17,6 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float, UInt32
 
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import Residuals
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.samplers.roots import find_root
 from rubix_like.runtime.optional_packages import import_optional
@@ -88,19 +87,15 @@ def data_residuals(posterior: SquaredLoss, latent: Latent) -> Flat:
     at the residuals' own scale, so that J^T J is Fisher's information: 2 N of ln(s), and none of it with others.
     """
     if isinstance(posterior, Posterior) and (scale := posterior.noise_scale(latent)) is not None:
-        residuals = _with_scale(posterior, scale, latent)
+        likelihood = posterior.likelihood
+        count = jnp.sum(likelihood.inverse_sigma > 0, dtype=latent.dtype)
+        of_scale = jnp.sqrt(2 * count) * jnp.log(scale.reshape(1).astype(latent.dtype))
+        residuals = likelihood.residuals(posterior.model(latent), lax.stop_gradient(scale))._replace(scale=of_scale)
     else:
         residuals = posterior.residuals(latent)
     leaves = jax.tree_util.tree_leaves_with_path(residuals)
     of_data = [leaf for path, leaf in leaves if jax.tree_util.keystr(path[-1:], simple=True) != _PRIOR]
     return jnp.concatenate([leaf.reshape(-1) for leaf in of_data])
-
-
-def _with_scale(posterior: Posterior, scale: Float[Array, ""], latent: Latent) -> Residuals:
-    likelihood = posterior.likelihood
-    count = jnp.sum(likelihood.inverse_sigma > 0, dtype=latent.dtype)
-    own = jnp.sqrt(2 * count) * jnp.log(scale.reshape(1).astype(latent.dtype))
-    return likelihood.residuals(posterior.model(latent), lax.stop_gradient(scale))._replace(scale=own)
 
 
 def likelihood_about(posterior: SquaredLoss, expansion: Expansion) -> Any:

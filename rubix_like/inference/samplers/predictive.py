@@ -87,13 +87,13 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
     if problem.first_cube is None:
         return _with_each(predictive_of(problem, drawn.moments), problem, drawn, 0, settings.log_likelihood)
     sets = {
-        own.name: _with_each(
-            predictive_of_set(problem, own, drawn.moments), problem, drawn, number, settings.log_likelihood
+        data_set.name: _with_each(
+            predictive_of_set(problem, data_set, drawn.moments), problem, drawn, number, settings.log_likelihood
         )
-        for number, own in enumerate(problem.sets)
+        for number, data_set in enumerate(problem.sets)
     }
-    checks = {f"{check} of {name}": p for name, own in sets.items() for check, p in own.checks.items()}
-    scatter = _together([own.scatter for own in sets.values()])
+    checks = {f"{check} of {name}": p for name, predicted in sets.items() for check, p in predicted.checks.items()}
+    scatter = _together([predicted.scatter for predicted in sets.values()])
     first = sets[problem.first_cube.name]
     return dataclasses.replace(first, scatter=scatter, sets=sets, checks=checks, pointwise=None)
 
@@ -111,10 +111,10 @@ def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: 
 
 
 def _together(scatters: Sequence[Scatter]) -> Scatter:
-    """How the data of several sets lie about what is predicted."""
-    count = [own.n_voxel for own in scatters]
-    within = (np.average([getattr(own, name) for own in scatters], weights=count) for name in _WITHIN)
-    return Scatter(sum(count), sum(own.chi_square for own in scatters), *map(float, within))
+    """The scatter of the data of several sets about what is predicted."""
+    count = [scatter.n_voxel for scatter in scatters]
+    within = (np.average([getattr(scatter, name) for scatter in scatters], weights=count) for name in _WITHIN)
+    return Scatter(sum(count), sum(scatter.chi_square for scatter in scatters), *map(float, within))
 
 
 def predictive_of_set(problem: Problem, own: FittedSet, moments: Moments) -> Predictive:
@@ -156,11 +156,13 @@ def predictive_of(problem: Problem, moments: Moments) -> Predictive:
     noise = noise_variance(problem) * scale_square
     flux, total = model + offset, spread + noise + extra
     residual = on_grid(problem, "residual", problem.observed.flux - flux, noise, of_data=True)
+    used = np.asarray(residual.mask) == 0
+    square = np.asarray(residual.flux)[used] ** 2 / total[used]
     return Predictive(
         model=on_grid(problem, "model", model, spread),
         predictive=on_grid(problem, "predictive", flux, total, of_data=True),
         residual=residual,
-        scatter=_scatter(np.asarray(residual.flux), total, np.asarray(residual.mask) == 0),
+        scatter=Scatter(len(square), float(square.sum()), float(np.mean(square < 1)), float(np.mean(square < 4))),
         n_fast=float(mean.n_fast),
         n_not_finite=float(mean.n_not_finite),
     )
@@ -202,13 +204,9 @@ def _predicted(
 def _of_model_error(
     model_error: ModelError | None, sigma: Float[ndarray, "y x wave"]
 ) -> tuple[Float[ndarray, "y x wave"], Float[ndarray, "y x wave"]]:
-    """What particle noise adds to the flux, and to its variance; both are kept in units of the data's sigma."""
+    """The terms that particle noise adds to the flux, and to its variance; both are kept in units of the data's
+    sigma."""
     if model_error is None:
         return np.zeros_like(sigma), np.zeros_like(sigma)
     modes, strength = np.asarray(model_error.modes), np.asarray(model_error.strength)
     return np.asarray(model_error.offset) * sigma, np.einsum("k,kyxw->yxw", strength, modes**2) * sigma**2
-
-
-def _scatter(residual: ndarray, variance: ndarray, used: ndarray) -> Scatter:
-    square = residual[used] ** 2 / variance[used]
-    return Scatter(len(square), float(square.sum()), float(np.mean(square < 1)), float(np.mean(square < 4)))

@@ -85,7 +85,8 @@ def of_draw(
     points: str | None,
     shapes: Shapes = (),
 ) -> tuple[OfDraw, ...]:
-    """What a draw says of the one cube, or of each of several sets of data of these shapes; their voxels lie in a row.
+    """Checks of a draw for the one cube, or for each of several sets of data of these shapes, whose voxels lie in a
+    row.
 
     `model`: its flux, `flux`: the same with the best continuum, `key`: a random key, `points`: "spaxels", "voxels", or
     None for none. To be called inside a trace.
@@ -93,10 +94,10 @@ def of_draw(
     scale, likelihood = posterior.noise_scale(latent), posterior.likelihood_at(latent)
     light = model * likelihood.inverse_sigma
     used = likelihood.inverse_sigma > 0
-    own = likelihood.residuals(model, scale).voxels
+    residuals = likelihood.residuals(model, scale).voxels
     other = _replicated(likelihood, model, flux, scale, key)
     point = _log_densities(likelihood, flux, scale)
-    parts = zip(*(_parts(voxels, shapes) for voxels in (own, other, used, light, point)), strict=True)
+    parts = zip(*(_parts(voxels, shapes) for voxels in (residuals, other, used, light, point)), strict=True)
     with_points = has_points(likelihood, len(shapes))
     return tuple(
         OfDraw(

@@ -64,8 +64,8 @@ def choose_starts(
     start: Latent | None = None,
     problem: Problem | None = None,
 ) -> ChosenStarts:
-    """Of guesses by the cube, or of draws from the prior, and of stars' that evolved from them, those with the lowest
-    loss, no two at the same place, and before them the one given.
+    """The starts of a search: the lowest losses among guesses by the cube, or draws from the prior, and stars' that
+    evolved from them, no two at the same place, and before them the one given.
 
     `problem`: whose cube is looked at; None: all are drawn from the prior.
     """
@@ -132,7 +132,7 @@ def _graded(
     """Latents, with the mass that fits best, and their losses."""
     size = mesh.shape[SAMPLE_AXIS]
     found = [_grade(posterior, mesh, drawn[begin : begin + size]) for begin in range(0, len(drawn), size)]
-    latent, loss = (np.concatenate([own[part] for own in found])[: len(drawn)] for part in (0, 1))
+    latent, loss = (np.concatenate([batch[part] for batch in found])[: len(drawn)] for part in (0, 1))
     return latent, loss
 
 

@@ -82,15 +82,16 @@ def component_values(
 
 
 def _guess(
-    own: FreeParameter, free: Free, seen: Seen, pose: Pose, generator: np.random.Generator, *, several: bool
+    parameter: FreeParameter, free: Free, seen: Seen, pose: Pose, generator: np.random.Generator, *, several: bool
 ) -> Float[ndarray, "count ..."]:
     """Values of one parameter; `several`: whether there are speeds of several components."""
-    key = _key(own.name)
+    key = _key(parameter.name)
     if key in _SIZES:
         return _SIZES[key] * seen.size
     if key in _SPEEDS:
-        turned = _turns(_component(own.name), free, seen, pose)
-        return _spread(own, seen.speed * _way(turned, len(seen.speed), generator, several=several))
+        component = parameter.name.removeprefix(GALAXY).partition(".")[0]
+        turned = _turns(component, free, seen, pose)
+        return _spread(parameter, seen.speed * _way(turned, len(seen.speed), generator, several=several))
     return _left(key, seen, pose)
 
 
@@ -127,16 +128,12 @@ def _way(
     return way * np.where(generator.random(count) < _AGAINST, -1.0, 1.0)
 
 
-def _spread(own: FreeParameter, speed: Float[ndarray, " count"]) -> Float[ndarray, "count ..."]:
+def _spread(parameter: FreeParameter, speed: Float[ndarray, " count"]) -> Float[ndarray, "count ..."]:
     """The speed for every number of a parameter, with the only sign that its prior has, if it has one."""
-    low, high = (np.asarray(own.prior.value(np.full(own.shape, end))) for end in (-2.0, 2.0))
-    speeds = np.broadcast_to(speed.reshape(-1, *(1 for _ in own.shape)), (len(speed), *own.shape))
+    low, high = (np.asarray(parameter.prior.value(np.full(parameter.shape, end))) for end in (-2.0, 2.0))
+    speeds = np.broadcast_to(speed.reshape(-1, *(1 for _ in parameter.shape)), (len(speed), *parameter.shape))
     speeds = np.where(low >= 0, np.abs(speeds), speeds)
     return np.where(high <= 0, -np.abs(speeds), speeds)
-
-
-def _component(name: str) -> str:
-    return name.removeprefix(GALAXY).partition(".")[0]
 
 
 def _key(name: str) -> str:

@@ -102,13 +102,6 @@ class LeastSquares(AbstractOptimiser):
         optx = import_optional("optimistix", _PURPOSE)
         return optx.ClassicalTrustRegion(high_cutoff=_GOOD)
 
-    def _descent(self) -> Any:
-        """How optimistix makes a step."""
-        lx = import_optional("lineax", _PURPOSE)
-        optx = import_optional("optimistix", _PURPOSE)
-        iterative = lx.Normal(lx.CG(rtol=_SOLVED, atol=0.0, max_steps=_ITERATIONS))
-        return optx.DampedNewtonDescent(linear_solver=lx.QR() if self.dense else iterative)
-
 
 @jax.jit
 def _judge(optimiser: LeastSquares, state: State, loss: Float[Array, " start"]) -> _Verdict:
@@ -141,18 +134,18 @@ def _solve(
 ) -> State:
     """The next trials by the matrix."""
 
-    def solve(own: State, loss: Array, verdict: _Verdict, new: NormalForm) -> State:
-        form = jax.tree.map(lambda one, other: jnp.where(verdict.accept, one, other), new, own.memory.form)
+    def solve(state: State, loss: Array, verdict: _Verdict, new: NormalForm) -> State:
+        form = jax.tree.map(lambda accepted, old: jnp.where(verdict.accept, accepted, old), new, state.memory.form)
         unit = _units(form)
         factor = form.factor / unit[None, :]
-        latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
+        latent = jnp.where(verdict.accept, state.memory.trial, state.latent)
         step = _step(optimiser, verdict.step_size, _info(form.projected, factor, triangular=True))
         longest = _LONGEST * jnp.maximum(1, jnp.abs(latent))
         step = step * jnp.minimum(1, 1 / jnp.max(jnp.abs(step / unit) / longest))
         left = form.projected + factor @ step
         gain = form.excess - 0.5 * left @ left
         memory = LeastSquaresMemory(latent + step / unit, gain, verdict.search, form)
-        return _advanced(optimiser, own, loss, verdict, memory, form.gradient, form.excess)
+        return _advanced(optimiser, state, loss, verdict, memory, form.gradient, form.excess)
 
     return chosen(state.status == int(Status.RUNNING), jax.vmap(solve)(state, loss, verdict, form), state)
 
@@ -191,7 +184,7 @@ def _iterate(
 
 def _advanced(
     optimiser: LeastSquares,
-    own: State,
+    state: State,
     loss: Float[Array, ""],
     verdict: _Verdict,
     memory: LeastSquaresMemory,
@@ -204,10 +197,10 @@ def _advanced(
     trial has changed it by no more than that, or was rejected. Of a rejected trial that changed the loss by no more
     than rounding does, nothing more can be learnt: then rounding is the tolerance.
     """
-    latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
-    first = own.n_step == 0
+    latent = jnp.where(verdict.accept, state.memory.trial, state.latent)
+    first = state.n_step == 0
     finite = jnp.isfinite(loss)
-    change, noise = jnp.abs(loss - own.loss), _rounding_of(optimiser, own.loss)
+    change, noise = jnp.abs(loss - state.loss), _rounding_of(optimiser, state.loss)
     rejected = ~(verdict.accept | first)
     calm = ((change < optimiser.tolerance) | rejected) & (excess < optimiser.tolerance)
     calm = calm | (rejected & (change < noise) & (excess < noise))
@@ -218,13 +211,13 @@ def _advanced(
         smooth=jnp.isfinite(memory.trial).all(),
         converged=calm,
         stalled=short & ~verdict.accept,
-        exhausted=own.n_step >= optimiser.steps,
+        exhausted=state.n_step >= optimiser.steps,
     )
     return State(
         latent=latent,
-        loss=jnp.where(verdict.accept | first, loss, own.loss),
+        loss=jnp.where(verdict.accept | first, loss, state.loss),
         gradient_norm=jnp.linalg.norm(gradient),
-        n_step=own.n_step + 1,
+        n_step=state.n_step + 1,
         status=status,
         memory=memory,
     )
@@ -233,13 +226,15 @@ def _advanced(
 def _rounding_of(optimiser: LeastSquares, loss: Float[Array, ""]) -> Float[Array, ""]:
     """Rounding of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d)
     scatters."""
-    own = jnp.finfo(loss.dtype).eps * loss
-    return _ROUNDINGS * (own + optimiser.rounding * jnp.sqrt(2 * jnp.abs(loss)))
+    summed = jnp.finfo(loss.dtype).eps * loss
+    return _ROUNDINGS * (summed + optimiser.rounding * jnp.sqrt(2 * jnp.abs(loss)))
 
 
 def _step(optimiser: LeastSquares, step_size: Any, info: Any) -> Latent:
-    """What optimistix's descent adds to a latent."""
-    descent = optimiser._descent()
+    """The step that optimistix's descent adds to a latent."""
+    lx, optx = import_optional("lineax", _PURPOSE), import_optional("optimistix", _PURPOSE)
+    iterative = lx.Normal(lx.CG(rtol=_SOLVED, atol=0.0, max_steps=_ITERATIONS))
+    descent = optx.DampedNewtonDescent(linear_solver=lx.QR() if optimiser.dense else iterative)
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info.jac.in_structure())
     step, _ = descent.step(step_size, descent.query(zero, info, descent.init(zero, info)))
     return step

@@ -56,7 +56,9 @@ def search(
 def _rounding(posterior: Posterior) -> float:
     """Rounding of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux /
     sigma."""
-    flux, inverse_sigma = (np.asarray(own) for own in (posterior.likelihood.flux, posterior.likelihood.inverse_sigma))
+    flux, inverse_sigma = (
+        np.asarray(array) for array in (posterior.likelihood.flux, posterior.likelihood.inverse_sigma)
+    )
     ratio = float(np.sqrt(np.mean((flux * inverse_sigma) ** 2)))
     return ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)
 
@@ -154,11 +156,7 @@ def _init(optimiser: AbstractOptimiser, latent: Latents, count: Array) -> State:
 
 def _begun(optimiser: AbstractOptimiser, latent: Float[ndarray, "start latent"], n_slot: int) -> State:
     """States of some starts, as many as there are slots: those that are missing do not run."""
-    state = _init(optimiser, _lengthened(latent, n_slot), np.asarray(len(latent)))
+    filling = latent[-1:] if len(latent) else np.zeros((1, latent.shape[1]))
+    slots = np.concatenate([latent, np.repeat(filling, n_slot - len(latent), axis=0)])
+    state = _init(optimiser, slots, np.asarray(len(latent)))
     return jax.tree.map(np.asarray, state)
-
-
-def _lengthened(rows: Float[ndarray, "start latent"], count: int) -> Float[ndarray, "slot latent"]:
-    """An array with more rows like the last one, or of zeros where there is none."""
-    filling = rows[-1:] if len(rows) else np.zeros((1, rows.shape[1]))
-    return np.concatenate([rows, np.repeat(filling, count - len(rows), axis=0)])

@@ -127,21 +127,23 @@ def pose_sets(
     other sets have it by their own coordinates. Raises ConfigError for settings and ValueError for data that cannot be
     used.
     """
-    sections = {own.name: own.settings for own in data}
+    sections = {data_set.name: data_set.settings for data_set in data}
     check_free_names(settings.free, sections)
-    first = next((number for number, own in enumerate(data) if own.kind in {"cube", "fibres"}), 0)
+    first = next((number for number, data_set in enumerate(data) if data_set.kind in {"cube", "fibres"}), 0)
     sets = _prepare(config, data, settings, galaxy, first)
     of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
     made = _particles(sets, galaxy, report)
     pipelines, of_ages = _planned(sets, galaxy, of_errors, made, report)
     source = without_unread_gas(made[0], pipelines[first], settings)
-    skies = [sky_templates(own.name, own.data.settings, own.observed) for own in sets]
+    skies = [sky_templates(data_set.name, data_set.data.settings, data_set.observed) for data_set in sets]
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
-    for own, pipeline, sky in zip(sets, pipelines, skies, strict=True):
-        trees |= leaves_of(own.name, own.data.settings, pipeline.parameters, sky)
+    for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
+        trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
     joint = _with_nuisances(settings, sections)
     free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
-    pipelines = [for_samples(_with_line_widths(own, free), n_sample) for own in pipelines]
+    for pipeline in pipelines:
+        check_line_widths(free, pipeline)
+    pipelines = [for_samples(pipeline, n_sample) for pipeline in pipelines]
     fitted = _fitted_sets(sets, pipelines)
     likelihood, of_data = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
     forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
@@ -203,15 +205,9 @@ def _check_fibres(own: _Prepared, pipeline: Pipeline) -> None:
         )
 
 
-def _with_line_widths(pipeline: Pipeline, free: Free) -> Pipeline:
-    """The same, of which the priors of the lines' widths have been checked."""
-    check_line_widths(free, pipeline)
-    return pipeline
-
-
 def _deposit(pipelines: Sequence[Pipeline]) -> str:
     """The deposit that gives the least gradients."""
-    deposits = [own.plan.deposit for own in pipelines]
+    deposits = [pipeline.plan.deposit for pipeline in pipelines]
     return "nearest" if "nearest" in deposits else deposits[0]
 
 
@@ -332,12 +328,12 @@ def _with_nuisances(settings: FitSettings, sections: Mapping[str, DataSetSetting
     return settings.model_copy(update={"free": {**settings.free, **priors}})
 
 
-def _likelihood(own: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:
-    """That of a set alone; bins at the ends of a spectrum that is broadened are left out."""
-    selection = own.selection
-    if own.lsf_scale is not None:
-        selection = selection & within_ends(len(selection), _ENDS * _widest_sigma(own, fitted.pipeline))
-    return make_likelihood(own.observed, selection, fitted.seen, own.settings, free)
+def _likelihood(prepared: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:
+    """The likelihood of a set alone; bins at the ends of a spectrum that is broadened are left out."""
+    selection = prepared.selection
+    if prepared.lsf_scale is not None:
+        selection = selection & within_ends(len(selection), _ENDS * _widest_sigma(prepared, fitted.pipeline))
+    return make_likelihood(prepared.observed, selection, fitted.seen, prepared.settings, free)
 
 
 def _joint_likelihood(

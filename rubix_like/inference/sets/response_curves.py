@@ -28,7 +28,8 @@ class ImageBand:
     @property
     def pivot(self) -> float:
         """sqrt(int R lambda dlambda / int R / lambda dlambda): F_nu = F_lambda pivot^2 / c of the means (ibid.)."""
-        fine = _fine(self.wavelength)
+        between = np.linspace(self.wavelength[0], self.wavelength[-1], 20001)
+        fine = np.unique(np.concatenate([between, self.wavelength]))
         response = np.interp(fine, self.wavelength, self.response)
         return float(np.sqrt(np.trapezoid(response * fine, fine) / np.trapezoid(response / fine, fine)))
 
@@ -81,8 +82,3 @@ def _fault(wavelength: ndarray, response: ndarray) -> str | None:
     if (response < 0).any() or not (response > 0).any():
         return "expected responses of 0 or more, and some above 0, got others"
     return None
-
-
-def _fine(wavelength: Float[ndarray, " node"]) -> Float[ndarray, " fine"]:
-    """The nodes and many places between them."""
-    return np.unique(np.concatenate([np.linspace(wavelength[0], wavelength[-1], 20001), wavelength]))

@@ -18,23 +18,23 @@ def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
         yield own, set_alone(problem, own)
 
 
-def set_alone(problem: Problem, own: FittedSet) -> Problem:
+def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
     """The problem of one set alone, whose voxels are (y, x, wave)."""
     likelihood = problem.posterior.likelihood
     alone = dataclasses.replace(
         likelihood,
-        flux=own.unpacked(likelihood.flux),
-        inverse_sigma=own.unpacked(likelihood.inverse_sigma),
+        flux=data_set.unpacked(likelihood.flux),
+        inverse_sigma=data_set.unpacked(likelihood.inverse_sigma),
         errors=None,
-        dependent=None if likelihood.dependent is None else own.unpacked(likelihood.dependent),
-        model_error=None if likelihood.model_error is None else _part_of(likelihood.model_error, own),
+        dependent=None if likelihood.dependent is None else data_set.unpacked(likelihood.dependent),
+        model_error=None if likelihood.model_error is None else _part_of(likelihood.model_error, data_set),
     )
     return dataclasses.replace(
         problem,
         posterior=dataclasses.replace(problem.posterior, likelihood=alone),
-        observed=own.observed,
-        pipeline=own.seen,
-        settings=own.settings,
+        observed=data_set.observed,
+        pipeline=data_set.seen,
+        settings=data_set.settings,
         sets=(),
     )
 
@@ -53,7 +53,7 @@ def set_counters(problem: Problem, own: FittedSet, counters: Mapping[str, Source
     return {name: counters[before + name] for name in sources if before + name in counters}
 
 
-def _part_of(error: ModelError, own: FittedSet) -> ModelError:
+def _part_of(error: ModelError, data_set: FittedSet) -> ModelError:
     """The part of a model's particle noise in one set."""
     names = ("offset", "modes", "held_out")
-    return dataclasses.replace(error, **{name: own.unpacked(getattr(error, name)) for name in names})
+    return dataclasses.replace(error, **{name: data_set.unpacked(getattr(error, name)) for name in names})

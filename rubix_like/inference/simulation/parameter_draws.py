@@ -58,7 +58,7 @@ class PriorDraws(AbstractDraws):
         first, last = start // _BLOCK, -(-stop // _BLOCK)
         blocks = [many_values(self.free, self._latents(block)) for block in range(first, last)]
         cut = slice(start - first * _BLOCK, stop - first * _BLOCK)
-        return {name: np.concatenate([np.asarray(own[name]) for own in blocks])[cut] for name in self.free.names}
+        return {name: np.concatenate([np.asarray(block[name]) for block in blocks])[cut] for name in self.free.names}
 
     def fingerprint(self) -> str:
         """Of the priors and their names; the seed is one of its own."""

@@ -267,24 +267,27 @@ def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None
 
 
 def describe_set(folder: Path) -> dict[str, str]:
-    """What a folder holds, by name and in words: how many simulations, of what shape, their parameters with ranges and
-    priors, its files. Raises ValueError for a damaged one."""
+    """The contents of a folder, by name and in words: how many simulations, of what shape, their parameters with ranges
+    and priors, its files. Raises ValueError for a damaged one."""
     manifest = Manifest.read(folder)
     missing = set(missing_files(folder, manifest))
-    made = [own for own in range(manifest.n_file) if own not in missing]
-    paths = [shard_path(folder, own, manifest.files) for own in made]
+    made = [number for number in range(manifest.n_file) if number not in missing]
+    paths = [shard_path(folder, number, manifest.files) for number in made]
     n_made = sum(stop - start for start, stop in map(manifest.ranges, made))
     left = f" of {manifest.n}; the same command makes the others" if missing else ""
     size = format_bytes(sum(output_bytes(path) or 0 for path in paths))
     found = {"simulations": f"{n_made}{left}", "seed": manifest.fingerprint.get("seed", "")}
     if made:
-        found |= _cube_words(read_shard(paths[0], 0, 1))
+        first = read_shard(paths[0], 0, 1)
+        shape = " x ".join(map(str, first.mask.shape))
+        found["cubes"] = f"{shape} (y, x, wavelength): {', '.join(kept_cubes(first))}"
+        found["wavelengths"] = f"{first.wavelength[0]:.6g} to {first.wavelength[-1]:.6g} Angstrom"
     drawn = join_simulations([read_shard(path, cubes=False) for path in paths]) if made else None
-    for name, own in manifest.parameters.items():
-        prior = (
-            "given draws" if own["prior"] is None else " ".join(f"{kind} {ends}" for kind, ends in own["prior"].items())
-        )
-        unit = f" {own['unit']}" if own["unit"] else ""
+    for name, parameter in manifest.parameters.items():
+        prior = "given draws"
+        if parameter["prior"] is not None:
+            prior = " ".join(f"{kind} {ends}" for kind, ends in parameter["prior"].items())
+        unit = f" {parameter['unit']}" if parameter["unit"] else ""
         ends = "" if drawn is None else f"{np.min(drawn.parameters[name]):.4g} to {np.max(drawn.parameters[name]):.4g}"
         found[name] = f"{ends}{unit} ({prior})"
     if drawn is not None and drawn.galaxy.any():
@@ -292,10 +295,3 @@ def describe_set(folder: Path) -> dict[str, str]:
     found["files"] = f"{len(paths)} ({manifest.files}), {size}, {manifest.shard} simulations in each"
     found["configuration"] = f"in {folder / SET_FILE}, as config"
     return found
-
-
-def _cube_words(first: Simulations) -> dict[str, str]:
-    """Shape and wavelengths of the cubes, and what is kept of them."""
-    kept = ", ".join(kept_cubes(first))
-    ends = f"{first.wavelength[0]:.6g} to {first.wavelength[-1]:.6g} Angstrom"
-    return {"cubes": f"{' x '.join(map(str, first.mask.shape))} (y, x, wavelength): {kept}", "wavelengths": ends}

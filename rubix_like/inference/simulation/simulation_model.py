@@ -94,8 +94,12 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
     """
     settings = config.fit or FitSettings()
     config = for_model(config, settings)
-    if galaxies is None and _is_synthetic(config):
-        given = _as_points(config)
+    in_turn = config.simulate is not None and config.simulate.galaxies
+    is_synthetic = isinstance(config.galaxy, SyntheticReader | ComponentsReader) and not in_turn
+    if galaxies is None and is_synthetic:
+        given = config
+        if config.engine.deposit == AUTO:  # synthetic galaxies have no smoothing lengths
+            given = load_config(config, overrides={"engine.deposit": "nearest"})
         as_run, (config, resolved) = config, for_widest_psf(given, resolve(given), settings)
         loaded = source_of(given, resolved.library, None, report)
         pipeline, source, notes = _of_synthetic(config, resolved, settings, loaded)
@@ -115,17 +119,6 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
     pipeline = for_samples(pipeline, pipeline.mesh.size)
     forward = forward_of(pipeline, source, on_device=True)
     return SimulationModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
-
-
-def _is_synthetic(config: RunConfig) -> bool:
-    return isinstance(config.galaxy, SyntheticReader | ComponentsReader) and not (
-        config.simulate and config.simulate.galaxies
-    )
-
-
-def _as_points(config: RunConfig) -> RunConfig:
-    """The configuration with the deposit nearest for `auto`: synthetic galaxies have no smoothing lengths."""
-    return load_config(config, overrides={"engine.deposit": "nearest"}) if config.engine.deposit == AUTO else config
 
 
 def _deposit_notes(config: RunConfig, source: AbstractParticleSource) -> tuple[str, ...]:
@@ -162,20 +155,20 @@ def _of_synthetic(
 def _of_given(
     config: RunConfig, resolved: Resolved, settings: FitSettings, found: list[Galaxy], info: GalaxyInfo | None
 ) -> Planned:
-    """Planned for all galaxies: what a census of each counts, together."""
-    if len(found) > 1 and (own := [name for name in settings.free if name.startswith(STARS)]):
+    """The plan for all galaxies, by what censuses of each count together."""
+    if len(found) > 1 and (of_stars := [name for name in settings.free if name.startswith(STARS)]):
         raise ConfigError(
-            f"fit.free.{own[0]}: expected one galaxy for parameters of its stars, got {len(found)}; leave it out"
+            f"fit.free.{of_stars[0]}: expected one galaxy for parameters of its stars, got {len(found)}; leave it out"
         )
     free = read_free(settings, _trees(found, Parameters.build(config, config.engine.precision), None), None)
     if free.has(*_FAST):
-        fastest = max(found, key=lambda own: np.linalg.norm(own.stars.velocity, axis=1).max())
-        config = with_velocity_range(config, HeldSource(_on_device(fastest)), free, _WIDENED)
-    censuses = [take_census(config, resolved, [own]) for own in found]
+        fastest = max(found, key=lambda galaxy: np.linalg.norm(galaxy.stars.velocity, axis=1).max())
+        config = with_velocity_range(config, HeldSource(jax.tree.map(jnp.asarray, fastest)), free, _WIDENED)
+    censuses = [take_census(config, resolved, [galaxy]) for galaxy in found]
     census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
     pipeline = Pipeline.from_config(config, info=info, census=census, resolved=resolved)
     by, radius = config.resolved_align, config.observation.align_radius
-    rotations = None if by == "none" else np.stack([align(by, radius, own.sample).rotation for own in censuses])
+    rotations = None if by == "none" else np.stack([align(by, radius, counted.sample).rotation for counted in censuses])
     found, left_out = _without_unread(found, pipeline.plan)
     stacked = stack_galaxies(found, with_gas=reads_gas(pipeline.tables))
     return pipeline, GalaxiesInTurn(stacked, rotations), (*left_out, *age_notes(free, config))
@@ -196,10 +189,6 @@ def _with_fastest(source: SyntheticSource) -> SyntheticSource:
     draws = source.draws
     disc, bulge, gas = (stretched(own) for own in (draws.disc, draws.bulge, draws.gas))
     return dataclasses.replace(source, draws=dataclasses.replace(draws, disc=disc, bulge=bulge, gas=gas))
-
-
-def _on_device(galaxy: Galaxy) -> Galaxy:
-    return jax.tree.map(jnp.asarray, galaxy)
 
 
 def _loaded(
@@ -251,9 +240,11 @@ def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tupl
         unread += [("stars", "smoothing_length"), ("gas", "smoothing_length")]
     notes = []
     for kind, name in unread:
-        has = [getattr(getattr(own, kind), name, None) is not None for own in found]
+        has = [getattr(getattr(galaxy, kind), name, None) is not None for galaxy in found]
         if any(has) and not all(has):
-            found = [_without(own, kind, name) if present else own for own, present in zip(found, has, strict=True)]
+            found = [
+                _without(galaxy, kind, name) if present else galaxy for galaxy, present in zip(found, has, strict=True)
+            ]
             notes.append(
                 f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
             )
@@ -269,28 +260,26 @@ def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:
 
     Raises ValueError where they have different columns.
     """
-    chosen = [own if with_gas else dataclasses.replace(own, gas=None) for own in galaxies]
+    chosen = [galaxy if with_gas else dataclasses.replace(galaxy, gas=None) for galaxy in galaxies]
     columns = [
-        sorted(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(own)) for own in chosen
+        sorted(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(galaxy))
+        for galaxy in chosen
     ]
-    for number, own in enumerate(columns):
-        if own != columns[0]:
-            different = ", ".join(sorted(set(own) ^ set(columns[0])))
+    for number, names in enumerate(columns):
+        if names != columns[0]:
+            different = ", ".join(sorted(set(names) ^ set(columns[0])))
             raise ValueError(
                 f"galaxies: expected the same columns in all, got some in galaxy {number} or in galaxy 0 alone: "
                 f"{different}; leave them out of both, or simulate the galaxies apart"
             )
     if len(chosen) > 1:
-        sizes = {kind: max(len(getattr(own, kind).position) for own in chosen) for kind in _kinds(chosen[0])}
+        kinds = ("stars",) if chosen[0].gas is None else ("stars", "gas")
+        sizes = {kind: max(len(getattr(galaxy, kind).position) for galaxy in chosen) for kind in kinds}
         chosen = [
-            Galaxy(**{kind: pad_on_host(getattr(own, kind), size_class(size, 1)) for kind, size in sizes.items()})
-            for own in chosen
+            Galaxy(**{kind: pad_on_host(getattr(galaxy, kind), size_class(size, 1)) for kind, size in sizes.items()})
+            for galaxy in chosen
         ]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)
-
-
-def _kinds(galaxy: Galaxy) -> tuple[str, ...]:
-    return ("stars",) if galaxy.gas is None else ("stars", "gas")
 
 
 def _trees(source: Any, parameters: Parameters, sight: Any) -> dict[str, Any]:

@@ -177,10 +177,10 @@ def _compiled(structure: Any, arrays: tuple[Any, ...], mesh: Mesh, at_once: int)
     """Every simulation of a batch, each device its own: compiled for arguments like these, and held."""
 
     def simulate_batch(simulator: Simulator, tree: Any, real: Any) -> Simulated:
-        return over_samples(_one, mesh, simulator, Placed(tree, real), at_once=at_once)
+        return over_samples(_simulate_sample, mesh, simulator, Placed(tree, real), at_once=at_once)
 
     return jax.jit(simulate_batch).lower(*jax.tree.unflatten(structure, arrays)).compile()
 
 
-def _one(simulator: Simulator, sample: tuple[Any, Any]) -> Simulated:
+def _simulate_sample(simulator: Simulator, sample: tuple[Any, Any]) -> Simulated:
     return simulator(*sample)

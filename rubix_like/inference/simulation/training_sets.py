@@ -176,15 +176,18 @@ def read_simulation_request(
     if galaxies is not None and not galaxies:
         raise ConfigError("galaxies: expected at least one galaxy, got none")
     keys = {name: value for name, value in given.items() if value is not None}
-    own = None if draws is None else read_draws(draws)
-    if own is not None:
-        keys["n"] = _number_of(own, keys.get("n"))
-    chosen = spanned_priors(own) if own is not None else priors
+    checked_draws = None if draws is None else read_draws(draws)
+    if checked_draws is not None:
+        count = len(next(iter(checked_draws.values())))
+        if "n" in keys and keys["n"] != count:
+            raise ConfigError(f"n: expected the number of draws, {count}, got {keys['n']}; leave it out")
+        keys["n"] = count
+    chosen = spanned_priors(checked_draws) if checked_draws is not None else priors
     if chosen is not None:
         keys["free"] = {name: as_section(prior) for name, prior in chosen.items()}
     config = load_config(config, overrides={f"simulate.{name}": value for name, value in keys.items()})
     settings = config.simulate or SimulateSettings()
-    place = DRAWS if own is not None else "fit.free" if settings.free is None else "simulate.free"
+    place = DRAWS if checked_draws is not None else "fit.free" if settings.free is None else "simulate.free"
     free = settings.free if settings.free is not None else (config.fit or FitSettings()).free
     if not free:
         raise ConfigError(
@@ -194,15 +197,12 @@ def read_simulation_request(
     with named_in(place):
         check_free(free, with_noise=True)
     return SimulationRequest(
-        load_config(config, overrides={"fit.free": free, "fit.noise_scale": None}), settings, own, galaxies, place
+        load_config(config, overrides={"fit.free": free, "fit.noise_scale": None}),
+        settings,
+        checked_draws,
+        galaxies,
+        place,
     )
-
-
-def _number_of(draws: Mapping[str, ndarray], n: int | None) -> int:
-    count = len(next(iter(draws.values())))
-    if n is not None and n != count:
-        raise ConfigError(f"n: expected the number of draws, {count}, got {n}; leave it out")
-    return count
 
 
 def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulations:
@@ -220,7 +220,7 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
 
 
 def _bytes_of_one(model: SimulationModel, request: SimulationRequest) -> int:
-    """What is kept of a simulation."""
+    """Bytes that are kept of a simulation."""
     frame, plan, noise = model.pipeline.frame, model.pipeline.plan, request.config.noise
     n_array = 1 + (noise is not None and request.settings.variance) + request.config.keeps_truth
     return frame.n_y * frame.n_x * plan.n_wave * np.dtype(plan.dtype).itemsize * n_array

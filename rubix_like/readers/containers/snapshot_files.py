@@ -99,7 +99,9 @@ def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
             f"tells of {n_files} in its Header; to join files that are no numbered parts, list them one by one"
         )
     found = _parts(paths, split, key)
-    _check_parts_there_once(found, key)
+    for number, twins in found.items():
+        if len(twins) > 1:
+            raise ValueError(f"{key}: part {number} is there twice: {_names(tuple(sorted(twins)))}; remove one")
     stem, _, suffix = split
     n_missing = n_files - sum(number < n_files for number in found)
     if n_missing:
@@ -129,12 +131,6 @@ def _parts(paths: tuple[Path, ...], split: tuple[str, int, str], key: str) -> di
         elif not alone:
             raise ValueError(f"{key}: '{path}' is not named like '{paths[0].name}'; expected the parts of one snapshot")
     return found
-
-
-def _check_parts_there_once(found: dict[int, list[Path]], key: str) -> None:
-    for number, twins in found.items():
-        if len(twins) > 1:
-            raise ValueError(f"{key}: part {number} is there twice: {_names(tuple(sorted(twins)))}; remove one")
 
 
 def _check_there_once(paths: tuple[Path, ...], key: str) -> None:

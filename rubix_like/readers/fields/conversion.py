@@ -65,18 +65,14 @@ def find_conversion(
     Where it has none, the run's units in the header do. A quotient of two datasets, and a fraction of another quantity,
     are as the field map says.
     """
-    stated = _from_map(quantity, field)
+    to_unit = QUANTITIES[quantity]
+    factor = _factor(field.unit, to_unit if field.fraction_of is None else "")
+    stated = Conversion(quantity, field.unit, to_unit, factor, field.a, field.h, "field map")
     if field.trust == "file" and field.divide_by is None and field.fraction_of is None:
         stated = _from_file(stated, field, place, container, field_map)
     if field.times == 1.0:
         return stated
     return replace(stated, unit=f"{field.times:g} {stated.unit}", unit_factor=stated.unit_factor * field.times)
-
-
-def _from_map(quantity: str, field: FieldSettings) -> Conversion:
-    to_unit = QUANTITIES[quantity]
-    factor = _factor(field.unit, to_unit if field.fraction_of is None else "")
-    return Conversion(quantity, field.unit, to_unit, factor, field.a, field.h, "field map")
 
 
 def _from_file(
@@ -96,9 +92,9 @@ def _from_file(
     factor = _unit_factor(cgs, stated)
     unit = field.unit if factor == stated.unit_factor else f"{cgs:.6g} CGS"
     differs = [
-        f"{name} {theirs:g} instead of {ours:g}"
-        for name, theirs, ours in (("a^", a, field.a), ("h^", h, field.h))
-        if theirs != ours
+        f"{name} {in_file:g} instead of {in_map:g}"
+        for name, in_file, in_map in (("a^", a, field.a), ("h^", h, field.h))
+        if in_file != in_map
     ]
     if factor != stated.unit_factor:
         differs.append(f"{unit} instead of {field.unit or 'a pure number'}")

@@ -164,7 +164,11 @@ class Snapshot:
             | {"row": np.arange(first + begin, first + end, dtype=np.float64)}
             for group, first, begin, end in self.stretches(family, start, stop)
         ]
-        return self._completed(family, stacked(parts) if parts else {"row": np.zeros(0)}, quantities)
+        table = stacked(parts) if parts else {"row": np.zeros(0)}
+        known = self.available(family)
+        lacking = [name for name in known if name not in table and (quantities is None or name in quantities)]
+        count = row_count(table)
+        return table | {name: np.full((count, 3) if name in VECTORS else (count,), np.nan) for name in lacking}
 
     def stretches(self, family: Family, start: int, stop: int) -> list[tuple[str, int, int, int]]:
         """(group, its first row in the family, first and last row within the group) of these rows, none empty."""
@@ -179,13 +183,6 @@ class Snapshot:
     def available(self, family: Family) -> tuple[str, ...]:
         """The quantities that any group of the family has."""
         return tuple(dict.fromkeys(name for group in self.groups(family) for name in self.quantities(family, group)))
-
-    def _completed(self, family: Family, table: Table, quantities: Collection[str] | None) -> Table:
-        """The table with NaN for what only other groups of the family have."""
-        known = self.available(family)
-        lacking = [name for name in known if name not in table and (quantities is None or name in quantities)]
-        count = row_count(table)
-        return table | {name: np.full((count, 3) if name in VECTORS else (count,), np.nan) for name in lacking}
 
     def _rows(self, settings: FamilySettings, group: str) -> int:
         """Rows of the group; all the datasets that are read must have as many."""
@@ -204,7 +201,9 @@ class Snapshot:
     def _read_group(
         self, family: Family, group: str, start: int, stop: int, quantities: Collection[str] | None
     ) -> Table:
-        self._check_required(family, group)
+        for quantity in REQUIRED[family]:
+            if quantity not in self.quantities(family, group):
+                raise ValueError(self.missing(family, quantity))
         wanted = [name for name in self.places(family, group) if quantities is None or name in quantities]
         table: Table = {}
         for quantity in wanted:
@@ -222,11 +221,6 @@ class Snapshot:
         if keep is None or keep.dataset not in self.container.datasets(group):
             return np.ones(stop - start, dtype=bool)
         return self._stored(group, keep.dataset, None, False, start, stop) > keep.above
-
-    def _check_required(self, family: Family, group: str) -> None:
-        for quantity in REQUIRED[family]:
-            if quantity not in self.quantities(family, group):
-                raise ValueError(self.missing(family, quantity))
 
     def column(
         self,

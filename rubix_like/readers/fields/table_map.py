@@ -95,7 +95,8 @@ def table_field_map(container: AbstractContainer, kind: str, stars: TableSetting
     if kind not in KINDS:
         raise ConfigError(f"galaxy.reader: expected '{container.name}' to hold tables, got a file of kind {kind}")
     star_table = _find_table(container, stars.table, STAR_TABLES, "columns")
-    gas_table = _find_table(container, gas.table, GAS_TABLES, "gas") if _has_gas(container, gas) else None
+    has_gas = gas != TableSettings() or any(name.lower() in GAS_TABLES for name in _tables(container))
+    gas_table = _find_table(container, gas.table, GAS_TABLES, "gas") if has_gas else None
     places = {name: tuple(f"/{entry}" for entry in entries) for name, entries in _META.items()}
     header = HeaderSettings.model_validate({"scale_factor": "/scale_factor", "flat": True} | places)
     needed = (header.redshift, header.h, header.omega_m)
@@ -123,10 +124,6 @@ def assumed_units(field_map: FieldMap) -> tuple[str, ...]:
         for quantity, field in (family.fields.items() if family else ())
         if field.note
     )
-
-
-def _has_gas(container: AbstractContainer, gas: TableSettings) -> bool:
-    return gas != TableSettings() or any(name.lower() in GAS_TABLES for name in _tables(container))
 
 
 def _tables(container: AbstractContainer) -> tuple[str, ...]:

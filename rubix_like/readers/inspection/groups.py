@@ -50,12 +50,13 @@ def report_group(rows: GroupRows) -> GroupReport:
     """All that can be said of a group; no value in it raises."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group
     fields = report_fields(rows)
+    slabs = [(start, min(start + SLAB_ROWS, rows.n_rows)) for start in range(0, rows.n_rows, SLAB_ROWS)]
     missing = missing_of_stars(snapshot, group) if family == "stars" else missing_of_gas(snapshot, group)
     return GroupReport(
         family=family,
         group=group,
         n_rows=rows.n_rows,
-        n_left_out=_left_out(rows),
+        n_left_out=sum(int(np.count_nonzero(~rows.kept(start, stop))) for start, stop in slabs),
         others=snapshot.others(family),
         fields=fields,
         light=light_of_gas(fields) if family == "gas" else (),
@@ -70,11 +71,6 @@ def report_group(rows: GroupRows) -> GroupReport:
         ),
         unused=_unused(rows),
     )
-
-
-def _left_out(rows: GroupRows) -> int:
-    starts = range(0, rows.n_rows, SLAB_ROWS)
-    return sum(int(np.count_nonzero(~rows.kept(start, min(start + SLAB_ROWS, rows.n_rows)))) for start in starts)
 
 
 def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[str]:

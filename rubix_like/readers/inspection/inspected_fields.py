@@ -201,7 +201,7 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _origin(conversion: Conversion, field_map: FieldMap) -> str:
-    """Where the unit was stated, in one word."""
+    """The place where the unit was stated, in one word."""
     if conversion.origin != "field map":
         return "file"
     return "table" if field_map.name == TABLE else "map"
@@ -223,7 +223,7 @@ def _slabs(rows: GroupRows, quantity: str) -> Iterator[tuple[Float[ndarray, "...
 
 
 def _limits(quantity: str) -> tuple[float, float]:
-    """What values of a quantity must lie between."""
+    """The limits that values of a quantity must lie between."""
     if quantity in FRACTIONS:
         return SMALLEST_METALLICITY, 1.0
     return (0.0 if quantity in NOT_NEGATIVE else -np.inf), np.inf

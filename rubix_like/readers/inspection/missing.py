@@ -63,14 +63,17 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
 
 
 def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
-    """What a group of gas lacks."""
+    """The consequences of what a group of gas lacks."""
     there = set(snapshot.quantities("gas", group))
     found = list(required(snapshot, "gas", group))
     if "velocity" not in there:
         found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
     if "metallicity" not in there:
         found.append(Consequence("no metallicities: the gas has no map of them, and forming stars no nebulae"))
-    found += [*_temperature(there), *_smoothing(there)]
+    found += _temperature(there)
+    if "smoothing_length" not in there:
+        follows = ": they follow from mass and density" if "density" in there else ""
+        found.append(Consequence(f"no smoothing lengths{follows}"))
     if "density" not in there:
         found.append(Consequence("no densities"))
     return tuple(found)
@@ -86,13 +89,6 @@ def _temperature(there: set[str]) -> list[Consequence]:
         return [Consequence(f"no temperatures: they follow from internal_energy, electron_abundance and {hydrogen}")]
     text = f"no temperatures: they follow from internal_energy and {hydrogen}, the gas being taken as neutral below"
     return [Consequence(f"{text} {IONISED_FROM:g} K and ionised above")]
-
-
-def _smoothing(there: set[str]) -> list[Consequence]:
-    if "smoothing_length" in there:
-        return []
-    follows = "density" in there
-    return [Consequence(f"no smoothing lengths{': they follow from mass and density' if follows else ''}")]
 
 
 def required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:

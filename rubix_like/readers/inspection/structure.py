@@ -62,7 +62,8 @@ def skeleton(container: AbstractContainer) -> str:
     group, fields = max(groups.items(), key=_likeness, default=("PartType4", {}))
     for quantity in ("position", "mass"):
         fields.setdefault(quantity, {"dataset": f"NAME_OF_{quantity.upper()}"})
-    ordered = {name: fields[name] | _unit(name) for name in QUANTITIES if name in fields}
+    units = {name: {"unit": unit} for name, unit in _UNITS.items()}
+    ordered = {name: fields[name] | units.get(name, {}) for name in QUANTITIES if name in fields}
     return format_yaml(
         {
             "title": "My simulation",
@@ -77,10 +78,6 @@ def _likeness(found: tuple[str, dict[str, Any]]) -> tuple[int, bool]:
     """How much a group with its guessed datasets looks like stars."""
     group, fields = found
     return len(fields), re.search(r"star|PartType4", group, re.IGNORECASE) is not None
-
-
-def _unit(quantity: str) -> dict[str, str]:
-    return {"unit": _UNITS[quantity]} if quantity in _UNITS else {}
 
 
 def _guess(names: tuple[str, ...]) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,8 @@ def inspection_text(inspection: Inspection, width: int = 120) -> str:
     facts = inspection.facts
     if inspection.problems and not inspection.groups:
         facts = {"file": facts["file"], "problem": inspection.problems[0], **facts}
-    blocks = [_facts(facts, width)]
+    longest = max(map(len, facts))
+    blocks = ["\n".join(_paragraph(f"{name:<{longest}}  ", text, width) for name, text in facts.items())]
     blocks += [_group(report, width, bool(inspection.selection)) for report in inspection.groups]
     if inspection.unused_groups:
         blocks.append(_paragraph("Not used: ", ", ".join(inspection.unused_groups), width))
@@ -39,11 +40,6 @@ def inspection_text(inspection: Inspection, width: int = 120) -> str:
         heading = "To be read by" if not inspection.problems else "Once the problems are solved, to be read by"
         blocks.append(f"{heading}\n{inspection.galaxy.rstrip()}")
     return "\n\n".join(blocks)
-
-
-def _facts(facts: dict[str, str], width: int) -> str:
-    longest = max(map(len, facts))
-    return "\n".join(_paragraph(f"{name:<{longest}}  ", text, width) for name, text in facts.items())
 
 
 def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:

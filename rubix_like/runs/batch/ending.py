@@ -76,17 +76,13 @@ class EntryEnding:
             check_memory(both, mesh)
         except ConfigError:
             self.settle()
-        if any(_limit(device) < both.device for device in mesh.local_devices):
+        limits = [(device.memory_stats() or {}).get("bytes_limit", math.inf) for device in mesh.local_devices]
+        if any(limit < both.device for limit in limits):
             self.settle()
 
 
-def _limit(device: Any) -> float:
-    """Bytes of memory of a device; infinite where it has none of its own."""
-    return (device.memory_stats() or {}).get("bytes_limit", math.inf)
-
-
 def _as_here(ending: Callable[[], Record], start: float, *, wide: bool) -> Record:
-    """What a thread does, with numbers as wide as those of the thread that left it to it; the seconds since `start`."""
+    """The record of `ending` with the seconds since `start`, its numbers as wide as in the thread that left it."""
     with jax.enable_x64(wide):
         record = ending()
     return replace(record, seconds=round(perf_counter() - start, 3))

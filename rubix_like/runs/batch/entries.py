@@ -97,8 +97,8 @@ def read_entries(
             both = _joined(row, view)
             try:
                 entries += [
-                    replace(entry_of(sections, own, folder, known), galaxy=row.name, view=view.name)
-                    for own in _of_arms(sections, both)
+                    replace(entry_of(sections, arm, folder, known), galaxy=row.name, view=view.name)
+                    for arm in _of_arms(sections, both)
                 ]
             except (ConfigError, OSError) as error:
                 problems.append(f"{both.place}: {error}")
@@ -108,7 +108,7 @@ def read_entries(
 
 
 def _joined(row: Row, view: Row) -> Row:
-    """What a galaxy and a view change together."""
+    """The settings that a galaxy and a view change together."""
     place = f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
     name = f"{row.name}_{view.name}" if view.name else row.name
     return Row(place, name, {**row.settings, **view.settings})
@@ -155,9 +155,9 @@ def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict
 def _check_source(reader: Any) -> None:
     """Raise FileNotFoundError for a file of the galaxy that is not there; patterns are looked at when it is read."""
     path = getattr(reader, "path", None)
-    for own in path if isinstance(path, tuple) else (path,):
-        if isinstance(own, Path) and not any(mark in str(own) for mark in "*?[") and not own.expanduser().exists():
-            raise FileNotFoundError(f"galaxy.path: no file '{own}'")
+    for file in path if isinstance(path, tuple) else (path,):
+        if isinstance(file, Path) and not any(mark in str(file) for mark in "*?[") and not file.expanduser().exists():
+            raise FileNotFoundError(f"galaxy.path: no file '{file}'")
 
 
 def check_every_file(entries: Iterable[Entry]) -> dict[str, str]:

@@ -62,7 +62,9 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
         turns.put(number)
     pool = ProcessPoolExecutor(n_worker, context, begin_worker, (reader, turns, n_device))
     try:
-        _start_workers(pool, n_worker)
+        with _interrupts_left_here():
+            for _ in range(n_worker):
+                pool.submit(int)
         yield pool
     except BaseException:
         writer.close()
@@ -70,12 +72,6 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
     finally:
         pool.shutdown(cancel_futures=True)
         writer.close()
-
-
-def _start_workers(pool: Executor, n_worker: int) -> None:
-    with _interrupts_left_here():
-        for _ in range(n_worker):
-            pool.submit(int)
 
 
 @contextmanager

@@ -187,7 +187,7 @@ def _clean(paths: Sequence[Path], *, afterwards: bool) -> Iterator[None]:
 def _left(
     front: _Front, work: BlockWork, groups: Galaxies, before: dict[str, Record | None]
 ) -> tuple[Galaxies, Galaxies]:
-    """What is not done of the galaxies, and apart from it those that were being computed when a process ended.
+    """The galaxies that are not done, and apart from them those that were being computed when a process ended.
 
     These come last: if one of them was the cause, all else is done first.
     """
@@ -197,16 +197,13 @@ def _left(
             front.skipped.add(entry.name)
             front.summary.settle(entry.name, record)
     front.show()
+    interrupted = {name for name, record in before.items() if record is not None and record.status == "started"}
     left, last = list[tuple[Entry, ...]](), list[tuple[Entry, ...]]()
     for group in groups:
-        own = tuple(entry for entry in group if entry.name not in front.skipped)
-        if own:
-            (last if any(_was_interrupted(before[entry.name]) for entry in own) else left).append(own)
+        remaining = tuple(entry for entry in group if entry.name not in front.skipped)
+        if remaining:
+            (last if any(entry.name in interrupted for entry in remaining) else left).append(remaining)
     return left, last
-
-
-def _was_interrupted(record: Record | None) -> bool:
-    return record is not None and record.status == "started"
 
 
 def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], how: How) -> None:
