@@ -42,6 +42,10 @@ def exposure_settings(**section):
     return load_config(run).noise.exposure
 
 
+OUTSIDE_SSP, OUTSIDE_APERTURE, SPREAD_FROM_BEYOND, NOT_FITTED = 1, 2, 4, 8
+SATURATED, COSMIC_RAY, NO_DATA, DETECTOR_GAP = 16, 32, 64, 128
+"""Bits of a cube's mask, as they stand in its files."""
+
 BEHIND_DUST = {
     "dust": {"a_v": 0.3, "curve": "calzetti"},
     "engine": {

@@ -6,11 +6,12 @@ from counting_container import Counting
 
 from rubix_like import load_config
 from rubix_like.readers.containers.hdf5 import open_hdf5
+from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.fields.epoch import read_epoch
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.mapped_files import open_snapshot
 
-__all__ = ["open_hdf5", "open_snapshot", "opened_by", "reader_of", "watched"]
+__all__ = ["open_container", "open_hdf5", "open_snapshot", "opened_by", "reader_of", "watched"]
 
 
 @contextmanager

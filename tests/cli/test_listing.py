@@ -31,7 +31,7 @@ def test_every_stage_has_its_kind_and_a_description():
 
 def test_every_reader_has_a_description():
     rows = dict(list_readers().rows)
-    assert tuple(rows) == (*REGISTRIES["readers"].names(), "table", *packaged("simulations"))
+    assert tuple(rows) == (*REGISTRIES["readers"].names(), "table", *packaged("configs/simulations"))
     assert "Illustris" in rows["illustris"]
     assert "disc" in rows["synthetic"]
 

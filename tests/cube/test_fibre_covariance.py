@@ -11,14 +11,13 @@ from astropy import units
 from astropy.io import fits
 from fibre_sums import light_in_disc, spaxels_by_shepard
 from scipy.optimize import least_squares
-from small import few_stars, instrument_settings, muse
+from small import OUTSIDE_APERTURE, few_stars, instrument_settings, muse
 
 import rubix_like as rl
 from rubix_like import Cube
 from rubix_like.cube.fibres.correlation_planes import correlation_tables, local_covariance
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.extend import Footprint, Meta, WavelengthBins
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights

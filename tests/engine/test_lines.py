@@ -29,7 +29,6 @@ from rubix_like.extend import (
     with_dispersion,
 )
 from rubix_like.nebular import LINES as KNOWN_LINES
-from rubix_like.physics.cosmology import arcsec_per_kpc
 
 SPEED_OF_LIGHT = 299792.458
 REDSHIFT, DISTANCE = 0.01, 40.0
@@ -60,7 +59,8 @@ def galaxy(n=9):
     """Gas, one particle in the middle of each of 3 x 3 spaxels of 1 arcsec, at velocities that no node has."""
     rng = np.random.default_rng(5)
     row, column = np.divmod(np.arange(n) % 9, 3)
-    place = np.stack([1.0 - column, row - 1.0, np.zeros(n)], axis=1) / arcsec_per_kpc(DISTANCE, REDSHIFT)
+    place = np.stack([1.0 - column, row - 1.0, np.zeros(n)], axis=1)
+    place /= 3600 * np.degrees((1 + REDSHIFT) ** 2 / (1e3 * DISTANCE))  # by the angular-diameter distance in kpc
     velocity = rng.normal(0, 50, (n, 3))
     velocity[:, 2] = rng.uniform(-LIMIT + 20, LIMIT - 20, n)
     gas = Gas(position=place, velocity=velocity, mass=rng.uniform(1.0, 3.0, n), metallicity=np.full(n, 0.02))
@@ -383,7 +383,7 @@ def test_every_line_of_a_table_is_within_the_tolerance_of_its_own_flux(monkeypat
     }
     config, own = config_of("linear", "basis", **changes), galaxy()
     grid, rng = nebular_grid(), np.random.default_rng(8)
-    place = arcsec_per_kpc(DISTANCE, REDSHIFT) / arcsec_per_kpc(DISTANCE, 0.0)
+    place = (1 + REDSHIFT) ** 2
     abundance, log_u = rng.uniform(7.2, 9.2, 9), rng.uniform(-3.9, -2.1, 9)
     gas = dataclasses.replace(
         own.gas,

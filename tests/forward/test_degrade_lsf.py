@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from building import build_stage
-from small import muse
+from small import SPREAD_FROM_BEYOND, muse
 
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
-from rubix_like.cube.meta import SPREAD_FROM_BEYOND
 from rubix_like.extend import Footprint, PaintedCube, make_setup, resolve
 
 BASE = {

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from astropy.table import Table
+from nebular_files import write_nebular
 from small import full_cube, muse
 
 import rubix_like as rl
@@ -14,7 +15,6 @@ from rubix_like import load_nebular
 from rubix_like.extend import Meta, make_setup, resolve
 from rubix_like.forward import provenance
 from rubix_like.forward.provenance import describe_tables
-from rubix_like.nebular import write_nebular
 
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2}
 

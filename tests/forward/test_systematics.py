@@ -14,13 +14,12 @@ from building import build_stage
 from jax.sharding import AxisType, PartitionSpec
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import ndtr
-from small import few_stars, muse
+from small import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED, few_stars, muse
 from test_fibres import run as fibre_run
 from test_fibres import three_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
-from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
 from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, resolve, resource
 from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH, shifted_light, spread_light
 from rubix_like.forward.systematics.smooth_errors import SmoothErrors

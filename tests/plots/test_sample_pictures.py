@@ -9,10 +9,9 @@ import pytest
 from command_line import main
 from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
-from small import make_cube
+from small import NOT_FITTED, make_cube
 
 from rubix_like import ConfigError, SampleResult
-from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter

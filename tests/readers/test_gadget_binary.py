@@ -6,11 +6,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from snapshot_reading import reader_of
+from snapshot_reading import open_container, reader_of
 
 from rubix_like import ConfigError
 from rubix_like.readers.containers.gadget_binary import open_gadget
-from rubix_like.readers.containers.opening import open_container
 
 A, H = 0.5, 0.7
 COUNTS = (6, 4, 0, 0, 5, 1)

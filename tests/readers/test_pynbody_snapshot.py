@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM
-from snapshot_reading import reader_of
+from snapshot_reading import open_container, reader_of
 
 from rubix_like import ConfigError
-from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.containers.pynbody_snapshot import is_ramses, is_tipsy
 
 A = 0.5

@@ -12,11 +12,10 @@ from astropy import units as u
 from astropy.cosmology import FlatLambdaCDM
 from astropy.io import fits
 from astropy.table import QTable, Table
-from snapshot_reading import reader_of
+from snapshot_reading import open_container, reader_of
 
 from rubix_like import ConfigError, load_config
 from rubix_like.config.readers.table_columns import TableSettings
-from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.fields.field_map import QUANTITIES
 from rubix_like.readers.fields.table_map import NAMES
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from command_line import main
 from installed_package import write_dist_info
-from small import muse
+from small import NO_DATA, muse
 
 import rubix_like as rl
-from rubix_like.cube.meta import NO_DATA
 from rubix_like.extend import (
     AbstractCubeStage,
     AbstractSceneStage,

@@ -32,7 +32,6 @@ from rubix_like.nebular import FORMATS as NEBULAR_FORMATS  # noqa: E402
 from rubix_like.nebular import SHELF as NEBULAR_TABLES  # noqa: E402
 from rubix_like.physics.dust_curves import CURVES  # noqa: E402
 from rubix_like.runtime.registry import Registry  # noqa: E402
-from rubix_like.runtime.resources import resource_names  # noqa: E402
 from rubix_like.ssp import SHELF as LIBRARIES  # noqa: E402
 from rubix_like.ssp.formats import FORMATS as SSP_FORMATS  # noqa: E402
 
@@ -144,7 +143,7 @@ def registry_members() -> Lines:
         for format_ in plug_ins.FILE_LAYOUTS.find(name).formats:
             yield from (f"layout {name} {suffix}" for suffix in format_.suffixes)
     for folder in ("configs", "pipelines", "instruments", "bundles", "simulations", "skies"):
-        yield from (f"{folder} {name}" for name in resource_names(folder))
+        yield from (f"{folder} {name}" for name in extend.resource_names(folder))
     others = {
         "reader": [plug_ins.TABLE],
         "library": LIBRARIES.known,
