@@ -24,7 +24,6 @@ from rubix_like.inference.checks.discreteness import (
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
 from rubix_like.inference.posterior.tangent import tangents_at
-from rubix_like.runtime.progress import silent
 
 FREE = free_of(("one", {"uniform": [0, 10]}, (), "deg"), ("two", {"normal": [1, 2]}))
 LATENT, SHIFT, SIGMA = np.array([0.3, -0.2]), np.array([0.5, 0.01]), np.array([0.1, 0.05])
@@ -116,13 +115,13 @@ def test_it_is_measured_only_where_it_has_a_meaning(monkeypatch):
     assert asked.settings.discreteness.times == 8
     normal = normal_about(asked.posterior.free, np.zeros(5), np.eye(5))
     monkeypatch.setattr(discreteness_module, "find_discreteness", lambda *given: str(given[2]))
-    assert measure_discreteness(asked, normal, silent) == "8"
-    assert measure_discreteness(asked, None, silent) is None
-    assert measure_discreteness(problem(), normal, silent) is None  # with a model error
+    assert measure_discreteness(asked, normal, lambda *_: None) == "8"
+    assert measure_discreteness(asked, None, lambda *_: None) is None
+    assert measure_discreteness(problem(), normal, lambda *_: None) is None  # with a model error
     null = fit_section(free=problem().settings.free, discreteness=None)
-    assert measure_discreteness(dataclasses.replace(asked, settings=null), normal, silent) is None
+    assert measure_discreteness(dataclasses.replace(asked, settings=null), normal, lambda *_: None) is None
     held = HeldSource(asked.posterior.forward.source.galaxy({}))
     posterior = eqx.tree_at(
         lambda p: p.forward.source, asked.posterior, held, is_leaf=lambda leaf: leaf is asked.posterior.forward.source
     )
-    assert measure_discreteness(dataclasses.replace(asked, posterior=posterior), normal, silent) is None
+    assert measure_discreteness(dataclasses.replace(asked, posterior=posterior), normal, lambda *_: None) is None
