@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from stopped_catalogue import COMMAND, check_complete, check_interruptions, start, wait_for_entries, write_lists
 
-from rubix_like.config.run_config import DevicesSettings
+from rubix_like import load_config
 from rubix_like.runs.batch.executors import open_dask
 
 MPI = ("mpiexec", "-n", "3", "--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "mpi4py.futures")
@@ -103,7 +103,7 @@ def test_dask_ends_quietly(name, interrupted):
 def test_dask_on_this_computer_lets_nobody_else_in(name):
     """A client without the keys is refused; the scheduler of Dask's own configuration is taken where there is one."""
     distributed, dask = (pytest.importorskip(own) for own in ("distributed", "dask"))
-    with open_dask("", DevicesSettings()) as executor:
+    with open_dask("", load_config("quickstart").devices) as executor:
         address = executor._client.scheduler.address
         assert executor.submit(sum, (1, 2)).result() == 3
         assert address.startswith("tls://127.0.0.1")
@@ -112,7 +112,7 @@ def test_dask_on_this_computer_lets_nobody_else_in(name):
                 distributed.Client(other, timeout=2)
     with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster:
         configured = dask.config.set({"scheduler-address": cluster.scheduler_address})
-        with configured, open_dask("", DevicesSettings()) as executor:
+        with configured, open_dask("", load_config("quickstart").devices) as executor:
             assert executor._client.scheduler.address == cluster.scheduler_address
 
 

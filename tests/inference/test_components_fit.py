@@ -10,22 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from free_numbers import search_of, statuses
 from quick_compiler import optimised_programs
 
-from rubix_like import ConfigError, fit
+from rubix_like import ConfigError, fit, load_config
 from rubix_like.config.parameters import declarations
 from rubix_like.config.readers.component_kinds import SECTIONS
-from rubix_like.config.readers.components import ComponentsReader, component_declarations
+from rubix_like.config.readers.components import component_declarations
 from rubix_like.extend import Progress, write_table
 from rubix_like.inference import fitting
 from rubix_like.inference.checks.quadrature_error import QuadratureError
 from rubix_like.inference.finer_points import like_fitted, places_of, points_of, with_points
 from rubix_like.inference.posterior.free_parameters import check_free, find_parameter, leaf_of
 from rubix_like.inference.request import read_request
-from rubix_like.inference.search.optimisers import Status
-from rubix_like.inference.search.search_state import SearchState
 from rubix_like.readers import components_reader
-from rubix_like.readers.components_reader import build_components
 from rubix_like.ssp.library_file import read_table
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
@@ -69,6 +67,11 @@ def configuration():
         "devices": {"data": 1},
         "fit": {"free": FREE, "start": START, "starts": 1},
     }
+
+
+def galaxy_of(components):
+    """The model of these components."""
+    return load_config({**configuration(), "galaxy": {"reader": "components", "components": components}}).galaxy.build()
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +140,7 @@ def test_what_begins_at_the_fit_has_its_points(result):
     ],
 )
 def test_a_second_search_begins_at_every_place_that_fits(loss, latent, kept):
-    latent, loss, traces = np.array(latent), np.array(loss), np.zeros((len(loss), 1))
-    status = np.full(len(loss), int(Status.CONVERGED))
-    traces = {"trace_loss": traces, "trace_gradient_norm": traces, "trace_latent": traces[:, :, None]}
-    found = SearchState(latent, latent, loss, 0 * loss, 0 * status, status, **traces, slots=status[:0], state=())
+    found = search_of(loss, statuses("CONVERGED") * len(loss), latent, start=np.array(latent))
     assert places_of(found)[:, 0].tolist() == kept
 
 
@@ -213,7 +213,7 @@ def test_far_too_few_points_are_in_the_first_line():
     ],
 )
 def test_a_number_that_the_components_do_not_have(name, words):
-    (disc,) = build_components(ComponentsReader.model_validate(configuration()["galaxy"]), None).components
+    (disc,) = galaxy_of(configuration()["galaxy"]["components"]).components
     known = SimpleNamespace(rotation=disc.rotation, empty=np.zeros(0))
     with pytest.raises(ConfigError, match=words):
         leaf_of(name, {"galaxy.": SimpleNamespace(disc=known)})
@@ -256,7 +256,7 @@ def test_unknown_parameters_are_answered():
 @pytest.mark.slow(4)
 def test_gradients_are_those_of_differences():
     """Emitters are smooth in every parameter: by central differences in 64 bits."""
-    galaxy = ComponentsReader(components=configuration()["galaxy"]["components"]).build()
+    galaxy = galaxy_of(configuration()["galaxy"]["components"])
     points = galaxy.points((256,))
 
     def total(galaxy):
@@ -309,7 +309,7 @@ SEEN = {"metallicity": 0.02, "metallicity_gradient": -0.05}
 def test_emitters_and_slopes_are_finite_in_single_precision(sections):
     """Out to 30 scale lengths, where powers and exponentials leave the range of 32 bits; ages stay those of stars."""
     (disc,) = configuration()["galaxy"]["components"]
-    galaxy = ComponentsReader(components=[{**disc, **sections}]).build()
+    galaxy = galaxy_of([{**disc, **sections}])
     points = galaxy.points((4096,))
     galaxy, points = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (galaxy, points))
 

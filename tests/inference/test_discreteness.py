@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from free_numbers import free_of, normal_about
 from scipy.special import ndtr
+from small import fit_section
 from test_model_error import problem
 
-from rubix_like.config.sections.fit import DiscretenessSettings, FitSettings
 from rubix_like.extend import draw_base
 from rubix_like.inference.checks import discreteness as discreteness_module
 from rubix_like.inference.checks.discreteness import (
@@ -20,14 +21,11 @@ from rubix_like.inference.checks.discreteness import (
     notes_on_discreteness,
     with_discreteness,
 )
-from rubix_like.inference.checks.laplace import Laplace, laplace
+from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import Normal, Uniform
 from rubix_like.inference.posterior.tangent import tangents_at
-from rubix_like.runtime.progress import silent
 
-FREE = Free((FreeParameter(Uniform(0.0, 10.0), "one", (), "deg"), FreeParameter(Normal(1.0, 2.0), "two", ())))
+FREE = free_of(("one", {"uniform": [0, 10]}, (), "deg"), ("two", {"normal": [1, 2]}))
 LATENT, SHIFT, SIGMA = np.array([0.3, -0.2]), np.array([0.5, 0.01]), np.array([0.1, 0.05])
 
 
@@ -51,7 +49,7 @@ def test_values_and_errors_are_those_of_the_priors_maps():
     np.testing.assert_allclose(found.values, [10 * (ndtr(0.8) - ndtr(0.3)), 0.02], rtol=1e-6)
     slope = 10 * np.exp(-0.045) / np.sqrt(2 * np.pi)
     np.testing.assert_allclose(found.value_sigma, [0.1 * slope, 0.1], rtol=1e-6)
-    normal = Laplace(FREE, LATENT, np.eye(2), np.diag(SIGMA**2))
+    normal = normal_about(FREE, LATENT, np.diag(SIGMA**2))
     both, covariance = with_discreteness(normal, found)
     np.testing.assert_allclose(both.sigma, np.hypot(SIGMA, SHIFT))
     np.testing.assert_allclose(np.diag(covariance), found.value_sigma**2 + found.values**2, rtol=1e-6)
@@ -113,17 +111,17 @@ def with_each(posterior, sets, count):
 
 @pytest.mark.slow
 def test_it_is_measured_only_where_it_has_a_meaning(monkeypatch):
-    asked = dataclasses.replace(problem(), settings=FitSettings(free=problem().settings.free))
-    assert asked.settings.discreteness == DiscretenessSettings(times=8)
-    normal = Laplace(asked.posterior.free, np.zeros(5), np.eye(5), np.eye(5))
+    asked = dataclasses.replace(problem(), settings=fit_section(free=problem().settings.free))
+    assert asked.settings.discreteness.times == 8
+    normal = normal_about(asked.posterior.free, np.zeros(5), np.eye(5))
     monkeypatch.setattr(discreteness_module, "find_discreteness", lambda *given: str(given[2]))
-    assert measure_discreteness(asked, normal, silent) == "8"
-    assert measure_discreteness(asked, None, silent) is None
-    assert measure_discreteness(problem(), normal, silent) is None  # with a model error
-    null = FitSettings(free=problem().settings.free, discreteness=None)
-    assert measure_discreteness(dataclasses.replace(asked, settings=null), normal, silent) is None
+    assert measure_discreteness(asked, normal, lambda *_: None) == "8"
+    assert measure_discreteness(asked, None, lambda *_: None) is None
+    assert measure_discreteness(problem(), normal, lambda *_: None) is None  # with a model error
+    null = fit_section(free=problem().settings.free, discreteness=None)
+    assert measure_discreteness(dataclasses.replace(asked, settings=null), normal, lambda *_: None) is None
     held = HeldSource(asked.posterior.forward.source.galaxy({}))
     posterior = eqx.tree_at(
         lambda p: p.forward.source, asked.posterior, held, is_leaf=lambda leaf: leaf is asked.posterior.forward.source
     )
-    assert measure_discreteness(dataclasses.replace(asked, posterior=posterior), normal, silent) is None
+    assert measure_discreteness(dataclasses.replace(asked, posterior=posterior), normal, lambda *_: None) is None

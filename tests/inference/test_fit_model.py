@@ -13,7 +13,6 @@ from problems import posed
 
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
 from rubix_like.inference.checkpoint import fingerprint_of
-from rubix_like.inference.posterior.fit_model import HeldSource
 
 FREE = {
     "observation.inclination": {"uniform": ["20 deg", "80 deg"]},
@@ -96,7 +95,9 @@ def test_starts_at_once_are_each_the_model_of_one():
 def test_stars_of_a_given_galaxy_take_their_own_values():
     galaxy = load_galaxy(config())
     values = {"stars.initial_mass": jnp.arange(300.0), "stars.velocity": jnp.ones((300, 3))}
-    changed = HeldSource(galaxy).galaxy(values).stars
+    free = {"stars.initial_mass": {"normal": ["galaxy", 1e5]}, "stars.velocity": {"normal": ["galaxy", 50]}}
+    found = posed(1, config(), mock(), free, galaxy=galaxy)
+    changed = found.posterior.forward.source.galaxy(values).stars
     np.testing.assert_array_equal(changed.initial_mass, np.arange(300.0))
     np.testing.assert_array_equal(changed.velocity, 1.0)
     assert eqx.tree_equal(changed.position, galaxy.stars.position)

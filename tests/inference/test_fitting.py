@@ -20,7 +20,6 @@ from small import few_stars, mock_data, muse
 from rubix_like import ConfigError, Cube, FitResult, fit, load_config, log_posterior, read_observed
 from rubix_like.extend import Footprint, Progress, WavelengthBins
 from rubix_like.inference.checks import notes_after as diagnosis
-from rubix_like.inference.checks.edges import NODES, Edges
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.checks.optima import other_optima
 from rubix_like.inference.results.result_pictures import view_of
@@ -418,10 +417,12 @@ def at_the_edge():
     result = fitted()
     place = result.labels.index("dust.a_v")
     latent = np.where(np.arange(2) == place, -2.5, result.latent)
-    at = np.linspace(-6.0, 0.0, NODES)
+    none = result.edges
+    at = np.linspace(-6.0, 0.0, none.latent.shape[1])
     value, weight = ndtr(at), np.exp(-0.5 * at**2)
     density = weight * np.exp(-0.5 * (value / 0.02) ** 2)
-    edges = Edges(np.array([place]), at[None], density[None], np.zeros(1), np.full(1, -2.5))
+    there = {"index": np.array([place]), "lower_loss": np.zeros(1), "lower_at": np.full(1, -2.5)}
+    edges = replace(none, latent=at[None], density=density[None], **there)
     sigma = {**result.sigma, "dust.a_v": np.full((), np.nan)}
     starts = replace(result.starts, latent=np.tile(latent, (len(result.starts.loss), 1)))
     return replace(result, latent=latent, edges=edges, sigma=sigma, starts=starts)

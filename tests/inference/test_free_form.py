@@ -12,7 +12,6 @@ from test_components_fit import FREE, SMALL, configuration
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.inference.populations.smoothness import PROPER
 from rubix_like.inference.solved_populations import followed_by_weights
 
@@ -152,7 +151,7 @@ def test_a_fit_finds_velocities_and_masses_at_once(two_ages, tmp_path):
 def test_given_weights_are_masses_of_the_nodes():
     """Emitters of each node have its share of the mass, as a histogram of them says."""
     weights = (1.0, 0.0, 2.0, 3.0, 0.5, 0.5, 0.0, 1.0)
-    galaxy = ComponentsReader(components=free_form(weights=weights)["galaxy"]["components"]).build()
+    galaxy = rl.load_config(free_form(weights=weights)).galaxy.build()
     stars = galaxy.emitters(galaxy.points((16384,))).stars
     shares = np.histogram2d(
         np.asarray(stars.metallicity),

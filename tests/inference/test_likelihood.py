@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
+from curved import half_square
 
 from rubix_like.inference.posterior.likelihood import Likelihood, ModelError, Polynomial, Residuals
-from rubix_like.inference.posterior.posterior import half_square
 
 SHAPE = (2, 3, 12)
 

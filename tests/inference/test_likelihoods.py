@@ -8,19 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from free_numbers import free_of
 from scipy.special import polygamma
-from small import few_stars, mock_data, muse
+from small import few_stars, fit_section, mock_data, muse
 
 from rubix_like import ConfigError, fit, load_config, log_posterior, sample
-from rubix_like.config.data_sets import CovarianceSettings
-from rubix_like.config.sections.fit import LikelihoodSettings
 from rubix_like.extend import AbstractErrorDistribution, AbstractResiduals
 from rubix_like.inference.likelihoods.correlation import make_correlation
-from rubix_like.inference.likelihoods.kinds import make_errors
 from rubix_like.inference.likelihoods.voxel_errors import StudentT, information_of_location, normal_scores
-from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.likelihood import Likelihood, with_nuisance_information
-from rubix_like.inference.posterior.priors import LogUniform
 
 SHAPE, BAD = (2, 3, 21), (1, 2, 3)
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
@@ -122,7 +118,7 @@ def test_the_information_is_fishers(nu):
     """Lange, Little & Taylor 1989, J. Am. Stat. Assoc. 84, 881, appendix B."""
     assert float(information_of_location(StudentT(nu))) == pytest.approx((nu + 1) / (nu + 3), rel=1e-5)
     names = ("noise_scale", "likelihood.degrees_of_freedom")
-    free = Free(tuple(FreeParameter(LogUniform(0.5, 50.0), name) for name in names))
+    free = free_of(*((name, {"log_uniform": [0.5, 50]}) for name in names))
     latent = free.latent({"noise_scale": 1.2, "likelihood.degrees_of_freedom": nu + 1e-3})
     likelihood = Likelihood(jnp.zeros((1, 2, 5)), jnp.ones((1, 2, 5)), errors=StudentT(4.0))
     found = np.asarray(with_nuisance_information(jnp.full((2, 2), 7.0), free, jnp.asarray(latent), likelihood))
@@ -137,6 +133,11 @@ def test_scores_are_the_quantiles_of_a_normal_distribution():
     residual = np.array([-50.0, -3.0, 0.0, 0.2, 4.0])
     found = normal_scores(StudentT(3.0), residual)
     np.testing.assert_allclose(found, scipy.stats.norm.ppf(scipy.stats.t(3).cdf(residual)), atol=2e-4)
+
+
+def covariance_section(path):
+    """The section of a covariance of spaxels in a file."""
+    return fit_section(likelihood={"covariance": {"between": "spaxels", "matrix": str(path)}}).likelihood.covariance
 
 
 def covariance_of(size):
@@ -219,7 +220,7 @@ def test_faults_are_told(likelihood, words):
 )
 def test_what_is_no_covariance_is_refused(matrix, words, tmp_path):
     np.save(tmp_path / "matrix.npy", matrix)
-    settings = CovarianceSettings(between="spaxels", matrix=tmp_path / "matrix.npy")
+    settings = covariance_section(tmp_path / "matrix.npy")
     with pytest.raises(ConfigError, match=words):
         make_correlation(settings, np.ones((1, 2, 3), bool))
 
@@ -229,7 +230,7 @@ def test_a_covariance_with_a_damaged_header_is_refused(tmp_path):
     np.save(path, np.eye(2))
     content = path.read_bytes()
     path.write_bytes(content[:40] + bytes(64) + content[104:])
-    settings = CovarianceSettings(between="spaxels", matrix=path)
+    settings = covariance_section(path)
     with pytest.raises(ConfigError, match="which is damaged, or holds objects"):
         make_correlation(settings, np.ones((1, 2, 3), bool))
 
@@ -242,7 +243,7 @@ def test_a_density_of_ones_own_is_normalised():
             return -residual * residual
 
     with pytest.raises(ConfigError, match=r"integral is 1, got 1\.772 for 'wide'"):
-        make_errors(LikelihoodSettings(kind="wide"))
+        posterior_with({"kind": "wide"})
     del Wide
 
 

@@ -8,17 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from free_numbers import parameter
+from small import fit_section
 
-from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.sections.fit import FitSettings, ModelErrorSettings
-from rubix_like.cube.observed import observed_from
+from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, log_posterior, make_mesh
 from rubix_like.extend import draw_base
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, FreeParameter
 from rubix_like.inference.posterior.model_error import find_model_error, other_cubes, sandwich, with_model_error
-from rubix_like.inference.posterior.priors import LogUniform
-from rubix_like.inference.posterior.problem import pose
 
 FREE = {
     "observation.inclination": {"uniform": ["30 deg", "70 deg"]},
@@ -27,7 +24,8 @@ FREE = {
     "galaxy.stellar_mass": {"log_normal": ["1e10 Msun", 0.3]},
     "galaxy.disc_scale_length": {"log_uniform": ["0.7 kpc", "1.5 kpc"]},
 }
-DRAWS = ModelErrorSettings(draws=10, seed=50)
+MODEL_ERROR = {"draws": 10, "seed": 50}
+DRAWS = fit_section(model_error=MODEL_ERROR).model_error
 
 
 @functools.cache
@@ -60,8 +58,9 @@ def problem():
             "devices.data": 1,
         },
     )
-    mock = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config)))
-    return pose(config, mock, FitSettings(free=FREE, model_error=DRAWS))
+    mock = Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config))
+    found = log_posterior(config, mock, FREE).problem
+    return dataclasses.replace(found, settings=fit_section(free=FREE, model_error=MODEL_ERROR))
 
 
 @jax.jit
@@ -137,8 +136,9 @@ def test_without_noise_of_particles_it_is_the_laplace_covariance():
 @pytest.mark.slow
 def test_noise_scale_is_as_well_known_as_without_noise_of_particles():
     latent, _, changed = found()
-    scale = FreeParameter(LogUniform(0.5, 2.0), NOISE_SCALE)
-    free = Free((*problem().posterior.free.parameters, scale))
+    free = problem().posterior.free
+    scale = parameter("noise_scale", {"log_uniform": [0.5, 2]})
+    free = dataclasses.replace(free, parameters=(*free.parameters, scale))
     plain = dataclasses.replace(problem().posterior, free=free)
     silent = jax.tree.map(jnp.zeros_like, changed.posterior.likelihood.model_error)
     likelihood = dataclasses.replace(plain.likelihood, smallest_scale=jnp.asarray(0.5), model_error=silent)
@@ -150,7 +150,7 @@ def test_noise_scale_is_as_well_known_as_without_noise_of_particles():
 
 @pytest.mark.slow
 def test_fit_without_the_setting_stays_as_it_is():
-    plain = dataclasses.replace(problem(), settings=FitSettings(free=FREE))
+    plain = dataclasses.replace(problem(), settings=fit_section(free=FREE))
     assert with_model_error(plain, jnp.zeros(5)) is plain
 
 

@@ -9,20 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from curved import half_square
 from jax.sharding import AxisType
+from problems import end_of_chains, posed
+from small import fit_section
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.config.sections.fit import FitSettings, SamplingSettings
-from rubix_like.cube.observed import observed_from
 from rubix_like.extend import import_optional
 from rubix_like.inference.checks.laplace import laplace
-from rubix_like.inference.posterior.device_rows import with_rows
-from rubix_like.inference.posterior.posterior import half_square
-from rubix_like.inference.posterior.problem import pose
-from rubix_like.inference.samplers.chains import run_chains
-from rubix_like.inference.samplers.nuts import NutsSampler
 from rubix_like.inference.samplers.variational import run_variational
-from rubix_like.inference.samplers.whitening import Whitening
 
 
 def scores(values, expected):
@@ -78,12 +73,12 @@ def cube_problem():
         metallicity=10 ** rng.uniform(-3, -1.5, N_STAR),
     )
     config, galaxy = load_config(CUBE), Galaxy(stars=stars)
-    cube = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(galaxy))
-    sigma = 0.1 * cube.flux.max()
-    noisy = cube.flux + sigma * rng.standard_normal(cube.flux.shape)
+    cube = Pipeline.from_config(config, mesh=make_mesh(1))(galaxy)
+    sigma = 0.1 * float(cube.flux.max())
+    noisy = np.asarray(cube.flux) + sigma * rng.standard_normal(cube.flux.shape)
     data = dataclasses.replace(cube, flux=noisy, variance=np.full(cube.flux.shape, sigma**2))
     free = {"stars.initial_mass": {"normal": ["1.5e6 Msun", "3e5 Msun"]}}
-    return with_rows(pose(config, data, FitSettings(free=free, starts=1), galaxy=galaxy), 2)
+    return posed(2, config, data, free, galaxy=galaxy)
 
 
 @functools.cache
@@ -127,11 +122,10 @@ def test_cube_that_is_linear_in_its_masses_has_a_normal_posterior_that_is_known(
 def test_chains_have_mean_and_covariance_of_a_linear_cube(whitened):
     """p > 1e-3 for the mean and for the covariance; also where the chains must find the scales themselves."""
     problem, (mean, covariance) = cube_problem(), cube_posterior()
-    scale = cube_approximation() if whitened else dataclasses.replace(cube_approximation(), covariance=np.eye(N_STAR))
-    settings = SamplingSettings(nuts={"chains": 4, "warmup": 80, "draws": 150})
+    scale = cube_approximation().covariance if whitened else np.eye(N_STAR)
+    settings = fit_section(sampling={"nuts": {"chains": 4, "warmup": 80, "draws": 150}}).sampling
     start = mean + 0.5 * np.sqrt(np.diag(covariance))
-    whitening = Whitening.about(start, scale)
-    *_, last = run_chains(problem.posterior, problem.pipeline.mesh, NutsSampler(settings), whitening)
+    last = end_of_chains(problem.posterior, problem.pipeline.mesh, settings, start, scale)
     check_normal(last.draws["latent"], mean, covariance)
     assert not last.draws["diverging"].any()
 
@@ -140,7 +134,8 @@ def test_chains_have_mean_and_covariance_of_a_linear_cube(whitened):
 def test_variational_samples_have_mean_and_covariance_of_a_linear_cube():
     """One sample of each mirrored pair; p > 1e-3 for the mean and for the covariance."""
     problem, (mean, covariance) = cube_problem(), cube_posterior()
-    settings = SamplingSettings(method="geovi", variational={"samples": 4, "draws": 1000})
+    chosen = {"method": "geovi", "variational": {"samples": 4, "draws": 1000}}
+    settings = fit_section(sampling=chosen).sampling
     start = mean + 0.5 * np.sqrt(np.diag(covariance))
     *_, last = run_variational(problem.posterior, problem.pipeline.mesh, settings, start)
     assert last.converged
@@ -164,14 +159,11 @@ class Bent(eqx.Module):
 
 def bent_chains(bend, spacing=None):
     """Draws by chains on a lattice of this spacing, begun in the coordinates of the linear problem."""
-    half = np.linalg.cholesky(np.diag([1, 1 / (1 + 1 / 0.3**2), 1 / (1 + 1 / 0.3**2)]))
-    whitening = Whitening.of(np.array([0.0, 0.9, 0.8]), half)
-    if spacing is not None:
-        whitening = eqx.tree_at(lambda own: own.spacing, whitening, jnp.asarray(spacing))
+    covariance = np.diag([1, 1 / (1 + 1 / 0.3**2), 1 / (1 + 1 / 0.3**2)])
     mesh = jax.make_mesh((2, 1), ("sample", "data"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:2])
-    settings = SamplingSettings(nuts={"chains": 4, "warmup": 200, "draws": 1000})
-    *_, last = run_chains(Bent(jnp.asarray(bend)), mesh, NutsSampler(settings), whitening)
-    return last.draws["latent"]
+    settings = fit_section(sampling={"nuts": {"chains": 4, "warmup": 200, "draws": 1000}}).sampling
+    centre = np.array([0.0, 0.9, 0.8])
+    return end_of_chains(Bent(jnp.asarray(bend)), mesh, settings, centre, covariance, spacing).draws["latent"]
 
 
 FUNCTIONS = (

@@ -11,21 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import end_of_chains, posed
 from quick_compiler import quick_environment
 from small import TWO_FREE, muse, small_disc
 
 from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, run, sample
 from rubix_like.extend import Progress
-from rubix_like.inference.checks.laplace import laplace
-from rubix_like.inference.posterior.device_rows import with_rows
-from rubix_like.inference.posterior.problem import pose
-from rubix_like.inference.request import read_request
-from rubix_like.inference.samplers.chains import run_chains
-from rubix_like.inference.samplers.nuts import NutsSampler
-from rubix_like.inference.samplers.whitening import Whitening
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MESHES = (
@@ -93,20 +86,12 @@ def test_files_are_complete_and_checkpoints_gone(made):
     assert found.summary() in str(again)
 
 
-@functools.cache
-def problem(n_device):
-    request = read_request(load_config(CONFIG, overrides={"devices.data": n_device}), data(), None, None, {})
-    return pose(request.model, request.read(), request.settings)
-
-
 def draws(n_device, groups, chains):
     """The draws of a real model on a mesh, and the keys."""
-    spread = with_rows(problem(n_device), groups)
-    settings = spread.settings.sampling
-    settings = settings.model_copy(update={"nuts": settings.nuts.model_copy(update={"chains": chains})})
-    best = fitted().latent
-    whitening = Whitening.about(best, laplace(problem(1).posterior, jnp.asarray(best)))
-    *_, end = run_chains(spread.posterior, spread.pipeline.mesh, NutsSampler(settings), whitening)
+    chosen = {"devices.data": n_device, "fit.sampling.nuts.chains": chains}
+    spread, best = posed(groups, load_config(CONFIG, overrides=chosen), data()), fitted()
+    settings, mesh = spread.settings.sampling, spread.pipeline.mesh
+    end = end_of_chains(spread.posterior, mesh, settings, best.latent, best.laplace.covariance)
     return end.keys, end.draws
 
 

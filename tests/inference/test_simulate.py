@@ -14,18 +14,14 @@ import scipy.stats
 from small import few_stars, muse
 from small_results import manifest_of, some_simulations
 
-from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, load_simulations, make_mesh, simulate
+from rubix_like import ConfigError, Pipeline, fit, load_config, load_galaxy, load_simulations, make_mesh, simulate
 from rubix_like.cli.main import main
 from rubix_like.extend import Progress, draw_base
-from rubix_like.inference.request import read_request
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
 from rubix_like.inference.simulation.simulation_files import open_folder, shard_path, write_shard
 from rubix_like.inference.simulation.simulation_model import plan_simulations
-from rubix_like.inference.simulation.training_sets import read_simulation_request
-from rubix_like.runtime.files.writers import SET_FILE
 from rubix_like.runtime.mesh.mesh import pad_on_host
-from rubix_like.runtime.progress import silent
 
 PRIORS = {
     "observation.inclination": {"uniform": ["10 deg", "80 deg"]},
@@ -324,7 +320,7 @@ def test_a_manifest_that_is_none(tmp_path):
     with pytest.raises(FileNotFoundError, match="no simulations in"):
         load_simulations(tmp_path)
     for text in ("", "{}", "[]", json.dumps({"format": "rubix_like simulations", "layout": 1, "n": -1})):
-        (tmp_path / SET_FILE).write_text(text)
+        (tmp_path / "simulations.json").write_text(text)
         with pytest.raises(ValueError, match="does not describe simulations"):
             load_simulations(tmp_path)
 
@@ -343,8 +339,8 @@ def test_new_particles_have_room_for_the_fastest_of_a_million_cubes():
     for particles in ("new", "same"):
         own = {"free": {"observation.inclination": {"uniform": [0, 90]}}, "particles": particles, "n": 2}
         config = settings(engine=engine, galaxy=galaxy, simulate=own)
-        request = read_simulation_request(config, None, None, None, {})
-        limits[particles] = float(plan_simulations(request.config, None, silent).pipeline.velocity_limit)
+        request = module.read_simulation_request(config, None, None, None, {})
+        limits[particles] = float(plan_simulations(request.config, None, lambda *_: None).pipeline.velocity_limit)
     fastest = 60 * scipy.stats.chi(3).isf(1e-3 / (1e6 * 40))
     assert fastest < limits["new"] < 2 * (fastest + 150)
     assert limits["same"] < fastest
@@ -461,7 +457,7 @@ def test_a_folder_says_what_is_in_it(tmp_path, capsys):
 
 def test_a_fit_has_no_noise_to_free():
     with pytest.raises(ConfigError, match=r"fit.free.noise.signal_to_noise: .*simulate.free.noise.signal_to_noise"):
-        read_request(settings(), "cube.fits", {"noise.signal_to_noise": {"uniform": [1, 2]}}, None, {})
+        fit(settings(), "cube.fits", {"noise.signal_to_noise": {"uniform": [1, 2]}})
 
 
 def dusty_settings(**sections):
