@@ -84,9 +84,9 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 2776),
+        (uses_of_own, 2766),
         (docstrings_without_a_subject, 624),
-        (small_private_functions_that_are_called_once, 342),
+        (small_private_functions_that_are_called_once, 335),
         (deep_imports_of_tests, 1112),
     ],
 )

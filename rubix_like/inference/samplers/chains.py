@@ -390,14 +390,10 @@ def _states(
         return fetched(_begin(kernel, density, placed(start, mesh, room), mesh=mesh), len(start))
     spacing = np.asarray(whitening.spacing)
     white = np.round(start / spacing) * spacing
-    known = known_losses(posterior, _latents(whitening, white))
+    centre, half = np.asarray(whitening.centre), whitening.half
+    latent = centre + (white if half is None else white @ np.asarray(half).T)
+    known = known_losses(posterior, latent)
     return fetched(_begin_known(kernel, whitening, placed((white, known), mesh, room), mesh=mesh), len(start))
-
-
-def _latents(whitening: Whitening, white: Float[ndarray, "chain latent"]) -> Float[ndarray, "chain latent"]:
-    """The latents of coordinates on the host."""
-    centre = np.asarray(whitening.centre)
-    return centre + (white if whitening.half is None else white @ np.asarray(whitening.half).T)
 
 
 def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
-from rubix_like.config.data_sets import CovarianceSettings, DataSetSettings
+from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
@@ -139,8 +139,11 @@ def pose_sets(
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
     for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
         trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
-    joint = _with_nuisances(settings, sections)
-    free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
+    priors = {name: prior for key, section in sections.items() for name, prior in priors_of(key, section).items()}
+    joint = settings.model_copy(update={"free": {**settings.free, **priors}})
+    deposits = [pipeline.plan.deposit for pipeline in pipelines]
+    deposit = "nearest" if "nearest" in deposits else deposits[0]  # nearest gives the least gradients
+    free = read_free(joint, trees, deposit, model_declarations(source) | declared_nuisances(sections))
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
     pipelines = [for_samples(pipeline, n_sample) for pipeline in pipelines]
@@ -203,12 +206,6 @@ def _check_fibres(own: _Prepared, pipeline: Pipeline) -> None:
             f"off at {frame.bins.wavelength[worst]:.0f} Angstrom, where refraction moves light of data or model alone; "
             f"give instrument.fibres.refraction as it was, or windows with fewer wavelengths"
         )
-
-
-def _deposit(pipelines: Sequence[Pipeline]) -> str:
-    """The deposit that gives the least gradients."""
-    deposits = [pipeline.plan.deposit for pipeline in pipelines]
-    return "nearest" if "nearest" in deposits else deposits[0]
 
 
 def _prepare(
@@ -320,12 +317,6 @@ def _check_no_solved_populations(source: AbstractParticleSource) -> None:
             "fit.data: expected one cube for a population of the kind free_form, which is solved for, got several data "
             "sets; take another kind of population, or fit one cube"
         )
-
-
-def _with_nuisances(settings: FitSettings, sections: Mapping[str, DataSetSettings]) -> FitSettings:
-    """The settings with the nuisances of all sets among the free parameters."""
-    priors = {name: prior for key, own in sections.items() for name, prior in priors_of(key, own).items()}
-    return settings.model_copy(update={"free": {**settings.free, **priors}})
 
 
 def _likelihood(prepared: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:

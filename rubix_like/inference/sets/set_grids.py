@@ -115,7 +115,8 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
         if "name" in section or "based_on" in section:
             made, section = load_config(made, overrides={"instrument": section}), {}
         if data.band is None:
-            made = _of_the_arm(made, data.observed, {key: section.pop(key) for key in _ARMS if key in section})
+            arms = {f"instrument.{key}": section.pop(key) for key in _ARMS if key in section}
+            made = of_one_arm(load_config(made, overrides=arms) if arms else made, data.observed)
         overrides = _dotted(section) | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
         made = load_config(made, overrides=overrides) if overrides else made
         if data.band is not None:
@@ -123,20 +124,13 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
             ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
             section = {"sampling": "linear", "medium": "vacuum", **ends}
             alone = {"lsf": None, "arms": None, "join": False, "wavelength": section}
-            made = load_config(made, overrides={f"instrument.{key}": own for key, own in alone.items()})
+            made = load_config(made, overrides={f"instrument.{key}": value for key, value in alone.items()})
         if lsf_scale != 1.0 and made.instrument.lsf is not None:
             wider = scaled_lsf(made.instrument.lsf, lsf_scale).model_dump()
             made = load_config(made, overrides={"instrument.lsf": wider})
         return made
     except ConfigError as error:
         raise ConfigError(f"fit.data.{data.name}: {error}") from error
-
-
-def _of_the_arm(config: RunConfig, observed: ObservedCube, arms: Mapping[str, Any]) -> RunConfig:
-    """The run of one arm, which `arms` names or which saw the data; as it is without arms."""
-    if arms:
-        config = load_config(config, overrides={f"instrument.{key}": own for key, own in arms.items()})
-    return of_one_arm(config, observed)
 
 
 def _dotted(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,10 @@ def draw_followed(figure: "Figure", view: SampleView) -> None:
     for (left, right), followed in zip(grid, view.followed, strict=True):
         _draw_chains(left, followed)
         _draw_histograms(right, followed)
-        _draw_divergences(left, view.diverging)
+        for chain, is_diverging in enumerate(view.diverging):
+            at = np.flatnonzero(is_diverging)
+            style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
+            left.plot(at, np.zeros(len(at)), "|", transform=left.get_xaxis_transform(), **style)
         left.set_title(_title(left, followed), fontsize=8)
     grid[-1, 0].set_xlabel("draw")
     grid[-1, 1].set_xlabel("density of draws")
@@ -63,13 +66,6 @@ def bins_of(values: Float[ndarray, "chain draw"]) -> Float[ndarray, " edge"]:
     """Number of bins: as many as the square root of the draws of a chain."""
     n_bins = int(np.clip(np.sqrt(values.shape[1]), _FEWEST_BINS, _MOST_BINS))
     return np.histogram_bin_edges(values, n_bins)
-
-
-def _draw_divergences(axes: "Axes", diverging: ndarray) -> None:
-    for chain, is_diverging in enumerate(diverging):
-        at = np.flatnonzero(is_diverging)
-        style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
-        axes.plot(at, np.zeros(len(at)), "|", transform=axes.get_xaxis_transform(), **style)
 
 
 def _title(axes: "Axes", drawn: Followed) -> str:
