@@ -85,7 +85,7 @@ def deep_imports_of_tests():
     ("counted", "most"),
     [
         (uses_of_own, 2766),
-        (docstrings_without_a_subject, 624),
+        (docstrings_without_a_subject, 548),
         (small_private_functions_that_are_called_once, 335),
         (deep_imports_of_tests, 1112),
     ],

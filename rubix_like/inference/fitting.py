@@ -117,7 +117,7 @@ class FitFiles:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Those of the searches."""
+        """Checkpoints of the searches."""
         return Checkpoints(self.checkpoint, self.second_checkpoint, self.finer_checkpoint)
 
     def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
@@ -125,7 +125,7 @@ class FitFiles:
         return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.residual)))
 
     def cubes(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
-        """Those of the cubes alone."""
+        """Paths of the cubes alone."""
         return (self.model, self.residual, *places_of_sets(sets, (self.model, self.residual)))
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
@@ -321,7 +321,8 @@ def _search(
 
 
 def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchState]:
-    """The same snapshots; the processor time up to the first step, that of choosing the starts with it, is kept."""
+    """The snapshots, unchanged; the processor time up to the first step, that of choosing the starts with it, is
+    kept."""
     begun = time.process_time()
     for number, snapshot in enumerate(steps):
         if number == 1:
@@ -434,7 +435,7 @@ def _notes(
     grain: Discreteness | str | None,
     error: QuadratureError | None,
 ) -> tuple[str, ...]:
-    """What should be known before the numbers are used, each once."""
+    """Notes that a reader should know before the numbers are used, each once."""
     free, best = problem.posterior.free, found.latent[found.best]
     n_voxel = problem.posterior.likelihood.flux.size
     notes = [

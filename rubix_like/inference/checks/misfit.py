@@ -159,7 +159,7 @@ def measure_misfit(
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
-    """The same with the normal scores of a distribution of errors, and its slopes in units of their scatter."""
+    """Linear residuals with the normal scores of a distribution of errors, and its slopes in units of their scatter."""
     errors, likelihood = posterior.likelihood_at(jnp.asarray(latent)).errors, posterior.likelihood
     if not isinstance(errors, AbstractErrorDistribution):
         return linear
@@ -228,7 +228,7 @@ def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent lat
 
 
 def products_of(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
-    """Of all pairs, summed over the voxels."""
+    """Products of all pairs, summed over the voxels."""
     flat = [own.reshape(len(own), math.prod(own.shape[1:])) for own in (one, other)]
     return flat[0] @ flat[1].T
 
@@ -262,8 +262,8 @@ def _voxels(posterior: Posterior, latent: Latent, group: Modelled) -> Float[Arra
 
 
 def _half(linear: _Linear, mask: Voxels) -> Half:
-    """Of the voxels in a mask. Coefficients of a polynomial are those that fit best to these alone: with r + J d - D g
-    and c + C d + g of voxels and coefficients, the best g is taken out (Schur's complement)."""
+    """Sums over the voxels in a mask. Coefficients of a polynomial are those that fit best to these alone: with r + J d
+    - D g and c + C d + g of voxels and coefficients, the best g is taken out (Schur's complement)."""
     residuals, columns, design = linear.residuals, linear.columns, linear.design
     slopes = columns.voxels * mask
     matrix = products_of(slopes, columns.voxels)

@@ -67,7 +67,7 @@ def mixtures_of(
     flux: Float[Array, "y x wave"],
     inverse_sigma: Float[Array, "y x wave"],
 ) -> Mixtures | None:
-    """What solving for the populations of components needs, given the data; None where none are solved for.
+    """All that solving for the populations of components needs, given the data; None where none are solved for.
 
     Raises ConfigError for settings that do not go with it.
     """

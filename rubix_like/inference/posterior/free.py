@@ -1,4 +1,4 @@
-"""What is free in a fit: dotted names with priors and shapes, and one flat vector of latents for all of them."""
+"""The free parameters of a fit: dotted names with priors and shapes, and one flat vector of latents for all of them."""
 
 import math
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ class Free(eqx.Module):
 
     @property
     def places(self) -> dict[str, slice]:
-        """Where the latents of each parameter are, by its name."""
+        """The slice of each parameter among the latents, by its name."""
         ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
         return {own.name: slice(end - own.size, end) for own, end in zip(self.parameters, ends, strict=True)}
 
@@ -159,7 +159,7 @@ class Free(eqx.Module):
         return self.flat_of(self.own_normals(latent))
 
     def flat_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
-        """The same of the values' own standard normal variables, each of which makes one value."""
+        """The values of their own standard normal variables, each of which makes one value."""
         rows = [value.reshape((*normals.shape[:-1], -1)) for value in self._values_of(normals).values()]
         return np.concatenate(rows, axis=-1) if isinstance(normals, np.ndarray) else jnp.concatenate(rows, axis=-1)
 
@@ -191,7 +191,7 @@ class Free(eqx.Module):
         return self.of_own_normals(np.concatenate(parts))
 
     def traced_latent(self, values: Mapping[str, Any]) -> Latent:
-        """The same of values that may be traced, unchecked: not finite outside a prior's support."""
+        """The latents of values that may be traced, unchecked: not finite outside a prior's support."""
         rows = [jnp.broadcast_to(jnp.asarray(values[own.name]), own.shape) for own in self.parameters]
         parts = [own.prior.latent(row).reshape(-1) for own, row in zip(self.parameters, rows, strict=True)]
         return self.of_own_normals(jnp.concatenate(parts))

@@ -66,7 +66,7 @@ def _within(field: str) -> Any:
 
 
 class StarParameters(AbstractSettings):
-    """What can be free of each star of a given galaxy."""
+    """Parameters that can be free of each star of a given galaxy."""
 
     position: Annotated[Kpc, _within("position"), Parameter(moves=True)]
     """Place of every star of a given galaxy: (x, y, z)."""
@@ -83,7 +83,7 @@ class StarParameters(AbstractSettings):
 
 
 class LikelihoodParameters(AbstractSettings):
-    """What can be free of the likelihoods of this package."""
+    """Parameters that can be free of the likelihoods of this package."""
 
     degrees_of_freedom: Annotated[Number, Field(gt=0, le=1e6), Parameter()]
     """Of Student's t, with `fit.likelihood: {kind: student_t}`: 1 has the heaviest tails, 30 is nearly normal."""

@@ -241,7 +241,7 @@ def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...
 
 
 def _fields_of(prior: type[Any]) -> tuple[str, ...]:
-    """What the numbers of a prior of one's own are; ConfigError where they are not its fields."""
+    """The names of the numbers of a prior of one's own; ConfigError where they are not its fields."""
     fields = tuple(own.name for own in dataclasses.fields(prior))
     if tuple(prior.numbers) != fields:
         raise ConfigError(

@@ -124,7 +124,7 @@ class Problem:
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """Those of all sets of data, or that of the one cube."""
+        """The pipelines of all sets of data, or that of the one cube."""
         return tuple(own.pipeline for own in self.sets) or (self.pipeline,)
 
     @property
@@ -345,7 +345,8 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
 
 
 def trees_of(source: AbstractParticleSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
-    """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
+    """The trees whose leaves the names of parameters are; before the line of `sight` is known, velocities along it are
+    0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
     if isinstance(source, ComponentsSource):

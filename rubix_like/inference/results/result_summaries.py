@@ -72,12 +72,12 @@ def _fit_rows(result: FitResult) -> list[Sequence[str]]:
 
 
 def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
-    """By label, what stands behind an uncertainty that is too small."""
+    """Marks by label, which stand behind an uncertainty that is too small."""
     return {label: _MARK if own else "" for label, own in zip(labels, verdict.doubtful, strict=True)}
 
 
 def legend(verdict: Verdict) -> list[str]:
-    """What the mark means, where there is one."""
+    """The meaning of the mark, where there is one."""
     return [f"{_MARK} too small an uncertainty: the model does not describe the data"] if verdict.matters else []
 
 
@@ -127,7 +127,7 @@ def fit_quality_lines(result: FitResult) -> list[str]:
 
 
 def _as_html(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """As many rows as `aligned` shows, and sentences below."""
+    """A table with as many rows as `aligned` shows, and sentences below."""
     left_out = len(rows) - 1 - MOST_ROWS
     more = [f"... and {left_out} more"] if left_out > 0 else []
     return html_table(title, rows[: MOST_ROWS + 1], notes=[*more, *notes])
