@@ -80,7 +80,7 @@ class Checkpoints(NamedTuple):
     @property
     def files(self) -> tuple[Path, ...]:
         """Those that there are."""
-        return tuple(own for own in self if own is not None)
+        return tuple(file for file in self if file is not None)
 
 
 class Best(NamedTuple):
@@ -111,7 +111,7 @@ class FitFiles:
         """fit.h5, fit_model.fits, fit_residual.fits, .fit.h5.rubix-like-checkpoint.npz, ...-checkpoint-2.npz and
         ...-checkpoint-finer.npz."""
         output = output.expanduser()
-        model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
+        model, residual = (with_addition(output, addition).with_suffix(".fits") for addition in ("_model", "_residual"))
         checkpoints = (own_name(output, purpose) for purpose in _CHECKPOINTS)
         return cls(output, model, residual, *checkpoints)
 
@@ -248,7 +248,7 @@ def _search_finer(finer: Finer, coarse: Best, places: Checkpoints, progress: Pro
     settings = finer.request.settings.model_copy(update={"starts": len(finer.starts), "start": {}})
     request = dataclasses.replace(finer.request, settings=settings)
     problem = pose_request(request, None, progress, None)
-    known = (own for own in _with_notes_on(coarse.problem, coarse.found).notes if own not in problem.notes)
+    known = (note for note in _with_notes_on(coarse.problem, coarse.found).notes if note not in problem.notes)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
     found, _ = _search(problem, places.finer, progress, finer.starts)
     coarse.cells.hold(np.asarray(coarse.found.latent[coarse.found.best], np.float64))
@@ -388,9 +388,9 @@ def make_result(end: Best, report: Report) -> FitResult:
     )
 
 
-def inflation_of(problem: Problem, own: BestFit) -> float:
+def inflation_of(problem: Problem, best: BestFit) -> float:
     """The root of chi^2 per degree of freedom where it is above 1 and `fit.inflate_sigma` asks for it; else 1."""
-    reduced = own.quality.reduced
+    reduced = best.quality.reduced
     return float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
 
 
@@ -415,12 +415,12 @@ def _result_cubes(
     the values in their headers."""
 
     def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
-        return (with_values(own, problem.posterior.free, values, sigma) for own in cubes_of(alone, found))
+        return (with_values(cube, problem.posterior.free, values, sigma) for cube in cubes_of(alone, found))
 
     sets = dict[str, SetResult]()
-    for own, alone in sets_alone(problem):
-        model, residual = with_headers(alone, evaluated_for(problem, own, evaluated))
-        sets[own.name] = SetResult(own.kind, model, residual)
+    for data_set, alone in sets_alone(problem):
+        model, residual = with_headers(alone, evaluated_for(problem, data_set, evaluated))
+        sets[data_set.name] = SetResult(data_set.kind, model, residual)
     if problem.first_cube is None:
         return with_headers(problem, evaluated), sets
     first = sets[problem.first_cube.name]
@@ -430,7 +430,7 @@ def _result_cubes(
 def _notes(
     problem: Problem,
     found: SearchState,
-    own: BestFit,
+    described: BestFit,
     edges: Edges,
     grain: Discreteness | str | None,
     error: QuadratureError | None,
@@ -443,13 +443,13 @@ def _notes(
         *problem.notes,
         *problem.pipeline.notes,
         *diagnosis.notes_on_size(problem.settings.optimiser.name, free.n_latent, n_voxel),
-        *diagnosis.notes_on_search(free, found, best, own.laplace),
-        *diagnosis.notes_on_values(free, best, own.approximation),
-        *own.notes,
+        *diagnosis.notes_on_search(free, found, best, described.laplace),
+        *diagnosis.notes_on_values(free, best, described.approximation),
+        *described.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
         *notes_on_quadrature(error),
-        *diagnosis.notes_on_particles(own.evaluated.counters, float(problem.pipeline.velocity_limit)),
+        *diagnosis.notes_on_particles(described.evaluated.counters, float(problem.pipeline.velocity_limit)),
     ]
     return tuple(dict.fromkeys(notes))
 

@@ -126,12 +126,14 @@ class Free(eqx.Module):
     def _mixed(self, vector: Any, change: Any) -> Any:
         for group in self.correlated:
             places = np.array([self.places[name].start for name in group.names])
-            own = change(np.asarray(group.half) if isinstance(vector, np.ndarray) else group.half, vector[..., places])
+            changed = change(
+                np.asarray(group.half) if isinstance(vector, np.ndarray) else group.half, vector[..., places]
+            )
             if isinstance(vector, np.ndarray):
                 vector = np.array(vector)
-                vector[..., places] = own
+                vector[..., places] = changed
             else:
-                vector = vector.at[..., places].set(own)
+                vector = vector.at[..., places].set(changed)
         return vector
 
     @property
@@ -146,12 +148,18 @@ class Free(eqx.Module):
     def split(self, flat: Shaped[np.ndarray, "*n latent"]) -> dict[str, np.ndarray]:
         """Numbers in the order of the labels as arrays of the parameters' shapes, by name."""
         places, before = self.places, flat.shape[:-1]
-        return {own.name: flat[..., places[own.name]].reshape((*before, *own.shape)) for own in self.parameters}
+        return {
+            parameter.name: flat[..., places[parameter.name]].reshape((*before, *parameter.shape))
+            for parameter in self.parameters
+        }
 
     def join(self, values: Mapping[str, Shaped[np.ndarray, "..."]]) -> Shaped[np.ndarray, "*n latent"]:
         """Arrays by name as numbers in the order of the labels: what `split` has split."""
-        pairs = [(np.asarray(values[own.name]), own) for own in self.parameters]
-        rows = [value.reshape((*value.shape[: value.ndim - len(own.shape)], own.size)) for value, own in pairs]
+        pairs = [(np.asarray(values[parameter.name]), parameter) for parameter in self.parameters]
+        rows = [
+            value.reshape((*value.shape[: value.ndim - len(parameter.shape)], parameter.size))
+            for value, parameter in pairs
+        ]
         return np.concatenate(rows, axis=-1)
 
     def flat(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
@@ -192,8 +200,8 @@ class Free(eqx.Module):
 
     def traced_latent(self, values: Mapping[str, Any]) -> Latent:
         """The latents of values that may be traced, unchecked: not finite outside a prior's support."""
-        rows = [jnp.broadcast_to(jnp.asarray(values[own.name]), own.shape) for own in self.parameters]
-        parts = [own.prior.latent(row).reshape(-1) for own, row in zip(self.parameters, rows, strict=True)]
+        rows = [jnp.broadcast_to(jnp.asarray(values[parameter.name]), parameter.shape) for parameter in self.parameters]
+        parts = [parameter.prior.latent(row).reshape(-1) for parameter, row in zip(self.parameters, rows, strict=True)]
         return self.of_own_normals(jnp.concatenate(parts))
 
     def draw(self, seed: int, count: int) -> Float[np.ndarray, "count latent"]:
