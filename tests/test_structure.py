@@ -84,9 +84,9 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 2900),
-        (docstrings_without_a_subject, 631),
-        (small_private_functions_that_are_called_once, 362),
+        (uses_of_own, 2347),
+        (docstrings_without_a_subject, 548),
+        (small_private_functions_that_are_called_once, 335),
         (deep_imports_of_tests, 1112),
     ],
 )

@@ -41,8 +41,8 @@ class _Spectra(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Flux, variance, truth and contributions, as cubes and spectra of fibres have them."""
         added = {name: value for name, value in self.values.items() if name not in ("flux", "truth")}
-        own = {"flux": self.values["flux"], "truth": self.values.get("truth")}
-        return {**own, "variance": self.variance, "contributions": added}
+        values = {"flux": self.values["flux"], "truth": self.values.get("truth")}
+        return {**values, "variance": self.variance, "contributions": added}
 
 
 class _Stretch(NamedTuple):
@@ -168,27 +168,30 @@ def _joined(
 
 def _names(spectra: Sequence[_Spectra]) -> list[str]:
     """The names of values that all have."""
-    return [name for name in spectra[0].values if all(name in own.values for own in spectra)]
+    return [name for name in spectra[0].values if all(name in arm.values for arm in spectra)]
 
 
 def _weights(arms: Sequence[_Spectra]) -> list[Values]:
     """Each arm's weight; they add up to 1 in every bin of every spectrum."""
-    own = []
+    inverses = []
     for arm in arms:
         inverse = np.ones(arm.values["flux"].shape)
         if arm.variance is not None:
             variance = np.asarray(arm.variance, dtype=np.float64)
             inverse = 1 / np.where(variance > 0, variance, np.inf)
-        own.append(np.where(arm.mask == 0, inverse, 0.0))
-    total = np.sum(own, axis=0)
-    return [np.where(total > 0, weight / np.where(total > 0, total, 1), 1 / len(own)) for weight in own]
+        inverses.append(np.where(arm.mask == 0, inverse, 0.0))
+    total = np.sum(inverses, axis=0)
+    return [np.where(total > 0, weight / np.where(total > 0, total, 1), 1 / len(inverses)) for weight in inverses]
 
 
 def _mean(arms: Sequence[_Spectra], weights: Sequence[Values], mask: Int[ndarray, "... _"]) -> _Spectra:
     """The weighted means and their variance."""
 
     def added(values: Sequence[Values], power: int) -> Values:
-        total = sum(np.asarray(own, np.float64) * weight**power for own, weight in zip(values, weights, strict=True))
+        total = sum(
+            np.asarray(values_of_arm, np.float64) * weight**power
+            for values_of_arm, weight in zip(values, weights, strict=True)
+        )
         return np.asarray(total).astype(values[0].dtype)
 
     variances = [arm.variance for arm in arms if arm.variance is not None]
@@ -208,10 +211,10 @@ def _remade(alike: _Spectra, fibres: FibreSpectra, bins: slice, mask: Int[ndarra
     good = fibres.good[:, bins]
     scale = None if good.all() else np.asarray(weights.regained(jnp.asarray(good, spectra.values["flux"].dtype)))
 
-    def made(images: Callable[[Any], Any], own: Values, like: Values, power: int) -> Values:
+    def made(images: Callable[[Any], Any], values: Values, like: Values, power: int) -> Values:
         if scale is None:
-            return np.asarray(images(jnp.asarray(own))).astype(like.dtype, copy=False)
-        return (np.asarray(images(jnp.asarray(own * good.astype(own.dtype)))) * scale**power).astype(like.dtype)
+            return np.asarray(images(jnp.asarray(values))).astype(like.dtype, copy=False)
+        return (np.asarray(images(jnp.asarray(values * good.astype(values.dtype)))) * scale**power).astype(like.dtype)
 
     values = {
         name: made(weights.images, spectra.values[name], alike.values[name], 1) for name in _names([spectra, alike])
@@ -241,7 +244,7 @@ def _velocity(cubes: Sequence[Cube]) -> Float[ndarray, "y x"] | None:
         if cube.mean_v_los is None:
             return None
         velocity, flux = np.asarray(cube.mean_v_los, dtype=np.float64), np.asarray(cube.flux)
-        own = np.maximum(flux @ np.diff(cube.wave_edges).astype(flux.dtype), 0.0) * np.isfinite(velocity)
-        light, weighted = light + own, weighted + own * np.nan_to_num(velocity)
+        own_light = np.maximum(flux @ np.diff(cube.wave_edges).astype(flux.dtype), 0.0) * np.isfinite(velocity)
+        light, weighted = light + own_light, weighted + own_light * np.nan_to_num(velocity)
     mean = np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan)
     return mean.astype(np.asarray(cubes[0].mean_v_los).dtype)

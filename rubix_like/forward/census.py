@@ -230,12 +230,13 @@ class _Rules(NamedTuple):
     def build(config: RunConfig, resolved: Resolved) -> "_Rules":
         products = config.products
         limit = None if products is None or products.losvd is None else products.losvd.limit
+        may_smooth = config.engine.deposit in ("smoothed", AUTO)
         return _Rules(
             config=config,
             resolved=resolved,
             brightness=Brightness.build(resolved, config.observation.redshift),
             oldest=log_universe_age(config) + 1e-3,
-            widest=_widest(config, resolved),
+            widest=allowed_length(config, resolved.arcsec_per_kpc) if may_smooth else np.inf,
             losvd=np.inf if limit is None else limit,
             weight=gas_weight(config, resolved),
             ionising=_Ionising.build(config, resolved),
@@ -286,12 +287,6 @@ class _Rules(NamedTuple):
         velocity = np.asarray(own.velocity, dtype=np.float64)
         fast = FastParticles.of(velocity, speeds(self.config, own), brightness[brightness > 0])
         return fast, Lengths.of(gas if gas.smoothing_length is None else own, self.widest)
-
-
-def _widest(config: RunConfig, resolved: Resolved) -> float:
-    """The largest smoothing length (kpc) that is painted in full."""
-    may_smooth = config.engine.deposit in ("smoothed", AUTO)
-    return allowed_length(config, resolved.arcsec_per_kpc) if may_smooth else np.inf
 
 
 def log_universe_age(config: RunConfig) -> float:

@@ -104,7 +104,7 @@ def _painter_reports(planned: Planned) -> list[dict[str, Any]]:
     """Sizes and accuracy of every painter: the first source's under their names, others' after the source's."""
     reports = [source.painter.report() for source in planned.tables.paint]
     later = zip(planned.plan.sources[1:], reports[1:], strict=True)
-    return [dict(reports[0]), *({f"{name}_{key}": value for key, value in own.items()} for name, own in later)]
+    return [dict(reports[0]), *({f"{name}_{key}": value for key, value in report.items()} for name, report in later)]
 
 
 def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:

@@ -29,7 +29,6 @@ from rubix_like.forward.product_planning import (
 from rubix_like.forward.products.line_choice import choose_lines, line_notes
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
-from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import AbstractCubeStage
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
@@ -61,13 +60,16 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     alignment = _alignment(config, census)
     pipeline = resolved.pipeline
     _check_noise(config, pipeline)
-    paint = _sources(setup)
+    paint = tuple(
+        _made(source, PAINT_STAGES.find(source.name).build, setup, setup.sources[source.name])
+        for source in pipeline.paint
+    )
     lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene))
     listed, scene = (
         tuple(_made(stage, registry.find(stage.name).build, setup) for stage in stages) for registry, stages in lists
     )
     cube = tuple(_made(stage, _cube_stage(stage.name).build, setup) for stage in pipeline.cube)
-    fields = {own.name: field for own, field in zip(pipeline.fields, listed, strict=True) if field is not None}
+    fields = {stage.name: field for stage, field in zip(pipeline.fields, listed, strict=True) if field is not None}
     _check_fields(pipeline, fields, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
@@ -165,7 +167,8 @@ def _check_fields(
 
 
 def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> Setup:
-    """What stages may look at, the plans of the pipeline's sources among it; raises ConfigError for what cannot be."""
+    """The objects that stages may look at, the plans of the pipeline's sources among them; raises ConfigError for what
+    cannot be."""
     lengths = None if census is None else census.all_lengths
     pipeline, scale, cells = resolved.pipeline, resolved.arcsec_per_kpc, resolved.painting.cells
     widths, width_note = plan_widths(config, pipeline, lengths, scale, cells)
@@ -197,9 +200,9 @@ def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
 
 
 def _motions(census: Census) -> dict[str, FastParticles]:
-    """How fast the particles of each kind are, where that is known."""
+    """The motions of the particles of each kind, where they are known."""
     found = {"stars": census.fast, "gas": census.gas, YOUNG_STARS: census.young}
-    return {kind: own if own.number else FastParticles.at_rest() for kind, own in found.items() if own is not None}
+    return {kind: fast if fast.number else FastParticles.at_rest() for kind, fast in found.items() if fast is not None}
 
 
 def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourcePlan]:
@@ -213,17 +216,9 @@ def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourceP
     return {name: replace(plan, step=steps.get(name)) for name, plan in plans.items()}
 
 
-def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
-    """The sources with their painters."""
-    return tuple(
-        _made(source, PAINT_STAGES.find(source.name).build, setup, setup.sources[source.name])
-        for source in setup.pipeline.paint
-    )
-
-
 def _cube_stage(name: str) -> Any:
     """A stage on the cube, those that only instruments and systematic errors bring among them."""
-    return next((own for own in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in own), CUBE_STAGES).find(name)
+    return next((stages for stages in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in stages), CUBE_STAGES).find(name)
 
 
 def _made(stage: StageSettings, make: Callable[..., Any], *planned: Setup | SourcePlan) -> Any:

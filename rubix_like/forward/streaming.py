@@ -46,9 +46,13 @@ class SumsForm:
     def of(
         cls, one: SlabPass, plan: Plan, layout: DeviceLayout, tables: Tables, view: SlabView, slab: Galaxy
     ) -> "SumsForm":
-        """That of a pass; nothing is computed."""
+        """The form of a pass; nothing is computed."""
         shardings = Signature.of(tables, slab).shardings(layout)
-        own_tables, own_slab = _on_one_device((tables, slab), shardings)
+        own_tables, own_slab = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(sharding.shard_shape(leaf.shape), leaf.dtype),
+            (tables, slab),
+            shardings,
+        )
 
         def of_slab(tables: Tables, view: SlabView, slab: Galaxy) -> Any:
             return one.sum(plan, tables, view, particles_of(one.readers(tables), slab))
@@ -79,13 +83,6 @@ class SumsForm:
         """The sums of the device that this runs on."""
         own = [leaf if shape else leaf[0] for leaf, shape in zip(sums, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, own)
-
-
-def _on_one_device(tree: Any, shardings: Any) -> Any:
-    """The shapes of the parts of arrays that a device holds."""
-    return jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(sharding.shard_shape(leaf.shape), leaf.dtype), tree, shardings
-    )
 
 
 def add_slab(

@@ -1,4 +1,4 @@
-"""What is known of a best fit: its cube, chi^2, the Laplace approximation, the verdict, values at edges of priors."""
+"""Description of a best fit: its cube, chi^2, the Laplace approximation, the verdict, values at edges of priors."""
 
 import dataclasses
 import functools
@@ -101,7 +101,7 @@ def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPl
 def _places_in(
     pipeline: Pipeline, flux: Float[ndarray, "y x wave"], fibres: Float[ndarray, "fibre 2"] | None = None
 ) -> DataPlaces:
-    """The same of one cube, or of fibres at these places."""
+    """Places of the voxels of one cube, or of fibres at these places."""
     frame, angle = pipeline.frame, pipeline.parameters.observation.field_angle
     footprint = frame.footprint
     known = places(footprint, 0.0 if angle is None else float(angle)) if fibres is None else fibres

@@ -40,7 +40,7 @@ _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax",
 
 @runtime_checkable
 class Resumable(Protocol):
-    """What a checkpoint holds: a search, or chains, between two steps."""
+    """The content of a checkpoint: a search, or chains, between two steps."""
 
     @property
     def n_ended(self) -> int:
@@ -67,7 +67,7 @@ def save(
 
 
 def load_checkpoint(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndarray]], Kept]) -> Kept | None:
-    """What was kept, as `read` makes it of its arrays; None where there is nothing.
+    """The content that was kept, as `read` makes it of its arrays; None where there is nothing.
 
     Raises ConfigError for that of another fit, and for a file that cannot be read.
     """

@@ -88,39 +88,39 @@ def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
     return load_config(config, {"instrument.arm": most})
 
 
-def _vacuum_ends(own: WavelengthSettings) -> Float[ndarray, "2"]:
-    limits = np.array([own.start, own.stop])
-    return limits if own.medium == "vacuum" else air.to_vacuum(limits)
+def _vacuum_ends(section: WavelengthSettings) -> Float[ndarray, "2"]:
+    limits = np.array([section.start, section.stop])
+    return limits if section.medium == "vacuum" else air.to_vacuum(limits)
 
 
 def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
     """Raise ConfigError where instrument and cube have no wavelength in common."""
-    own = config.instrument.wavelength
-    low, high = _vacuum_ends(own)
+    section = config.instrument.wavelength
+    low, high = _vacuum_ends(section)
     edges = observed.bins.edges[[0, -1]]
     first, last = observed.bins.to_vacuum(edges)
     if last < low or first > high:
         raise ConfigError(
             f"instrument.wavelength: expected a range that overlaps with the data's, {edges[0]:.1f} to {edges[1]:.1f} "
-            f"Angstrom in {observed.medium} ({observed.source}), got {own.start:.1f} to {own.stop:.1f} in {own.medium} "
-            f"('{config.instrument.name}'); choose the instrument with which the data were taken"
+            f"Angstrom in {observed.medium} ({observed.source}), got {section.start:.1f} to {section.stop:.1f} in "
+            f"{section.medium} ('{config.instrument.name}'); choose the instrument with which the data were taken"
         )
 
 
 @named_arguments
 def check_same_grid(frame: Header, observed: ObservedCube) -> None:
     """Raise ConfigError where a pipeline's cube (`pipeline.frame`) has another grid than an observed one."""
-    own, wanted, source = frame.bins, observed.bins, observed.source
+    bins, wanted, source = frame.bins, observed.bins, observed.source
     differences = []
     if frame.shape != observed.shape:
         differences.append(f"instrument: expected shape (y, x, wave) {observed.shape}, got {frame.shape}")
-    elif own.medium != wanted.medium:
-        differences.append(f"instrument.wavelength.medium: expected {wanted.medium}, got {own.medium}")
-    elif (off := wanted.distance(own)) > SAME_BINS:
+    elif bins.medium != wanted.medium:
+        differences.append(f"instrument.wavelength.medium: expected {wanted.medium}, got {bins.medium}")
+    elif (off := wanted.distance(bins)) > SAME_BINS:
         differences.append(
             f"instrument.wavelength: expected bins from {wanted.first:.4f} to {wanted.wavelength[-1]:.4f} Angstrom "
-            f"({wanted.sampling}), got {own.first:.4f} to {own.wavelength[-1]:.4f} ({own.sampling}), up to {off:.3g} "
-            f"bins off"
+            f"({wanted.sampling}), got {bins.first:.4f} to {bins.wavelength[-1]:.4f} ({bins.sampling}), up to "
+            f"{off:.3g} bins off"
         )
     if not math.isclose(frame.pixel_scale, observed.pixel_scale, rel_tol=SCALE_TOLERANCE):
         differences.append(

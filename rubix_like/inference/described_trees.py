@@ -24,12 +24,12 @@ def described_as(meaning: str, unit: str = "") -> dict[str, str]:
 
 def write_tree(tree: Any, group: Any) -> None:
     """Write the described fields of a dataclass into an HDF5 group."""
-    for own in _described_fields(tree):
-        value = getattr(tree, own.name)
-        if _axes(own.type) is None:
-            group.attrs[own.name] = value
+    for field in _described_fields(tree):
+        value = getattr(tree, field.name)
+        if _axes(field.type) is None:
+            group.attrs[field.name] = value
         else:
-            add_dataset(group, own.name, value, **own.metadata)
+            add_dataset(group, field.name, value, **field.metadata)
 
 
 def read_tree(kind: type, group: Any, sizes: Mapping[str, int] = _NO_SIZES) -> dict[str, Any]:
@@ -40,14 +40,14 @@ def read_tree(kind: type, group: Any, sizes: Mapping[str, int] = _NO_SIZES) -> d
     ValueError for another type or shape, KeyError for what is missing.
     """
     known, found = dict(sizes), {}
-    for own in _described_fields(kind):
-        axes = _axes(own.type)
-        if own.default is not dataclasses.MISSING and own.name not in (group.attrs if axes is None else group):
+    for field in _described_fields(kind):
+        axes = _axes(field.type)
+        if field.default is not dataclasses.MISSING and field.name not in (group.attrs if axes is None else group):
             continue
         if axes is None:
-            found[own.name] = own.type(group.attrs[own.name])
+            found[field.name] = field.type(group.attrs[field.name])
         else:
-            found[own.name] = _checked(group[own.name], own.type, axes, known)
+            found[field.name] = _checked(group[field.name], field.type, axes, known)
     return found
 
 
@@ -75,7 +75,7 @@ def numbers_of(dataset: Any, shape: tuple[int, ...] | None = None, *, finite: bo
 
 
 def _described_fields(kind: Any) -> Iterator[Any]:
-    return (own for own in dataclasses.fields(kind) if "description" in own.metadata)
+    return (field for field in dataclasses.fields(kind) if "description" in field.metadata)
 
 
 def _axes(annotation: Any) -> tuple[str, ...] | None:

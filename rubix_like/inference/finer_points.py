@@ -45,7 +45,7 @@ def chooses_points(request: Request) -> bool:
 
 
 def finer_request(request: Request, error: QuadratureError, found: SearchState) -> Finer | None:
-    """What to search again, by the error at the best fit; None where the points do for the data."""
+    """The request to search again, by the error at the best fit; None where the points do for the data."""
     if error.wanted is None:
         return None
     number = max(error.numbers.values())
@@ -89,7 +89,7 @@ def like_fitted(request: Request, fitted: FitResult) -> Request:
 
 
 def places_of(found: SearchState) -> Float[ndarray, "start latent"]:
-    """Where starts ended that fit almost as well as the best one, which is the first; each place once."""
+    """Places where starts ended that fit almost as well as the best one, which is the first; each place once."""
     near = np.flatnonzero(found.converged & (found.loss - found.loss[found.best] <= AS_LIKELY))
     places = [found.latent[found.best]]
     for number in near[np.argsort(found.loss[near])]:

@@ -45,7 +45,7 @@ class FittedSet:
 
     @property
     def place(self) -> slice:
-        """Where its voxels are in the row of those of all sets."""
+        """The slice of its voxels in the row of those of all sets."""
         return slice(self.first, self.first + int(np.prod(self.shape)))
 
     def unpacked(self, row: Any) -> Any:
@@ -58,7 +58,7 @@ class FittedSet:
         return replace(self.pipeline, frame=self.frame)
 
     def on(self, pipeline: Pipeline) -> "FittedSet":
-        """The same with its pipeline on another mesh."""
+        """The set with its pipeline on another mesh."""
         return replace(self, pipeline=pipeline)
 
 

@@ -80,7 +80,7 @@ class Checkpoints(NamedTuple):
     @property
     def files(self) -> tuple[Path, ...]:
         """Those that there are."""
-        return tuple(own for own in self if own is not None)
+        return tuple(file for file in self if file is not None)
 
 
 class Best(NamedTuple):
@@ -111,13 +111,13 @@ class FitFiles:
         """fit.h5, fit_model.fits, fit_residual.fits, .fit.h5.rubix-like-checkpoint.npz, ...-checkpoint-2.npz and
         ...-checkpoint-finer.npz."""
         output = output.expanduser()
-        model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
+        model, residual = (with_addition(output, addition).with_suffix(".fits") for addition in ("_model", "_residual"))
         checkpoints = (own_name(output, purpose) for purpose in _CHECKPOINTS)
         return cls(output, model, residual, *checkpoints)
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Those of the searches."""
+        """Checkpoints of the searches."""
         return Checkpoints(self.checkpoint, self.second_checkpoint, self.finer_checkpoint)
 
     def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
@@ -125,7 +125,7 @@ class FitFiles:
         return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.residual)))
 
     def cubes(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
-        """Those of the cubes alone."""
+        """Paths of the cubes alone."""
         return (self.model, self.residual, *places_of_sets(sets, (self.model, self.residual)))
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
@@ -248,7 +248,7 @@ def _search_finer(finer: Finer, coarse: Best, places: Checkpoints, progress: Pro
     settings = finer.request.settings.model_copy(update={"starts": len(finer.starts), "start": {}})
     request = dataclasses.replace(finer.request, settings=settings)
     problem = pose_request(request, None, progress, None)
-    known = (own for own in _with_notes_on(coarse.problem, coarse.found).notes if own not in problem.notes)
+    known = (note for note in _with_notes_on(coarse.problem, coarse.found).notes if note not in problem.notes)
     problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
     found, _ = _search(problem, places.finer, progress, finer.starts)
     coarse.cells.hold(np.asarray(coarse.found.latent[coarse.found.best], np.float64))
@@ -321,7 +321,8 @@ def _search(
 
 
 def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchState]:
-    """The same snapshots; the processor time up to the first step, that of choosing the starts with it, is kept."""
+    """The snapshots, unchanged; the processor time up to the first step, that of choosing the starts with it, is
+    kept."""
     begun = time.process_time()
     for number, snapshot in enumerate(steps):
         if number == 1:
@@ -387,9 +388,9 @@ def make_result(end: Best, report: Report) -> FitResult:
     )
 
 
-def inflation_of(problem: Problem, own: BestFit) -> float:
+def inflation_of(problem: Problem, best: BestFit) -> float:
     """The root of chi^2 per degree of freedom where it is above 1 and `fit.inflate_sigma` asks for it; else 1."""
-    reduced = own.quality.reduced
+    reduced = best.quality.reduced
     return float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
 
 
@@ -414,12 +415,12 @@ def _result_cubes(
     the values in their headers."""
 
     def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
-        return (with_values(own, problem.posterior.free, values, sigma) for own in cubes_of(alone, found))
+        return (with_values(cube, problem.posterior.free, values, sigma) for cube in cubes_of(alone, found))
 
     sets = dict[str, SetResult]()
-    for own, alone in sets_alone(problem):
-        model, residual = with_headers(alone, evaluated_for(problem, own, evaluated))
-        sets[own.name] = SetResult(own.kind, model, residual)
+    for data_set, alone in sets_alone(problem):
+        model, residual = with_headers(alone, evaluated_for(problem, data_set, evaluated))
+        sets[data_set.name] = SetResult(data_set.kind, model, residual)
     if problem.first_cube is None:
         return with_headers(problem, evaluated), sets
     first = sets[problem.first_cube.name]
@@ -429,12 +430,12 @@ def _result_cubes(
 def _notes(
     problem: Problem,
     found: SearchState,
-    own: BestFit,
+    described: BestFit,
     edges: Edges,
     grain: Discreteness | str | None,
     error: QuadratureError | None,
 ) -> tuple[str, ...]:
-    """What should be known before the numbers are used, each once."""
+    """Notes that a reader should know before the numbers are used, each once."""
     free, best = problem.posterior.free, found.latent[found.best]
     n_voxel = problem.posterior.likelihood.flux.size
     notes = [
@@ -442,13 +443,13 @@ def _notes(
         *problem.notes,
         *problem.pipeline.notes,
         *diagnosis.notes_on_size(problem.settings.optimiser.name, free.n_latent, n_voxel),
-        *diagnosis.notes_on_search(free, found, best, own.laplace),
-        *diagnosis.notes_on_values(free, best, own.approximation),
-        *own.notes,
+        *diagnosis.notes_on_search(free, found, best, described.laplace),
+        *diagnosis.notes_on_values(free, best, described.approximation),
+        *described.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
         *notes_on_quadrature(error),
-        *diagnosis.notes_on_particles(own.evaluated.counters, float(problem.pipeline.velocity_limit)),
+        *diagnosis.notes_on_particles(described.evaluated.counters, float(problem.pipeline.velocity_limit)),
     ]
     return tuple(dict.fromkeys(notes))
 

@@ -70,12 +70,12 @@ class Request:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What the settings say of the data's file, as `read_observed` takes it."""
+        """The statements of the settings on the data's file, as `read_observed` takes it."""
         return {name: getattr(self.settings, f"data_{name}") for name in ("medium", "units", "pixel_scale", "hdu")}
 
     def files(self, source: object, **others: object) -> tuple[Named, ...]:
-        """What is read, and must not be replaced: what the settings name, the data, `source` (the configuration, where
-        it is a file) and what else is called by its name."""
+        """Files that are read, and must not be replaced: what the settings name, the data, `source` (the configuration,
+        where it is a file) and what else is called by its name."""
         given = {"fit.data": self.data, "configuration": source, **others}
         of_sets = ((f"fit.data.{name}", file) for name, own in (self.sets or {}).items() for file in own.files)
         return (*named_files(self.config), *of_sets, *given_files(given))
@@ -216,7 +216,7 @@ def check_fit_section(config: RunConfig) -> None:
 
 
 def data_lines(config: RunConfig) -> Iterator[str]:
-    """What the files of the data of a fit hold, as they are read; a note for those that are not there yet.
+    """Lines on the content of the files of a fit's data, as they are read; a note for those that are not there yet.
 
     Raises ConfigError or ValueError for those that cannot be read.
     """

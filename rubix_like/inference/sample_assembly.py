@@ -82,7 +82,7 @@ def make_sample_result(
 def _set_results(
     problem: Problem, predicted: Predictive, values: Float[ndarray, "chain draw latent"]
 ) -> dict[str, SetResult]:
-    """Those of several sets of data, by name."""
+    """Results of several sets of data, by name."""
 
     def of_set(kind: str, own: Predictive) -> SetResult:
         model, predictive, residual = _with_values(own, problem.posterior.free, values)

@@ -25,8 +25,8 @@ def blur_separable(
     """The sum of separable convolutions, each a (share, weights along both axes); only what sees all of it is kept."""
     exact = lax.Precision.HIGHEST
     parts, (n_y, n_x, _) = [], images.shape
-    for share, own in weights:
-        rows, columns = (_band(scaled, size, cells) for scaled, size in ((share * own, n_y), (own, n_x)))
+    for share, kernel in weights:
+        rows, columns = (_band(scaled, size, cells) for scaled, size in ((share * kernel, n_y), (kernel, n_x)))
         part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
         parts.append(jnp.einsum("ij,yjk->yik", columns, part, precision=exact))
     return sum(parts[1:], start=parts[0])
@@ -43,7 +43,7 @@ def refine(
     """
     exact = lax.Precision.HIGHEST
     rows, columns = (
-        jax.vmap(lambda own, sizes=sizes: _shares(own, n_step, *sizes))(weights)
+        jax.vmap(lambda row, sizes=sizes: _shares(row, n_step, *sizes))(weights)
         for sizes in zip(inner, layers.shape[1:3], strict=True)
     )
     part = jnp.einsum("lij,ljxk->lixk", rows, layers, precision=exact)

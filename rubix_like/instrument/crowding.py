@@ -37,8 +37,8 @@ class Crowding(NamedTuple):
     def of(
         position: Float[ndarray, "particle 3"], config: RunConfig, pipeline: PipelineSettings, arcsec_per_kpc: float
     ) -> "Crowding":
-        """That of stars at `position` (kpc from the galaxy's centre), in squares of `element_side` that cover the
-        field; what lies outside, or nowhere (NaN), is not counted."""
+        """The crowding of stars at `position` (kpc from the galaxy's centre), in squares of `element_side` that cover
+        the field; what lies outside, or nowhere (NaN), is not counted."""
         side = element_side(config, pipeline)
         shape = [max(1, int(np.ceil(width / side - 1e-9))) for width in config.instrument.fov]
         places = np.asarray(position, dtype=np.float64).T * (arcsec_per_kpc / side)
@@ -76,10 +76,10 @@ def element_side(config: RunConfig, pipeline: PipelineSettings) -> float:
     if psf is None or not pipeline.blurs:
         return pixel_scale
     if psf.kind == "image":
-        area = min(_area_of(*found_at(_PSF_IMAGE)(own)[:2]) for own in psf.every_place)
+        area = min(_area_of(*found_at(_PSF_IMAGE)(place)[:2]) for place in psf.every_place)
     elif psf.kind == "adaptive":
         middle = (config.instrument.wavelength.start + config.instrument.wavelength.stop) / 2
-        area = min(found_at(_AREA)(own.optics, middle) for own in psf.every_place)
+        area = min(found_at(_AREA)(place.optics, middle) for place in psf.every_place)
     else:
         area = 4 * np.pi * (psf.narrowest / FWHM_PER_SIGMA) ** 2
     return max(pixel_scale, float(np.sqrt(area)))

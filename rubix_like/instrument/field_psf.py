@@ -17,7 +17,6 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
 from rubix_like.instrument.psf import PSF, USUAL_CHANGE, PSFParameters, of_file
-from rubix_like.instrument.psf_nodes import WavelengthNodes
 from rubix_like.runtime.mesh.mesh import varying
 
 
@@ -60,15 +59,17 @@ class FieldPSF(eqx.Module):
         rows, columns = (np.asarray(axis) for axis in settings.field_axes)
         psf, image, sharpening = PSF.build(settings, *planned), None, np.zeros(len(every))
         if not settings.is_profile:
-            apart = [PSF.build(own, *planned) for own in every]
+            apart = [PSF.build(place, *planned) for place in every]
             if settings.kind == "image":
                 _check_wavelengths(apart)
-            largest = max(apart, key=lambda own: own.reach)
-            nodes = max((own.nodes for own in apart if own.nodes is not None), key=_n_node, default=None)
-            psf = dataclasses.replace(largest, nodes=nodes, lost=np.asarray(max(float(own.lost) for own in apart)))
-            apart = [PSF.build(own, *planned, like=psf) for own in every]
-            image = np.stack([np.asarray(own.image) for own in apart])
-            sharpening = np.array([float(own.sharpening) for own in apart])
+            largest = max(apart, key=lambda each: each.reach)
+            nodes = max(
+                (each.nodes for each in apart if each.nodes is not None), key=lambda nodes: nodes.n_node, default=None
+            )
+            psf = dataclasses.replace(largest, nodes=nodes, lost=np.asarray(max(float(each.lost) for each in apart)))
+            apart = [PSF.build(place, *planned, like=psf) for place in every]
+            image = np.stack([np.asarray(each.image) for each in apart])
+            sharpening = np.array([float(each.sharpening) for each in apart])
             psf = dataclasses.replace(psf, image=apart[0].image, sharpening=apart[0].sharpening)
         return cls(psf, rows, columns, *_ratios(settings), image=image, sharpening=sharpening)
 
@@ -152,10 +153,6 @@ def _check_wavelengths(apart: list[PSF]) -> None:
             f"instrument.psf.field: expected files with the same wavelengths at all places, got planes at {tables[0]} "
             f"and at {other} Angstrom; give psf.wavelength, or compute them for the same ones"
         )
-
-
-def _n_node(nodes: WavelengthNodes) -> int:
-    return nodes.n_node
 
 
 def _ratios(settings: PSFSettings) -> tuple[Float[ndarray, "place *table"], Float[ndarray, "place *table"]]:

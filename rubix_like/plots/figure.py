@@ -141,23 +141,18 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png", *, overw
     """
     maps = Maps.read(path)
     panels, sky = read_sky_images(path, maps.footprint, truth=False), sky_of(maps)
-    of_lines, others = ([own for own in panels if bool(own.line) is is_line] for is_line in (True, False))
+    of_lines, others = ([panel for panel in panels if bool(panel.line) is is_line] for is_line in (True, False))
     first = check_picture(f"{stem}{suffix}", overwrite=overwrite)
     written = [_save_images(first, maps, others, _Grid.of(others, sky))]
     if of_lines:
-        rows = set(Counter(own.line for own in of_lines).values())
+        rows = set(Counter(panel.line for panel in of_lines).values())
         grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
         lines = check_picture(f"{stem}_lines{suffix}", overwrite=overwrite)
         written.append(_save_images(lines, maps, of_lines, grid))
     written += [save_bpt(maps, f"{stem}_bpt{suffix}", overwrite=overwrite)] if has_bpt(maps) else []
-    if _is_dimmed(maps):
+    if maps.attenuation is not None and np.any(np.asarray(maps.attenuation.a_lambda) > NO_ATTENUATION):
         written.append(save_attenuation(maps, f"{stem}_attenuation{suffix}", overwrite=overwrite))
     return tuple(written)
-
-
-def _is_dimmed(maps: Maps) -> bool:
-    """Whether there is an attenuation curve that is not just rounding."""
-    return maps.attenuation is not None and bool(np.any(np.asarray(maps.attenuation.a_lambda) > NO_ATTENUATION))
 
 
 @named_arguments
@@ -226,9 +221,10 @@ def _draw(
     parts: Any = figure.subfigures(2, 1, height_ratios=(grid.height, _spectra_height(spectra)))
     upper, lower = parts
     draw_title(figure, cube)
+    marks = [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
     for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
         if image.kind == "brightness":
-            _draw_marks(axes, sky, _marks(choice, spectra))
+            _draw_marks(axes, sky, marks)
     draw_spectra(lower, cube, spectra, choice.band)
 
 
@@ -296,10 +292,6 @@ class _Grid(NamedTuple):
         n_row = -(-n_panel // n_column)
         height = 0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75
         return cls(n_column, n_column * _IMAGE_WIDTH, n_row * height)
-
-
-def _marks(choice: Choice, spectra: Sequence[Spectrum]) -> list[Mark]:
-    return [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
 
 
 def _draw_marks(axes: "Axes", sky: SkyOffsets, marks: list[Mark]) -> None:

@@ -34,8 +34,10 @@ def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | No
     axes.set_facecolor("black" if light else _NO_DATA)
     if scale.logarithmic:
         values = np.ma.array(values, mask=~(values > 0))
+    colors = import_matplotlib("matplotlib.colors")
+    norm = (colors.LogNorm if scale.logarithmic else colors.Normalize)(scale.low, scale.high)
     drawn = axes.imshow(
-        values, origin="lower", extent=sky.extent, interpolation="nearest", cmap=scale.colors, norm=_norm(scale)
+        values, origin="lower", extent=sky.extent, interpolation="nearest", cmap=scale.colors, norm=norm
     )
     axes.set_title(textwrap.fill(image.title, 42), parse_math=False)
     extend = "neither" if light or image.kind == "share" else _extend(values.compressed(), scale)
@@ -64,11 +66,6 @@ def draw_images(
     for axes in panels[len(images) :]:
         axes.set_axis_off()
     return panels[: len(images)]
-
-
-def _norm(scale: Scale) -> Any:
-    colors = import_matplotlib("matplotlib.colors")
-    return (colors.LogNorm if scale.logarithmic else colors.Normalize)(scale.low, scale.high)
 
 
 def _extend(found: Float[ndarray, " spaxel"], scale: Scale) -> Literal["neither", "both", "min", "max"]:

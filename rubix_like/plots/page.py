@@ -93,6 +93,9 @@ def write_page(
     values = [_block_image(image, blocks.space) for image in images]
     script = "\n".join(_read(name) for name in SCRIPTS)
     style = _read("page.css")
+    pins = dict.fromkeys((x // blocks.space, y // blocks.space) for x, y in choice.spaxels)
+    start = {"pins": list(pins), "band": choice.band}
+    data = json.dumps({**page_values(cube, values, blocks, layers), "start": start}, allow_nan=False)
     parts = {
         "policy": _policy(script, style),
         "creator": PICTURE_CREATOR,
@@ -103,7 +106,7 @@ def write_page(
         "facts": _facts(cube),
         "style": style,
         "script": script,
-        "data": _json({**page_values(cube, values, blocks, layers), "start": _start(choice, blocks)}),
+        "data": data.replace("<", "\\u003c"),  # cannot end the element it stands in
         "images": _packed(np.stack([image.values for image in values]), "<f4"),
         "flux": layers[0].text,
         "sigma": "" if layers[1] is None else layers[1].text,
@@ -198,8 +201,8 @@ def _block_image(image: SkyImage, block: int) -> SkyImage:
 def _image_labels(image: SkyImage) -> dict[str, Any]:
     """An image but for its values, with its scale."""
     scale = image.scale
-    own = {"colors": scale.colors, "low": scale.low, "high": scale.high, "stretch": _STRETCH[scale.logarithmic]}
-    return {"title": image.title, "unit": image.unit, "kind": image.kind, "line": image.line, "scale": own}
+    shown = {"colors": scale.colors, "low": scale.low, "high": scale.high, "stretch": _STRETCH[scale.logarithmic]}
+    return {"title": image.title, "unit": image.unit, "kind": image.kind, "line": image.line, "scale": shown}
 
 
 _STRETCH = {True: "log", False: "linear"}
@@ -209,12 +212,6 @@ def _packed(values: Float[ndarray, "..."], kind: str) -> str:
     """Numbers as base64 of a DEFLATE stream of them."""
     data = zlib.compress(np.ascontiguousarray(values, dtype=kind).tobytes())
     return base64.b64encode(data).decode("ascii")
-
-
-def _start(choice: Choice, blocks: Blocks) -> dict[str, Any]:
-    """What the page shows when it opens: pinned spaxels of the page and the band."""
-    pins = dict.fromkeys((x // blocks.space, y // blocks.space) for x, y in choice.spaxels)
-    return {"pins": list(pins), "band": choice.band}
 
 
 def check_page_suffix(path: str | Path, place: str = "path") -> Path:
@@ -230,15 +227,10 @@ def _read(name: str) -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """What the browser may do: run this script, use this style, fetch nothing."""
+    """The policy of what the browser may do: run this script, use this style, fetch nothing."""
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
     program, looks = (f"'sha256-{value}'" for value in hashes)
     return f"default-src 'none'; img-src data:; base-uri 'none'; script-src {program}; style-src {looks}"
-
-
-def _json(values: dict[str, Any]) -> str:
-    """JSON that cannot end the element it stands in."""
-    return json.dumps(values, allow_nan=False).replace("<", "\\u003c")
 
 
 def _subtitle(cube: Cube) -> str:

@@ -68,7 +68,7 @@ def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
 
 
 def draw_spectrum(axes: "Axes", cube: Cube | ShardedCube, spectrum: Spectrum) -> None:
-    """One spectrum with its one-sigma band."""
+    """One spectrum with its one-sigma band, grey over the bins that the library does not cover."""
     wavelength, edges = cube.bins.wavelength, cube.bins.edges
     axes.plot(wavelength, spectrum.flux, color=spectrum.color, linewidth=0.7 if spectrum.sigma is None else 0.5)
     if spectrum.sigma is not None:
@@ -81,12 +81,7 @@ def draw_spectrum(axes: "Axes", cube: Cube | ShardedCube, spectrum: Spectrum) ->
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 4), useMathText=True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.yaxis.get_offset_text().set_color(INK)
-    _shade(axes, edges, spectrum.missing)
-
-
-def _shade(axes: "Axes", edges: Float[ndarray, " edge"], missing: Bool[ndarray, " wave"]) -> None:
-    """Grey over the bins that the library does not cover."""
-    if missing.any():
+    if spectrum.missing.any():
         low, high = axes.get_ylim()
-        axes.fill_between(edges[:-1], low, high, where=missing, step="post", color="#cccccc", lw=0)
+        axes.fill_between(edges[:-1], low, high, where=spectrum.missing, step="post", color="#cccccc", lw=0)
         axes.set_ylim(low, high)

@@ -129,7 +129,7 @@ def _sentences(one: SolarPopulation, other: SolarPopulation) -> list[str]:
 
 
 def _facts(library: SSPLibrary) -> dict[str, str]:
-    """What a library is, in words, by what they tell."""
+    """Facts on a library, in words, by their names."""
     return {
         "wavelengths were given in (here both are in vacuum)": library.source_medium,
         "initial mass function": library.imf,

@@ -61,7 +61,8 @@ def magnitudes(library: SSPLibrary, band: Passband) -> Float[ndarray, "metal age
         return np.full(np.shape(library.spectra)[:2], np.nan)
     inside = wavelength[(wavelength > nodes[0]) & (wavelength < nodes[-1])]
     grid = np.union1d(nodes, inside)
-    weights = _trapezoid_weights(grid) * np.interp(grid, nodes, band.response)
+    steps = np.diff(grid)
+    weights = 0.5 * (np.append(steps, 0.0) + np.append(0.0, steps)) * np.interp(grid, nodes, band.response)
     below = np.clip(np.searchsorted(wavelength, grid, side="right") - 1, 0, len(wavelength) - 2)
     part = (grid - wavelength[below]) / (wavelength[below + 1] - wavelength[below])
     by_node = np.zeros(len(wavelength))
@@ -76,8 +77,3 @@ def magnitudes(library: SSPLibrary, band: Passband) -> Float[ndarray, "metal age
 def mass_to_light(library: SSPLibrary) -> Float[ndarray, "metal age"]:
     """Mass at birth over V luminosity in solar units: 10^(0.4 (M_V - M_V,sun)); NaN where V is not covered."""
     return 10.0 ** (0.4 * (magnitudes(library, V_BAND) - SOLAR_V_MAGNITUDE))
-
-
-def _trapezoid_weights(grid: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
-    steps = np.diff(grid)
-    return 0.5 * (np.append(steps, 0.0) + np.append(0.0, steps))

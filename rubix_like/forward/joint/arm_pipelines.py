@@ -47,14 +47,14 @@ class ArmPipelines(eqx.Module):
         are the same.
         """
 
-        def planned(config: RunConfig, own: Resolved, taken: Census) -> Pipeline:
-            return Pipeline.from_config(config, mesh=mesh, info=info, census=taken, resolved=own)
+        def planned(config: RunConfig, objects: Resolved, taken: Census) -> Pipeline:
+            return Pipeline.from_config(config, mesh=mesh, info=info, census=taken, resolved=objects)
 
         pipelines = list(map(planned, configs, resolved, census))
-        names, steps = pipelines[0].plan.sources, [_velocity_steps(own) for own in pipelines]
-        finest = {name: min(own[name] for own in steps) for name in names if all(name in own for own in steps)}
-        for number, own in enumerate(steps):
-            if any(own[name] > step for name, step in finest.items()):
+        names, steps = pipelines[0].plan.sources, [_velocity_steps(pipeline) for pipeline in pipelines]
+        finest = {name: min(arm[name] for arm in steps) for name in names if all(name in arm for arm in steps)}
+        for number, arm in enumerate(steps):
+            if any(arm[name] > step for name, step in finest.items()):
                 closer = replace(resolved[number], velocity_steps=finest)
                 pipelines[number] = planned(configs[number], closer, census[number])
         return cls.of(pipelines)
@@ -103,7 +103,9 @@ class ArmPipelines(eqx.Module):
 def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:
     """Distance between the velocity nodes (km/s) of each source that method `basis` paints."""
     sources = zip(pipeline.plan.sources, pipeline.tables.paint, strict=True)
-    return {name: float(own.painter.nodes.step) for name, own in sources if isinstance(own.painter, BasisPainter)}
+    return {
+        name: float(source.painter.nodes.step) for name, source in sources if isinstance(source.painter, BasisPainter)
+    }
 
 
 def _in_common(pipeline: Pipeline) -> Any:

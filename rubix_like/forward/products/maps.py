@@ -11,7 +11,6 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import (
     BALMER_LINES,
     AttenuationCurve,
-    DustAxes,
     Image,
     LineAxes,
     LineMaps,
@@ -37,6 +36,9 @@ def make_maps(
     meta: Meta,
 ) -> Maps:
     """The maps, before and after the PSF, that images of the sums hold; differentiable."""
+    attenuation = None
+    if axes.dust is not None and images.starlight is not None:
+        attenuation = AttenuationCurve(axes.dust.wavelength, images.starlight[0], images.starlight[1])
     return Maps(
         before=_map_set(images.before, images, axes, 0.0),
         after=_map_set(images.after, images, axes, _FAINTEST),
@@ -50,15 +52,8 @@ def make_maps(
         meta=meta,
         fields=axes.fields,
         lines=() if axes.lines is None else axes.lines.lines,
-        attenuation=_attenuation(images, axes.dust),
+        attenuation=attenuation,
     )
-
-
-def _attenuation(images: ProductImages, axes: DustAxes | None) -> AttenuationCurve | None:
-    """The curve of all stars together."""
-    if axes is None or images.starlight is None:
-        return None
-    return AttenuationCurve(axes.wavelength, images.starlight[0], images.starlight[1])
 
 
 def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: ProductAxes, faintest: float) -> MapSet:
@@ -69,8 +64,8 @@ def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: Pro
     flux, dusty = image[:, :, first:last], image[:, :, last:]
     last += 0 if axes.dust is None else len(DUST_SUMS) + len(axes.filters)
     gas = {name: image[:, :, last + n_velocity + column] for column, name in enumerate(images.gas)}
-    own = image[:, :, last + n_velocity + len(gas) :]
-    lines, own = _line_maps(own, images, axes.lines, faintest)
+    rest = image[:, :, last + n_velocity + len(gas) :]
+    lines, rest = _line_maps(rest, images, axes.lines, faintest)
     means = {
         f"{quantity}_{weight}": _mean(sums[f"{weight}_{quantity}"], sums[weight], faintest)
         for weight in ("light", "mass")
@@ -86,7 +81,7 @@ def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: Pro
         **means,
         flux=flux,
         losvd=None if axes.velocity is None else image[:, :, last : last + n_velocity] / axes.velocity_step,
-        fields={label.name: own[:, :, number] for number, label in enumerate(axes.fields)},
+        fields={label.name: rest[:, :, number] for number, label in enumerate(axes.fields)},
         **(_gas_maps(gas, images.reference, faintest) if gas else {}),
         **lines,
         **({} if axes.dust is None else _dust_maps(dusty, sums["mass"], lines.get("lines", {}), axes, faintest)),

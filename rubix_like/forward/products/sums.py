@@ -294,7 +294,7 @@ class ProductTables(eqx.Module):
     def columns(
         self, seen: Sighting, table: Float[Array, "template band"], parameters: Parameters
     ) -> Float[Array, "particle column"]:
-        """What each star adds to `SUMS`, the filters and with `has_dust` the sums that go with it."""
+        """The columns that each star adds to `SUMS`, the filters and with `has_dust` the sums that go with it."""
         stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
         reference = parameters.observation.velocity_offset
         flux = weighted_rows(table, corners) * scene.amount[:, None]
@@ -310,7 +310,7 @@ class ProductTables(eqx.Module):
         age = jnp.power(10.0, log_age - 9.0).astype(log_age.dtype)
         factors = (velocity, velocity**2, log_age, age, metallicity)
         light = flux[:, 0]
-        own = (
+        sums = (
             scene.weight,
             scene.amount,
             mass,
@@ -318,7 +318,7 @@ class ProductTables(eqx.Module):
             light,
             *(light * x for x in factors),
         )
-        columns = [jnp.stack(own, axis=1), flux[:, 1:]]
+        columns = [jnp.stack(sums, axis=1), flux[:, 1:]]
         if self.has_dust:
             a_v = self._a_v(layers, scene.amount, parameters)
             columns += [jnp.stack([bare[:, 0], bare[:, 0] * a_v, mass * a_v], axis=1), bare[:, 1:]]
@@ -328,9 +328,9 @@ class ProductTables(eqx.Module):
         self, layers: Float[Array, "particle layer"] | None, like: Float[Array, " particle"], parameters: Parameters
     ) -> Float[Array, " particle"]:
         """A(V) of all dust in front of each star, mag; `layers`: of its own."""
-        own = jnp.zeros_like(like) if layers is None else layers.sum(axis=1)
+        layered = jnp.zeros_like(like) if layers is None else layers.sum(axis=1)
         screen = None if self.screen is None else screen_a_v(parameters)
-        return own if screen is None else own + screen
+        return layered if screen is None else layered + screen
 
 
 def _detector_band(setup: Setup) -> Band:

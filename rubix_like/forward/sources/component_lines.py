@@ -59,11 +59,13 @@ class ComponentLines(AbstractSource):
         """The source with the line painter of the plan's method."""
         per_flux = setup.luminosity_distance**2 / SOLAR_LUMINOSITY_AT_1_MPC
         rows = component_rows(setup.config)
+        reader = setup.config.galaxy
+        assert isinstance(reader, ComponentsReader)
         return cls(
             painter=build_line_painter(plan, setup),
             to_luminosity=np.array([per_flux if row.is_flux else 1.0 for row in rows]),
             dust=DustInFront.of(setup),
-            is_mixed=any(own.lines is None for own in _reader(setup.config).components),
+            is_mixed=any(component.lines is None for component in reader.components),
             names=_axis_names(rows),
         )
 
@@ -130,12 +132,13 @@ def check_component_lines(config: RunConfig) -> None:
     """Raise ConfigError for lines of components that are not known, or named twice."""
     if not isinstance(config.galaxy, ComponentsReader):
         return
-    for own in config.galaxy.components:
-        names = [] if own.lines is None else [_name(line, own.name) for line in own.lines.wavelengths]
+    for component in config.galaxy.components:
+        names = [] if component.lines is None else [_name(line, component.name) for line in component.lines.wavelengths]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigError(
-                f"galaxy.{own.name}.lines.wavelengths: expected different lines, got '{twice}' twice; name each once"
+                f"galaxy.{component.name}.lines.wavelengths: expected different lines, got '{twice}' twice; "
+                f"name each once"
             )
 
 
@@ -166,8 +169,3 @@ def _light(particles: Stars) -> Float[Array, "particle line"]:
             "the galaxy of the configuration (load_galaxy)"
         )
     return jnp.asarray(particles.line_light)
-
-
-def _reader(config: RunConfig) -> ComponentsReader:
-    assert isinstance(config.galaxy, ComponentsReader)
-    return config.galaxy

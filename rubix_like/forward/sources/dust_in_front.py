@@ -15,7 +15,7 @@ from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.dust_curves import CURVES
-from rubix_like.physics.templates import A_V, A_V_BIRTH, Curve, LineTemplates, Templates, behind_dust
+from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, Templates, behind_dust
 
 _LEAVING = 0.1
 """dex of the age within which stars leave their birth clouds."""
@@ -67,15 +67,11 @@ def seen_through_dust(templates: _Shining, setup: Setup) -> _Shining:
     if dust is None:
         return templates
     curve = functools.partial(CURVES.find(dust.curve), r_v=dust.resolved_r_v, slope=dust.slope)
-    return behind_dust(templates, curve, dust.largest, _birth_clouds(dust))
-
-
-def _birth_clouds(dust: ParticleDustSettings) -> Curve | None:
-    """The curve of birth clouds, where it is not that of all other dust."""
-    if not dust.has_birth_clouds:
-        return None
-    own = CURVES.find(dust.resolved_birth_curve)
-    return functools.partial(own, r_v=dust.resolved_birth_r_v, slope=dust.birth_slope)
+    clouds = None
+    if dust.has_birth_clouds:
+        birth_curve = CURVES.find(dust.resolved_birth_curve)
+        clouds = functools.partial(birth_curve, r_v=dust.resolved_birth_r_v, slope=dust.birth_slope)
+    return behind_dust(templates, curve, dust.largest, clouds)
 
 
 def _settings(setup: Setup) -> ParticleDustSettings | None:

@@ -134,11 +134,13 @@ class GasLines(AbstractLines):
 
 def line_templates(settings: LinesSettings) -> LineTemplates:
     """The lines of the section as one template, of a luminosity of 1; raises ConfigError for an unknown name."""
-    known = [_found(own) if isinstance(own, str) else None for own in settings.wavelengths]
+    known = [_found(given) if isinstance(given, str) else None for given in settings.wavelengths]
     wavelength = [
-        own if line is None else line.wavelength for own, line in zip(settings.wavelengths, known, strict=True)
+        given if line is None else line.wavelength for given, line in zip(settings.wavelengths, known, strict=True)
     ]
-    names = [f"{own:g}" if line is None else line.name for own, line in zip(settings.wavelengths, known, strict=True)]
+    names = [
+        f"{given:g}" if line is None else line.name for given, line in zip(settings.wavelengths, known, strict=True)
+    ]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"lines.wavelengths: expected different lines, got '{twice}' twice; name each line once")

@@ -112,5 +112,5 @@ def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any
 
 
 def _particles(reader: ReadsParticles, galaxy: Galaxy) -> Any:
-    own = getattr(galaxy, reader.kind)
-    return reader.absent(galaxy) if own is None and isinstance(reader, MayBeAbsent) else own
+    particles = getattr(galaxy, reader.kind)
+    return reader.absent(galaxy) if particles is None and isinstance(reader, MayBeAbsent) else particles

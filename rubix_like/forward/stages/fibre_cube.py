@@ -60,7 +60,7 @@ class FibreCube(AbstractCubeStage):
         flux, moments = cube.flux / clear, cube.moments / clear.astype(cube.moments.dtype)
         variance = None if cube.variance is None else cube.variance / clear**2
         truth = None if cube.truth is None else cube.truth / clear
-        errors = {name: own / clear for name, own in cube.contributions.items()}
+        errors = {name: error / clear for name, error in cube.contributions.items()}
         good, scale, bits = (None, None, None) if cube.bits is None else self._good(cube.bits, flux.dtype)
         elements, weights = self.footprint.elements, self.weights
 
@@ -80,7 +80,7 @@ class FibreCube(AbstractCubeStage):
             variance=None if made is None else elements(made),
             truth=None if truth is None else seen(truth),
             bits=None if bits is None else elements(bits),
-            contributions={name: seen(own) for name, own in errors.items()},
+            contributions={name: seen(error) for name, error in errors.items()},
             footprint=self.footprint,
             fibres=FibreVoxels(flux, variance, truth, cube.bits, errors or None),
         )

@@ -50,7 +50,7 @@ def _turned(scene: Scene, inclination: Float[Array, ""], position_angle: Float[A
 
 def _placed(scene: Scene) -> Scene:
     """The scene with what its emitters bring for the observer's frame."""
-    own, none = scene.on_sky, jnp.zeros_like(scene.amount)
-    moved = jnp.stack([own.get("east", none), own.get("north", none), none], axis=1)
-    faster = scene.velocity.at[:, 2].add(own.get("random_velocity", none))
+    on_sky, none = scene.on_sky, jnp.zeros_like(scene.amount)
+    moved = jnp.stack([on_sky.get("east", none), on_sky.get("north", none), none], axis=1)
+    faster = scene.velocity.at[:, 2].add(on_sky.get("random_velocity", none))
     return eqx.tree_at(lambda s: (s.position, s.velocity), scene, (scene.position + moved, faster))

@@ -65,15 +65,15 @@ def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
     grid = np.arange(max(sky.wavelength[0], edges[0] - _BEYOND), min(sky.wavelength[-1], edges[-1] + _BEYOND), step)
     flux = np.interp(grid, sky.wavelength, _flux_density(sky, setup))
     fwhm = np.zeros_like(grid) if setup.instrument.lsf is None else instrument_fwhm(setup.instrument.lsf, grid)
-    own = np.interp(grid, sky.wavelength, sky.fwhm)
-    seen = _spread(flux, np.sqrt(np.maximum(fwhm**2 - own**2, 0)) / FWHM_PER_SIGMA / step)
-    sigma = np.maximum(fwhm, own) / FWHM_PER_SIGMA
+    of_table = np.interp(grid, sky.wavelength, sky.fwhm)
+    seen = _spread(flux, np.sqrt(np.maximum(fwhm**2 - of_table**2, 0)) / FWHM_PER_SIGMA / step)
+    sigma = np.maximum(fwhm, of_table) / FWHM_PER_SIGMA
     wider = _spread(seen, np.maximum(_PROBE * sigma / step, 1e-3)) - seen
     continuum = median_filter(seen, size=2 * int(_MEDIAN / 2 / step) + 1, mode="nearest")
     at_edges = np.interp(edges, grid, seen)
     return SkyPatterns(
         shift=at_edges[:-1] - at_edges[1:],
-        lsf=bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or own.any() else 0),
+        lsf=bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or of_table.any() else 0),
         lines=bin_means(grid, seen - continuum, edges),
         continuum=bin_means(grid, continuum, edges),
     )

@@ -58,7 +58,7 @@ _FALL = 1.5
 
 @dataclass(frozen=True)
 class Discreteness:
-    """What `n_compared` draws, in place of a fit's own `n_draws`, would change.
+    """The change that `n_compared` draws, in place of a fit's own `n_draws`, would make.
 
     `shift`: of the values' own normal variables (`Free.own_normals`: the latents, but for correlated priors) at the
     best latents `latent`; `sigma`: their standard deviations by the data alone; `kind` of the draws.
@@ -182,7 +182,7 @@ def measure_discreteness(problem: Problem, laplace: Laplace | None, report: Repo
 
 
 def notes_on_discreteness(found: Discreteness | str | None, *, held: bool = True) -> list[str]:
-    """What should be known of the shift by finite draws, or of why it is not known; `held`: in the errors."""
+    """Notes on the shift by finite draws, or on why it is not known; `held`: in the errors."""
     if isinstance(found, str):
         return [
             f"how far finite draws move the best values could not be measured ({found}), and the errors are those of "

@@ -177,20 +177,23 @@ def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edg
 def edges_from(free: Free, sign: int) -> Float[ndarray, " latent"]:
     """|latent| from which on each value is at the lower (-1) or upper (1) edge of its prior: `EDGE` where that is a
     limit against which a value can lie, else `FAR`."""
-    return np.concatenate([np.broadcast_to(_edge_from(own, sign), own.shape).ravel() for own in free.parameters])
+    return np.concatenate(
+        [np.broadcast_to(_edge_from(parameter, sign), parameter.shape).ravel() for parameter in free.parameters]
+    )
 
 
-def _edge_from(own: FreeParameter, sign: int) -> Float[ndarray, "..."]:
+def _edge_from(parameter: FreeParameter, sign: int) -> Float[ndarray, "..."]:
     """|latent| from which on a value is at the lower (-1) or upper (1) edge of one parameter's prior.
 
     Whether a prior fades away is judged by distances in the value, or in its logarithm between ends above 0.
     """
-    if isinstance(own.prior, Uniform | LogUniform | Isotropic):
+    if isinstance(parameter.prior, Uniform | LogUniform | Isotropic):
         return np.asarray(EDGE)
-    if not is_limited(own.prior):
+    if not is_limited(parameter.prior):
         return np.asarray(FAR)
     far, inner, outer, end = (
-        np.asarray(own.prior.value(np.full(own.shape, sign * at)), np.float64) for at in (-np.inf, 1.0, EDGE, np.inf)
+        np.asarray(parameter.prior.value(np.full(parameter.shape, sign * at)), np.float64)
+        for at in (-np.inf, 1.0, EDGE, np.inf)
     )
     if np.isfinite([far, end]).all() and np.all(np.minimum(far, end) > 0):
         inner, outer, end = np.log(inner), np.log(outer), np.log(end)
@@ -202,46 +205,48 @@ def ends_of(free: Free, index: int) -> tuple[float, float]:
     return _value(free, index, -np.inf), _value(free, index, np.inf)
 
 
-def advice_at_edge(own: FreeParameter, below: _Which, above: _Which) -> str:
+def advice_at_edge(parameter: FreeParameter, below: _Which, above: _Which) -> str:
     """How a sentence on values at the lower, or the upper, edge of their prior ends: with the advice to widen it,
     unless nothing is possible beyond that end."""
-    if np.any(below & ~_is_last(own, -1)) or np.any(above & ~_is_last(own, 1)):
+    if np.any(below & ~_is_last(parameter, -1)) or np.any(above & ~_is_last(parameter, 1)):
         return "; widen it if it need not be there"
     return ", the end of what is possible"
 
 
-def _is_last(own: FreeParameter, sign: int) -> _Which:
+def _is_last(parameter: FreeParameter, sign: int) -> _Which:
     """Whether beyond the lower (-1) or upper (1) end of a prior its parameter cannot be, or comes again."""
-    if not is_limited(own.prior):
-        return np.zeros(own.shape, bool)
-    low, high = (np.asarray(own.prior.value(np.full(own.shape, at)), np.float64) for at in (-np.inf, np.inf))
+    if not is_limited(parameter.prior):
+        return np.zeros(parameter.shape, bool)
+    low, high = (
+        np.asarray(parameter.prior.value(np.full(parameter.shape, at)), np.float64) for at in (-np.inf, np.inf)
+    )
     end = high if sign > 0 else low
-    last = np.full(own.shape, own.unit == "deg") & (high - low >= _TURN)
-    if own.name == "observation.inclination" or isinstance(own.prior, Isotropic):
+    last = np.full(parameter.shape, parameter.unit == "deg") & (high - low >= _TURN)
+    if parameter.name == "observation.inclination" or isinstance(parameter.prior, Isotropic):
         last = last | np.any(np.abs(end[..., None] - np.array(_OF_AXES)) < _SAME_ANGLE, axis=-1)
-    declared = declarations_of([own.name]).get(own.name)
+    declared = declarations_of([parameter.name]).get(parameter.name)
     if declared is None or not np.isfinite(end).all():
         return last
     beyond = np.asarray(end + sign * _BEYOND * np.where(end == 0, high - low, np.abs(end)))
-    return last | any(declared.fault(value.tolist()) is not None for value in settings_of(own.name, beyond))
+    return last | any(declared.fault(value.tolist()) is not None for value in settings_of(parameter.name, beyond))
 
 
 def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
     """Notes on false maxima: where along a latent the loss is lower by more than `furthest` than at the best fit."""
     return [
-        f"the loss is lower by {gap:.3g} with {free.labels[own]} at {_value(free, int(own), at):.4g}: the search has "
-        f"ended in a false maximum at the edge of its prior; begin there (fit.start), or with more starts"
-        for own, gap, at in zip(edges.index, edges.lower_loss, edges.lower_at, strict=True)
+        f"the loss is lower by {gap:.3g} with {free.labels[index]} at {_value(free, int(index), at):.4g}: the search "
+        f"has ended in a false maximum at the edge of its prior; begin there (fit.start), or with more starts"
+        for index, gap, at in zip(edges.index, edges.lower_loss, edges.lower_at, strict=True)
         if gap > furthest
     ]
 
 
 def _value(free: Free, index: int, latent: float) -> float:
     """The value of one latent."""
-    for own in free.parameters:
-        if index < own.size:
-            return float(np.ravel(own.prior.value(np.full(own.shape, latent)))[index])
-        index -= own.size
+    for parameter in free.parameters:
+        if index < parameter.size:
+            return float(np.ravel(parameter.prior.value(np.full(parameter.shape, latent)))[index])
+        index -= parameter.size
     raise IndexError(f"expected a place among {free.n_latent} latents, got one beyond")
 
 

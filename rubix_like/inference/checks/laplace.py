@@ -94,7 +94,7 @@ def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
 def laplace_from(
     posterior: Posterior, latent: Latent, matrix: Float[Array | ndarray, "latent latent"]
 ) -> Laplace | str:
-    """The same from the information of the data that is known already."""
+    """The Laplace approximation from the information of the data that is known already."""
     result = from_information(posterior.free, latent, matrix)
     if isinstance(result, str) or posterior.likelihood.model_error is None:
         return result

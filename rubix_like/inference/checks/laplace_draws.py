@@ -141,7 +141,7 @@ class _Target:
 
 
 def _first(target: _Target, chains: int, generator: np.random.Generator) -> Float[ndarray, "chain bent"]:
-    """Where chains begin: normal in the values, or in the latents where that is outside a prior."""
+    """Starts of chains: normal in the values, or in the latents where that is outside a prior."""
     normal = generator.standard_normal((chains, target.size)) @ target.half.T
     wanted, grid = normal @ target.mixing.T, np.linspace(-target.reach, target.reach, target.table.shape[1] + 1)[:-1]
     pairs = zip(wanted.T, target.table[3].T, strict=True)
@@ -154,7 +154,7 @@ def _first(target: _Target, chains: int, generator: np.random.Generator) -> Floa
 def _chains(
     target: _Target, latent: Float[ndarray, "chain bent"], generator: np.random.Generator
 ) -> Float[ndarray, "chain bent"]:
-    """Where chains end that began at these latents."""
+    """Ends of chains that began at these latents."""
     half, step = target.half, _STEP
     for number in range(_ROUNDS):
         if number and target.size <= _MOST_TOGETHER:

@@ -159,7 +159,7 @@ def measure_misfit(
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
-    """The same with the normal scores of a distribution of errors, and its slopes in units of their scatter."""
+    """Linear residuals with the normal scores of a distribution of errors, and its slopes in units of their scatter."""
     errors, likelihood = posterior.likelihood_at(jnp.asarray(latent)).errors, posterior.likelihood
     if not isinstance(errors, AbstractErrorDistribution):
         return linear
@@ -183,7 +183,7 @@ def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
     others = jnp.zeros((0, *likelihood.flux.shape), columns.voxels.dtype)
     if likelihood.model_error is not None:
         model_error, own_scale = likelihood.model_error, factor_of(noise_scale)
-        others = jax.vmap(lambda own: model_error.whiten(own / own_scale, own_scale))(model_error.held_out)
+        others = jax.vmap(lambda error: model_error.whiten(error / own_scale, own_scale))(model_error.held_out)
     empty = jnp.zeros((latent.shape[0], latent.shape[0]), columns.voxels.dtype)
     n_voxel = jnp.sum(likelihood.inverse_sigma > 0)
     return _Linear(residuals, columns, design, others, with_scale_information(empty, posterior.free, latent, n_voxel))
@@ -228,8 +228,8 @@ def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent lat
 
 
 def products_of(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
-    """Of all pairs, summed over the voxels."""
-    flat = [own.reshape(len(own), math.prod(own.shape[1:])) for own in (one, other)]
+    """Products of all pairs, summed over the voxels."""
+    flat = [vectors.reshape(len(vectors), math.prod(vectors.shape[1:])) for vectors in (one, other)]
     return flat[0] @ flat[1].T
 
 
@@ -246,13 +246,16 @@ def measure_misfit_roughly(
     inverse_sigma, nothing = np.asarray(posterior.likelihood.inverse_sigma), np.zeros((0, *voxels.shape), voxels.dtype)
     with np.errstate(all="ignore"):
         sums = (tests or sums_of_tests)(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
-    alone = {name: _with_highest(own, np.asarray(n_free)) for name, own in sums.sets.items()}
+    alone = {name: _with_highest(of_set, np.asarray(n_free)) for name, of_set in sums.sets.items()}
     return _with_highest(sums, np.asarray(n_free))._replace(sets=alone)
 
 
 def _with_highest(sums: Residue, number: Float[ndarray, ""]) -> Residue:
     """The sums with the largest correlations that a fit of so many numbers can leave."""
-    maps = {name: own._replace(mean=np.minimum(number, own.size)) for name, own in (sums.maps or {}).items()}
+    maps = {
+        name: sums_of_map._replace(mean=np.minimum(number, sums_of_map.size))
+        for name, sums_of_map in (sums.maps or {}).items()
+    }
     return sums._replace(neighbours=sums.neighbours._replace(mean=np.minimum(number, sums.neighbours.size)), maps=maps)
 
 
@@ -262,8 +265,8 @@ def _voxels(posterior: Posterior, latent: Latent, group: Modelled) -> Float[Arra
 
 
 def _half(linear: _Linear, mask: Voxels) -> Half:
-    """Of the voxels in a mask. Coefficients of a polynomial are those that fit best to these alone: with r + J d - D g
-    and c + C d + g of voxels and coefficients, the best g is taken out (Schur's complement)."""
+    """Sums over the voxels in a mask. Coefficients of a polynomial are those that fit best to these alone: with r + J d
+    - D g and c + C d + g of voxels and coefficients, the best g is taken out (Schur's complement)."""
     residuals, columns, design = linear.residuals, linear.columns, linear.design
     slopes = columns.voxels * mask
     matrix = products_of(slopes, columns.voxels)
@@ -272,10 +275,10 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     along = products_of(slopes, linear.others)
     if design is None or columns.coefficients is None or residuals.coefficients is None:
         return Half(matrix, gradient, along)
-    own = design * mask[..., None]
-    normal = np.einsum("yxwi,yxwj->yxij", own, design, optimize=True) + np.eye(design.shape[-1], dtype=design.dtype)
-    change = columns.coefficients - np.einsum("yxwi,nyxw->nyxi", own, columns.voxels, optimize=True)
-    left = residuals.coefficients - np.einsum("yxwi,yxw->yxi", own, residuals.voxels)
+    masked = design * mask[..., None]
+    normal = np.einsum("yxwi,yxwj->yxij", masked, design, optimize=True) + np.eye(design.shape[-1], dtype=design.dtype)
+    change = columns.coefficients - np.einsum("yxwi,nyxw->nyxi", masked, columns.voxels, optimize=True)
+    left = residuals.coefficients - np.einsum("yxwi,yxw->yxi", masked, residuals.voxels)
     solved = np.linalg.solve(normal, np.moveaxis(change, 0, -1))
     matrix += np.einsum("nyxi,myxi->nm", columns.coefficients, columns.coefficients)
     gradient += np.einsum("nyxi,yxi->n", columns.coefficients, residuals.coefficients)
@@ -331,11 +334,11 @@ def _of_shapes(
 ) -> tuple[dict[str, Sums], dict[str, Sums]]:
     """Squares and maps of what is left of each shape in every spaxel, and the spectrum of the light."""
     squares = {
-        f"{name} of the spaxels": _collapsed(voxels, own, (2,), fitted, others, design, smooth)
-        for name, own in zip(SHAPES, shapes, strict=True)
+        f"{name} of the spaxels": _collapsed(voxels, shape, (2,), fitted, others, design, smooth)
+        for name, shape in zip(SHAPES, shapes, strict=True)
     }
     named = zip(("light", *SHAPES), (light, *shapes), strict=True)
-    maps = {f"map of the {name}": _map(own, voxels, fitted, others) for name, own in named}
+    maps = {f"map of the {name}": _map(shape, voxels, fitted, others) for name, shape in named}
     maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
     return squares, maps
 

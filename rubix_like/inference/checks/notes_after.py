@@ -1,4 +1,4 @@
-"""What should be known of a fit before its numbers are used, in sentences."""
+"""Notes on a fit that its reader should know before the numbers are used, in sentences."""
 
 from collections.abc import Iterator, Mapping
 
@@ -58,7 +58,7 @@ def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
 def notes_on_search(
     free: Free, starts: SearchState, best: Float[ndarray, " latent"], laplace: Laplace | None
 ) -> list[str]:
-    """Of starts that failed, were given up, did not converge, or ended elsewhere than the best."""
+    """Notes on starts that failed, were given up, did not converge, or ended elsewhere than the best."""
     n_start, lowest = len(starts.loss), starts.best
     reasons = starts.reasons()
     notes = []
@@ -86,7 +86,7 @@ def trouble_of(starts: SearchState) -> str:
 
 
 def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
-    """Of values at the edge of their priors, and of what the data do not say."""
+    """Notes on values at the edge of their priors, and on what the data do not say."""
     notes = []
     normals = np.asarray(free.own_normals(np.asarray(best)))
     below, above = (free.split(sign * normals >= edges_from(free, sign)) for sign in (-1, 1))
@@ -139,7 +139,7 @@ def _why_together(label: str, other: str, correlation: float) -> Iterator[str]:
 
 
 def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[str]:
-    """Of particles that the best model cannot treat, source by source."""
+    """Notes on particles that the best model cannot treat, source by source."""
     notes = []
     for name, own in counters.items():
         fast = int(own.n_beyond_velocity) + int(own.n_overflow)
@@ -156,7 +156,7 @@ def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: f
 
 
 def notes_on_precision() -> list[str]:
-    """Of numbers of 32 bits."""
+    """Notes on numbers of 32 bits."""
     if jax.dtypes.canonicalize_dtype(float) == np.float64:
         return []
     return [

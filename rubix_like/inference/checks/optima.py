@@ -37,7 +37,7 @@ class Optimum:
 
     @property
     def sentence(self) -> str:
-        """Where it is."""
+        """A sentence on where it is."""
         which = counted(len(self.starts), "start")
         return (
             f"{which} ended at another place that fits {'as' if self.excess <= 1 else 'almost as'} well (loss higher "
@@ -48,7 +48,7 @@ class Optimum:
 def other_optima(
     free: Free, starts: SearchState, best: Float[ndarray, " latent"], laplace: Laplace | None
 ) -> tuple[Optimum, ...]:
-    """Where other starts converged at a loss higher by at most `AS_LIKELY`, best first, each place once.
+    """Places where other starts converged at a loss higher by at most `AS_LIKELY`, best first, each place once.
 
     Two ends are at one place if no latent differs by more than `FAR` standard deviations of the best one's Gaussian
     approximation; without that approximation no place is told from another, and there are none.

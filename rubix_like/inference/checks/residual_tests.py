@@ -50,7 +50,7 @@ def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scal
 
 
 def tests_of_set(residue: Residue, own: Residue, free_scale: Places) -> dict[str, float]:
-    """The same of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
+    """Probabilities of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
     alone = own.chi_square
     size = 1.0 if float(alone.mean) <= 0 else float(alone.value) / float(alone.mean)
     return {"chi^2": _of_squares(chi_square_of_set(residue, own, free_scale)), **_of_axes(own, size, free_scale)}
@@ -87,7 +87,7 @@ def _of_axes(residue: Residue, size: float, free_scale: Places) -> dict[str, flo
 
 
 def excess_of(chi_square: Sums) -> float:
-    """By how many standard deviations chi^2 is above what is expected if the model is true; NaN without any."""
+    """The standard deviations by which chi^2 is above what is expected if the model is true; NaN without any."""
     variance = float(chi_square.variance)
     return (float(chi_square.value) - float(chi_square.mean)) / np.sqrt(variance) if variance > 0 else float("nan")
 

@@ -40,7 +40,8 @@ _LOST = (
 
 
 def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
-    """What becomes of the residuals; None for normal errors. Raises ConfigError for an unknown kind or parameter."""
+    """The distribution of the errors that a section describes; None for normal errors. Raises ConfigError for an
+    unknown kind or parameter."""
     if settings.kind == GAUSSIAN:
         return None
     if settings.kind == StudentT.kind:
@@ -126,7 +127,7 @@ def with_covariance_of_data(
 
 
 def notes_on_errors(errors: AbstractErrors | None) -> tuple[str, ...]:
-    """What the tests of a result mean, where errors are not normal and independent."""
+    """Notes on what the tests of a result mean, where errors are not normal and independent."""
     if isinstance(errors, AbstractErrorDistribution):
         return (
             f"errors are distributed as '{errors.kind}': chi^2 of the residuals is no test of the model, so chi^2 and "

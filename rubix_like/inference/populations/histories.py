@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
     @staticmethod
     def of(draws: Float[ndarray, "draw *n"]) -> "Interval":
-        """Of draws along the first axis."""
+        """Median and 16th and 84th percentiles of draws along the first axis."""
         return Interval(*np.percentile(draws, PERCENTILES, axis=0))
 
 

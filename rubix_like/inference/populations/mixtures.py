@@ -34,7 +34,7 @@ class Solved(NamedTuple):
 
 
 class Mixtures(eqx.Module):
-    """What it takes to solve for the weights of some components' populations.
+    """All that it takes to solve for the weights of some components' populations.
 
     With the basis spectra b_r of method `basis` and the coefficients C of a node's template, the cube of component c is
     sum_k w_ck sum_r C_kr B_cr, where B_cr is its cube with all stars shining as b_r. These few cubes are painted once

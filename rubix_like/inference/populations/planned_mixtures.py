@@ -29,14 +29,15 @@ _FIRST_STRENGTH = 1.0
 
 def solved_numbers(galaxy: SmoothGalaxy) -> tuple[int, ...]:
     """Which components have populations that a fit solves for."""
-    return tuple(number for number, own in enumerate(galaxy.components) if stars_of(own) is not None)
+    return tuple(number for number, component in enumerate(galaxy.components) if stars_of(component) is not None)
 
 
 def without_spread_ages(galaxy: SmoothGalaxy) -> SmoothGalaxy:
     """The galaxy to choose quadrature points for: those that are solved for shine alike everywhere."""
     one = SingleStars(jnp.asarray(9.5), jnp.asarray(0.02), jnp.zeros(()))
     components = [
-        own if stars_of(own) is None else dataclasses.replace(own, population=one) for own in galaxy.components
+        component if stars_of(component) is None else dataclasses.replace(component, population=one)
+        for component in galaxy.components
     ]
     return SmoothGalaxy(tuple(components), galaxy.names)
 
@@ -47,8 +48,8 @@ def for_mixtures(config: RunConfig, galaxy: SmoothGalaxy | None) -> RunConfig:
     `galaxy`: the components that are given in place of the configuration's.
     """
     if galaxy is None and isinstance(config.galaxy, ComponentsReader):
-        kinds = [own.population for own in config.galaxy.components]
-        is_solved = any(isinstance(own, FreeFormPopulation) and not own.weights for own in kinds)
+        kinds = [population.population for population in config.galaxy.components]
+        is_solved = any(isinstance(population, FreeFormPopulation) and not population.weights for population in kinds)
     else:
         is_solved = galaxy is not None and bool(solved_numbers(galaxy))
     if not is_solved:
@@ -67,7 +68,7 @@ def mixtures_of(
     flux: Float[Array, "y x wave"],
     inverse_sigma: Float[Array, "y x wave"],
 ) -> Mixtures | None:
-    """What solving for the populations of components needs, given the data; None where none are solved for.
+    """All that solving for the populations of components needs, given the data; None where none are solved for.
 
     Raises ConfigError for settings that do not go with it.
     """
@@ -86,7 +87,7 @@ def mixtures_of(
         of_row += [place] * len(rows[-1])
         strength.append(_FIRST_STRENGTH if stars.smoothness is None else stars.smoothness)
     return Mixtures(
-        coefficients=tuple(jnp.asarray(own, flux.dtype) for own in coefficients),
+        coefficients=tuple(jnp.asarray(array, flux.dtype) for array in coefficients),
         smoothness=jnp.asarray(scipy.linalg.block_diag(*rows), flux.dtype),
         strength=jnp.asarray(strength, flux.dtype),
         flux=flux,
@@ -115,15 +116,15 @@ def with_solved_weights(galaxy: SmoothGalaxy, found: Mapping[str, Populations]) 
         if stars is not None and name in found:
             mass, dtype = found[name].mass[0], np.asarray(components[number].mass).dtype
             population = dataclasses.replace(stars, weights=np.asarray(mass / mass.sum(), dtype).reshape(-1))
-            own = np.asarray(mass.sum(), dtype)
-            components[number] = dataclasses.replace(components[number], population=population, mass=own)
+            total = np.asarray(mass.sum(), dtype)
+            components[number] = dataclasses.replace(components[number], population=population, mass=total)
     return SmoothGalaxy(tuple(components), galaxy.names)
 
 
 def stars_of(component: SmoothComponent) -> FreeFormStars | None:
     """The free-form population of a component that is solved for."""
-    own = component.population
-    return own if isinstance(own, FreeFormStars) and own.is_solved else None
+    population = component.population
+    return population if isinstance(population, FreeFormStars) and population.is_solved else None
 
 
 def _check(base: SmoothGalaxy, solved: tuple[int, ...], pipeline: Pipeline, settings: FitSettings) -> None:
@@ -151,10 +152,10 @@ def _check(base: SmoothGalaxy, solved: tuple[int, ...], pipeline: Pipeline, sett
             raise ConfigError(f"{name}: expected the default {what}, got a section; {remedy}")
     for number in solved:
         name, component = f"galaxy.{base.names[number]}", base.components[number]
-        for own, why in (("mass", "follows from the weights"), ("population.weights", "is solved for")):
-            if f"{name}.{own}" in settings.free:
+        for key, why in (("mass", "follows from the weights"), ("population.weights", "is solved for")):
+            if f"{name}.{key}" in settings.free:
                 raise ConfigError(
-                    f"fit.free.{name}.{own}: expected no prior {what}, since it {why}, got one; leave it out of "
+                    f"fit.free.{name}.{key}: expected no prior {what}, since it {why}, got one; leave it out of "
                     f"fit.free, or give the population's weights"
                 )
         if isinstance(component.dispersion, FromHeight):

@@ -35,7 +35,8 @@ class Neighbours(NamedTuple):
 def neighbours_of(
     log_metallicity: Float[ndarray, " metal"], log_age: Float[ndarray, " age"], light: Float[ndarray, " weight"]
 ) -> Neighbours:
-    """Of one grid, metallicity first and age fastest; `light` of each template per weight, of which ratios matter."""
+    """Neighbours on one grid, metallicity first and age fastest; `light` of each template per weight, of which ratios
+    matter."""
     number = np.arange(len(light)).reshape(len(log_metallicity), len(log_age))
     along = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
     pairs = np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in along])
@@ -45,7 +46,7 @@ def neighbours_of(
 
 
 def neighbours_together(grids: Sequence[Neighbours]) -> Neighbours:
-    """Of several grids, whose weights follow one another."""
+    """Neighbours on several grids, whose weights follow one another."""
     first = np.cumsum([0] + [len(own.density) for own in grids])
     pairs = [own.pairs + begin for own, begin in zip(grids, first, strict=False)]
     density, power = (np.concatenate([own[field] for own in grids]) for field in (1, 2))
@@ -53,7 +54,7 @@ def neighbours_together(grids: Sequence[Neighbours]) -> Neighbours:
 
 
 def without_pairs(n_weight: int) -> Neighbours:
-    """Of weights to which this prior does not apply."""
+    """No neighbours, for weights to which this prior does not apply."""
     return Neighbours(np.zeros((0, 2), np.int32), np.ones(n_weight), np.zeros(n_weight))
 
 
@@ -94,7 +95,7 @@ def draw_by_ratios(
 
 
 class _Posterior(NamedTuple):
-    """Of the light per dex of all nodes: exp(-x matrix x / 2 + vector x) times the prior."""
+    """The posterior of the light per dex of all nodes: exp(-x matrix x / 2 + vector x) times the prior."""
 
     matrix: Float[Array, "weight weight"]
     vector: Float[Array, " weight"]

@@ -154,7 +154,7 @@ def _is_population(name: str) -> bool:
 
 
 def _effects(posterior: Posterior, latent: Float[ndarray, " latent"], seed: int) -> Float[ndarray, " latent"]:
-    """By how many standard deviations each latent changes the voxels: the lengths of the columns of their Jacobian, or
+    """The standard deviations by which each latent changes the voxels: the lengths of the columns of their Jacobian, or
     where that is too large to be kept, numbers of their size."""
     if is_dense(posterior.free.n_latent, posterior.likelihood.flux.size):
         group = group_of(posterior, latent)

@@ -46,7 +46,7 @@ def over_samples(kernel: Kernel, mesh: Mesh, model: Any, samples: Placed, *share
         once = jax.jit(kernel, inline=True)  # traced for its shapes, and not again for what it makes
 
         def one(item: tuple[Any, Any]) -> Any:
-            """What only fills a row up is not computed."""
+            """The result for a sample; one that only fills a row up is not computed."""
             is_real, sample = item
             made = jax.eval_shape(once, model, sample, *shared)
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)

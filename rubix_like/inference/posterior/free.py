@@ -1,4 +1,4 @@
-"""What is free in a fit: dotted names with priors and shapes, and one flat vector of latents for all of them."""
+"""The free parameters of a fit: dotted names with priors and shapes, and one flat vector of latents for all of them."""
 
 import math
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ class Free(eqx.Module):
 
     @property
     def places(self) -> dict[str, slice]:
-        """Where the latents of each parameter are, by its name."""
+        """The slice of each parameter among the latents, by its name."""
         ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
         return {own.name: slice(end - own.size, end) for own, end in zip(self.parameters, ends, strict=True)}
 
@@ -126,12 +126,14 @@ class Free(eqx.Module):
     def _mixed(self, vector: Any, change: Any) -> Any:
         for group in self.correlated:
             places = np.array([self.places[name].start for name in group.names])
-            own = change(np.asarray(group.half) if isinstance(vector, np.ndarray) else group.half, vector[..., places])
+            changed = change(
+                np.asarray(group.half) if isinstance(vector, np.ndarray) else group.half, vector[..., places]
+            )
             if isinstance(vector, np.ndarray):
                 vector = np.array(vector)
-                vector[..., places] = own
+                vector[..., places] = changed
             else:
-                vector = vector.at[..., places].set(own)
+                vector = vector.at[..., places].set(changed)
         return vector
 
     @property
@@ -146,12 +148,18 @@ class Free(eqx.Module):
     def split(self, flat: Shaped[np.ndarray, "*n latent"]) -> dict[str, np.ndarray]:
         """Numbers in the order of the labels as arrays of the parameters' shapes, by name."""
         places, before = self.places, flat.shape[:-1]
-        return {own.name: flat[..., places[own.name]].reshape((*before, *own.shape)) for own in self.parameters}
+        return {
+            parameter.name: flat[..., places[parameter.name]].reshape((*before, *parameter.shape))
+            for parameter in self.parameters
+        }
 
     def join(self, values: Mapping[str, Shaped[np.ndarray, "..."]]) -> Shaped[np.ndarray, "*n latent"]:
         """Arrays by name as numbers in the order of the labels: what `split` has split."""
-        pairs = [(np.asarray(values[own.name]), own) for own in self.parameters]
-        rows = [value.reshape((*value.shape[: value.ndim - len(own.shape)], own.size)) for value, own in pairs]
+        pairs = [(np.asarray(values[parameter.name]), parameter) for parameter in self.parameters]
+        rows = [
+            value.reshape((*value.shape[: value.ndim - len(parameter.shape)], parameter.size))
+            for value, parameter in pairs
+        ]
         return np.concatenate(rows, axis=-1)
 
     def flat(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
@@ -159,7 +167,7 @@ class Free(eqx.Module):
         return self.flat_of(self.own_normals(latent))
 
     def flat_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
-        """The same of the values' own standard normal variables, each of which makes one value."""
+        """The values of their own standard normal variables, each of which makes one value."""
         rows = [value.reshape((*normals.shape[:-1], -1)) for value in self._values_of(normals).values()]
         return np.concatenate(rows, axis=-1) if isinstance(normals, np.ndarray) else jnp.concatenate(rows, axis=-1)
 
@@ -191,9 +199,9 @@ class Free(eqx.Module):
         return self.of_own_normals(np.concatenate(parts))
 
     def traced_latent(self, values: Mapping[str, Any]) -> Latent:
-        """The same of values that may be traced, unchecked: not finite outside a prior's support."""
-        rows = [jnp.broadcast_to(jnp.asarray(values[own.name]), own.shape) for own in self.parameters]
-        parts = [own.prior.latent(row).reshape(-1) for own, row in zip(self.parameters, rows, strict=True)]
+        """The latents of values that may be traced, unchecked: not finite outside a prior's support."""
+        rows = [jnp.broadcast_to(jnp.asarray(values[parameter.name]), parameter.shape) for parameter in self.parameters]
+        parts = [parameter.prior.latent(row).reshape(-1) for parameter, row in zip(self.parameters, rows, strict=True)]
         return self.of_own_normals(jnp.concatenate(parts))
 
     def draw(self, seed: int, count: int) -> Float[np.ndarray, "count latent"]:

@@ -66,7 +66,7 @@ def _within(field: str) -> Any:
 
 
 class StarParameters(AbstractSettings):
-    """What can be free of each star of a given galaxy."""
+    """Parameters that can be free of each star of a given galaxy."""
 
     position: Annotated[Kpc, _within("position"), Parameter(moves=True)]
     """Place of every star of a given galaxy: (x, y, z)."""
@@ -83,7 +83,7 @@ class StarParameters(AbstractSettings):
 
 
 class LikelihoodParameters(AbstractSettings):
-    """What can be free of the likelihoods of this package."""
+    """Parameters that can be free of the likelihoods of this package."""
 
     degrees_of_freedom: Annotated[Number, Field(gt=0, le=1e6), Parameter()]
     """Of Student's t, with `fit.likelihood: {kind: student_t}`: 1 has the heaviest tails, 30 is nearly normal."""
@@ -205,11 +205,11 @@ def read_free(
                 f"fit.free.{name}: expected engine.deposit cic, tsc or smoothed, got nearest, which gives it no "
                 f"gradient; set engine.deposit: tsc"
             )
-        own = leaf_of(name, trees)
-        chosen = _read_prior(declared, prior, own if name.startswith((GALAXY, STARS)) else None)
-        _check_shape(name, chosen, jnp.shape(own))
-        _check_range(declared, chosen, jnp.shape(own))
-        parameters.append(FreeParameter(chosen, name, jnp.shape(own), declared.unit, declared.meaning))
+        leaf = leaf_of(name, trees)
+        chosen = _read_prior(declared, prior, leaf if name.startswith((GALAXY, STARS)) else None)
+        _check_shape(name, chosen, jnp.shape(leaf))
+        _check_range(declared, chosen, jnp.shape(leaf))
+        parameters.append(FreeParameter(chosen, name, jnp.shape(leaf), declared.unit, declared.meaning))
     correlated = read_correlated(settings.correlated, parameters)
     if settings.noise_scale is not None:
         parameters.append(FreeParameter(_read_scale(settings.noise_scale), NOISE_SCALE, meaning=_SCALE))
@@ -324,7 +324,9 @@ def check_component(place: str, name: str, known: Sequence[str]) -> None:
 
 def _of_likelihood(name: str, errors: Any) -> Any:
     """A parameter of a distribution of errors; ConfigError where it has none of that name."""
-    known = [own.name for own in dataclasses.fields(errors)] if isinstance(errors, AbstractErrorDistribution) else []
+    known = (
+        [field.name for field in dataclasses.fields(errors)] if isinstance(errors, AbstractErrorDistribution) else []
+    )
     if name.removeprefix(LIKELIHOOD) not in known:
         kind = getattr(errors, "kind", "gaussian")
         raise ConfigError(
@@ -392,7 +394,7 @@ def _check_range(declared: Declaration, prior: AbstractPrior, shape: tuple[int, 
 
 def _reach(prior: AbstractPrior, shape: tuple[int, ...]) -> tuple[ndarray, ndarray]:
     """Lowest and highest value up to the latent `REACH`, of each value of an array."""
-    low, high = (np.asarray(prior.value(np.full(shape, own)), np.float64) for own in (-REACH, REACH))
+    low, high = (np.asarray(prior.value(np.full(shape, latent)), np.float64) for latent in (-REACH, REACH))
     return low, high
 
 
@@ -440,4 +442,4 @@ def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
 def _populations(free: Free) -> list[tuple[FreeParameter, str]]:
     """Free ages and metallicities, with their axis in an SSP library."""
     axes = {name: declared.mark.axis for name, declared in declarations_of(free.names).items()}
-    return [(own, axis) for own in free.parameters if (axis := axes.get(own.name)) is not None]
+    return [(parameter, axis) for parameter in free.parameters if (axis := axes.get(parameter.name)) is not None]

@@ -39,7 +39,7 @@ class Polynomial(eqx.Module):
 
 
 class ModelError(eqx.Module):
-    """What particle noise does to a model (`inference.model_error`), in units of the data's standard deviations.
+    """The effect of particle noise on a model (`inference.model_error`), in units of the data's standard deviations.
 
     `offset` is added to the model's flux times inverse_sigma; the covariance is 1 + V diag(strength) V^T with `modes` V
     orthonormal over the voxels; `held_out`: deviations of which neither knows, for the covariance of a fit.
@@ -139,8 +139,8 @@ class Likelihood(eqx.Module):
         return jnp.sqrt(square)
 
     def log_normalisation(self, scale: NoiseScale) -> Float[Array, ""]:
-        """What is added to minus half the squared residuals to make them ln(likelihood), in data units: the logarithm
-        of the density of the voxels that are fitted."""
+        """The term that is added to minus half the squared residuals to make them ln(likelihood), in data units: the
+        logarithm of the density of the voxels that are fitted."""
         used = self.inverse_sigma > 0
         count = jnp.sum(used, dtype=self.inverse_sigma.dtype)
         known = jnp.sum(jnp.log(jnp.where(used, self.inverse_sigma, 1))) - 0.5 * count * jnp.log(2 * jnp.pi)
@@ -159,7 +159,7 @@ class Likelihood(eqx.Module):
         return _factor(self.polynomial, self._coefficients(self.polynomial, model, self._weight(scale)))
 
     def design(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Float[Array, "y x wave degree"]:
-        """By how much the residuals of voxels fall with each coefficient of the continua; ValueError without any."""
+        """The fall of the residuals of voxels with each coefficient of the continua; ValueError without any."""
         if self.polynomial is None:
             raise ValueError("expected a likelihood with a polynomial, got one without")
         weight = self._weight(scale)
@@ -171,7 +171,7 @@ class Likelihood(eqx.Module):
     def _coefficients(
         self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
     ) -> Float[Array, "y x degree"]:
-        """Of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
+        """Coefficients of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
         design = _design(polynomial, model, weight)
         target = (self.flux - model) * weight
         matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]

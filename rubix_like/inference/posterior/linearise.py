@@ -96,7 +96,7 @@ def scores(
     factor: Float[ndarray, " start"] | None = None,
     roughness: Float[Array, "start difference"] | None = None,
 ) -> Scores:
-    """Of models with this flux, times a factor, and this roughness of their populations."""
+    """Scores of models with this flux, times a factor, and this roughness of their populations."""
     return _scores(posterior, latent, flux, np.ones(len(latent), flux.dtype) if factor is None else factor, roughness)
 
 
@@ -161,7 +161,7 @@ def products(residuals: Any, columns: Any) -> tuple[Float[Array, "latent latent"
 
 
 def columns_at(posterior: Posterior, latent: Latent, tangent: Tangent) -> tuple[Any, Any]:
-    """The same as `jacobian` of a posterior whose model has this tangent at the latents."""
+    """The result of `jacobian` for a posterior whose model has this tangent at the latents."""
     residuals, along = jax.linearize(posterior.residuals_of, tangent.flux, latent, tangent.roughness)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
     return residuals, lax.map(lambda own: along(*own), (tangent.slopes, unit, tangent.roughness_slopes))

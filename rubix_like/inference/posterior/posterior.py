@@ -1,4 +1,4 @@
-"""What is maximised and sampled: the posterior of the latents, as a sum of squared residuals."""
+"""The function that is maximised and sampled: the posterior of the latents, as a sum of squared residuals."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -103,7 +103,8 @@ Group = Float[Array | ndarray, "start latent"]
 
 @runtime_checkable
 class SquaredLoss(Protocol):
-    """What is minimised: half the squared sum of residuals that depend on a vector of latents; a pytree."""
+    """The function that is minimised: half the squared sum of residuals that depend on a vector of latents; a
+    pytree."""
 
     def residuals(self, latent: Latent) -> Any:
         """A pytree of residuals."""

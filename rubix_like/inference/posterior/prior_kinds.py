@@ -99,7 +99,7 @@ def _part_latent(part: AbstractPrior, value: Array) -> Array:
 
 @jax.custom_jvp
 def _mixed_value(mixture: Mixture, latent: Array) -> Array:
-    own = jnp.stack([jnp.broadcast_to(part.value(latent), latent.shape) for part in mixture.parts])
+    values = jnp.stack([jnp.broadcast_to(part.value(latent), latent.shape) for part in mixture.parts])
     target = ndtr(latent), ndtr(-latent)
 
     def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -109,7 +109,7 @@ def _mixed_value(mixture: Mixture, latent: Array) -> Array:
         short = jnp.where(latent < 0, below < target[0], above > target[1])
         return jnp.where(short, middle, low), jnp.where(short, high, middle)
 
-    low, high = lax.fori_loop(0, _HALVINGS, halve, (own.min(axis=0), own.max(axis=0)))
+    low, high = lax.fori_loop(0, _HALVINGS, halve, (values.min(axis=0), values.max(axis=0)))
     return 0.5 * (low + high)
 
 
@@ -216,11 +216,11 @@ def _quantile_latent(prior: AbstractQuantile, target: Array) -> Array:
 
 def check_kind(name: str, kind: str) -> None:
     """Raise ConfigError for a prior of one's own that is called as one of the package."""
-    own = _defined().get(kind)
-    if own is not None and kind in (*PRIORS, MIXTURE):
+    defined = _defined().get(kind)
+    if defined is not None and kind in (*PRIORS, MIXTURE):
+        place = f"{defined.__module__}.{defined.__qualname__}"
         raise ConfigError(
-            f"fit.free.{name}: the prior '{kind}' is one of rubix_like's and also {own.__module__}.{own.__qualname__}; "
-            "give your class another kind"
+            f"fit.free.{name}: the prior '{kind}' is one of rubix_like's and also {place}; give your class another kind"
         )
 
 
@@ -231,18 +231,18 @@ def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...
     """
     if kind in PRIORS:
         return PRIORS[kind]
-    own = _defined().get(kind)
-    if own is None and kind in PRIOR_KINDS:
-        own = PRIOR_KINDS.find(kind)
-    if own is None:
+    prior = _defined().get(kind)
+    if prior is None and kind in PRIOR_KINDS:
+        prior = PRIOR_KINDS.find(kind)
+    if prior is None:
         known = (*PRIORS, MIXTURE, *PRIOR_KINDS.names(), *_defined())
         raise ConfigError(f"fit.free.{name}: unknown prior '{kind}'{suggest(kind, known)}")
-    return own, _fields_of(own)
+    return prior, _fields_of(prior)
 
 
 def _fields_of(prior: type[Any]) -> tuple[str, ...]:
-    """What the numbers of a prior of one's own are; ConfigError where they are not its fields."""
-    fields = tuple(own.name for own in dataclasses.fields(prior))
+    """The names of the numbers of a prior of one's own; ConfigError where they are not its fields."""
+    fields = tuple(field.name for field in dataclasses.fields(prior))
     if tuple(prior.numbers) != fields:
         raise ConfigError(
             f"{prior.__name__}.numbers: expected its fields in their order, {fields}, got {prior.numbers!r}"
@@ -254,10 +254,10 @@ def _defined() -> dict[str, type[AbstractQuantile]]:
     """Quantile functions of one's own that this process knows, by their names; the last of a name."""
     found, left = {}, [AbstractQuantile]
     while left:
-        own = left.pop()
-        left += own.__subclasses__()
-        if own.kind:
-            found[own.kind] = own
+        prior = left.pop()
+        left += prior.__subclasses__()
+        if prior.kind:
+            found[prior.kind] = prior
     return found
 
 
@@ -275,12 +275,12 @@ def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
 def checked_parts(name: str, numbers: Any) -> list[tuple[Any, Mapping[str, Any]]]:
     """Weight and prior of each part of a mixture in a configuration; raises ConfigError for anything else."""
     found = []
-    for own in numbers:
-        rest = {key: value for key, value in own.items() if key != WEIGHT} if isinstance(own, Mapping) else {}
-        if len(rest) != 1 or WEIGHT not in own:
+    for part in numbers:
+        rest = {key: value for key, value in part.items() if key != WEIGHT} if isinstance(part, Mapping) else {}
+        if len(rest) != 1 or WEIGHT not in part:
             raise ConfigError(
                 f"fit.free.{name}: {MIXTURE}: expected parts with a weight and a prior each, e.g. [{{weight: 0.7, "
-                f"normal: [30 deg, 5 deg]}}, {{weight: 0.3, normal: [50 deg, 9 deg]}}], got {own!r}"
+                f"normal: [30 deg, 5 deg]}}, {{weight: 0.3, normal: [50 deg, 9 deg]}}], got {part!r}"
             )
-        found.append((own[WEIGHT], rest))
+        found.append((part[WEIGHT], rest))
     return found

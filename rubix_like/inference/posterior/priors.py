@@ -60,7 +60,7 @@ def as_float(value: object) -> Values:
 
 def _functions(*values: Values) -> Any:
     """numpy's, where none of the values is traced or on a device."""
-    return _ON_DEVICE if any(isinstance(own, jax.Array) for own in values) else _ON_HOST
+    return _ON_DEVICE if any(isinstance(value, jax.Array) for value in values) else _ON_HOST
 
 
 def _leaf() -> Any:
@@ -211,8 +211,8 @@ class TruncatedNormal(AbstractPrior):
 
     def _probabilities(self) -> tuple[Values, Values]:
         low, high = ((end - self.mean) / self.sigma for end in (self.low, self.high))
-        own = _functions(low, high)
-        return own.ndtr(low), own.ndtr(high) - own.ndtr(low)
+        functions = _functions(low, high)
+        return functions.ndtr(low), functions.ndtr(high) - functions.ndtr(low)
 
 
 class Isotropic(AbstractPrior):
@@ -247,10 +247,10 @@ class Isotropic(AbstractPrior):
         return f"expected 0 <= low < high <= 180 deg, got {_text(self.low)} and {_text(self.high)}"
 
 
-def _half_squares(own: Any, angle: Values) -> tuple[Values, Values]:
+def _half_squares(functions: Any, angle: Values) -> tuple[Values, Values]:
     """sin^2 and cos^2 of half an angle in deg."""
     half = angle / _HALF_ANGLE
-    return own.sin(half) ** 2, own.cos(half) ** 2
+    return functions.sin(half) ** 2, functions.cos(half) ** 2
 
 
 PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {

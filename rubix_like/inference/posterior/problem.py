@@ -124,13 +124,13 @@ class Problem:
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """Those of all sets of data, or that of the one cube."""
-        return tuple(own.pipeline for own in self.sets) or (self.pipeline,)
+        """The pipelines of all sets of data, or that of the one cube."""
+        return tuple(data_set.pipeline for data_set in self.sets) or (self.pipeline,)
 
     @property
     def first_cube(self) -> FittedSet | None:
         """The set whose data and pipeline stand for all; None of one cube."""
-        return next((own for own in self.sets if own.pipeline is self.pipeline), None)
+        return next((data_set for data_set in self.sets if data_set.pipeline is self.pipeline), None)
 
     def shown(self, row: Any) -> Any:
         """The voxels (..., y, x, wave) that stand for the data in pictures and guesses: those of the first cube among
@@ -224,13 +224,13 @@ def check_line_widths(free: Free, pipeline: Pipeline) -> None:
     """Raise ConfigError for a prior of the width of lines that reaches below what the velocity nodes hold."""
     leaves = jax.tree.leaves(pipeline.tables.paint, is_leaf=lambda leaf: isinstance(leaf, LineMap))
     narrowest = max((float(leaf.narrowest) for leaf in leaves if isinstance(leaf, LineMap)), default=0.0)
-    for own in free.parameters:
-        lowest = float(np.min(own.prior.value(np.full(own.shape, -_WIDEST))))
-        if own.name.endswith(".velocity_dispersion") and lowest < narrowest:
+    for parameter in free.parameters:
+        lowest = float(np.min(parameter.prior.value(np.full(parameter.shape, -_WIDEST))))
+        if parameter.name.endswith(".velocity_dispersion") and lowest < narrowest:
             raise ConfigError(
-                f"fit.free.{own.name}: expected a prior above {narrowest:g} km/s, the narrowest lines that method "
-                f"'basis' is planned for, got {shown(own.prior)}; set {own.name} to twice the prior's lower end, "
-                f"engine.method: direct, or an instrument.lsf"
+                f"fit.free.{parameter.name}: expected a prior above {narrowest:g} km/s, the narrowest lines that "
+                f"method 'basis' is planned for, got {shown(parameter.prior)}; set {parameter.name} to twice the "
+                f"prior's lower end, engine.method: direct, or an instrument.lsf"
             )
 
 
@@ -345,7 +345,8 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
 
 
 def trees_of(source: AbstractParticleSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
-    """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
+    """The trees whose leaves the names of parameters are; before the line of `sight` is known, velocities along it are
+    0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
     if isinstance(source, ComponentsSource):
@@ -370,11 +371,11 @@ def without_unread_gas(
         return source
     if not reads_gas(pipeline.tables):
         source = dataclasses.replace(source, draws=dataclasses.replace(source.draws, gas=None))
-    own = [name for name in settings.free if name.startswith(GALAXY) and name.removeprefix(GALAXY) in GAS_PARAMETERS]
-    if own and source.draws.gas is None:
+    of_gas = [name for name in settings.free if name.startswith(GALAXY) and name.removeprefix(GALAXY) in GAS_PARAMETERS]
+    if of_gas and source.draws.gas is None:
         raise ConfigError(
-            f"fit.free.{own[0]}: expected a galaxy with gas (galaxy.n_gas) and a pipeline that reads it, got no gas or "
-            f"a pipeline that does not read it; leave the parameter out, or set galaxy.n_gas and paint gas"
+            f"fit.free.{of_gas[0]}: expected a galaxy with gas (galaxy.n_gas) and a pipeline that reads it, got no gas "
+            f"or a pipeline that does not read it; leave the parameter out, or set galaxy.n_gas and paint gas"
         )
     return source
 
@@ -439,8 +440,10 @@ def with_fit_deposit(
     deposit = str(data.get("deposit") or "nearest")
     if deposit == "smoothed":
         _check_lengths(config, galaxy, data)
-    own = isinstance(galaxy, AbstractGalaxyModel | ComponentsSource) or isinstance(config.galaxy, AbstractModelReader)
-    moves = any((own and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in settings.free)
+    is_model = isinstance(galaxy, AbstractGalaxyModel | ComponentsSource) or isinstance(
+        config.galaxy, AbstractModelReader
+    )
+    moves = any((is_model and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in settings.free)
     return load_config(config, overrides={"engine.deposit": "tsc" if moves and deposit == "nearest" else deposit})
 
 

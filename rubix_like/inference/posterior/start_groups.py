@@ -66,6 +66,6 @@ def _placed(tree: Any, mesh: Mesh) -> Any:
 
 
 def _kept_or_replicated(leaf: Any, mesh: Mesh) -> jax.sharding.Sharding:
-    """Where an array lies already if that is on the mesh, or whole on every device."""
+    """The sharding of an array as it lies already if that is on the mesh, or whole on every device."""
     sharding = getattr(leaf, "sharding", None)
     return sharding if isinstance(sharding, NamedSharding) and sharding.mesh == mesh else replicated(mesh)

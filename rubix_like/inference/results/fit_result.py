@@ -1,4 +1,4 @@
-"""What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
+"""The result of a fit: the best values and what they are worth, the way there, the model and what it leaves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -69,18 +69,18 @@ def _sets_of(result: SampleResult) -> list[_Set]:
     if not result.sets:
         return [_Set("", "", result.residual, result.predictive, result.pointwise)]
     return [
-        _Set(name, f"{name}.", own.residual, own.predictive, own.pointwise)
-        for name, own in result.sets.items()
-        if own.predictive is not None
+        _Set(name, f"{name}.", result_of_set.residual, result_of_set.predictive, result_of_set.pointwise)
+        for name, result_of_set in result.sets.items()
+        if result_of_set.predictive is not None
     ]
 
 
-def _arrays(own: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str, list[str]]]:
+def _arrays(data_set: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str, list[str]]]:
     """What was observed, what is constant, and the names of the axes of both, of a set."""
-    residual, predictive, before = own.residual, own.predictive, own.before
-    flux = np.where(own.used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)
+    residual, predictive, before = data_set.residual, data_set.predictive, data_set.before
+    flux = np.where(data_set.used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)
     constant = {
-        "sigma": np.where(own.used, np.sqrt(np.asarray(residual.variance)), np.nan),
+        "sigma": np.where(data_set.used, np.sqrt(np.asarray(residual.variance)), np.nan),
         "predictive": np.asarray(predictive.flux),
         "predictive_sigma": np.sqrt(np.asarray(predictive.variance)),
         "wavelength": np.asarray(residual.wavelength),
@@ -113,7 +113,9 @@ def _log_likelihood(sets: Sequence[_Set]) -> Any:
 
 def _statistics(result: SampleResult) -> dict[str, ndarray]:
     """The statistics of each draw, under ArviZ's names."""
-    statistics = {_NAMES.get(name, name): np.asarray(own) for name, own in result.statistics.items() if name != "loss"}
+    statistics = {
+        _NAMES.get(name, name): np.asarray(values) for name, values in result.statistics.items() if name != "loss"
+    }
     statistics["lp"] = -np.asarray(result.statistics["loss"])
     if result.step_size is not None:
         statistics["step_size"] = np.repeat(result.step_size[:, None], result.n_draw, axis=1)

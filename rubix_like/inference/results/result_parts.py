@@ -1,4 +1,4 @@
-"""What the files of results have in common: parameters by name, latents, where they come from, errors."""
+"""The parts that files of results have in common: parameters by name, latents, where they come from, errors."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -160,7 +160,7 @@ def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
 
 
 def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
-    """What `write_best` wrote."""
+    """The latents and their approximation that `write_best` wrote."""
     size = len(free.labels)
     latent = numbers_of(group["best"], (size,), finite=True)
     if "covariance" not in group:
@@ -169,8 +169,8 @@ def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
 
 
 def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> None:
-    """What results of fits and of samplings have alike: the quality as attributes, the verdict with the first line of
-    the summary, these cubes, what was run, with what, and the notes."""
+    """Write what results of fits and of samplings have alike: the quality as attributes, the verdict with the first
+    line of the summary, these cubes, what was run, with what, and the notes."""
     quality = result.quality
     write_tree(quality, file)
     file.attrs.update({"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced})

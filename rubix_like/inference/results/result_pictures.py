@@ -72,7 +72,7 @@ def _limits(result: FitResult) -> dict[int, AtEdge]:
 
 
 def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
-    """What is drawn of a model and of data less model."""
+    """The arrays that are drawn of a model and of data less model."""
     flux = np.asarray(model.flux, dtype=np.float64)
     used = (np.asarray(residual.mask) & NOT_FITTED) == 0
     variance = np.where(used, np.asarray(residual.variance, dtype=np.float64), 1.0)

@@ -72,12 +72,12 @@ def _fit_rows(result: FitResult) -> list[Sequence[str]]:
 
 
 def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
-    """By label, what stands behind an uncertainty that is too small."""
-    return {label: _MARK if own else "" for label, own in zip(labels, verdict.doubtful, strict=True)}
+    """Marks by label, which stand behind an uncertainty that is too small."""
+    return {label: _MARK if is_doubtful else "" for label, is_doubtful in zip(labels, verdict.doubtful, strict=True)}
 
 
 def legend(verdict: Verdict) -> list[str]:
-    """What the mark means, where there is one."""
+    """The meaning of the mark, where there is one."""
     return [f"{_MARK} too small an uncertainty: the model does not describe the data"] if verdict.matters else []
 
 
@@ -85,9 +85,9 @@ def optima_lines(result: FitResult) -> list[str]:
     """The values of other optima beside the best ones, in standard deviations from them."""
     lines = []
     for other in result.other_optima:
-        sigma = np.concatenate([np.ravel(result.sigma[own.name]) for own in result.free.parameters])
-        best = np.concatenate([np.ravel(result.values[own.name]) for own in result.free.parameters])
-        units = [own.unit or "-" for own in result.free.parameters for _ in own.labels]
+        sigma = np.concatenate([np.ravel(result.sigma[parameter.name]) for parameter in result.free.parameters])
+        best = np.concatenate([np.ravel(result.values[parameter.name]) for parameter in result.free.parameters])
+        units = [parameter.unit or "-" for parameter in result.free.parameters for _ in parameter.labels]
         rows: list[Sequence[str]] = [("parameter", "best", "other", "in sigma", "", "unit")]
         for label, one, two, error, unit in zip(result.labels, best, other.values, sigma, units, strict=True):
             ratio = f"{(two - one) / error:+.1f}" if np.isfinite(error) and error > 0 else "-"
@@ -101,7 +101,7 @@ def discreteness_lines(result: FitResult) -> list[str]:
     grain = result.discreteness
     if grain is None:
         return []
-    units = [own.unit or "-" for own in result.free.parameters for _ in own.labels]
+    units = [parameter.unit or "-" for parameter in result.free.parameters for _ in parameter.labels]
     columns = (result.labels, grain.value_sigma, grain.values, grain.shift / grain.sigma, units)
     rows: list[Sequence[str]] = [("parameter", "data's sigma", "shift", "in sigma", "", "unit")]
     for label, sigma, shift, ratio, unit in zip(*columns, strict=True):
@@ -127,7 +127,7 @@ def fit_quality_lines(result: FitResult) -> list[str]:
 
 
 def _as_html(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """As many rows as `aligned` shows, and sentences below."""
+    """A table with as many rows as `aligned` shows, and sentences below."""
     left_out = len(rows) - 1 - MOST_ROWS
     more = [f"... and {left_out} more"] if left_out > 0 else []
     return html_table(title, rows[: MOST_ROWS + 1], notes=[*more, *notes])
@@ -151,12 +151,12 @@ def chi_square_line(quality: Quality) -> str:
 def set_lines(verdict: Verdict) -> list[str]:
     """How well the best model fits each of several sets of data."""
     return [
-        f"Of {name}: chi^2 {own.chi_square:.6g} of {own.n_voxel} voxels, {own.expected:.6g} expected"
-        + (f" ({own.excess:+.3g} sigma)" if np.isfinite(own.excess) else "")
-        + f", p {own.p:.2g}"
-        + (f" by {own.worst}: the model does not describe it" if own.misfit else "")
-        + most_of_all(own.where)
-        for name, own in verdict.sets.items()
+        f"Of {name}: chi^2 {of_set.chi_square:.6g} of {of_set.n_voxel} voxels, {of_set.expected:.6g} expected"
+        + (f" ({of_set.excess:+.3g} sigma)" if np.isfinite(of_set.excess) else "")
+        + f", p {of_set.p:.2g}"
+        + (f" by {of_set.worst}: the model does not describe it" if of_set.misfit else "")
+        + most_of_all(of_set.where)
+        for name, of_set in verdict.sets.items()
     ]
 
 
@@ -237,7 +237,7 @@ def _draws_line(result: SampleResult) -> str:
     made = " from an approximation of the posterior" if approximate else ""
     words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
     if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
-        words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
+        words.append(f"E-BFMI {', '.join(f'{fraction:.2f}' for fraction in result.diagnostics.e_bfmi)}")
     return f"{result.title}: {'; '.join(words)}"
 
 

@@ -1,4 +1,4 @@
-"""What sampling ends with: the draws and what they are worth, the model's mean and spread, what it predicts."""
+"""The result of a sampling: the draws and what they are worth, the model's mean and spread, what it predicts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -125,7 +125,7 @@ class SampleResult:
 
     @property
     def mean(self) -> Arrays:
-        """Of all draws, by name."""
+        """The mean of all draws, by name."""
         return {name: np.asarray(draws.mean(axis=0)) for name, draws in self.samples().items()}
 
     @property
@@ -166,7 +166,7 @@ class SampleResult:
 
     @named_arguments
     def quantile(self, share: float) -> Arrays:
-        """By name, below which this share of the draws lies."""
+        """The values by name below which this share of the draws lies."""
         return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
 
     def covariance(self) -> Float[ndarray, "latent latent"]:

@@ -1,4 +1,4 @@
-"""What a result holds of each of several sets of data: cubes on the grids of their data."""
+"""The part of a result for each of several sets of data: cubes on the grids of their data."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ def write_sets(sets: Mapping[str, SetResult], verdicts: Mapping[str, SetVerdict]
 
 
 def read_set_results(file: Any) -> dict[str, SetResult]:
-    """What `write_sets` wrote; empty where there is one cube."""
+    """The results that `write_sets` wrote; empty where there is one cube."""
     found = {}
     for name, place in file.get(GROUP, {}).items():
         cubes = {what: read_group(place[what]) for what in ("model", "residual", "predictive") if what in place}
@@ -89,6 +89,6 @@ def read_set_results(file: Any) -> dict[str, SetResult]:
 
 
 def read_set_verdicts(file: Any) -> dict[str, SetVerdict]:
-    """What was said of each set."""
+    """The verdict on each set."""
     groups = file.get(GROUP, {}).items()
     return {name: SetVerdict(**read_tree(SetVerdict, place)) for name, place in groups if "p" in place.attrs}

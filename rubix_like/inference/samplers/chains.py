@@ -152,7 +152,7 @@ class Chains:
     @property
     def draws(self) -> dict[str, ndarray]:
         """What is kept of the steps after the warm-up, by name: (chain, draw, ...)."""
-        return {name: own[:, self.warmup : self.n_done] for name, own in self.steps.items()}
+        return {name: steps[:, self.warmup : self.n_done] for name, steps in self.steps.items()}
 
     def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":
         """The states after `count` more steps."""
@@ -167,11 +167,11 @@ class Chains:
 
     def arrays(self) -> dict[str, ndarray]:
         """Everything by name; `from_arrays` is the inverse."""
-        own = {name: np.asarray(getattr(self, name)) for name in ("keys", "centre", "warmup", "n_done", "step_size")}
+        found = {name: np.asarray(getattr(self, name)) for name in ("keys", "centre", "warmup", "n_done", "step_size")}
         if self.half is not None:
-            own["half"] = self.half
-        own |= {f"{_STEP}{name}": leaf for name, leaf in self.steps.items()}
-        return own | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
+            found["half"] = self.half
+        found |= {f"{_STEP}{name}": leaf for name, leaf in self.steps.items()}
+        return found | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Chains":
@@ -279,7 +279,7 @@ class AbstractChainSampler(AbstractSampler):
     def sampled(self, state: Chains) -> Sampled:
         """The draws after the warm-up."""
         draws = state.draws
-        statistics = {name: own for name, own in draws.items() if name != "latent"}
+        statistics = {name: values for name, values in draws.items() if name != "latent"}
         return Sampled(self.settings.method, draws["latent"], statistics, state.keys, state.step_size)
 
 
@@ -332,7 +332,7 @@ def _begun(sampler: AbstractChainSampler, whitening: Whitening, state: ChainStat
     chosen, real = sampler.settings.section, whitening.centre.dtype
     empty = (chosen.chains, chosen.warmup + chosen.draws)
     steps = {"latent": np.zeros((*empty, len(whitening.centre)), real), "loss": np.zeros(empty, real)}
-    steps |= {name: np.zeros(empty, _dtype(own.kind, real)) for name, own in sampler.statistics.items()}
+    steps |= {name: np.zeros(empty, _dtype(statistic.kind, real)) for name, statistic in sampler.statistics.items()}
     return Chains(
         keys=_keys(sampler.settings),
         centre=np.asarray(whitening.centre),
@@ -390,14 +390,10 @@ def _states(
         return fetched(_begin(kernel, density, placed(start, mesh, room), mesh=mesh), len(start))
     spacing = np.asarray(whitening.spacing)
     white = np.round(start / spacing) * spacing
-    known = known_losses(posterior, _latents(whitening, white))
+    centre, half = np.asarray(whitening.centre), whitening.half
+    latent = centre + (white if half is None else white @ np.asarray(half).T)
+    known = known_losses(posterior, latent)
     return fetched(_begin_known(kernel, whitening, placed((white, known), mesh, room), mesh=mesh), len(start))
-
-
-def _latents(whitening: Whitening, white: Float[ndarray, "chain latent"]) -> Float[ndarray, "chain latent"]:
-    """The latents of coordinates on the host."""
-    centre = np.asarray(whitening.centre)
-    return centre + (white if whitening.half is None else white @ np.asarray(whitening.half).T)
 
 
 def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:

@@ -267,16 +267,16 @@ def run_variational(
         _check_fits(resume, state, settings)
         state = resume
     yield state
-    own, size = everywhere(posterior, mesh), _group_size(settings, mesh)
+    whole_posterior, size = everywhere(posterior, mesh), _group_size(settings, mesh)
     while state.n_iteration < settings.section.iterations and not state.converged:
-        state = _iterated(own, mesh, settings, state)
+        state = _iterated(whole_posterior, mesh, settings, state)
         yield state
     if state.finished:
         return
-    expansion = _expanded(own, mesh, state.mean)
+    expansion = _expanded(whole_posterior, mesh, state.mean)
     while not state.finished:
         begin = (settings.section.samples + state.n_done) // 2
-        state = state.drawn(_sampled(own, mesh, settings, expansion, state.keys[begin : begin + size // 2]))
+        state = state.drawn(_sampled(whole_posterior, mesh, settings, expansion, state.keys[begin : begin + size // 2]))
         yield state
 
 
@@ -298,16 +298,18 @@ def _check_fits(resume: VariationalState, begun: VariationalState, settings: Sam
         )
 
 
-def _iterated(own: SquaredLoss, mesh: Mesh, settings: SamplingSettings, state: VariationalState) -> VariationalState:
+def _iterated(
+    posterior: SquaredLoss, mesh: Mesh, settings: SamplingSettings, state: VariationalState
+) -> VariationalState:
     """Samples about the mean, and the mean moved to where they resemble the posterior most."""
-    expansion = _expanded(own, mesh, state.mean)
-    samples = _sampled(own, mesh, settings, expansion, state.keys[: settings.section.samples // 2])
+    expansion = _expanded(posterior, mesh, state.mean)
+    samples = _sampled(posterior, mesh, settings, expansion, state.keys[: settings.section.samples // 2])
     _check_finite(samples)
     ways = placed(samples.latent - state.mean, mesh, _group_size(settings, mesh))
     with quiet():
         found = minimum(
-            lambda mean: _mean_loss(own, mesh, ways, mean, at_once=settings.at_once),
-            lambda mean, tangents: _mean_metric(own, mesh, ways, mean, tangents, at_once=settings.at_once),
+            lambda mean: _mean_loss(posterior, mesh, ways, mean, at_once=settings.at_once),
+            lambda mean, tangents: _mean_metric(posterior, mesh, ways, mean, tangents, at_once=settings.at_once),
             expansion,
             0.5 * (_PART * settings.section.tolerance) ** 2,
         )
@@ -326,12 +328,12 @@ def _check_finite(samples: Group) -> None:
         )
 
 
-def _expanded(own: SquaredLoss, mesh: Mesh, mean: Float[ndarray, " latent"]) -> Expansion:
+def _expanded(posterior: SquaredLoss, mesh: Mesh, mean: Float[ndarray, " latent"]) -> Expansion:
     """The posterior about a mean; its derivatives are spread over the rows as samples are."""
     centre = everywhere(jnp.asarray(mean), mesh)
-    n_residual = jax.eval_shape(data_residuals, own, centre).shape[0]
+    n_residual = jax.eval_shape(data_residuals, posterior, centre).shape[0]
     units = placed(np.eye(len(mean)), mesh) if is_dense(len(mean), n_residual) else None
-    expansion = _expand(own, mesh, centre, placed(np.zeros(1), mesh), units)
+    expansion = _expand(posterior, mesh, centre, placed(np.zeros(1), mesh), units)
     if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(expansion)):
         raise ValueError(
             "fit.sampling: expected residuals and derivatives that are finite numbers at "
@@ -361,15 +363,19 @@ def _expand(own: SquaredLoss, mesh: Mesh, centre: Latent, once: Placed, units: P
 
 
 def _sampled(
-    own: SquaredLoss, mesh: Mesh, settings: SamplingSettings, expansion: Expansion, keys: UInt32[ndarray, "pair 2"]
+    posterior: SquaredLoss,
+    mesh: Mesh,
+    settings: SamplingSettings,
+    expansion: Expansion,
+    keys: UInt32[ndarray, "pair 2"],
 ) -> Group:
     """Samples about the centre of an expansion, two mirrored ones for every key."""
     signs = np.tile([1.0, -1.0], len(keys)).astype(expansion.centre.dtype)
     items = placed((np.repeat(keys, 2, axis=0), signs), mesh, _group_size(settings, mesh))
-    dtype = own.forward.main.plan.dtype if isinstance(own, Posterior) else expansion.centre.dtype
+    dtype = posterior.forward.main.plan.dtype if isinstance(posterior, Posterior) else expansion.centre.dtype
     tolerance = everywhere(jnp.asarray(float(jnp.finfo(dtype).eps) ** _ACCURACY, expansion.centre.dtype), mesh)
     with quiet():
-        drawn = _draw(own, mesh, items, expansion, tolerance, at_once=settings.at_once)
+        drawn = _draw(posterior, mesh, items, expansion, tolerance, at_once=settings.at_once)
     drawn = jax.tree.map(lambda leaf: leaf.astype(np.float64), fetched(drawn, len(signs)))
     return Group(np.asarray(expansion.centre, np.float64) + drawn.way, drawn.error, drawn.loss)
 

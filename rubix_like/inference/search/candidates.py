@@ -107,8 +107,8 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     if problem.sets:
         spectrum = problem.shown(spectrum[None, None]).sum(axis=(0, 1))
     shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
-    own = free.value(VELOCITY_OFFSET, middle)
-    systemic = float(parameters.observation.velocity_offset if own is None else own) + shift
+    offset = free.value(VELOCITY_OFFSET, middle)
+    systemic = float(parameters.observation.velocity_offset if offset is None else offset) + shift
     return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
 
 
@@ -165,8 +165,8 @@ def _scaled(
         return latent, 1.0
     flux, inverse_sigma = np.asarray(likelihood.flux), np.asarray(likelihood.inverse_sigma)
     with np.errstate(invalid="ignore", over="ignore"):
-        own = model * inverse_sigma
-        square, product = np.vdot(own, own), np.vdot(own, flux * inverse_sigma)
+        scaled_model = model * inverse_sigma
+        square, product = np.vdot(scaled_model, scaled_model), np.vdot(scaled_model, flux * inverse_sigma)
         best = product / square if square > 0 else product
     if not best > 0:
         return latent, 1.0
@@ -197,8 +197,8 @@ def _masses(posterior: Posterior) -> list[FreeParameter]:
 def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:
     """The first `count` of them that are not at the same place as one before; where there are too few, others too."""
     chosen: list[int] = []
-    for number, own in enumerate(ordered):
-        if len(chosen) < count and not any(np.max(np.abs(own - ordered[one])) < _SAME for one in chosen):
+    for number, latent in enumerate(ordered):
+        if len(chosen) < count and not any(np.max(np.abs(latent - ordered[one])) < _SAME for one in chosen):
             chosen.append(number)
     rest = [number for number in range(len(ordered)) if number not in chosen]
     return ordered[[*chosen, *rest][:count]]

@@ -117,13 +117,13 @@ def library_nodes(posterior: Posterior) -> dict[int, Float[ndarray, " edge"]]:
 def _edges(free: Free, known: Mapping[str, ndarray]) -> dict[int, Float[ndarray, " edge"]]:
     correlated = {name for group in free.correlated for name in group.names}
     found = {}
-    for own in free.parameters:
-        if own.name not in known or own.size != 1 or own.name in correlated:
+    for parameter in free.parameters:
+        if parameter.name not in known or parameter.size != 1 or parameter.name in correlated:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
-            latents = np.ravel(np.asarray(own.prior.latent(known[own.name])))
+            latents = np.ravel(np.asarray(parameter.prior.latent(known[parameter.name])))
         inside = latents[np.isfinite(latents) & (np.abs(latents) < _FURTHEST)]
-        found[free.places[own.name].start] = np.concatenate([[-_FURTHEST], np.sort(inside), [_FURTHEST]])
+        found[free.places[parameter.name].start] = np.concatenate([[-_FURTHEST], np.sort(inside), [_FURTHEST]])
     return found
 
 
@@ -169,14 +169,14 @@ def _neighbours(
 ) -> list[Cell]:
     """Of one value."""
     best = float(normal.latent[index])
-    own = int(np.clip(np.searchsorted(edges, best) - 1, 0, len(edges) - 2))
-    low, high = float(edges[own]), float(edges[own + 1])
+    number = int(np.clip(np.searchsorted(edges, best) - 1, 0, len(edges) - 2))
+    low, high = float(edges[number]), float(edges[number + 1])
     if min(best - low, high - best) > _REACH * sigma:
         return []
     margin = min(_WITHIN * (high - low), _NEAR * sigma)
     at = float(np.clip(best, low + margin, high - margin))
     begin = Cell(low, high, node_at(posterior, normal.latent, index, at, _SMALL_GAIN, normal))
-    sides = [list(_beyond(posterior, begin, index, edges, own, way)) for way in (-1, 1)]
+    sides = [list(_beyond(posterior, begin, index, edges, number, way)) for way in (-1, 1)]
     return [*reversed(sides[0]), begin, *sides[1]]
 
 
@@ -230,7 +230,7 @@ def spreads(
         for index, every in cells.items()
         if len(every) > 1
     )
-    return [own for own in found if own.factor > _WIDER]
+    return [spread for spread in found if spread.factor > _WIDER]
 
 
 def spread_over(cells: list[Cell], index: int, best: float, sigma: float) -> Spread:
@@ -260,19 +260,19 @@ def _density(cells: list[Cell]) -> tuple[Float[ndarray, " place"], Float[ndarray
 
 def with_spreads(covariance: Float[ndarray, "latent latent"], found: list[Spread]) -> Float[ndarray, "latent latent"]:
     """The covariance with standard deviations of some values times their factors; the rest, given these, as it was."""
-    for own in found:
-        column = covariance[:, own.place]
-        covariance = covariance + (own.factor**2 - 1) * np.outer(column, column) / column[own.place]
+    for spread in found:
+        column = covariance[:, spread.place]
+        covariance = covariance + (spread.factor**2 - 1) * np.outer(column, column) / column[spread.place]
     return covariance
 
 
 def notes_on_spreads(free: Free, found: list[Spread]) -> list[str]:
     """What was enlarged, and why."""
     labels, values = free.labels, []
-    for own in found:
-        ends = [np.zeros(free.n_latent) + own.ends[side] for side in (0, 1)]
-        low, high = (float(np.asarray(free.flat_of(end))[own.place]) for end in ends)
-        values.append(f"{labels[own.place]} ({own.factor:.2g} times, 95 % from {low:.4g} to {high:.4g})")
+    for spread in found:
+        ends = [np.zeros(free.n_latent) + spread.ends[side] for side in (0, 1)]
+        low, high = (float(np.asarray(free.flat_of(end))[spread.place]) for end in ends)
+        values.append(f"{labels[spread.place]} ({spread.factor:.2g} times, 95 % from {low:.4g} to {high:.4g})")
     if not values:
         return []
     return [

@@ -55,7 +55,7 @@ class SetModel(eqx.Module):
 
     def seen_values(self, values: Values) -> dict[str, Any]:
         """The values of its pipeline's and of the galaxy's parameters: with its own shifts and PSF."""
-        own, found = self.own(values), {name: one for name, one in values.items() if not name.startswith(OF_DATA)}
+        of_data, found = self.own(values), {name: one for name, one in values.items() if not name.startswith(OF_DATA)}
         host = not any(isinstance(one, jax.Array) for one in values.values())
         space, observation = np if host else jnp, self.parameters.observation
         dtype = jax.dtypes.canonicalize_dtype(float)
@@ -69,9 +69,9 @@ class SetModel(eqx.Module):
             ("shift", _OFFSET, observation.offset),
             ("velocity_shift", _VELOCITY, observation.velocity_offset),
         ):
-            if key in own:
-                found[name] = number(found.get(name, default)) + number(own[key])
-        return found | ({_FWHM: own["psf_fwhm"]} if "psf_fwhm" in own else {})
+            if key in of_data:
+                found[name] = number(found.get(name, default)) + number(of_data[key])
+        return found | ({_FWHM: of_data["psf_fwhm"]} if "psf_fwhm" in of_data else {})
 
     def forward(self, source: AbstractParticleSource, on_device: bool = False) -> Forward:
         """The model of its cube."""
@@ -105,28 +105,28 @@ class JointForward(AbstractForward):
     @property
     def shape(self) -> tuple[int, int, int]:
         """(1, 1, voxel)."""
-        return 1, 1, sum(int(np.prod(own.shape)) for own in self.sets)
+        return 1, 1, sum(int(np.prod(model.shape)) for model in self.sets)
 
     @property
     def planned(self) -> tuple[Any, Any]:
         """The plans with the names of the sets, and all arrays."""
-        return tuple((own.name, own.shape, own.plan) for own in self.sets), self.sets
+        return tuple((model.name, model.shape, model.plan) for model in self.sets), self.sets
 
     def laid_out(self, layouts: Sequence[tuple[Tables, DeviceLayout]]) -> "JointForward":
         """The models with the tables of each pipeline on another mesh."""
         pairs = zip(self.sets, layouts, strict=True)
-        sets = [dataclasses.replace(own, tables=tables, layout=layout) for own, (tables, layout) in pairs]
+        sets = [dataclasses.replace(model, tables=tables, layout=layout) for model, (tables, layout) in pairs]
         return dataclasses.replace(self, sets=tuple(sets))
 
     def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
         """The flux of all sets; counters of the first cube under the names of its sources, of others after the set's
         name and a dot."""
         rows, counters = [], {}
-        for number, own in enumerate(self.sets):
-            made = own.forward(self.source, self.on_device).observed(own.seen_values(values), key)
-            flux = own.light(made).astype(jax.dtypes.canonicalize_dtype(float))
-            rows.append(own.effects(flux, own.own(values)).reshape(-1))
-            before = "" if number == self.first else f"{own.name}."
+        for number, model in enumerate(self.sets):
+            made = model.forward(self.source, self.on_device).observed(model.seen_values(values), key)
+            flux = model.light(made).astype(jax.dtypes.canonicalize_dtype(float))
+            rows.append(model.effects(flux, model.own(values)).reshape(-1))
+            before = "" if number == self.first else f"{model.name}."
             counters |= {f"{before}{source}": counted for source, counted in made.counters.items()}
         row = jnp.concatenate(rows)[None, None]
         return Observed(Voxels(row, None, None), jnp.zeros((1, 1, 2), row.dtype), None, counters)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
-from rubix_like.config.data_sets import CovarianceSettings, DataSetSettings
+from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
@@ -139,8 +139,11 @@ def pose_sets(
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
     for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
         trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
-    joint = _with_nuisances(settings, sections)
-    free = read_free(joint, trees, _deposit(pipelines), model_declarations(source) | declared_nuisances(sections))
+    priors = {name: prior for key, section in sections.items() for name, prior in priors_of(key, section).items()}
+    joint = settings.model_copy(update={"free": {**settings.free, **priors}})
+    deposits = [pipeline.plan.deposit for pipeline in pipelines]
+    deposit = "nearest" if "nearest" in deposits else deposits[0]  # nearest gives the least gradients
+    free = read_free(joint, trees, deposit, model_declarations(source) | declared_nuisances(sections))
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
     pipelines = [for_samples(pipeline, n_sample) for pipeline in pipelines]
@@ -163,24 +166,24 @@ def _planned(
 ) -> tuple[list[Pipeline], list[tuple[str, ...]]]:
     """The pipeline of each set, without noise, and notes on ages."""
     pipelines, notes = [], []
-    for own in sets:
+    for data_set in sets:
         try:
-            pipeline, _, of_ages = planned(own.config, own.settings, galaxy, of_errors, report, made)
+            pipeline, _, of_ages = planned(data_set.config, data_set.settings, galaxy, of_errors, report, made)
         except ConfigError as error:
-            raise ConfigError(f"fit.data.{own.name}: {error}") from error
-        _check_fibres(own, pipeline)
+            raise ConfigError(f"fit.data.{data_set.name}: {error}") from error
+        _check_fibres(data_set, pipeline)
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
     return pipelines, notes
 
 
-def _check_fibres(own: _Prepared, pipeline: Pipeline) -> None:
+def _check_fibres(prepared: _Prepared, pipeline: Pipeline) -> None:
     """Raise ConfigError unless the instrument of spectra of fibres has the same ones at the same places, at every
     wavelength that is fitted."""
-    places = own.data.places
+    places = prepared.data.places
     if places is None:
         return
-    frame, field = pipeline.frame, f"fit.data.{own.name}"
+    frame, field = pipeline.frame, f"fit.data.{prepared.name}"
     if frame.fibres is None:
         raise ConfigError(f"{field}: expected an instrument with fibres, got one without; give instrument.fibres")
     bundle, angle = frame.fibres.places, float(frame.meta.get("field_angle") or 0.0)
@@ -196,19 +199,13 @@ def _check_fibres(own: _Prepared, pipeline: Pipeline) -> None:
             f"{field}: expected fibres at the places of the instrument's bundle ({bundle.bundle}), got some up to "
             f"{middle:.3g} arcsec off; give their places (arrangement: positions), the dithers and the refraction"
         )
-    worst = int(np.argmax(np.where(own.selection, off, 0.0)))
-    if own.selection[worst] and off[worst] > 2 * bundle.radius * _SEEN_ALIKE:
+    worst = int(np.argmax(np.where(prepared.selection, off, 0.0)))
+    if prepared.selection[worst] and off[worst] > 2 * bundle.radius * _SEEN_ALIKE:
         raise ConfigError(
             f"{field}: expected fibres at the instrument's places at all wavelengths, got some {off[worst]:.2g} arcsec "
             f"off at {frame.bins.wavelength[worst]:.0f} Angstrom, where refraction moves light of data or model alone; "
             f"give instrument.fibres.refraction as it was, or windows with fewer wavelengths"
         )
-
-
-def _deposit(pipelines: Sequence[Pipeline]) -> str:
-    """The deposit that gives the least gradients."""
-    deposits = [pipeline.plan.deposit for pipeline in pipelines]
-    return "nearest" if "nearest" in deposits else deposits[0]
 
 
 def _prepare(
@@ -262,19 +259,19 @@ def _check_instrument(data: DataSet, run: RunConfig) -> None:
 
 def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
     """The settings of a fit of one set alone; `moves`: a set has an unknown shift, so that particles are smoothed."""
-    own, free = data.settings, dict(settings.free)
-    if own.nuisance.psf_fwhm is not None:
-        free[FWHM] = own.nuisance.psf_fwhm
-    if own.nuisance.velocity_shift is not None:
-        free.setdefault("observation.velocity_offset", own.nuisance.velocity_shift)
+    section, free = data.settings, dict(settings.free)
+    if section.nuisance.psf_fwhm is not None:
+        free[FWHM] = section.nuisance.psf_fwhm
+    if section.nuisance.velocity_shift is not None:
+        free.setdefault("observation.velocity_offset", section.nuisance.velocity_shift)
     if moves and "observation.offset" not in free:
         free["observation.offset"] = {"normal": (0.0, 1.0)}
     changed = {
         "free": free,
         "data": None,
-        "windows": own.windows,
-        "exclude": own.exclude,
-        "sigma": own.sigma,
+        "windows": section.windows,
+        "exclude": section.exclude,
+        "sigma": section.sigma,
         "correlated": (),
         "start": None,
     }
@@ -287,8 +284,8 @@ def _lsf_range(data: DataSet) -> tuple[float, float] | None:
     if prior is None:
         return None
     place = names_of(data.name, data.settings)["lsf_scale"]
-    own = read_prior(place, prior, "")
-    low, high = (float(own.value(np.asarray(latent))) for latent in (-_WIDEST, _WIDEST))
+    scale = read_prior(place, prior, "")
+    low, high = (float(scale.value(np.asarray(latent))) for latent in (-_WIDEST, _WIDEST))
     if not low > 0:
         raise ConfigError(
             f"fit.data.{data.name}.nuisance.lsf_scale: expected a prior above 0, got one that reaches {low:.3g} at "
@@ -306,8 +303,8 @@ def _particles(
     _check_no_solved_populations(made)
     reader = config.galaxy
     if galaxy is None and isinstance(made, ComponentsSource) and isinstance(reader, ComponentsReader):
-        counts = [point_numbers(reader, made.base, own.config) for own in sets]
-        numbers = tuple(max(own) for own in zip(*counts, strict=True))
+        counts = [point_numbers(reader, made.base, prepared.config) for prepared in sets]
+        numbers = tuple(max(column) for column in zip(*counts, strict=True))
         made = ComponentsSource(made.base, made.base.points(numbers), numbers)
     return made, info
 
@@ -315,17 +312,11 @@ def _particles(
 def _check_no_solved_populations(source: AbstractParticleSource) -> None:
     """Raise ConfigError for populations that one cube is solved for."""
     components = source.base.components if isinstance(source, ComponentsSource) else ()
-    if any(stars_of(own) is not None for own in components):
+    if any(stars_of(component) is not None for component in components):
         raise ConfigError(
             "fit.data: expected one cube for a population of the kind free_form, which is solved for, got several data "
             "sets; take another kind of population, or fit one cube"
         )
-
-
-def _with_nuisances(settings: FitSettings, sections: Mapping[str, DataSetSettings]) -> FitSettings:
-    """The settings with the nuisances of all sets among the free parameters."""
-    priors = {name: prior for key, own in sections.items() for name, prior in priors_of(key, own).items()}
-    return settings.model_copy(update={"free": {**settings.free, **priors}})
 
 
 def _likelihood(prepared: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:
@@ -365,19 +356,19 @@ def _joint_likelihood(
 
 
 def _correlated(
-    own: _Prepared, fitted: FittedSet, likelihood: Likelihood, errors: Any
+    prepared: _Prepared, fitted: FittedSet, likelihood: Likelihood, errors: Any
 ) -> tuple[Likelihood, tuple[str, ...]]:
     """That of a set with its correlations, and notes on these; `errors`: those of all sets."""
-    covariance, place = own.data.settings.covariance, f"fit.data.{own.name}.covariance"
+    covariance, place = prepared.data.settings.covariance, f"fit.data.{prepared.name}.covariance"
     if not isinstance(covariance, CovarianceSettings):
-        off = covariance == "auto" and own.settings.likelihood.covariance is None
-        against = None if errors is None else f"fit.likelihood.kind: {own.settings.likelihood.kind}"
+        off = covariance == "auto" and prepared.settings.likelihood.covariance is None
+        against = None if errors is None else f"fit.likelihood.kind: {prepared.settings.likelihood.kind}"
         place, covariance = ("fit.likelihood.covariance", None) if off else (place, covariance)
-        of_fibres = own.data.kind == "cube" and fitted.pipeline.frame.fibres is not None
+        of_fibres = prepared.data.kind == "cube" and fitted.pipeline.frame.fibres is not None
         found, notes = with_covariance_of_data(
-            likelihood, own.observed, covariance, place, against, of_fibres=of_fibres
+            likelihood, prepared.observed, covariance, place, against, of_fibres=of_fibres
         )
-        return found, tuple(f"{own.name}: {note}" for note in notes)
+        return found, tuple(f"{prepared.name}: {note}" for note in notes)
     try:
         made = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
     except ConfigError as error:
@@ -385,53 +376,55 @@ def _correlated(
     return dataclasses.replace(likelihood, errors=made), ()
 
 
-def _widest_sigma(own: _Prepared, pipeline: Pipeline) -> float:
+def _widest_sigma(prepared: _Prepared, pipeline: Pipeline) -> float:
     """Standard deviation in bins of the widest broadening of a set."""
-    _, high = own.lsf_scale or (1.0, 1.0)
-    stated, effective = _variances(own, pipeline)
+    _, high = prepared.lsf_scale or (1.0, 1.0)
+    stated, effective = _variances(prepared, pipeline)
     return float(np.sqrt(np.max(np.maximum(high**2 * stated - effective, 0.0))))
 
 
-def _variances(own: _Prepared, pipeline: Pipeline) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
+def _variances(prepared: _Prepared, pipeline: Pipeline) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
     """Variances (bins^2) of the line spread: as stated of the instrument, and of the cube, planned for the least."""
-    frame, (low, _) = pipeline.frame, own.lsf_scale or (1.0, 1.0)
-    lsf = own.config.instrument.lsf
+    frame, (low, _) = pipeline.frame, prepared.lsf_scale or (1.0, 1.0)
+    lsf = prepared.config.instrument.lsf
     if lsf is None:
-        raise ValueError(f"{own.name}: expected an instrument with an lsf, got none")
+        raise ValueError(f"{prepared.name}: expected an instrument with an lsf, got none")
     width = FWHM_PER_SIGMA * np.diff(frame.bins.edges)
     stated = instrument_fwhm(lsf, frame.bins.wavelength) / low
     return (stated / width) ** 2, (np.asarray(frame.lsf_fwhm) / width) ** 2
 
 
-def _model(own: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> SetModel:
+def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> SetModel:
     """How a set sees the galaxy."""
     broadening = None
-    if own.lsf_scale is not None:
-        stated, effective = _variances(own, pipeline)
-        broadening = Broadening(stated, effective, reach_of(_widest_sigma(own, pipeline)))
-    polynomial = polynomial_of(own.data.settings, own.observed)
-    effects = Effects(broadening, own.grid.view, polynomial, sky)
+    if prepared.lsf_scale is not None:
+        stated, effective = _variances(prepared, pipeline)
+        broadening = Broadening(stated, effective, reach_of(_widest_sigma(prepared, pipeline)))
+    polynomial = polynomial_of(prepared.data.settings, prepared.observed)
+    effects = Effects(broadening, prepared.grid.view, polynomial, sky)
     return SetModel(
         tables=pipeline.tables,
         parameters=pipeline.parameters,
         effects=jax.tree.map(jnp.asarray, effects),
-        displacement=jnp.asarray(own.displacement),
+        displacement=jnp.asarray(prepared.displacement),
         plan=pipeline.plan,
         layout=pipeline.layout,
-        name=own.name,
-        shape=own.observed.shape,
-        of_fibres=own.data.kind == "fibres",
+        name=prepared.name,
+        shape=prepared.observed.shape,
+        of_fibres=prepared.data.kind == "fibres",
     )
 
 
 def _fitted_sets(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
     """The sets with their places in the row of all voxels."""
     found, begin = [], 0
-    for own, pipeline in zip(sets, pipelines, strict=True):
-        frame = frame_of(pipeline.frame, own.data, own.grid.cube)
-        data = own.data
+    for prepared, pipeline in zip(sets, pipelines, strict=True):
+        frame = frame_of(pipeline.frame, prepared.data, prepared.grid.cube)
+        data = prepared.data
         places = data.middle_places
-        found.append(FittedSet(own.name, data.kind, own.observed, pipeline, frame, own.settings, begin, places))
+        found.append(
+            FittedSet(prepared.name, data.kind, prepared.observed, pipeline, frame, prepared.settings, begin, places)
+        )
         begin = found[-1].place.stop
     return tuple(found)
 

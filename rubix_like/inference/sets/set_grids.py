@@ -53,8 +53,8 @@ def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
         return SetGrid(_empty(observed, bins=bins), BandView(data.band.weights(bins)))
     if settings.aperture is not None:
         footprint, share = cells_of(settings.aperture)
-        own = settings.aperture
-        place = {"ra": own.ra, "dec": own.dec, "field_angle": float(own.angle)}
+        aperture = settings.aperture
+        place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
         return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
     if data.kind == "fibres":
         turned = {
@@ -78,7 +78,7 @@ def cells_of(aperture: SpectrumAperture) -> tuple[Footprint, Float[ndarray, "y x
     shape = ApertureSettings(shape=aperture.shape, size=aperture.size)
     width, height = aperture_sides(shape, (0.0, 0.0))
     side = aperture.pixel_scale or min(width, height) / _CELLS
-    n_y, n_x = (int(np.ceil(own / side - 1e-6)) for own in (height, width))
+    n_y, n_x = (int(np.ceil(side_length / side - 1e-6)) for side_length in (height, width))
     footprint, fine = Footprint(n_y, n_x, side), Footprint(_FINE * n_y, _FINE * n_x, side / _FINE)
     x, y = np.meshgrid(*fine.centres())
     inside = inside_aperture(aperture.shape, x, y, width, height)
@@ -115,7 +115,8 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
         if "name" in section or "based_on" in section:
             made, section = load_config(made, overrides={"instrument": section}), {}
         if data.band is None:
-            made = _of_the_arm(made, data.observed, {key: section.pop(key) for key in _ARMS if key in section})
+            arms = {f"instrument.{key}": section.pop(key) for key in _ARMS if key in section}
+            made = of_one_arm(load_config(made, overrides=arms) if arms else made, data.observed)
         overrides = _dotted(section) | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
         made = load_config(made, overrides=overrides) if overrides else made
         if data.band is not None:
@@ -123,20 +124,13 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
             ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
             section = {"sampling": "linear", "medium": "vacuum", **ends}
             alone = {"lsf": None, "arms": None, "join": False, "wavelength": section}
-            made = load_config(made, overrides={f"instrument.{key}": own for key, own in alone.items()})
+            made = load_config(made, overrides={f"instrument.{key}": value for key, value in alone.items()})
         if lsf_scale != 1.0 and made.instrument.lsf is not None:
             wider = scaled_lsf(made.instrument.lsf, lsf_scale).model_dump()
             made = load_config(made, overrides={"instrument.lsf": wider})
         return made
     except ConfigError as error:
         raise ConfigError(f"fit.data.{data.name}: {error}") from error
-
-
-def _of_the_arm(config: RunConfig, observed: ObservedCube, arms: Mapping[str, Any]) -> RunConfig:
-    """The run of one arm, which `arms` names or which saw the data; as it is without arms."""
-    if arms:
-        config = load_config(config, overrides={f"instrument.{key}": own for key, own in arms.items()})
-    return of_one_arm(config, observed)
 
 
 def _dotted(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,26 +147,28 @@ def _dotted(section: Mapping[str, Any]) -> dict[str, Any]:
 def scaled_lsf(lsf: LSFSettings, factor: float) -> LSFSettings:
     """A line spread that many times as wide."""
     times = {
-        name: tuple(factor * own for own in given) for name in ("polynomial", "fwhm") if (given := getattr(lsf, name))
+        name: tuple(factor * value for value in given)
+        for name in ("polynomial", "fwhm")
+        if (given := getattr(lsf, name))
     }
     if lsf.resolving_power:
-        times["resolving_power"] = tuple(own / factor for own in lsf.resolving_power)
+        times["resolving_power"] = tuple(value / factor for value in lsf.resolving_power)
     return lsf.model_copy(update=times)
 
 
-def displacement_of(config: RunConfig, own: ObservedCube, first: ObservedCube) -> Float[ndarray, "2"]:
+def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCube) -> Float[ndarray, "2"]:
     """(East, North) in arcsec by which the galaxy's offset from the centre of a set's field is more than that from the
     first cube's; 0 where one of them does not say where it is."""
-    if own.ra is None or own.dec is None or first.ra is None or first.dec is None:
+    if observed.ra is None or observed.dec is None or first.ra is None or first.dec is None:
         return np.zeros(2)
     east, north = config.observation.offset
     galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
-    return np.array(to_tangent_plane((own.ra, own.dec), galaxy)) - np.array([east, north])
+    return np.array(to_tangent_plane((observed.ra, observed.dec), galaxy)) - np.array([east, north])
 
 
 def on_set_grid(config: RunConfig, grid: SetGrid, displacement: Float[ndarray, "2"]) -> RunConfig:
     """The configuration on the grid of a set, with the galaxy's offset from the centre of its field."""
-    offset = [float(own) for own in np.array(config.observation.offset) + displacement]
+    offset = [float(angle) for angle in np.array(config.observation.offset) + displacement]
     return load_config(on_grid_of(config, grid.cube), overrides={"observation.offset": offset})
 
 

@@ -22,6 +22,9 @@ def fibre_places(settings: FibreSettings, bins: WavelengthBins | None = None) ->
     every = (places[number - 1][None, :, :] + offsets[:, None, :]).reshape(-1, 2)
     exposure = np.repeat(np.arange(1, n_exposure + 1), n_fibre)
     ones = (1.0,) * n_exposure
+    moved = None
+    if settings.refraction is not None and bins is not None:
+        moved = displacements(settings.refraction.of_exposures(n_exposure), bins, bins.wavelength)
     return FibrePlaces(
         x=every[:, 0],
         y=every[:, 1],
@@ -31,14 +34,8 @@ def fibre_places(settings: FibreSettings, bins: WavelengthBins | None = None) ->
         transparency=np.repeat(np.asarray(settings.transparency or ones), n_fibre),
         radius=settings.diameter / 2,
         bundle=settings.bundle,
-        moved=_moved(settings, bins),
+        moved=moved,
     )
-
-
-def _moved(settings: FibreSettings, bins: WavelengthBins | None) -> Float[ndarray, "exposure wave 2"] | None:
-    if settings.refraction is None or bins is None:
-        return None
-    return displacements(settings.refraction.of_exposures(len(settings.dithers)), bins, bins.wavelength)
 
 
 def bundle_places(settings: FibreSettings) -> Places:

@@ -87,8 +87,8 @@ class FixedFibreMap(eqx.Module):
         spreads = one.painting.deposit != "nearest"
         cells = painted.painted(TAPS if spreads else 0)
         total = np.zeros((len(wavelength), len(places), *painted.shape))
-        for own, weight in zip(settings.every_place, _weights(field, painted), strict=True):
-            wide = _at_each(own, wavelength, places, cells, shift)
+        for place, weight in zip(settings.every_place, _weights(field, painted), strict=True):
+            wide = _at_each(place, wavelength, places, cells, shift)
             total += weight * (_sharp(wide, places, one.painting) if spreads else wide)
         total *= places.transparency[:, None, None]
         exposure = (places.exposure - 1).astype(np.int32)
@@ -233,5 +233,5 @@ def _weights(field: FieldPSF | None, painted: Footprint) -> Iterator[Float[ndarr
     """The weight of each place of the PSF in the painted cells."""
     if field is None:
         return iter([np.ones(painted.shape)])
-    rows, columns = (np.asarray(own, np.float64) for own in field.weights(painted))
+    rows, columns = (np.asarray(axis, np.float64) for axis in field.weights(painted))
     return (row[:, None] * column[None, :] for row, column in zip(rows, columns, strict=True))

@@ -54,7 +54,9 @@ def _is_fsps_lines(path: Path) -> bool:
 
 def read_fsps_lines(path: Path) -> NebularTable:
     """A table of FSPS; lines that are not in our list are left out, blends among them."""
-    rows = _text(path).splitlines()
+    packed = path.read_bytes()[:2] == b"\x1f\x8b"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        rows = file.read(LONGEST).decode("ascii").splitlines()
     wavelength = np.array(rows[1].split(), dtype=np.float64)
     nodes = np.array([row.split() for row in rows[2::2]], dtype=np.float64)
     light = np.array([row.split() for row in rows[3::2]], dtype=np.float64) * LSUN
@@ -87,13 +89,6 @@ def _beginning(path: Path) -> bytes:
         return head
     with gzip.open(path) as file:
         return file.read(200)
-
-
-def _text(path: Path) -> str:
-    packed = path.read_bytes()[:2] == b"\x1f\x8b"
-    with gzip.open(path) if packed else path.open("rb") as file:
-        content = file.read(LONGEST)
-    return content.decode("ascii")
 
 
 FSPS_LINES = SourceFormat(_is_fsps_lines, read_fsps_lines)

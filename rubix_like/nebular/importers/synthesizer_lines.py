@@ -71,7 +71,7 @@ def _read_open(path: Path, file: Any) -> NebularTable:
     erg = _unit(path, file["lines/luminosity"], units.erg / units.s)
     light = np.asarray(file["lines/luminosity"], dtype=np.float64).transpose(*order, 3) * erg
     photons = _photons(np.asarray(file["log10_specific_ionising_luminosity/HI"], dtype=np.float64), order)
-    ids = [str(_plain(own)) for own in file["lines/id"][:]]
+    ids = [str(_plain(id_)) for id_ in file["lines/id"][:]]
     given = dict(file["CloudyParams"].attrs) if "CloudyParams" in file else {}
     cloudy = {key: _plain(value) for key, value in given.items()}
     lines = {name: light[..., place] / photons for name, place in _named(path, ids).items()}

@@ -55,12 +55,9 @@ def fit_images(view: FitView) -> tuple[SkyImage, ...]:
         SkyImage("data − model: velocity", np.where(known, velocity, np.nan), "km s⁻¹", "deviation"),
     ]
     if view.velocity is None:
-        return (*images, SkyImage("data − model: velocity / its σ", _ratio(velocity, sigma), "σ", "deviation"))
+        ratio = np.where(sigma > 0, velocity / np.where(sigma > 0, sigma, 1), np.nan)
+        return (*images, SkyImage("data − model: velocity / its σ", ratio, "σ", "deviation"))
     return (*images, SkyImage("model: mean velocity", view.velocity, "km s⁻¹", "velocity"))
-
-
-def _ratio(value: Any, sigma: Any) -> Any:
-    return np.where(sigma > 0, value / np.where(sigma > 0, sigma, 1), np.nan)
 
 
 def draw_fit_maps(figure: "Figure", view: FitView) -> None:
@@ -173,16 +170,12 @@ def draw_compared(upper: "Axes", lower: "Axes", view: FitView, spectrum: Compare
     lower.set_ylim(-half, half)
     spread = float(np.sqrt(np.nanmean(spectrum.residual**2)))
     upper.set_title(f"{spectrum.title}: rms residual {spread:.2f} σ")
+    edges = view.bins.edges
     for axes in (upper, lower):
         axes.grid(color="#dddddd", linewidth=0.5)
         axes.spines[["top", "right"]].set_visible(False)
-        _shade(axes, view.bins.edges, ~spectrum.used)
-
-
-def _shade(axes: "Axes", edges: Float[ndarray, " edge"], left_out: Bool[ndarray, " wave"]) -> None:
-    """Grey over the bins that are not fitted, from bottom to top."""
-    for first, last in runs(left_out):
-        axes.axvspan(edges[first], edges[last], color=LEFT_OUT_COLOR, lw=0, zorder=0, label="left out")
+        for first, last in runs(~spectrum.used):
+            axes.axvspan(edges[first], edges[last], color=LEFT_OUT_COLOR, lw=0, zorder=0, label="left out")
 
 
 def runs(chosen: Bool[ndarray, " wave"]) -> list[tuple[int, int]]:

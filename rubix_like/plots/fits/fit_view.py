@@ -82,7 +82,7 @@ class Inferred:
         """Latents of the truth; NaN where it is not known, or outside the prior."""
         if self.truth is None:
             return np.full(len(self.labels), np.nan)
-        return np.array([_inverse(own, self._nodes(n), self.prior[n]) for n, own in enumerate(self.truth)])
+        return np.array([_inverse(value, self._nodes(n), self.prior[n]) for n, value in enumerate(self.truth)])
 
     def pull(self) -> Float[ndarray, " parameter"]:
         """(latent - that of the truth) / sigma; NaN where the truth is not known."""

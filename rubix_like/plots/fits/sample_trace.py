@@ -23,11 +23,14 @@ def draw_followed(figure: "Figure", view: SampleView) -> None:
     Ticks below are draws that diverged.
     """
     grid: Any = figure.subplots(len(view.followed), 2, sharex="col", sharey="row", width_ratios=(4.5, 1), squeeze=False)
-    for (left, right), own in zip(grid, view.followed, strict=True):
-        _draw_chains(left, own)
-        _draw_histograms(right, own)
-        _draw_divergences(left, view.diverging)
-        left.set_title(_title(left, own), fontsize=8)
+    for (left, right), followed in zip(grid, view.followed, strict=True):
+        _draw_chains(left, followed)
+        _draw_histograms(right, followed)
+        for chain, is_diverging in enumerate(view.diverging):
+            at = np.flatnonzero(is_diverging)
+            style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
+            left.plot(at, np.zeros(len(at)), "|", transform=left.get_xaxis_transform(), **style)
+        left.set_title(_title(left, followed), fontsize=8)
     grid[-1, 0].set_xlabel("draw")
     grid[-1, 1].set_xlabel("density of draws")
     n_chain, n_draw = view.diverging.shape
@@ -65,19 +68,16 @@ def bins_of(values: Float[ndarray, "chain draw"]) -> Float[ndarray, " edge"]:
     return np.histogram_bin_edges(values, n_bins)
 
 
-def _draw_divergences(axes: "Axes", diverging: ndarray) -> None:
-    for chain, own in enumerate(diverging):
-        at = np.flatnonzero(own)
-        style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
-        axes.plot(at, np.zeros(len(at)), "|", transform=axes.get_xaxis_transform(), **style)
-
-
-def _title(axes: "Axes", own: Followed) -> str:
+def _title(axes: "Axes", drawn: Followed) -> str:
     """The number's name, the unit of its ticks, and what its draws are worth."""
-    unit = unit_text(own.unit, set_power(axes.yaxis, axes.get_ylim()))
-    worth = ((own.r_hat, "R-hat", ".3f"), (own.ess_bulk, "bulk ESS", ".0f"), (own.ess_tail, "tail ESS", ".0f"))
+    unit = unit_text(drawn.unit, set_power(axes.yaxis, axes.get_ylim()))
+    worth = (
+        (drawn.r_hat, "R-hat", ".3f"),
+        (drawn.ess_bulk, "bulk ESS", ".0f"),
+        (drawn.ess_tail, "tail ESS", ".0f"),
+    )
     words = [f"{name} {number:{form}}" for number, name, form in worth if np.isfinite(number)]
-    return "   ·   ".join([own.name + (f" ({unit})" if unit else ""), *words])
+    return "   ·   ".join([drawn.name + (f" ({unit})" if unit else ""), *words])
 
 
 def _color(chain: int) -> str:

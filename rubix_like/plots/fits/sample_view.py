@@ -99,14 +99,14 @@ def density_of(
     mean = latent.mean(axis=0)
     white = solve_triangular(factor, (latent - mean).T, lower=True)
     width = len(latent) ** (-1 / 6)
-    edges = [_edges(own, width) for own in white]
+    edges = [_edges(values, width) for values in white]
     counts = np.histogram2d(*white, bins=edges)[0]
-    steps = np.array([own[1] - own[0] for own in edges])
+    steps = np.array([nodes[1] - nodes[0] for nodes in edges])
     height = gaussian_filter(counts, width / steps, mode="constant")
-    first = np.array([own[0] for own in edges])
+    first = np.array([nodes[0] for nodes in edges])
     at_draws = map_coordinates(height, (white - first[:, None]) / steps[:, None] - 0.5, order=1, mode="nearest")
     levels = np.quantile(at_draws, [1 - share for share in shares])
-    middles = np.meshgrid(*[(own[1:] + own[:-1]) / 2 for own in edges], indexing="ij")
+    middles = np.meshgrid(*[(nodes[1:] + nodes[:-1]) / 2 for nodes in edges], indexing="ij")
     return Density(
         mean[:, None, None] + np.einsum("ab,bij->aij", factor, np.stack(middles)), height, tuple(map(float, levels))
     )

@@ -137,7 +137,8 @@ class FieldSettings(AbstractSettings):
         if self.stack and all(name in present for name in self.stack):
             return self, self.stack
         name = next((name for name in self.dataset if name in present), None)
-        if name is not None and self._has_columns(shape_of, name) and self._has_divisor(present):
+        has_divisor = self.divide_by is None or self.otherwise is None or self.divide_by in present
+        if name is not None and self._has_columns(shape_of, name) and has_divisor:
             return self, (name,)
         return self.otherwise.find(present, shape_of) if self.otherwise else None
 
@@ -146,10 +147,6 @@ class FieldSettings(AbstractSettings):
         if self.width is not None:
             return shape_of(name)[1:] == (self.width,)
         return self.columns is None or self.otherwise is None or len(shape_of(name)) > 1
-
-    def _has_divisor(self, present: Collection[str]) -> bool:
-        """Whether the divisor is there, where there is an alternative to it."""
-        return self.divide_by is None or self.otherwise is None or self.divide_by in present
 
     @field_validator("unit")
     @classmethod

@@ -215,7 +215,8 @@ def read_bc03_ascii(path: Path) -> SSPTable:
         _check_same_axes(files[code], first, model)
     grown = first.age > 0.0
     surviving = [model.surviving[grown] for model in models.values() if model.surviving is not None]
-    missing = sorted(set(_family(next(iter(files)))) - set(files), key=int)
+    family = {code for code in METALLICITIES if len(code) == len(next(iter(files)))}
+    missing = sorted(family - set(files), key=int)
     left_out = f"; without the metallicities {', '.join('m' + code for code in missing)}" if missing else ""
     return SSPTable(
         name=f"bc03-{library.name}-{imf.split()[0].lower()}",
@@ -278,10 +279,6 @@ def _name_parts(file: Path) -> re.Match[str]:
 def _set_key(parts: re.Match[str]) -> tuple[str, ...]:
     tracks = "Padova 1994" if len(parts["code"]) == 2 else "Padova 2000"
     return parts["set"].lower(), parts["imf"].lower(), tracks
-
-
-def _family(code: str) -> list[str]:
-    return [other for other in METALLICITIES if len(other) == len(code)]
 
 
 def _library(path: Path, parts: re.Match[str]) -> StellarLibrary:

@@ -137,8 +137,8 @@ def read_miles(path: Path) -> SSPTable:
     _, wavelength = _read_spectrum(next(iter(nodes.values())), kind["range"])
     spectra = np.empty((len(metal), len(age), len(wavelength)), dtype=np.float32)
     for (value, years), file in nodes.items():
-        spectrum, own = _read_spectrum(file, kind["range"])
-        if own.shape != wavelength.shape or not np.allclose(own, wavelength, rtol=1e-6):
+        spectrum, stored = _read_spectrum(file, kind["range"])
+        if stored.shape != wavelength.shape or not np.allclose(stored, wavelength, rtol=1e-6):
             raise ValueError(f"{file}: expected the wavelengths of the other spectra in the folder, got others")
         spectra[np.searchsorted(metal, value), np.searchsorted(age, years)] = spectrum
     isochrones = _ISOCHRONES[kind["isochrones"]]

@@ -70,6 +70,7 @@ def read_synthesizer(path: Path) -> SSPTable:
     check_light_unit(path.name, wavelength, log_age, metallicity, spectra)
     medium, medium_source = _medium(path, wavelength, log_age, metallicity, spectra)
     name = str(model.get("sps_name") or path.stem)
+    words = " ".join([name, *(str(model[key]) for key in ("sps_version", "sps_variant") if model.get(key))])
     last = np.append(np.diff(log_age) != 0.0, True)
     population = next((value for key, value in POPULATIONS.items() if name.lower().startswith(key)), None)
     solar = 0.02 if population is None else population.solar_metallicity
@@ -81,7 +82,7 @@ def read_synthesizer(path: Path) -> SSPTable:
         citation=("not known for this model" if population is None else population.citation)
         + "; Synthesizer: Lovell et al. 2025, Open Journal of Astrophysics; Roper et al. 2026, arXiv:2506.15811",
         licence="not stated in the file; see the authors of the models",
-        source=f"grid of Synthesizer, {path.name}: {_model_words(model, name)}; stellar light; {medium_source}; "
+        source=f"grid of Synthesizer, {path.name}: {words}; stellar light; {medium_source}; "
         f"resolution not stated, the sampling is taken; solar metallicity {solar:g} by convention of the model",
         spectra=spectra[:, last],
         log_age=log_age[last],
@@ -186,10 +187,6 @@ def _imf(model: dict[str, Any]) -> str:
     masses = "-".join(f"{mass:g}" for mass in np.atleast_1d(model.get("imf_masses", [])) if mass)
     slopes = ", ".join(f"{slope:g}" for slope in np.atleast_1d(model.get("imf_slopes", [])) if slope)
     return kind + (f", {masses} Msun" if masses else "") + (f", slopes {slopes}" if slopes else "")
-
-
-def _model_words(model: dict[str, Any], name: str) -> str:
-    return " ".join([name, *(str(model[key]) for key in ("sps_version", "sps_variant") if model.get(key))])
 
 
 def _plain(value: Any) -> Any:
