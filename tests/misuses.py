@@ -511,6 +511,10 @@ def of_arguments():
         f"got 2 of 2 stars beyond; set engine.velocity_range {remedy}",
         lambda: rl.Pipeline.from_config(narrow)(fast),
     )
+    beyond_light = rl.Galaxy(rl.Stars(**{**STARS, "velocity": np.full((2, 3), 2e5)}))
+    yield "beyond light", "stars.velocity: expected velocity of at most 299792", lambda: rl.validate(beyond_light)
+    yield "beyond light, planned", "check the unit of velocities", lambda: rl.Pipeline.from_config(narrow)(beyond_light)
+    yield "range", "engine.velocity_range", lambda: rl.load_config(RUN, {"engine.velocity_range": 346411})
     too_fast = rl.Galaxy(rl.Stars(**{**STARS, "velocity": 1e6 * PLACES}))
     yield "too fast", "stars.velocity: expected ", lambda: rl.Pipeline.from_config(RUN, too_fast)
     cube = noisy(GALAXY)

@@ -392,6 +392,10 @@ def test_remedies_of_speeds():
     assert "got 1 of 20 stars beyond" in str(refused.value)
     wide = rl.Pipeline.from_config(rl.load_config(RUN, {"engine.velocity_range": 5000}))
     assert int(wide(fast).counters.n_beyond_velocity) == 0
+    with pytest.raises(ValueError, match=r"set engine.velocity_range to 14000 km/s, or build .*velocity_offset"):
+        wide(fast, {"observation.velocity_offset": 9000})
+    wide = rl.Pipeline.from_config(rl.load_config(RUN, {"engine.velocity_range": 14000}))
+    assert int(wide(fast, {"observation.velocity_offset": 9000}).counters.n_beyond_velocity) == 0
 
 
 def test_remedies_of_text_with_a_unit():

@@ -49,6 +49,7 @@ from rubix_like.config.sections.systematics import SystematicsSettings
 from rubix_like.config.settings import AbstractSettings, described_schema
 from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, suggest
+from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
 from rubix_like.galaxy.radius import Radius
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource_names
@@ -174,7 +175,7 @@ class EngineSettings(AbstractSettings):
     """Stars that are read and painted before the next are read; all: in one go; auto: all, or slab by slab where they
     would take more than half of the memory."""
     precision: Literal["float32", "float64"] = "float32"
-    velocity_range: Annotated[Kms, Field(gt=0)] | None = None
+    velocity_range: Annotated[Kms, Field(gt=0, le=MOST_VELOCITY_RANGE)] | None = None
     """Largest |v_los| to be prepared for in km/s; null: from the galaxy."""
 
     @field_validator("method")

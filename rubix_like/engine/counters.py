@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.galaxy.limits import LARGEST, LARGEST_LOG_AGE
+from rubix_like.galaxy.limits import LARGEST, LARGEST_LOG_AGE, MOST_VELOCITY_RANGE
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes
 
@@ -61,6 +61,14 @@ def no_counts(axes: TemplateAxes, dtype: Any) -> SourceCounters:
     return SourceCounters(zero, zero, by_axis, zero, zero, zero, zero, zero, by_axis)
 
 
+def _wider(speed: float) -> str:
+    """The remedy for particles that need `speed` (km/s); NaN where it is not known."""
+    if speed > MOST_VELOCITY_RANGE:
+        return f"check the unit of velocities (km/s): the fastest has {speed:.4g} with observation.velocity_offset"
+    needed = "the largest speed of the particles" if math.isnan(speed) else f"{math.ceil(speed)} km/s"
+    return f"set engine.velocity_range to {needed}"
+
+
 def check_counters(
     counters: SourceCounters,
     what: str,
@@ -90,8 +98,7 @@ def check_counters(
         )
     if not (fast or int(counters.n_overflow)):
         return
-    needed = "the largest speed of the particles" if fastest is None else f"{math.ceil(fastest())} km/s"
-    wider = f"set engine.velocity_range to {needed}"
+    wider = _wider(math.nan if fastest is None else fastest())
     if int(counters.n_overflow):
         raise ValueError(
             f"galaxy: expected few {what} faster than the velocity nodes of method 'basis' (as planned), got "
@@ -100,6 +107,6 @@ def check_counters(
     if fast:
         raise ValueError(
             f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
-            f"{fast} of {total} {what} beyond; {wider}, or build the pipeline from this galaxy, which plans "
-            f"for the fastest and names speeds that cannot be"
+            f"{fast} of {total} {what} beyond; {wider}, or build the pipeline from this galaxy "
+            f"with that observation.velocity_offset, which plans for the fastest and names speeds that cannot be"
         )

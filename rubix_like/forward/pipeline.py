@@ -170,7 +170,7 @@ class Pipeline(eqx.Module):
         """
         arguments = self.arguments(galaxy, parameters, key=key)
         observed = self.compiled(*arguments)(*arguments)
-        cube = self.to_cube(observed, galaxy)
+        cube = self.to_cube(observed, lambda: _fastest(galaxy, arguments[1]))
         self.check_finite(observed, lambda: (galaxy,), (arguments[1], arguments[3]))
         return cube
 
@@ -271,9 +271,9 @@ class Pipeline(eqx.Module):
         """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
         return compiled_observe(self.plan, self.layout, Signature.of(tables, placed))
 
-    def to_cube(self, observed: Observed, galaxy: Galaxy | None = None) -> Cube:
-        """The public cube from what the compiled function returns, after a look at the counters; where `galaxy` is
-        given, an error names the speed that its particles need."""
+    def to_cube(self, observed: Observed, fastest: Callable[[], float] | None = None) -> Cube:
+        """The public cube from what the compiled function returns, after a look at the counters; an error names the
+        speed (km/s) of the `fastest` particle where it is given."""
         observed = own_copy(observed)
         frame, voxels = self.frame, self._without_padding(observed.voxels)
         return Cube(
@@ -282,7 +282,7 @@ class Pipeline(eqx.Module):
             truth=voxels.truth,
             mask=frame.mask() if voxels.bits is None else voxels.bits | frame.mask(),
             contributions=voxels.contributions or {},
-            **self._described(observed, galaxy),
+            **self._described(observed, fastest),
         )
 
     def to_parts(self, observed: Observed) -> ShardedCube:
@@ -326,22 +326,10 @@ class Pipeline(eqx.Module):
             raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
         check_variance(voxels.flux, voxels.variance)
 
-    def _fastest(self, galaxy: Galaxy) -> float:
-        """Largest |v_los| (km/s) that a particle can have, whatever its direction."""
-        kinds = [own for own in (galaxy.stars, galaxy.gas) if own is not None]
-        highest = [np.linalg.norm(np.asarray(own.velocity, np.float64), axis=1).max(initial=0) for own in kinds]
-        random = galaxy.stars.random_velocity
-        return (
-            max(highest)
-            + (0.0 if random is None else float(np.abs(np.asarray(random)).max(initial=0)))
-            + abs(float(self.parameters.observation.velocity_offset))
-        )
-
-    def _described(self, observed: Observed, galaxy: Galaxy | None = None) -> dict[str, Any]:
+    def _described(self, observed: Observed, fastest: Callable[[], float] | None = None) -> dict[str, Any]:
         """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""
         for name, source in zip(self.plan.sources, self.tables.paint, strict=True):
             what = name if name == source.kind else f"particles of source '{name}'"
-            fastest = None if galaxy is None else functools.partial(self._fastest, galaxy)
             check_counters(observed.counters[name], what, own_copy(source.painter.velocity_limit), fastest)
         if DUST_COLUMN in observed.counters:
             check_dust(own_copy(observed.counters[DUST_COLUMN]))
@@ -461,3 +449,12 @@ def _check_numbers(dtype: str) -> None:
             "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
             "jax.config.update('jax_enable_x64', True) before anything else"
         )
+
+
+def _fastest(galaxy: Galaxy, parameters: Parameters) -> float:
+    """Largest |v_los| (km/s) that a particle can have, whatever its direction."""
+    kinds = [particles for particles in (galaxy.stars, galaxy.gas) if particles is not None]
+    highest = max(np.linalg.norm(np.asarray(kind.velocity, np.float64), axis=1).max(initial=0) for kind in kinds)
+    random = galaxy.stars.random_velocity
+    spread = 0.0 if random is None else float(np.abs(np.asarray(random)).max(initial=0))
+    return float(highest) + spread + abs(float(parameters.observation.velocity_offset))

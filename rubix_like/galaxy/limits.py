@@ -60,6 +60,10 @@ NOT_NEGATIVE = (
 )
 
 
+MOST_VELOCITY_RANGE: float = 1e5
+"""km/s: the largest line-of-sight velocity that is painted, a third of the speed of light."""
+
+
 def limits_of(field: str) -> tuple[float, float]:
     """Smallest and largest value that a field of stars or gas can have."""
     if field == "log_age":
@@ -88,4 +92,6 @@ def check_magnitudes(quantity: str, values: np.ndarray, place: str) -> None:
     if limit is None:
         return
     remedy = "the numbers are damaged there, or in another unit than expected"
+    if quantity == "velocity" and np.ndim(values) == 2:
+        values = np.linalg.norm(np.asarray(values, np.float64), axis=1)
     require(np.abs(values) <= limit, values, place, f"{quantity} of at most {limit:g} in magnitude", remedy)
