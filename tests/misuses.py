@@ -224,7 +224,7 @@ def of_cubes():
         field = name.partition(",")[0]
         yield f"Cube.{name}", f"Cube.{field}: ", lambda field=field, bad=bad: rl.Cube(**{**cube, field: bad})
     for ra, dec in ((10.0, 0.0), (330.0, 0.0), (120.0, 30.0)):  # 140, 180 and 41 deg away
-        places = [extend.Meta({"ra": own[0], "dec": own[1]}) for own in ((150.0, 0.0), (ra, dec))]
+        places = [extend.Meta({"ra": east, "dec": north}) for east, north in ((150.0, 0.0), (ra, dec))]
         far = [rl.Cube(**{**cube, "meta": meta}) for meta in places]
         away = SkyCoord(150, 0, unit="deg").separation(SkyCoord(ra, dec, unit="deg")).deg
         fault = f"cubes: expected fields that fit into memory as one mosaic, got cubes[1] {away:.4g} deg from cubes[0]"

@@ -31,7 +31,7 @@ def to_tangent_plane(reference: tuple[float, float], point: tuple[float, float])
 
 def separation(place: tuple[float, float], other: tuple[float, float]) -> float:
     """Angle (deg) between two places (RA, Dec in deg) on the sky, by the haversine formula."""
-    (ra, dec), (other_ra, other_dec) = (tuple(map(math.radians, own)) for own in (place, other))
+    (ra, dec), (other_ra, other_dec) = (tuple(map(math.radians, pair)) for pair in (place, other))
     square = math.sin((other_dec - dec) / 2) ** 2
     square += math.cos(dec) * math.cos(other_dec) * math.sin((other_ra - ra) / 2) ** 2
     return math.degrees(2 * math.asin(math.sqrt(min(square, 1.0))))

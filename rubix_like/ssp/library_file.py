@@ -8,7 +8,7 @@ surviving_fraction (metal, age), stars and remnants.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rubix_like.runtime.files.writers import LIBRARY
 
 FLUX_UNIT = "Lsun/Angstrom/Msun"
 AGE_UNIT = "log10(yr)"
+MEDIA = get_args(Medium)
 
 _ARRAYS = ("spectra", "log_age", "metallicity", "rest_wavelength", "fwhm")
 UNITS = {"spectra": "Lsun / (Angstrom Msun)", "rest_wavelength": "Angstrom", "fwhm": "Angstrom"}
@@ -63,7 +64,7 @@ class SSPTable:
     """
 
     name: str
-    medium: Medium
+    medium: str
     imf: str
     solar_metallicity: float
     citation: str
@@ -79,6 +80,8 @@ class SSPTable:
     def __post_init__(self) -> None:
         vars(self).update(plain_fields(self, UNITS))
         expect_fields(self)
+        if self.medium not in MEDIA:
+            raise ValueError(f"{self.name}: medium: expected one of {MEDIA}, got '{self.medium}'")
         check_arrays(self.name, {name: getattr(self, name) for name in (*UNITS, "solar_metallicity")})
 
 
