@@ -115,7 +115,7 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
 def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
     """Raise ConfigError for cubes so far from each other that the grid that holds them all cannot be in memory."""
     (n_y, n_x), n_wave = grid.footprint.shape, cubes[0].shape[2]
-    places = [tuple(float(cube.meta.get(key) or 0.0) for key in ("ra", "dec")) for cube in cubes]
+    places = [(float(cube.meta.get("ra") or 0.0), float(cube.meta.get("dec") or 0.0)) for cube in cubes]
     distances = [separation(places[0], place) for place in places]
     farthest = int(np.argmax(distances))
     available = available_memory()
