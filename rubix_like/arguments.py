@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, SupportsFloat, SupportsIndex, Typ
 import jaxtyping
 import numpy as np
 from jaxtyping import AbstractArray
+from numpy.typing import ArrayLike
 
 from rubix_like.errors import ConfigError, came, nearest_words
 
@@ -128,7 +129,7 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
 
 def _members(annotation: Any) -> list[Any]:
     """The types of a union, or the one type."""
-    if typing.get_origin(annotation) not in {typing.Union, types.UnionType}:
+    if annotation == ArrayLike or typing.get_origin(annotation) not in {typing.Union, types.UnionType}:
         return [annotation]
     return [member for part in typing.get_args(annotation) for member in _members(part)]
 
@@ -136,6 +137,7 @@ def _members(annotation: Any) -> list[Any]:
 def _kind(annotation: Any) -> Kind | None:
     """The kind of value that a type stands for; None where it cannot be judged."""
     origin, parts = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    origin = annotation if annotation == ArrayLike else origin
     if origin is typing.Literal:
         types_ = tuple(type(part) for part in parts)
         return Kind(lambda value: isinstance(value, types_) and value in parts, f"one of {', '.join(map(repr, parts))}")
@@ -239,5 +241,6 @@ _KINDS: dict[Any, Kind] = {
     Callable: Kind(callable, "a function"),
     **dict.fromkeys((Mapping, dict), Kind(lambda value: isinstance(value, Mapping), "a dict")),
     **dict.fromkeys((Sequence, tuple, list), Kind(_is_list, "a list")),
+    ArrayLike: Kind(_is_numeric, "a list of numbers or an array"),
     Iterable: Kind(_is_iterable, "a list or an iterator"),
 }

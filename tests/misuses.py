@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from astropy import units
+from astropy.coordinates import SkyCoord
 from small import few_stars, make_cube, muse
 
 import rubix_like as rl
@@ -67,6 +68,12 @@ def cases():  # noqa: PLR0912
         yield f"of_table, {kind}", "edges: ", lambda bad=bad: WavelengthBins.of_table([1.0], bad, "air")
         yield f"first, {kind}", "WavelengthBins.first: ", lambda bad=bad: WavelengthBins(**{**BINS, "first": bad})
         yield f"pixel_scale, {kind}", "Footprint.pixel_scale: ", lambda bad=bad: Footprint(2, 2, bad)
+    of_none = "edges: expected a list of numbers or an array, got None"
+    yield "of_table, None", of_none, lambda: WavelengthBins.of_table([1.0], None, "air")
+    turned = np.ones((3, 2))
+    for kind, given in ((rl.Stars, STARS), (rl.Gas, {"position": PLACES, "velocity": PLACES, "mass": ONE})):
+        place = f"{kind.__name__}.position: expected shape (2, 3), got (3, 2)"
+        yield place, place, lambda kind=kind, given=given: kind(**{**given, "position": turned})
     for name in ("position", "velocity", "initial_mass", "log_age"):
         yield f"Stars.{name}, None", f"Stars.{name}: ", lambda name=name: rl.Stars(**{**STARS, name: None})
     for name in ("flux", "used", "bins", "footprint"):
@@ -202,6 +209,13 @@ def of_cubes():
         "mask": 0.5 * flux,
         "mask, negative": -np.ones(flux.shape, int),
         "mask, None": None,
+        "mask, bit 40": np.full(flux.shape, 2**40),
+        "mask, bit 31": np.full(flux.shape, 2**31, np.uint32),
+        "flux": 1e300 * flux,
+        "flux, infinite": np.inf * flux,
+        "variance, NaN": np.nan * flux,
+        "variance, large": 1e60 * flux,
+        "truth": np.nan * flux,
         "meta": "x",
         "counters": "x",
         "bins": np.arange(3.0),
@@ -209,6 +223,12 @@ def of_cubes():
     }.items():
         field = name.partition(",")[0]
         yield f"Cube.{name}", f"Cube.{field}: ", lambda field=field, bad=bad: rl.Cube(**{**cube, field: bad})
+    for ra, dec in ((10.0, 0.0), (330.0, 0.0), (120.0, 30.0)):  # 140, 180 and 41 deg away
+        places = [extend.Meta({"ra": east, "dec": north}) for east, north in ((150.0, 0.0), (ra, dec))]
+        far = [rl.Cube(**{**cube, "meta": meta}) for meta in places]
+        away = SkyCoord(150, 0, unit="deg").separation(SkyCoord(ra, dec, unit="deg")).deg
+        fault = f"cubes: expected fields that fit into memory as one mosaic, got cubes[1] {away:.4g} deg from cubes[0]"
+        yield f"mosaic, {ra} {dec}", fault, lambda far=far: rl.make_mosaic(far)
     yield "used", "ObservedCube.used: ", lambda: rl.ObservedCube(**{**CUBE, "used": 2 * np.ones(flux.shape, int)})
     yield "bins, dex", "WavelengthBins.step: ", lambda: WavelengthBins(4800.0, 20.0, 5, "log", "air")
     yield "bins, nodes", "WavelengthBins.nodes: ", lambda: WavelengthBins(4800.0, 20.0, 5, "table", "air")
@@ -236,8 +256,22 @@ def of_records():
             yield f"{line} {at}", f"{name}: ", lambda line=line, at=at: extend.energy_per_photon(line, *at)
             yield f"ratio {line} {at}", f"{name}: ", lambda line=line, at=at: extend.ratio_to_h_beta(line, *at)
         yield f"continuum {at}", f"{name}: ", lambda at=at: extend.nebular_continuum(np.array([5e3]), *at)
-    yield "continuum, helium", "helium: ", lambda: extend.nebular_continuum(np.array([5e3]), 1e4, 1e2, -5.0)
-    yield "continuum, wavelength", "wavelength: ", lambda: extend.nebular_continuum(np.array([-5e3]), 1e4, 1e2)
+    for helium in (-5.0, 5.0):
+        yield "continuum, helium", "helium: ", lambda he=helium: extend.nebular_continuum(np.array([5e3]), 1e4, 1e2, he)
+    for wave in ([-5e3], [0.5]):
+        yield "continuum, wavelength", "wavelength: ", lambda wave=wave: extend.nebular_continuum(wave, 1e4, 1e2)
+    table = extend.SSPTable(**library, spectra=np.ones((2, 2, 4)))
+    yield (
+        "SSPTable, surviving_fraction",
+        "surviving_fraction: expected values from 0 to 1",
+        lambda: extend.SSPTable(**vars(table) | {"surviving_fraction": np.full((2, 2), 1.5)}),
+    )
+    yield "write_table, compression", "compression: ", lambda: extend.write_table(table, Path("t.h5"), 99)
+    for bad in ([-5000.0], [0.0], [np.nan]):
+        yield f"to_vacuum, {bad}", "air: expected wavelengths above 0", lambda bad=bad: to_vacuum(np.array(bad))
+    for name, bad in {"n_particles": "a", "mass_total": None}.items():
+        yield f"Counters.{name}", f"Counters.{name}: ", lambda name=name, bad=bad: rl.Counters(**{name: bad})
+    yield "section", "expected a section that a plug-in brings", lambda: rl.load_config(RUN).section("observaton")
     for name, amount, place, scale in (
         ("amount", np.ones(3), {}, 1.0),
         ("age", ONE, {"age": np.ones(3)}, 1.0),
@@ -540,7 +574,8 @@ def of_arguments():
         "draws: expected one of 'random', 'sobol', got 'halton'",
         lambda: extend.draw_base(20, 0, 1, "halton"),
     )
-    yield "parse_quantity", "unit: ", lambda: extend.parse_quantity("3 deg", None)
+    for unit in (None, "kpcc"):
+        yield "parse_quantity", "unit: ", lambda unit=unit: extend.parse_quantity("3", unit)
     yield "refuse_options", "options: ", lambda: extend.refuse_options("a stage", None)
     yield "import_optional", "module: ", lambda: extend.import_optional(None, "a plug-in")
 
@@ -557,6 +592,8 @@ def of_fields():
         "metallicity": (library["metallicity"] * 1e3, {}),
         "spectra": (library["spectra"] * 1e9, "x"),
         "name": (5, None),
+        "source_medium": ("glass",),
+        "surviving_fraction": (np.full(library["spectra"].shape[:2], 1.5),),
         "solar_metallicity": ("solar",),
     }.items():
         for number, bad in enumerate(values):

@@ -11,7 +11,7 @@ from command_line import main
 from small import make_cube, muse
 
 import rubix_like as rl
-from rubix_like.extend import import_library
+from rubix_like.extend import import_library, read_table, resource, write_table
 
 RUN = {
     "galaxy": {"reader": "synthetic", "n_stars": 20},
@@ -396,6 +396,17 @@ def test_remedies_of_speeds():
         wide(fast, {"observation.velocity_offset": 9000})
     wide = rl.Pipeline.from_config(rl.load_config(RUN, {"engine.velocity_range": 14000}))
     assert int(wide(fast, {"observation.velocity_offset": 9000}).counters.n_beyond_velocity) == 0
+
+
+def test_remedies_of_files_that_are_no_library(tmp_path):
+    path, table = tmp_path / "notes.txt", read_table(resource("data", "popstar"))
+    path.write_text("mine")
+    with pytest.raises(rl.ConfigError, match=r"a file that is no SSP library; .*overwrite=True.*another path"):
+        write_table(table, path, overwrite=False)
+    assert path.read_text() == "mine"
+    write_table(table, path.with_suffix(".h5"), overwrite=False)
+    write_table(table, path, overwrite=True)
+    np.testing.assert_array_equal(rl.load_ssp(path).spectra, rl.load_ssp("popstar").spectra)
 
 
 def test_remedies_of_text_with_a_unit():

@@ -89,9 +89,11 @@ def parse_quantity(value: object, unit: str, place: str = "") -> float:
     """The number of `unit` in `value`: a number, numeric text, text with a unit, or an astropy Quantity.
 
     Raises ValueError, which begins with `place`, for another physical type, for text that is no quantity and for what
-    is not finite.
+    is not finite; also for a unit that does not exist.
     """
     begin = f"{place}: " if place else ""
+    if not is_unit(unit):
+        raise ValueError(f"unit: expected one that astropy.units knows, such as 'kpc', got '{unit}'")
     example = unit if unit[:1].isdigit() else f"0.8 {unit}"  # the unit may have a number before it, 1e-20 erg / (s cm2)
     expected = f"{begin}expected a quantity in {unit} (e.g. '{example}'), got {value!r}"
     number = number_in(value)

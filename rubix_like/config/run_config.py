@@ -48,7 +48,7 @@ from rubix_like.config.sections.simulate import SimulateSettings
 from rubix_like.config.sections.systematics import SystematicsSettings
 from rubix_like.config.settings import AbstractSettings, described_schema
 from rubix_like.config.yaml_files import find_file, format_yaml
-from rubix_like.errors import ConfigError, nearest, suggest
+from rubix_like.errors import ConfigError, nearest, nearest_words, suggest
 from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
 from rubix_like.galaxy.radius import Radius
 from rubix_like.runtime.registry import Registry
@@ -464,8 +464,16 @@ class RunConfig(AbstractSettings):
         return screen_of(self.dust)
 
     def section(self, name: str) -> Any:
-        """The settings of the section that the plug-in `name` brings."""
-        return (self.model_extra or {})[name]
+        """The settings of the section that the plug-in `name` brings; ConfigError where there is none."""
+        sections = self.model_extra or {}
+        if name not in sections:
+            known = ", ".join(sorted(sections)) or "this run has none"
+            near = nearest_words(name, type(self).model_fields, 1) or ["observation"]
+            raise ConfigError(
+                f"name: expected a section that a plug-in brings ({known}), got '{name}'; those of every run are "
+                f"attributes, such as config.{near[0]}"
+            )
+        return sections[name]
 
     def numbers(self) -> dict[str, Any]:
         """The values of the run's parameters by dotted name; those that it has none of are left out."""

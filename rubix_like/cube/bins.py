@@ -12,9 +12,8 @@ from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config import WavelengthSettings
 from rubix_like.errors import expect_count
 from rubix_like.physics import air
+from rubix_like.physics.air import Medium
 from rubix_like.physics.units import expect_positive, given_numbers, plain_numbers
-
-Medium = Literal["air", "vacuum"]
 
 Sampling = Literal["linear", "log", "table"]
 

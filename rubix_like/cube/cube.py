@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from astropy import units
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import expect_fields, named_arguments
@@ -61,10 +62,20 @@ _UNITS: Mapping[str, units.UnitBase] = {
 }
 """Units of the arrays of a cube."""
 
+_MOST_BITS = np.iinfo(np.int32).max
+
 Voxels = Float[Array | np.ndarray, "y x wave"]
 MaskBits = Int[Array | np.ndarray, "y x wave"]
 Bins = Float[Array | np.ndarray, " wave"]
 Map = Float[Array | np.ndarray, "y x"]
+
+
+def n_unusable(values: Voxels, mask: MaskBits) -> int:
+    """How many values are no finite numbers of 32 bits where the mask is 0."""
+    values, largest = np.asarray(values), np.finfo(np.float32).max
+    if -largest <= values.min(initial=0) and values.max(initial=0) <= largest:  # not where any is NaN
+        return 0
+    return int(np.count_nonzero((np.asarray(mask) == 0) & ~(np.abs(values) <= largest)))
 
 
 class ExtractedSpectrum(NamedTuple):
@@ -103,7 +114,8 @@ class Cube(AbstractCube, eqx.Module):
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
     Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor converts quantities to
-    these units and refuses masked values, which are to be set in `mask`, and negative variances and masks; else it
+    these units and refuses masked values, which are to be set in `mask`; of arrays of the host, too, values that are
+    not finite in good voxels, values and bits that no file holds, and negative ones of variance and mask; else it
     checks shapes only: flux may be a tracer.
     """
 
@@ -164,6 +176,19 @@ class Cube(AbstractCube, eqx.Module):
             values = getattr(self, name)
             if isinstance(values, np.ndarray) and np.fmin.reduce(values, axis=None, initial=0) < 0:
                 require(~(values < 0), values, f"Cube.{name}", "values >= 0", remedy)
+        if isinstance(self.mask, np.ndarray) and self.mask.max(initial=0) > _MOST_BITS:
+            require(
+                self.mask <= _MOST_BITS, self.mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them"
+            )
+        for name in ("flux", "truth", "variance"):
+            values = getattr(self, name)
+            if isinstance(values, np.ndarray) and not isinstance(self.mask, Tracer):
+                count = n_unusable(values, self.mask)
+                if count:
+                    raise ValueError(
+                        f"Cube.{name}: expected finite numbers of 32 bits where the mask is 0, got {count} others; set "
+                        f"these voxels in mask"
+                    )
 
     @property
     def ivar(self) -> Voxels | None:

@@ -19,7 +19,8 @@ class CubeSums:
 
     `light`: white light, sum of F_lambda d(lambda). `field`, `field_variance`: sums over spaxels. `brightest`: voxel,
     at least 0. `is_noisy`: whether any variance is not 0. `outside_ssp`, `spread`: bins with such a voxel. `missing`:
-    bins, `outside_aperture`: spaxels, all of whose voxels are outside the library or the aperture.
+    bins, `outside_aperture`: spaxels, all of whose voxels are outside the library or the aperture. `unlit`: spaxels
+    without a good voxel.
     """
 
     light: Float[ndarray, "y x"]
@@ -31,6 +32,7 @@ class CubeSums:
     spread: Bool[ndarray, " wave"]
     missing: Bool[ndarray, " wave"]
     outside_aperture: Bool[ndarray, "y x"]
+    unlit: Bool[ndarray, "y x"]
 
 
 _MERGED: dict[str, Any] = {
@@ -40,6 +42,7 @@ _MERGED: dict[str, Any] = {
     "brightest": np.maximum,
     "missing": np.logical_and,
     "outside_aperture": np.logical_and,
+    "unlit": np.logical_and,
 }
 """How two processes' values become one; others: where one has it."""
 
@@ -68,6 +71,7 @@ def _own_sums(cube: ShardedCube) -> CubeSums:
         spread=np.zeros(n_wave, bool),
         missing=np.ones(n_wave, bool),
         outside_aperture=np.ones((n_y, n_x), bool),
+        unlit=np.ones((n_y, n_x), bool),
     )
     widths = np.diff(cube.bins.edges)
     for block in cube.blocks():
@@ -96,6 +100,7 @@ def _add(sums: CubeSums, block: Block, widths: Float[ndarray, " bin"]) -> None:
     sums.missing[bins] &= np.all(outside, axis=(0, 1))
     sums.spread[bins] |= np.any(mask & SPREAD_FROM_BEYOND, axis=(0, 1))
     sums.outside_aperture[rows] &= np.all(mask & OUTSIDE_APERTURE, axis=2)
+    sums.unlit[rows] &= ~np.any(good, axis=2)
 
 
 class Spaxel(NamedTuple):

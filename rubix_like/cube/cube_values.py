@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube import Cube, n_unusable
 
 
 def checked_values(cube: Cube) -> Cube:
@@ -11,10 +11,9 @@ def checked_values(cube: Cube) -> Cube:
     Flux and variance are finite in every voxel that is not masked, variances >= 0; wavelengths are positive and ascend,
     each between the edges of its bin.
     """
-    good = np.asarray(cube.mask) == 0
     for name in ("flux", "truth", "variance"):
         values = getattr(cube, name)
-        count = 0 if values is None else np.count_nonzero(good & ~np.isfinite(values))
+        count = 0 if values is None else n_unusable(values, cube.mask)
         if count:
             raise ValueError(f"{name}: expected finite numbers where the mask is 0, got {count} others")
     if cube.variance is not None and np.asarray(cube.variance).min(initial=0.0) < 0:

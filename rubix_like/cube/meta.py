@@ -10,6 +10,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Num
 
+from rubix_like.arguments import expect_fields
+
 MetaValue = str | int | float | bool | None
 
 Scalar = Num[Array | np.ndarray, ""]
@@ -124,6 +126,9 @@ class Counters(eqx.Module):
     n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_clamped_a_v: Scalar = eqx.field(default=0, converter=jnp.asarray)
     mass_clamped_a_v: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
 
     def __repr__(self) -> str:
         numbers = {name: number for name, number in vars(self).items() if _is_concrete(number)}

@@ -21,7 +21,9 @@ from rubix_like.cube.mosaic_noise import (
     pointing_weights,
     summed_variance,
 )
-from rubix_like.physics.tangent_plane import convergence, to_tangent_plane
+from rubix_like.errors import ConfigError
+from rubix_like.physics.tangent_plane import convergence, separation, to_tangent_plane
+from rubix_like.runtime.memory import BYTES_PER_VOXEL, available_memory
 
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
@@ -33,6 +35,9 @@ _TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
 """Entries of a cube that a mean of several does not have."""
 
 _BLOCK_VOXELS = 1 << 22
+
+_BEYOND_PLANE = 90.0
+"""deg, from where on places are not in the tangent plane."""
 
 
 @named_arguments
@@ -97,6 +102,7 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
     reference = float(meta.get(names[0]) or 0.0), float(meta.get(names[1]) or 0.0)
     fields = [_field(cube, reference) for cube in cubes]
     grid = grid_around(reference, fields)
+    _check_size(cubes, grid)
     layers = []
     for cube, field in zip(cubes, fields, strict=True):
         flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
@@ -104,6 +110,22 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
         fibres = None if cube.fibres is None or variance is None else fibre_noise(cube.fibres)
         layers.append(PointingLayer(flux, variance, mask, grid.overlap(field), fibres))
     return grid, layers
+
+
+def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
+    """Raise ConfigError for cubes so far from each other that the grid that holds them all cannot be in memory."""
+    (n_y, n_x), n_wave = grid.footprint.shape, cubes[0].shape[2]
+    places = [(float(cube.meta.get("ra") or 0.0), float(cube.meta.get("dec") or 0.0)) for cube in cubes]
+    distances = [separation(places[0], place) for place in places]
+    farthest = int(np.argmax(distances))
+    available = available_memory()
+    is_too_large = available is not None and BYTES_PER_VOXEL * n_y * n_x * n_wave > available
+    if is_too_large or distances[farthest] >= _BEYOND_PLANE:
+        raise ConfigError(
+            f"cubes: expected fields that fit into memory as one mosaic, got cubes[{farthest}] "
+            f"{distances[farthest]:.4g} deg from cubes[0] on the sky (a grid of {n_x:.4g} x {n_y:.4g} spaxels x "
+            f"{n_wave} bins); leave it out, or give it its right ra and dec (meta)"
+        )
 
 
 def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:

@@ -1,5 +1,6 @@
 """A galaxy as particles: equinox pytrees of float arrays, in kpc, km/s, Msun and log10 yr."""
 
+from collections import Counter
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -48,7 +49,8 @@ def _plain_columns(name: str, columns: dict[str, Any]) -> dict[str, Any]:
 
 def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -> None:
     """Raise ValueError unless all arrays hold the same number of particles (shapes only, so it works on tracers)."""
-    count = np.shape(arrays[vectors[0]])[:1]
+    lengths = Counter(np.shape(value)[:1] for value in arrays.values() if np.ndim(value))
+    count = max(lengths, key=lambda length: lengths[length], default=())
     for field in (*vectors, *(("mass",) if name == "Gas" else ("initial_mass", "log_age"))):
         if arrays[field] is None:
             raise ValueError(f"{name}.{field}: expected an array over the particles, got None")

@@ -18,6 +18,9 @@ from rubix_like.physics.units import plain_array
 HELIUM = 0.09
 """Singly ionised helium per ionised hydrogen, by number, of an H II region."""
 
+POSSIBLE_WAVELENGTHS = (100.0, 1e12)
+"""Angstrom, from well below the Lyman limit to radio waves of 100 m; smaller numbers are in another unit."""
+
 PARTICLES_PER_ELECTRON = 2.1
 """Hydrogen ions, electrons and helium ions."""
 
@@ -56,10 +59,13 @@ def nebular_continuum(
     """
     temperature, density = electrons(temperature, density)
     wavelength = plain_array(wavelength, "Angstrom", "wavelength")
-    positive = np.isfinite(wavelength) & (wavelength > 0)
-    require(positive, wavelength, "wavelength", "finite values above 0", "give vacuum wavelengths in Angstrom")
-    if not (np.ndim(helium) == 0 and 0 <= helium < np.inf):
-        raise ValueError(f"helium: expected He+ ions per hydrogen ion, a number from 0, got {helium!r}")
+    low, high = POSSIBLE_WAVELENGTHS
+    is_possible = (wavelength >= low) & (wavelength <= high)
+    require(
+        is_possible, wavelength, "wavelength", f"{low:g} to {high:g} Angstrom", "give vacuum wavelengths in Angstrom"
+    )
+    if not (np.ndim(helium) == 0 and 0 <= helium <= 1):
+        raise ValueError(f"helium: expected He+ ions per hydrogen ion, a number from 0 to 1, got {helium!r}")
     frequency = SPEED_OF_LIGHT * ANGSTROM_PER_KM / wavelength
     light = (
         capture_light(frequency, temperature, helium)

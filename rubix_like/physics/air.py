@@ -3,12 +3,16 @@
 Below 2000 Angstrom (vacuum) wavelengths are quoted in vacuum by convention and no conversion is made.
 """
 
+from typing import Literal
+
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.physics.units import given_numbers
+
+Medium = Literal["air", "vacuum"]
 
 CONVERSION_LIMIT: float = 2000.0
 """Vacuum Angstrom; shorter wavelengths are the same in both media."""
@@ -39,6 +43,8 @@ def to_vacuum(air: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
     raises ValueError for what is no wavelength, and for masked ones.
     """
     air = np.asarray(given_numbers(air, "Angstrom", "air"), dtype=np.float64)
+    if not np.all(air > 0):
+        raise ValueError(f"air: expected wavelengths above 0 Angstrom, got {air[~(air > 0)][0]:g}")
     limit = CONVERSION_LIMIT / refractive_index(np.array([CONVERSION_LIMIT]))[0]
     vacuum = np.where(air < limit, air, np.maximum(air * 1.00028, CONVERSION_LIMIT))
     for _ in range(20):

@@ -29,6 +29,14 @@ def to_tangent_plane(reference: tuple[float, float], point: tuple[float, float])
     return east * ARCSEC_PER_RADIAN, math.tan(latitude.rad) / math.cos(longitude.rad) * ARCSEC_PER_RADIAN
 
 
+def separation(place: tuple[float, float], other: tuple[float, float]) -> float:
+    """Angle (deg) between two places (RA, Dec in deg) on the sky, by the haversine formula."""
+    (ra, dec), (other_ra, other_dec) = (tuple(map(math.radians, pair)) for pair in (place, other))
+    square = math.sin((other_dec - dec) / 2) ** 2
+    square += math.cos(dec) * math.cos(other_dec) * math.sin((other_ra - ra) / 2) ** 2
+    return math.degrees(2 * math.asin(math.sqrt(min(square, 1.0))))
+
+
 def convergence(reference: tuple[float, float], point: tuple[float, float]) -> float:
     """How far (deg) the North of `reference`, carried along the great circle to `point`, lies East of North there.
 

@@ -50,7 +50,7 @@ def light_image(cube: Cube | ShardedCube, sums: CubeSums | None = None) -> SkyIm
     `sums`: of all parts of the cube, where they are known.
     """
     sums = sums or sums_of(cube)
-    values = np.where(sums.outside_aperture, np.nan, sums.light / cube.pixel_scale**2)
+    values = np.where(sums.unlit, np.nan, sums.light / cube.pixel_scale**2)
     return SkyImage("white light", values, LIGHT_LABEL, "brightness")
 
 

@@ -131,8 +131,10 @@ def open_galaxy(
     team: AbstractProcessGroup = SINGLE,
     library: SSPLibrary | None = None,
 ) -> Iterator[GalaxyParts]:
-    """The galaxy of a run, to be read part by part: the parts together are what `load` gives, without smoothing lengths
-    where these depend on all stars (`engine.deposit: auto`).
+    """The galaxy of a run, to be read part by part in a `with` block (`with rl.open_galaxy(config) as parts:`).
+
+    The parts together are what `load` gives, without smoothing lengths where these depend on all stars
+    (`engine.deposit: auto`).
 
     With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
     for is read, after passes that select particles and find the galaxy's frame (docs/big-files.md), in which each

@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.physics import air
+from rubix_like.physics.air import Medium
 from rubix_like.physics.templates import TemplateAxes, Templates
 from rubix_like.physics.units import plain_fields
 from rubix_like.ssp.known_libraries import SHELF
@@ -58,7 +59,7 @@ class SSPLibrary(eqx.Module):
     citation: str = eqx.field(static=True, default="")
     licence: str = eqx.field(static=True, default="")
     source: str = eqx.field(static=True, default="")
-    source_medium: str = eqx.field(static=True, default="vacuum")
+    source_medium: Medium = eqx.field(static=True, default="vacuum")
 
     def __post_init__(self) -> None:
         vars(self).update(plain_fields(self, UNITS))

@@ -8,19 +8,20 @@ surviving_fraction (metal, age), stars and remnants.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.galaxy.limits import require
+from rubix_like.physics.air import Medium
 from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import LIBRARY
 
 FLUX_UNIT = "Lsun/Angstrom/Msun"
 AGE_UNIT = "log10(yr)"
-MEDIA = ("air", "vacuum")
+MEDIA = get_args(Medium)
 
 _ARRAYS = ("spectra", "log_age", "metallicity", "rest_wavelength", "fwhm")
 UNITS = {"spectra": "Lsun / (Angstrom Msun)", "rest_wavelength": "Angstrom", "fwhm": "Angstrom"}
@@ -49,8 +50,10 @@ LIMITS = {
     "rest_wavelength": (0.1, 1e12, "Angstrom"),
     "fwhm": (0.0, 1e12, "Angstrom"),
     "spectra": (-1e6, 1e6, "Lsun / Angstrom / Msun"),
+    "surviving_fraction": (0.0, 1.0 + 1e-5, "(mass now over mass at birth)"),
 }
-"""Of any population of stars: the hottest give about 1 Lsun / Angstrom / Msun; some libraries ring about zero."""
+"""Of any population of stars: the hottest give about 1 Lsun / Angstrom / Msun; some libraries ring about zero, and
+surviving fractions are rounded to 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
         if value is not None and not np.all(np.isfinite(value)):
             raise ValueError(f"SSP library '{name}': {field}: expected finite values, got NaN or infinity")
     for field, (low, high, unit) in LIMITS.items():
-        values = np.asarray(arrays[field])
+        values = np.asarray(low if arrays[field] is None else arrays[field])
         if values.min() < low or values.max() > high:
             raise ValueError(
                 f"SSP library '{name}': {field}: expected values from {low:g} to {high:g} {unit}, got "

@@ -113,6 +113,9 @@ def test_images_of_bands(cube):
     light = np.sum(np.where(good, cube.flux, 0) * np.diff(cube.wave_edges), axis=2)
     white = cube.image()
     np.testing.assert_allclose(white.to_value(UNIT * units.AA)[~np.isnan(white)], light[good.any(axis=2)], rtol=1e-5)
+    np.testing.assert_array_equal(np.isnan(white), ~good.any(axis=2))
+    saturated = dataclasses.replace(cube, mask=np.where(np.arange(cube.n_x)[:, None] == 3, 16, cube.mask))
+    assert np.isnan(saturated.image()[:, 3]).all()
     low, high = 4765 * units.AA, 0.4775 * units.um
     inside = (cube.wavelength >= 4765) & (cube.wavelength <= 4775)
     band = cube.image((low, high)).to_value(UNIT)

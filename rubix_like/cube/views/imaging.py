@@ -45,7 +45,7 @@ def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
     """An image (y, x) of a cube (`Cube.image`)."""
     if band is None:
         sums = sums_of(cube)
-        return Quantity(np.where(sums.outside_aperture, np.nan, sums.light), CUBE_FLUX_UNIT)
+        return Quantity(np.where(sums.unlit, np.nan, sums.light), CUBE_FLUX_UNIT)
     if isinstance(band, str):
         return found_at(_THROUGH_FILTER)(cube, band)
     return Quantity(mean_of_bins(cube, bins_within(cube, band)), CUBE_FLUX_UNIT / units.AA)

@@ -53,15 +53,18 @@ class ArrayFileLayout:
     ) -> None:
         """Write a file in one step: a run that is interrupted leaves either the old file or none.
 
-        `compression` is gzip's level. The file is built in memory, since the HDF5 library may crash when the disk is
-        full. Raises OSError when the folder cannot be written or the disk is full, and ConfigError where `overwrite`
-        is False and there is a file of other arrays.
+        `compression` is gzip's level, 0 to 9. The file is built in memory, since the HDF5 library may crash when the
+        disk is full. Raises OSError when the folder cannot be written or the disk is full, and ConfigError for another
+        level and where `overwrite` is False and there is a file of other arrays.
         """
         if not overwrite and output_bytes(path) and self._is_other(path, arrays):
+            came = f"another {self.noun}" if self.is_one(path) else f"a file that is no {self.noun}"
             raise ConfigError(
-                f"name: '{path.stem}' is another {self.noun.split()[-1]}, in {path}; to replace it give "
-                f"overwrite=True, to keep it another name (name=...)"
+                f"{path}: expected no file, or one of the same arrays, got {came}; to replace it give overwrite=True, "
+                f"to keep it another name (name=...) for an import, else another path"
             )
+        if not 0 <= compression <= 9:
+            raise ConfigError(f"compression: expected a level of gzip, 0 to 9, got {compression}")
         image = self._image(attributes, arrays, compression)
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
