@@ -25,7 +25,7 @@ from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, smoothing_choice
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
-from rubix_like.runtime.registry import exits_as_errors
+from rubix_like.runtime.registry import exits_as_errors, returned
 from rubix_like.ssp.library import SSPLibrary, load_ssp
 
 
@@ -102,7 +102,9 @@ def load(run: RunConfig, report: Report = silent, library: SSPLibrary | None = N
     if isinstance(reader, ComponentsReader):
         galaxy, info = reader.load(run)
     else:
-        galaxy, info = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
+        found = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
+        call = f"reader '{reader.reader}': `load`"
+        galaxy, info = returned(found, [Galaxy, GalaxyInfo], call, "a pair (Galaxy, GalaxyInfo)")
     galaxy, info = choose_smoothing_lengths(galaxy, info, with_deposit(run, galaxy.stars))
     galaxy, lacking = without_birth_mass(galaxy)
     galaxy = validate(galaxy, info.universe_age)

@@ -18,6 +18,7 @@ from jaxtyping import Array
 from rubix_like.config.plug_ins import PRIOR_KINDS
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.priors import PRIORS, AbstractPrior, Values, as_float
+from rubix_like.runtime.registry import check_returned_shapes, returned
 
 MIXTURE: str = "mixture"
 """Name of a prior that is a weighted sum of others."""
@@ -192,7 +193,10 @@ class AbstractQuantile(AbstractPrior):
     def fault(self) -> str | None:
         """Unless the quantiles rise."""
         shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
-        found = np.asarray(self.value(np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in shape))))
+        latents = np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in shape))
+        call = f"prior '{self.kind}': `quantile`"
+        found = returned(self.quantile(scipy.special.ndtr(latents)), (jax.Array, np.ndarray), call, "an array")
+        check_returned_shapes(call, {"values": (found, np.broadcast_shapes(latents.shape, shape))})
         if np.isfinite(found).all() and bool(np.all(np.diff(found, axis=0) > 0)):
             return None
         return f"expected numbers with which the quantiles of '{self.kind}' rise, got others"
