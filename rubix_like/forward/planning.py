@@ -244,8 +244,9 @@ def _made(stage: StageSettings, make: Callable[..., Any], kinds: Any, *planned: 
         raise ConfigError(
             f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
         ) from error
+    call = "plan" if kinds is SourcePlan else "build"
     expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in np.atleast_1d(kinds))
-    return returned(made, kinds, f"stage '{stage.name}': `{make.__name__}`", f"an instance of {expected}")
+    return returned(made, kinds, f"stage '{stage.name}': `{call}`", f"an instance of {expected}")
 
 
 def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:

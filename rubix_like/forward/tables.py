@@ -49,7 +49,7 @@ class Tables(eqx.Module):
     """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
-    that are painted, also beyond the field; the stages hold their own tables, `scene_names` and `cube_names` are theirs;
+    that are painted, also beyond the field; the stages hold their own tables; `scene_names`, `cube_names`: theirs;
     `kernel`: adds up fields; `products`, `gas`, `lines`: tables for maps of stars, of gas and of emission lines (None:
     no maps); `attenuation`: for the curve that goes with maps of dust.
     """

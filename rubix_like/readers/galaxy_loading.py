@@ -103,7 +103,7 @@ def load(run: RunConfig, report: Report = silent, library: SSPLibrary | None = N
         galaxy, info = reader.load(run)
     else:
         found = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
-        call = f"reader '{reader.reader}': `load`"
+        call = f"reader '{getattr(reader, 'reader', type(reader).__name__)}': `load`"
         galaxy, info = returned(found, [Galaxy, GalaxyInfo], call, "a pair (Galaxy, GalaxyInfo)")
     galaxy, info = choose_smoothing_lengths(galaxy, info, with_deposit(run, galaxy.stars))
     galaxy, lacking = without_birth_mass(galaxy)

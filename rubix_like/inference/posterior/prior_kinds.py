@@ -193,10 +193,11 @@ class AbstractQuantile(AbstractPrior):
     def fault(self) -> str | None:
         """Unless the quantiles rise."""
         shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
-        latents = np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in shape))
-        call = f"prior '{self.kind}': `quantile`"
-        found = returned(self.quantile(scipy.special.ndtr(latents)), (jax.Array, np.ndarray), call, "an array")
-        check_returned_shapes(call, {"values": (found, np.broadcast_shapes(latents.shape, shape))})
+        call, found = f"prior '{self.kind}': `quantile`", np.zeros(())
+        for latents in (np.zeros(()), np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in shape))):
+            values = self.quantile(scipy.special.ndtr(latents))
+            found = np.asarray(returned(values, (jax.Array, np.ndarray, np.generic, float), call, "an array"))
+            check_returned_shapes(call, {"values": (found, np.broadcast_shapes(latents.shape, shape))})
         if np.isfinite(found).all() and bool(np.all(np.diff(found, axis=0) > 0)):
             return None
         return f"expected numbers with which the quantiles of '{self.kind}' rise, got others"
@@ -271,7 +272,8 @@ def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
         pairs = zip(prior.weights, prior.parts, strict=True)
         return {MIXTURE: tuple({WEIGHT: float(weight), **section_of(part)} for weight, part in pairs)}
     if isinstance(prior, AbstractQuantile):
-        return {prior.kind: tuple(as_float(getattr(prior, name)).tolist() for name in _fields_of(type(prior)))}
+        names, place = _fields_of(type(prior)), f"prior '{prior.kind}'"
+        return {prior.kind: tuple(as_float(getattr(prior, name), f"{place}: {name}").tolist() for name in names)}
     (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
     return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
 

@@ -37,8 +37,9 @@ class SourceFormat:
 def read_foreign(path: Path, formats: Registry, kind: type, what: str, page: str) -> Any:
     """What the one layout among `formats` (of `SourceFormat`) that fits a file or folder reads from it.
 
-    `kind` is the class of the contents; `what` names them, "an SSP library"; `page` is the one of the documentation that lists the layouts. Raises
-    FileNotFoundError without the file, ConfigError when no layout or more than one fits, ValueError for a bad file.
+    `kind` is the class of the contents; `what` names them, "an SSP library"; `page` is the one of the documentation
+    that lists the layouts. Raises FileNotFoundError without the file, ConfigError when no layout or more than one fits
+    or where a format reads something else, ValueError for a bad file.
     """
     if not (path.is_file() or path.is_dir()):
         raise FileNotFoundError(f"{what.split(maxsplit=1)[1]}: no such file or folder: {path}")
