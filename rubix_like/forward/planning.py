@@ -65,8 +65,8 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     paint = _sources(setup)
     lists = (
         (FIELDS.find, pipeline.fields, (AbstractField, type(None))),
-        (SCENE_STAGES.find, pipeline.scene, AbstractSceneStage),
-        (_cube_stage, pipeline.cube, AbstractCubeStage),
+        (SCENE_STAGES.find, pipeline.scene, (AbstractSceneStage,)),
+        (_cube_stage, pipeline.cube, (AbstractCubeStage,)),
     )
     listed, scene, cube = (
         tuple(_made(stage, find(stage.name).build, kind, setup) for stage in stages) for find, stages, kind in lists
@@ -216,7 +216,7 @@ def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourceP
             f"pipeline.paint: expected each source once (its light would be counted twice), got {', '.join(names)}"
         )
     plans = {
-        source.name: _made(source, PAINT_STAGES.find(source.name).plan, SourcePlan, setup)
+        source.name: _made(source, PAINT_STAGES.find(source.name).plan, (SourcePlan,), setup)
         for source in setup.pipeline.paint
     }
     return {name: replace(plan, step=steps.get(name)) for name, plan in plans.items()}
@@ -225,7 +225,7 @@ def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourceP
 def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
     """The sources with their painters."""
     return tuple(
-        _made(source, PAINT_STAGES.find(source.name).build, AbstractSource, setup, setup.sources[source.name])
+        _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
         for source in setup.pipeline.paint
     )
 
@@ -235,7 +235,7 @@ def _cube_stage(name: str) -> Any:
     return next((own for own in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in own), CUBE_STAGES).find(name)
 
 
-def _made(stage: StageSettings, make: Callable[..., Any], kinds: Any, *planned: Setup | SourcePlan) -> Any:
+def _made(stage: StageSettings, make: Callable[..., Any], kinds: tuple[type, ...], *planned: Setup | SourcePlan) -> Any:
     """What a stage makes of its options and of what is planned, of these kinds; raises ConfigError for options of
     another kind, and for a stage that makes something else."""
     try:
@@ -244,8 +244,8 @@ def _made(stage: StageSettings, make: Callable[..., Any], kinds: Any, *planned: 
         raise ConfigError(
             f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
         ) from error
-    call = "plan" if kinds is SourcePlan else "build"
-    expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in np.atleast_1d(kinds))
+    call = "plan" if SourcePlan in kinds else "build"
+    expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
     return returned(made, kinds, f"stage '{stage.name}': `{call}`", f"an instance of {expected}")
 
 
