@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
@@ -23,7 +24,6 @@ from rubix_like.forward.stages.base import StageReport
 from rubix_like.forward.stages.fibre_cube import FibreCube
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.instrument.pointing import Pointing, pointings_of
-from rubix_like.runtime.registry import check_returned_shapes, returned
 
 
 class FibreFrame(NamedTuple):
@@ -103,7 +103,7 @@ def _fibres(planned: Planned) -> FibreFrame | None:
 
 
 def _stage_reports(planned: Planned) -> list[StageReport]:
-    """What the stages on the cube report; raises ConfigError for one that reports something else."""
+    """The reports of the stages on the cube; raises ConfigError for one that reports something else."""
     instrument, found = planned.setup.instrument, []
     for name, stage in zip(planned.tables.cube_names, planned.tables.cube, strict=True):
         call, per_bin = f"stage '{name}': `report`", (instrument.bins.n_wave,)

@@ -13,6 +13,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from rubix_like.arguments import returned
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
@@ -38,7 +39,6 @@ from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
-from rubix_like.runtime.registry import returned
 
 
 class Partial(eqx.Module):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.arguments import returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.sections.nebular import YOUNG_STARS
@@ -35,7 +36,6 @@ from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
 from rubix_like.instrument.psf import PSFParameters
 from rubix_like.instrument.psf_terms import PSFTerms, find_terms
-from rubix_like.runtime.registry import returned
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,8 @@ def _made(stage: StageSettings, make: Callable[..., Any], kinds: tuple[type, ...
 def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:
     """Spaxels to paint beyond the field; stages that need them come before those that do not."""
     margins = [stage.margin for stage in stages]
-    for margin, own in zip(margins, settings, strict=True):
-        expect_count(margin, f"stage '{own.name}': margin", 0)
+    for margin, stage in zip(margins, settings, strict=True):
+        expect_count(margin, f"stage '{stage.name}': margin", 0)
     last = max((number for number, margin in enumerate(margins) if margin), default=-1)
     for number in range(last):
         if margins[number] == 0:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -20,7 +21,6 @@ from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.source import AbstractSource, ReadsParticles
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage, PaintedCube
 from rubix_like.galaxy.scene import Scene
-from rubix_like.runtime.registry import check_returned_shapes, returned
 
 
 @dataclass(frozen=True)
@@ -99,5 +99,5 @@ class Tables(eqx.Module):
         voxels = (after.footprint.n_element, cube.flux.shape[1])
         arrays = {name: getattr(after, name) for name in ("flux", "variance", "truth", "bits")} | after.contributions
         moments = {"moments": (after.moments, (voxels[0], cube.moments.shape[1]))}
-        check_returned_shapes(call, {name: (own, voxels) for name, own in arrays.items()} | moments)
+        check_returned_shapes(call, {name: (array, voxels) for name, array in arrays.items()} | moments)
         return after

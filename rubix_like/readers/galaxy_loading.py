@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import named_arguments, returned
 from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.plug_ins import reader_names
@@ -25,7 +25,7 @@ from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, smoothing_choice
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
-from rubix_like.runtime.registry import exits_as_errors, returned
+from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.ssp.library import SSPLibrary, load_ssp
 
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
-import numpy as np
-
-from rubix_like.errors import ConfigError, came, suggest
+from rubix_like.errors import ConfigError, suggest
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
@@ -99,34 +97,6 @@ def load_plug_in(kind: str, group: str, name: str) -> Any:
 def plug_in_place(kind: str, group: str, name: str) -> str:
     """The words for a member from outside in an error: its kind, name and distribution."""
     return f"{kind} '{name}' of the installed package {_owner(_announced(group, name)[0])}"
-
-
-def returned(value: Any, kinds: Any, call: str, expected: str) -> Any:
-    """What a plug-in returned, where it is of these kinds; raises ConfigError that names the plug-in for another.
-
-    `call` is what was called, "stage 'fade': `report`". A list of kinds stands for a tuple with a value of each.
-    """
-    if isinstance(kinds, list):
-        fits = isinstance(value, tuple) and len(value) == len(kinds) and all(map(isinstance, value, kinds))
-    else:
-        fits = isinstance(value, kinds)
-    if fits:
-        return value
-    shape = getattr(value, "shape", None)
-    got = came(value) if shape is None else f"an array of shape {shape}"
-    if isinstance(value, tuple):
-        got = f"({', '.join(type(own).__name__ for own in value)})"
-    raise ConfigError(f"{call} must return {expected}, got {got}; see docs/how-to-extend.md")
-
-
-def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, ...]]]) -> None:
-    """Raise ConfigError that names the plug-in for an array of another shape; by name: the array that was returned
-    (None: it is left out), and its shape. Traced arrays have one, too."""
-    for name, (array, expected) in shapes.items():
-        if array is not None and np.shape(array) != expected:
-            raise ConfigError(
-                f"{call} must return {name} of shape {expected}, got {np.shape(array)}; see docs/how-to-extend.md"
-            )
 
 
 def failed_plug_in(error: BaseException) -> str | None:

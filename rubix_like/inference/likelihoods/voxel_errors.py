@@ -16,7 +16,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.runtime.registry import check_returned_shapes, returned
+from rubix_like.arguments import check_returned_shapes, returned
 
 Voxels = Float[Array, "y x wave"]
 

@@ -15,10 +15,10 @@ from jax import lax
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.config.plug_ins import PRIOR_KINDS
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.priors import PRIORS, AbstractPrior, Values, as_float
-from rubix_like.runtime.registry import check_returned_shapes, returned
 
 MIXTURE: str = "mixture"
 """Name of a prior that is a weighted sum of others."""

@@ -10,12 +10,12 @@ from typing import Any
 import h5py
 from astropy.utils.exceptions import AstropyWarning
 
-from rubix_like.arguments import expect_fields
+from rubix_like.arguments import expect_fields, returned
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.registry import Registry, returned
+from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.words import reason_of
 
 
