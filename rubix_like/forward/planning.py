@@ -146,18 +146,18 @@ def _check_fields(
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
-    for own, stage in zip(pipeline.stages, (*scene, *paint, *cube), strict=True):
+    for entry, stage in zip(pipeline.stages, (*scene, *paint, *cube), strict=True):
         for name in expect(
-            stage.reads, (tuple, list), f"stage '{own.name}': reads", 'names in brackets, e.g. ("dust_column",)'
+            stage.reads, (tuple, list), f"stage '{entry.name}': reads", 'names in brackets, e.g. ("dust_column",)'
         ):
             if name not in names:
                 raise ConfigError(
-                    f"pipeline.fields: expected '{name}' (stage '{own.name}' reads it), got "
+                    f"pipeline.fields: expected '{name}' (stage '{entry.name}' reads it), got "
                     f"{', '.join(names) or 'none'}; add it to the pipeline's fields"
                 )
             if name not in made:
                 raise ConfigError(
-                    f"pipeline.fields: expected a '{name}' that holds something (stage '{own.name}' reads it), got "
+                    f"pipeline.fields: expected a '{name}' that holds something (stage '{entry.name}' reads it), got "
                     f"one that this run leaves empty; give the section that it needs, or take out the stage"
                 )
     reads = [bool(stage.reads) for stage in scene]
