@@ -1,4 +1,4 @@
-"""Public functions whose errors name the argument that is of another kind than its annotation states."""
+"""Errors that name what is of another kind than expected: arguments of public functions, what plug-ins return."""
 
 import dataclasses
 import functools
@@ -77,6 +77,34 @@ def _expect_kind(value: Any, kinds: tuple[Kind, ...], place: str) -> None:
         if kind.members and isinstance(value, Collection):
             for key, member in value.items() if isinstance(value, Mapping) else enumerate(value):
                 _expect_kind(member, kind.members, f"{place}[{key!r}]")
+
+
+def returned(value: Any, kinds: Any, call: str, expected: str) -> Any:
+    """Return what a plug-in returned, where it is of these kinds; raise ConfigError that names the plug-in for another.
+
+    `call` is what was called, "stage 'fade': `report`". A list of kinds stands for a tuple with a value of each.
+    """
+    if isinstance(kinds, list):
+        fits = isinstance(value, tuple) and len(value) == len(kinds) and all(map(isinstance, value, kinds))
+    else:
+        fits = isinstance(value, kinds)
+    if fits:
+        return value
+    shape = getattr(value, "shape", None)
+    got = came(value) if shape is None else f"an array of shape {shape}"
+    if isinstance(value, tuple):
+        got = f"({', '.join(type(member).__name__ for member in value)})"
+    raise ConfigError(f"{call} must return {expected}, got {got}; see docs/how-to-extend.md")
+
+
+def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, ...]]]) -> None:
+    """Raise ConfigError that names the plug-in for an array of another shape; by name: the array that was returned
+    (None: it is left out), and its shape. Traced arrays have one, too."""
+    for name, (array, expected) in shapes.items():
+        if array is not None and np.shape(array) != expected:
+            raise ConfigError(
+                f"{call} must return {name} of shape {expected}, got {np.shape(array)}; see docs/how-to-extend.md"
+            )
 
 
 def check_setting_names(function: Callable[..., Any], names: Iterable[str], known: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import numpy as np
+import plug_in_misuses
 from astropy import units
 from astropy.coordinates import SkyCoord
 from small import few_stars, make_cube, muse
@@ -718,6 +719,7 @@ def of_fields():
     with rl.open_galaxy(RUN) as parts:
         for name, given in {"start": ("a", 5), "stop": (0, 5.5)}.items():
             yield f"read_stars, {name}", f"{name}: ", lambda given=given: parts.read_stars(*given)
+    yield from plug_in_misuses.cases(RUN, GALAXY)
 
 
 def error_of(call):

@@ -10,7 +10,7 @@ from typing import Any
 
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.runtime.registry import Registry, plug_in_names
+from rubix_like.runtime.registry import Registry, plug_in_names, plug_in_place
 from rubix_like.runtime.resources import resource_names
 
 READERS = Registry(
@@ -287,9 +287,18 @@ def field_map_names() -> tuple[str, ...]:
 
 
 def section_of_stage(registry: Registry, name: str) -> Any:
-    """The settings that a stage or source from outside brings; None where it brings none, and for any other name."""
+    """The settings that a stage or source from outside brings; None where it brings none, and for any other name.
+
+    Raises ConfigError where it brings something that is no class of settings.
+    """
     is_plug_in = name not in registry.builtin and name in registry
-    return getattr(registry.find(name), "section_type", None) if is_plug_in else None
+    section = getattr(registry.find(name), "section_type", None) if is_plug_in else None
+    if section is not None and getattr(section, "model_validate", None) is None:
+        raise ConfigError(
+            f"{plug_in_place(registry.kind, registry.group, name)}: section_type must be a class derived from "
+            f"AbstractSettings, got {section!r}; see docs/how-to-extend.md"
+        )
+    return section
 
 
 def usable_sections() -> dict[str, Any]:

@@ -74,11 +74,12 @@ def check_counters(
     what: str,
     velocity_limit: Float[Array | ndarray, ""],
     fastest: Callable[[], float] | None = None,
+    maker: Callable[[], str | None] | None = None,
 ) -> None:
     """Raise ValueError for particles that the cube is wrong for; does nothing while tracing.
 
-    `what` names the particles in a sentence, e.g. "stars"; `fastest`: the largest speed (km/s) that they can have,
-    where they are at hand.
+    `what` names the particles in a sentence, e.g. "stars"; where they are at hand, `fastest`: the largest speed (km/s)
+    that they can have; `maker`: the first source or stage that made numbers which cannot be of them.
     """
     if isinstance(counters.n_not_finite, Tracer):
         return
@@ -91,10 +92,13 @@ def check_counters(
             "all %d %s are outside the field: the cube has no light of theirs", total, what
         )
     if broken:
+        found = None if maker is None else maker()
+        is_stage = found is not None and found.startswith("stage")
+        remedy = f"the {found} makes them; repair it" if is_stage else "rubix_like.validate(galaxy) names them"
         raise ValueError(
             f"galaxy: expected finite positions, velocities, amounts and properties, amounts from 0, log10(age / yr) "
             f"from 0 to {LARGEST_LOG_AGE:g}, metal mass fractions from 0 to 1 and masses up to {LARGEST['mass']:g} "
-            f"Msun, got {broken} of {total} {what} with others; rubix_like.validate(galaxy) names them"
+            f"Msun, got {broken} of {total} {what} with others; {remedy}"
         )
     if not (fast or int(counters.n_overflow)):
         return

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
@@ -19,6 +20,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.planning import Planned
 from rubix_like.forward.product_planning import product_axes
 from rubix_like.forward.provenance import describe_run
+from rubix_like.forward.stages.base import StageReport
 from rubix_like.forward.stages.fibre_cube import FibreCube
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.instrument.pointing import Pointing, pointings_of
@@ -63,7 +65,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     """The cube's axes, mask and header for a planned run."""
     setup = planned.setup
     bins, footprint = setup.instrument.bins, setup.instrument.footprint
-    stages = [stage.report() for stage in planned.tables.cube]
+    stages = _stage_reports(planned)
     painters = _painter_reports(planned)
     widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
     if len(widths) > 1:
@@ -98,6 +100,18 @@ def _fibres(planned: Planned) -> FibreFrame | None:
         return None
     stage = next(stage for stage in planned.tables.cube if isinstance(stage, FibreCube))
     return FibreFrame(places, stage.weights, settings.spectra)
+
+
+def _stage_reports(planned: Planned) -> list[StageReport]:
+    """The reports of the stages on the cube; raises ConfigError for one that reports something else."""
+    instrument, found = planned.setup.instrument, []
+    for name, stage in zip(planned.tables.cube_names, planned.tables.cube, strict=True):
+        call, per_bin = f"stage '{name}': `report`", (instrument.bins.n_wave,)
+        report = returned(stage.report(), StageReport, call, "a StageReport")
+        shapes = {"spaxel_bits": instrument.footprint.shape, "wave_bits": per_bin, "lsf_fwhm": per_bin}
+        check_returned_shapes(call, {key: (getattr(report, key), shape) for key, shape in shapes.items()})
+        found.append(report)
+    return found
 
 
 def _painter_reports(planned: Planned) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from rubix_like.arguments import returned
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
@@ -77,8 +78,8 @@ def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, part
     shining = [source.scene(particles, *place).coordinates for source in tables.paint if source.kind == kind]
     coordinates = {name: values for own in shining for name, values in own.items()}
     scene = to_scene(particles, jnp.ones_like(jnp.asarray(particles.position)[:, 0]), coordinates, *place)
-    for stage in tables.scene:
-        scene = scene if stage.reads else stage(scene, parameters)
+    for number, stage in enumerate(tables.scene):
+        scene = scene if stage.reads else tables.scene_after(number, scene, parameters)
     return scene
 
 
@@ -161,8 +162,8 @@ def _view(source: AbstractSource, scene: Scene, grid: SpaxelGrid) -> View:
 def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
     """Particles in the observer's frame, after the scene stages."""
     scene = dataclasses.replace(scene, fields=fields)
-    for stage in tables.scene:
-        scene = stage(scene, parameters)
+    for number in range(len(tables.scene)):
+        scene = tables.scene_after(number, scene, parameters)
     return scene
 
 
@@ -289,7 +290,7 @@ def finish(
 
     `watch` is called with the number of stages that are done and the cube after them.
     """
-    early, late = leading_spatial(tables.cube, parameters)
+    early, late = leading_spatial(tables, parameters)
     spatial = seen_through(tables.grid, early)
     painters = painters_of(tables, parameters)
     projected = [own.project(light, spatial, layout) for own, light in zip(painters, partial.light, strict=True)]
@@ -305,8 +306,8 @@ def finish(
     keys = split_keys(key, tables.cube)
     if watch is not None:
         watch(len(early), cube)
-    for stage, number in late:
-        cube = stage(cube, parameters, keys[number])
+    for _, number in late:
+        cube = tables.cube_after(number, cube, parameters, keys[number])
         if watch is not None:
             watch(number + 1, cube)
     kept = Voxels(cube.flux, cube.variance, cube.truth, cube.bits, dict(cube.contributions) or None)
@@ -362,18 +363,17 @@ def _product_images(
 _SpatialMaps = list[Spatial | WavelengthSpatial]
 
 
-def leading_spatial(
-    stages: tuple[AbstractCubeStage, ...], parameters: Parameters
-) -> tuple[_SpatialMaps, list[tuple[AbstractCubeStage, int]]]:
+def leading_spatial(tables: Tables, parameters: Parameters) -> tuple[_SpatialMaps, list[tuple[AbstractCubeStage, int]]]:
     """The maps of images at the head of the list, at most one of which depends on wavelength; the other stages and
     their numbers."""
     early: _SpatialMaps = []
-    for stage in stages:
-        spatial = stage.spatial(parameters)
+    kinds, expected = (Callable, WavelengthSpatial, type(None)), "a function of images, a WavelengthSpatial or None"
+    for name, stage in zip(tables.cube_names, tables.cube, strict=True):
+        spatial = returned(stage.spatial(parameters), kinds, f"stage '{name}': `spatial`", expected)
         if spatial is None or (isinstance(spatial, WavelengthSpatial) and _by_wavelength(early) is not None):
             break
         early.append(spatial)
-    return early, [(stage, number) for number, stage in enumerate(stages)][len(early) :]
+    return early, [(stage, number) for number, stage in enumerate(tables.cube)][len(early) :]
 
 
 def _by_wavelength(maps: _SpatialMaps) -> WavelengthSpatial | None:

@@ -91,15 +91,15 @@ def explain_not_finite(model: Model, galaxies: Callable[[], Iterable[Galaxy]], l
         if not np.isfinite(own_copy(leaf)).all():
             return f"the parameter {name} is {own_copy(leaf)} in {model.plan.dtype}; give it a number within its range"
     for galaxy in galaxies():
-        maker = _first_maker(model, galaxy)
+        maker = first_maker(model, galaxy)
         if maker is not None:
             of = f" (SSP library '{library}')" if library and maker.startswith("source") else ""
             return f"the {maker}{of} makes them first; check its options and what it reads, or leave it out"
     return "the sum over all particles makes them; check the masses, or set engine.precision: float64"
 
 
-def _first_maker(model: Model, galaxy: Galaxy) -> str | None:
-    """The first field, source or stage that makes NaN or inf of these particles; None for none."""
+def first_maker(model: Model, galaxy: Galaxy) -> str | None:
+    """The first field, source or stage that makes NaN, inf or amounts below 0 of these particles; None for none."""
     plan, layout, tables, parameters, key = model
     makers: list[str] = []
     whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
@@ -142,10 +142,10 @@ def _flags(
         note(f"source '{name}'", _real_particles(scene))
 
     def staged(*, reads: bool) -> None:
-        for name, stage in zip(plan.scene, tables.scene, strict=True):
+        for number, stage in enumerate(tables.scene):
             if bool(stage.reads) is reads:
-                scenes[:] = [stage(scene, parameters) for scene in scenes]
-                note(f"stage '{name}'", [_real_particles(scene) for scene in scenes])
+                scenes[:] = [tables.scene_after(number, scene, parameters) for scene in scenes]
+                note(f"stage '{tables.scene_names[number]}'", [_real_particles(scene) for scene in scenes])
 
     staged(reads=False)
     fields = finish_fields(plan, tables, parameters, sum_fields(plan, tables, parameters, particles.fields))
@@ -158,10 +158,10 @@ def _flags(
     partial = add_up(layout, tables, paint(plan, tables, parameters, fields, particles.sources))
     for name, painter, light in zip(plan.sources, painters_of(tables, parameters), partial.light, strict=True):
         note(f"source '{name}'", painter.project(light, seen_through(tables.grid, []), layout))
-    n_early = len(leading_spatial(tables.cube, parameters)[0])
+    n_early = len(leading_spatial(tables, parameters)[0])
 
     def watch(number: int, cube: PaintedCube) -> None:
-        names = plan.cube[:number] if number == n_early else plan.cube[number - 1 : number]
+        names = tables.cube_names[0 if number == n_early else number - 1 : number]
         if names:
             bits = 0 if cube.bits is None else cube.bits
             voxels = [cube.flux, cube.variance, cube.truth]
@@ -172,6 +172,7 @@ def _flags(
 
 
 def _real_particles(scene: Scene) -> list[Array]:
-    """What is painted of a scene, 0 of padding."""
-    columns = (*scene.position.T, scene.v_los, scene.amount, *scene.coordinates.values())
+    """What is painted of a scene, 0 of padding, NaN in place of an amount below 0."""
+    amount = jnp.where(scene.amount < 0, jnp.nan, scene.amount)
+    columns = (*scene.position.T, scene.v_los, amount, *scene.coordinates.values())
     return [jnp.where(scene.weight > 0, column, 0) for column in columns]

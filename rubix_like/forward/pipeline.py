@@ -28,7 +28,7 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
-from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite
+from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planned_ranges import check_within_plan
@@ -51,6 +51,10 @@ from rubix_like.runtime.words import counted
 
 Chosen = Parameters | Mapping[str, Any] | None
 """All parameters, or some of them by dotted name, each in its unit or a quantity; None: the configuration's."""
+
+
+ModelChoice = tuple[Parameters, PRNGKeyArray | None]
+"""Parameters and noise key of a call."""
 
 
 class Pipeline(eqx.Module):
@@ -170,8 +174,9 @@ class Pipeline(eqx.Module):
         """
         arguments = self.arguments(galaxy, parameters, key=key)
         observed = self.compiled(*arguments)(*arguments)
-        cube = self.to_cube(observed, lambda: _fastest(galaxy, arguments[1]))
-        self.check_finite(observed, lambda: (galaxy,), (arguments[1], arguments[3]))
+        chosen = arguments[1], arguments[3]
+        cube = self.to_cube(observed, galaxy, chosen)
+        self.check_finite(observed, lambda: (galaxy,), chosen)
         return cube
 
     @named_arguments
@@ -271,9 +276,10 @@ class Pipeline(eqx.Module):
         """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
         return compiled_observe(self.plan, self.layout, Signature.of(tables, placed))
 
-    def to_cube(self, observed: Observed, fastest: Callable[[], float] | None = None) -> Cube:
-        """The public cube from what the compiled function returns, after a look at the counters; an error names the
-        speed (km/s) of the `fastest` particle where it is given."""
+    def to_cube(self, observed: Observed, galaxy: Galaxy | None = None, chosen: ModelChoice | None = None) -> Cube:
+        """The public cube from what the compiled function returns, after a look at the counters; where `galaxy` is
+        given, an error names the speed that its particles need, and the stage that made them what cannot be; `chosen`
+        as in `check_finite`."""
         observed = own_copy(observed)
         frame, voxels = self.frame, self._without_padding(observed.voxels)
         return Cube(
@@ -282,7 +288,7 @@ class Pipeline(eqx.Module):
             truth=voxels.truth,
             mask=frame.mask() if voxels.bits is None else voxels.bits | frame.mask(),
             contributions=voxels.contributions or {},
-            **self._described(observed, fastest),
+            **self._described(observed, galaxy, chosen),
         )
 
     def to_parts(self, observed: Observed) -> ShardedCube:
@@ -307,7 +313,7 @@ class Pipeline(eqx.Module):
         self,
         observed: Observed,
         galaxies: Callable[[], Iterable[Galaxy]],
-        chosen: tuple[Parameters, PRNGKeyArray | None] | None = None,
+        chosen: ModelChoice | None = None,
     ) -> None:
         """Raise ValueError, which says what made them, for NaN or inf in voxels without a mask bit, and for a variance
         that is 0 in all voxels of a cube with light. It does nothing while tracing.
@@ -321,16 +327,22 @@ class Pipeline(eqx.Module):
         arrays = (voxels.flux, voxels.variance, voxels.truth)
         n_bad = int(count_not_finite(self.frame, arrays, voxels.bits, observed.counters))
         if n_bad:
-            model = Model(self.plan, self.layout, self.tables, *(chosen or self.chosen()))
-            why = explain_not_finite(model, galaxies, self.frame.meta.get("ssp_library"))
+            why = explain_not_finite(self._model(chosen), galaxies, self.frame.meta.get("ssp_library"))
             raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
         check_variance(voxels.flux, voxels.variance)
 
-    def _described(self, observed: Observed, fastest: Callable[[], float] | None = None) -> dict[str, Any]:
+    def _model(self, chosen: ModelChoice | None) -> Model:
+        return Model(self.plan, self.layout, self.tables, *(chosen or self.chosen()))
+
+    def _described(
+        self, observed: Observed, galaxy: Galaxy | None = None, chosen: ModelChoice | None = None
+    ) -> dict[str, Any]:
         """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""
         for name, source in zip(self.plan.sources, self.tables.paint, strict=True):
             what = name if name == source.kind else f"particles of source '{name}'"
-            check_counters(observed.counters[name], what, own_copy(source.painter.velocity_limit), fastest)
+            fastest = None if galaxy is None else functools.partial(_fastest, galaxy, (chosen or self.chosen())[0])
+            maker = None if galaxy is None else lambda: first_maker(self._model(chosen), galaxy)
+            check_counters(observed.counters[name], what, own_copy(source.painter.velocity_limit), fastest, maker)
         if DUST_COLUMN in observed.counters:
             check_dust(own_copy(observed.counters[DUST_COLUMN]))
         frame = self.frame

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.arguments import returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.sections.nebular import YOUNG_STARS
@@ -16,7 +17,7 @@ from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect, expect_count
 from rubix_like.forward.census import Census
 from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.product_planning import (
@@ -29,7 +30,8 @@ from rubix_like.forward.product_planning import (
 from rubix_like.forward.products.line_choice import choose_lines, line_notes
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
-from rubix_like.forward.stages.base import AbstractCubeStage
+from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
 from rubix_like.instrument.psf import PSFParameters
@@ -60,16 +62,16 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     alignment = _alignment(config, census)
     pipeline = resolved.pipeline
     _check_noise(config, pipeline)
-    paint = tuple(
-        _made(source, PAINT_STAGES.find(source.name).build, setup, setup.sources[source.name])
-        for source in pipeline.paint
+    paint = _sources(setup)
+    lists = (
+        (FIELDS.find, pipeline.fields, (AbstractField, type(None))),
+        (SCENE_STAGES.find, pipeline.scene, (AbstractSceneStage,)),
+        (_cube_stage, pipeline.cube, (AbstractCubeStage,)),
     )
-    lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene))
-    listed, scene = (
-        tuple(_made(stage, registry.find(stage.name).build, setup) for stage in stages) for registry, stages in lists
+    listed, scene, cube = (
+        tuple(_made(stage, find(stage.name).build, kind, setup) for stage in stages) for find, stages, kind in lists
     )
-    cube = tuple(_made(stage, _cube_stage(stage.name).build, setup) for stage in pipeline.cube)
-    fields = {stage.name: field for stage, field in zip(pipeline.fields, listed, strict=True) if field is not None}
+    fields = {own.name: field for own, field in zip(pipeline.fields, listed, strict=True) if field is not None}
     _check_fields(pipeline, fields, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
@@ -88,6 +90,8 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         gas=plan_gas(setup),
         lines=plan_line_maps(setup, paint, cube, lines),
         attenuation=plan_attenuation(setup, cube),
+        scene_names=tuple(stage.name for stage in pipeline.scene),
+        cube_names=tuple(stage.name for stage in pipeline.cube),
     )
     notes = (
         *(() if alignment is None else alignment.notes),
@@ -112,8 +116,6 @@ def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:
         n_fibre=0 if instrument.fibres is None else len(instrument.fibres),
         chunk=rates_here().chunk if engine.chunk == "auto" else engine.chunk,
         fields=fields,
-        scene=tuple(stage.name for stage in setup.pipeline.scene),
-        cube=tuple(stage.name for stage in setup.pipeline.cube),
     )
 
 
@@ -144,16 +146,18 @@ def _check_fields(
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
-    for own, stage in zip(pipeline.stages, (*scene, *paint, *cube), strict=True):
-        for name in stage.reads:
+    for entry, stage in zip(pipeline.stages, (*scene, *paint, *cube), strict=True):
+        for name in expect(
+            stage.reads, (tuple, list), f"stage '{entry.name}': reads", 'names in brackets, e.g. ("dust_column",)'
+        ):
             if name not in names:
                 raise ConfigError(
-                    f"pipeline.fields: expected '{name}' (stage '{own.name}' reads it), got "
+                    f"pipeline.fields: expected '{name}' (stage '{entry.name}' reads it), got "
                     f"{', '.join(names) or 'none'}; add it to the pipeline's fields"
                 )
             if name not in made:
                 raise ConfigError(
-                    f"pipeline.fields: expected a '{name}' that holds something (stage '{own.name}' reads it), got "
+                    f"pipeline.fields: expected a '{name}' that holds something (stage '{entry.name}' reads it), got "
                     f"one that this run leaves empty; give the section that it needs, or take out the stage"
                 )
     reads = [bool(stage.reads) for stage in scene]
@@ -212,8 +216,19 @@ def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourceP
         raise ConfigError(
             f"pipeline.paint: expected each source once (its light would be counted twice), got {', '.join(names)}"
         )
-    plans = {source.name: _made(source, PAINT_STAGES.find(source.name).plan, setup) for source in setup.pipeline.paint}
+    plans = {
+        source.name: _made(source, PAINT_STAGES.find(source.name).plan, (SourcePlan,), setup)
+        for source in setup.pipeline.paint
+    }
     return {name: replace(plan, step=steps.get(name)) for name, plan in plans.items()}
+
+
+def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
+    """The sources with their painters."""
+    return tuple(
+        _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
+        for source in setup.pipeline.paint
+    )
 
 
 def _cube_stage(name: str) -> Any:
@@ -221,19 +236,25 @@ def _cube_stage(name: str) -> Any:
     return next((stages for stages in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in stages), CUBE_STAGES).find(name)
 
 
-def _made(stage: StageSettings, make: Callable[..., Any], *planned: Setup | SourcePlan) -> Any:
-    """What a stage makes of its options and of what is planned; raises ConfigError for options of another kind."""
+def _made(stage: StageSettings, make: Callable[..., Any], kinds: tuple[type, ...], *planned: Setup | SourcePlan) -> Any:
+    """What a stage makes of its options and of what is planned, of these kinds; raises ConfigError for options of
+    another kind, and for a stage that makes something else."""
     try:
-        return make(*planned, dict(stage.options))
+        made = make(*planned, dict(stage.options))
     except TypeError as error:
         raise ConfigError(
             f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
         ) from error
+    call = "plan" if SourcePlan in kinds else "build"
+    expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
+    return returned(made, kinds, f"stage '{stage.name}': `{call}`", f"an instance of {expected}")
 
 
 def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:
     """Spaxels to paint beyond the field; stages that need them come before those that do not."""
     margins = [stage.margin for stage in stages]
+    for margin, stage in zip(margins, settings, strict=True):
+        expect_count(margin, f"stage '{stage.name}': margin", 0)
     last = max((number for number, margin in enumerate(margins) if margin), default=-1)
     for number in range(last):
         if margins[number] == 0:

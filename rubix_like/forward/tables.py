@@ -3,19 +3,24 @@
 from dataclasses import dataclass
 
 import equinox as eqx
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.errors import ConfigError
 from rubix_like.forward.fields.field import AbstractField
+from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.dust_sums import AttenuationTables
 from rubix_like.forward.products.gas_sums import GasTables
 from rubix_like.forward.products.line_sums import LineTables
 from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.source import AbstractSource, ReadsParticles
-from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
+from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage, PaintedCube
+from rubix_like.galaxy.scene import Scene
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Plan:
     `sources`: names of what is painted; `method`: theirs, with ", " between those that differ; `margin`: spaxels
     painted beyond the field on each side; `chunk`: particles per step; `cells`: along the side
     of a spaxel, of the grid that is painted; `fields`: names of the fields; `n_fibre`: fibres of all exposures that
-    the cube is made of, 0 where it is made of spaxels; `scene`, `cube`: names of the stages.
+    the cube is made of, 0 where it is made of spaxels.
     """
 
     sources: tuple[str, ...]
@@ -38,15 +43,13 @@ class Plan:
     cells: int = 1
     fields: tuple[str, ...] = ()
     n_fibre: int = 0
-    scene: tuple[str, ...] = ()
-    cube: tuple[str, ...] = ()
 
 
 class Tables(eqx.Module):
     """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
-    that are painted, also beyond the field; the stages hold their own tables;
+    that are painted, also beyond the field; the stages hold their own tables; `scene_names`, `cube_names`: theirs;
     `kernel`: adds up fields; `products`, `gas`, `lines`: tables for maps of stars, of gas and of emission lines (None:
     no maps); `attenuation`: for the curve that goes with maps of dust.
     """
@@ -64,6 +67,8 @@ class Tables(eqx.Module):
     gas: GasTables | None = None
     lines: LineTables | None = None
     attenuation: AttenuationTables | None = None
+    scene_names: tuple[str, ...] = eqx.field(static=True, default=())
+    cube_names: tuple[str, ...] = eqx.field(static=True, default=())
 
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:
@@ -71,3 +76,28 @@ class Tables(eqx.Module):
         paints stars, then the maps of gas."""
         products = self.products if self.products is not None and self.products.reader == len(self.paint) else None
         return (*self.paint, *(own for own in (products, self.gas) if own is not None))
+
+    def scene_after(self, number: int, scene: Scene, parameters: Parameters) -> Scene:
+        """The scene after one of the stages; raises ConfigError for a stage that returns none of these particles."""
+        call = f"stage '{self.scene_names[number]}': `__call__`"
+        after = returned(self.scene[number](scene, parameters), Scene, call, "a Scene")
+        kept = ("position", "velocity", "amount", "weight")
+        check_returned_shapes(call, {name: (getattr(after, name), np.shape(getattr(scene, name))) for name in kept})
+        return after
+
+    def cube_after(
+        self, number: int, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None
+    ) -> PaintedCube:
+        """The cube after one of the stages; raises ConfigError for a stage that returns none of the shape it must."""
+        stage, call = self.cube[number], f"stage '{self.cube_names[number]}': `__call__`"
+        after = returned(stage(cube, parameters, key), PaintedCube, call, "a PaintedCube")
+        if stage.margin and after.footprint.shape == cube.footprint.shape:
+            raise ConfigError(
+                f"{call} must return the cube on cube.footprint.within({stage.margin}), as its margin says, got it on "
+                f"all of cube.footprint; see docs/how-to-extend.md"
+            )
+        voxels = (after.footprint.n_element, cube.flux.shape[1])
+        arrays = {name: getattr(after, name) for name in ("flux", "variance", "truth", "bits")} | after.contributions
+        moments = {"moments": (after.moments, (voxels[0], cube.moments.shape[1]))}
+        check_returned_shapes(call, {name: (array, voxels) for name, array in arrays.items()} | moments)
+        return after

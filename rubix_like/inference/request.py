@@ -103,7 +103,7 @@ def read_request(
     `galaxy`: what is given in place of the configuration's."""
     given = {f"fit.{name}": value for name, value in settings.items()}
     if free is not None:
-        given["fit.free"] = {name: as_section(prior) for name, prior in free.items()}
+        given["fit.free"] = {name: as_section(f"fit.free.{name}", prior) for name, prior in free.items()}
     if isinstance(settings.get("noise_scale"), AbstractPrior):
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
@@ -265,6 +265,12 @@ def _check_other_draws(config: RunConfig) -> None:
         )
 
 
-def as_section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
-    """A prior as a configuration has it, {kind: numbers}."""
-    return section_of(prior) if isinstance(prior, AbstractPrior) else prior
+def as_section(place: str, prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
+    """A prior as a configuration has it, {kind: numbers}; raises ConfigError, which begins with `place`, for what is no
+    number."""
+    try:
+        return section_of(prior) if isinstance(prior, AbstractPrior) else prior
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from error

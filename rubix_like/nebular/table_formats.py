@@ -47,7 +47,7 @@ def import_nebular(path: str | Path, name: str | None = None, *, overwrite: bool
     ValueError for a bad file.
     """
     path = Path(path).expanduser()
-    table: NebularTable = read_foreign(path, FORMATS, "a nebular table", "docs/nebular.md")
+    table: NebularTable = read_foreign(path, FORMATS, NebularTable, "a nebular table", "docs/nebular.md")
     target = SHELF.place_for(name or table.name, path)
     write_nebular(replace(table, name=target.stem), target, overwrite=overwrite)
     return target

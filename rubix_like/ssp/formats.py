@@ -60,7 +60,7 @@ def import_library(path: str | Path, name: str | None = None, *, overwrite: bool
     """
     path = Path(path).expanduser()
     _refuse_known(path)
-    table: SSPTable = read_foreign(path, FORMATS, "an SSP library", "docs/ssp.md")
+    table: SSPTable = read_foreign(path, FORMATS, SSPTable, "an SSP library", "docs/ssp.md")
     target = SHELF.place_for(name or table.name, path)
     write_table(replace(table, name=target.stem), target, overwrite=overwrite)
     return target

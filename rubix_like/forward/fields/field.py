@@ -114,6 +114,7 @@ class PaintedField(eqx.Module):
         return field.elements(field_of(self.values[:, :, None], field, self.cells))[:, 0]
 
 
+@named_arguments
 def spread(amount: Float[Array, " particle"], scene: Scene, grid: SpaxelGrid) -> Parts:
     """The parts of an amount of each particle on the painted grid, shared among cells as its light is."""
     cell, share = grid.weights(scene.position, scene.smoothing_length)

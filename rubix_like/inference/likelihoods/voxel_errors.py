@@ -16,6 +16,8 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.arguments import check_returned_shapes, returned
+
 Voxels = Float[Array, "y x wave"]
 
 OFFSET: float = 5.0
@@ -93,7 +95,10 @@ class AbstractErrorDistribution(AbstractErrors):
     def fault(self) -> str | None:
         """What is wrong with the distribution, which is concrete: unless its integral is 1."""
         nodes, weight = _quadrature()
-        total = float(np.sum(np.exp(np.asarray(self.log_density(jnp.asarray(nodes)))) * weight))
+        call = f"likelihood '{self.kind}': `log_density`"
+        density = returned(self.log_density(jnp.asarray(nodes)), (jax.Array, np.ndarray), call, "an array")
+        check_returned_shapes(call, {"ln(density)": (density, nodes.shape)})
+        total = float(np.sum(np.exp(np.asarray(density)) * weight))
         if abs(total - 1) < 1e-2:
             return None
         return f"expected a density whose integral is 1, got {total:.4g} for '{self.kind}'"

@@ -249,8 +249,11 @@ def read_prior(name: str, prior: AbstractPrior | Mapping[str, Any], unit: str, o
     galaxy has.
     """
     chosen = prior if isinstance(prior, AbstractPrior) else _parse_prior(name, prior, unit, own)
-    chosen = jax.tree.map(lambda leaf: as_float(leaf) if isinstance(leaf, float | int) else leaf, chosen)
-    fault = chosen.fault()
+    try:
+        chosen = jax.tree.map(lambda leaf: as_float(leaf) if isinstance(leaf, float | int) else leaf, chosen)
+        fault = chosen.fault()
+    except ValueError as error:
+        raise ConfigError(f"fit.free.{name}: {error}") from error
     if fault is not None:
         raise ConfigError(f"fit.free.{name}: {fault}")
     return chosen

@@ -15,6 +15,7 @@ from jax import lax
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.config.plug_ins import PRIOR_KINDS
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.priors import PRIORS, AbstractPrior, Values, as_float
@@ -192,7 +193,11 @@ class AbstractQuantile(AbstractPrior):
     def fault(self) -> str | None:
         """Unless the quantiles rise."""
         shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
-        found = np.asarray(self.value(np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in shape))))
+        call, found = f"prior '{self.kind}': `quantile`", np.zeros(())
+        for latents in (np.zeros(()), np.linspace(-4.0, 4.0, 33).reshape(-1, *(1 for _ in shape))):
+            values = self.quantile(scipy.special.ndtr(latents))
+            found = np.asarray(returned(values, (jax.Array, np.ndarray, np.generic, float), call, "an array"))
+            check_returned_shapes(call, {"values": (found, np.broadcast_shapes(latents.shape, shape))})
         if np.isfinite(found).all() and bool(np.all(np.diff(found, axis=0) > 0)):
             return None
         return f"expected numbers with which the quantiles of '{self.kind}' rise, got others"
@@ -267,7 +272,8 @@ def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
         pairs = zip(prior.weights, prior.parts, strict=True)
         return {MIXTURE: tuple({WEIGHT: float(weight), **section_of(part)} for weight, part in pairs)}
     if isinstance(prior, AbstractQuantile):
-        return {prior.kind: tuple(as_float(getattr(prior, name)).tolist() for name in _fields_of(type(prior)))}
+        names, place = _fields_of(type(prior)), f"prior '{prior.kind}'"
+        return {prior.kind: tuple(as_float(getattr(prior, name), f"{place}: {name}").tolist() for name in names)}
     (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
     return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
 

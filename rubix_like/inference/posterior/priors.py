@@ -45,8 +45,9 @@ def _text(values: Values) -> str:
     return f"{low:g}" if low == high or np.isnan(low) else f"{low:g} to {high:g}"
 
 
-def as_float(value: object) -> Values:
-    """An array of the host; what is traced, or on a device, stays as it is. Raises ValueError for quantities."""
+def as_float(value: object, place: str = "") -> Values:
+    """An array of the host; what is traced, or on a device, stays as it is. Raises ValueError for quantities and for
+    what is no number; `place` is where it came from."""
     dtype = jax.dtypes.canonicalize_dtype(float)
     if as_quantity(value) is not None:
         raise ValueError(
@@ -54,7 +55,9 @@ def as_float(value: object) -> Values:
             f"the prior as {{kind: [numbers with units]}}"
         )
     return (
-        jnp.asarray(value, dtype) if isinstance(value, jax.Array) else np.asarray(plain_numbers(value, "", ""), dtype)
+        jnp.asarray(value, dtype)
+        if isinstance(value, jax.Array)
+        else np.asarray(plain_numbers(value, "", place), dtype)
     )
 
 

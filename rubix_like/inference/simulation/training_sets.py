@@ -184,7 +184,7 @@ def read_simulation_request(
         keys["n"] = count
     chosen = spanned_priors(checked_draws) if checked_draws is not None else priors
     if chosen is not None:
-        keys["free"] = {name: as_section(prior) for name, prior in chosen.items()}
+        keys["free"] = {name: as_section(f"simulate.free.{name}", prior) for name, prior in chosen.items()}
     config = load_config(config, overrides={f"simulate.{name}": value for name, value in keys.items()})
     settings = config.simulate or SimulateSettings()
     place = DRAWS if checked_draws is not None else "fit.free" if settings.free is None else "simulate.free"

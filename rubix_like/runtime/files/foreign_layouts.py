@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 from astropy.utils.exceptions import AstropyWarning
 
-from rubix_like.arguments import expect_fields
+from rubix_like.arguments import expect_fields, returned
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
@@ -34,17 +34,18 @@ class SourceFormat:
         expect_fields(self)
 
 
-def read_foreign(path: Path, formats: Registry, what: str, page: str) -> Any:
+def read_foreign(path: Path, formats: Registry, kind: type, what: str, page: str) -> Any:
     """What the one layout among `formats` (of `SourceFormat`) that fits a file or folder reads from it.
 
-    `what` names the contents, "an SSP library"; `page` is the one of the documentation that lists the layouts. Raises
-    FileNotFoundError without the file, ConfigError when no layout or more than one fits, ValueError for a bad file.
+    `kind` is the class of the contents; `what` names them, "an SSP library"; `page` is the one of the documentation
+    that lists the layouts. Raises FileNotFoundError without the file, ConfigError when no layout or more than one fits
+    or where a format reads something else, ValueError for a bad file.
     """
     if not (path.is_file() or path.is_dir()):
         raise FileNotFoundError(f"{what.split(maxsplit=1)[1]}: no such file or folder: {path}")
-    source_format = _recognise(path, formats, what, page)
+    name = _recognise(path, formats, what, page)
     try:
-        return source_format.read(path)
+        found = formats.find(name).read(path)
     except ValueError as error:
         if path.name in str(error):
             raise
@@ -53,14 +54,16 @@ def read_foreign(path: Path, formats: Registry, what: str, page: str) -> Any:
         raise ValueError(
             f"{path}: expected {what}, got one that cannot be read ({reason_of(error)}); {DAMAGED}"
         ) from error
+    return returned(found, kind, f"{path}: {formats.kind} '{name}': `read`", f"an instance of {kind.__name__}")
 
 
-def _recognise(path: Path, formats: Registry, what: str, page: str) -> SourceFormat:
+def _recognise(path: Path, formats: Registry, what: str, page: str) -> str:
+    """The name of the one layout that fits."""
     known = {name: formats.find(name) for name in formats.names()}
     asked = {name: known[name] for name in known if known[name].directory == path.is_dir()}
     fitting = [name for name in asked if _has_layout(path, asked[name])]
     if len(fitting) == 1:
-        return asked[fitting[0]]
+        return fitting[0]
     if fitting:
         raise ConfigError(f"{path}: fits several layouts of {what}, {', '.join(fitting)}: expected one")
     kind = "folder" if path.is_dir() else "file"
