@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rubix_like.arguments import named_arguments
+from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
@@ -68,10 +69,11 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None, *, o
     return path
 
 
-def make_figure(cube: Cube, spaxels: tuple[Spaxel, ...] = (), band: Band | None = None) -> "Figure":
+def make_figure(cube: Cube, spaxels: tuple[Spaxel, ...] = (), band: Any = None) -> "Figure":
     """A cube as a figure that is not written: `Cube.plot`. Raises ConfigError as `save_figure`."""
     import_matplotlib()
-    choice = Choice(spaxels, band, None if cube.maps is None else _main_maps(cube))
+    ends = None if band is None else parse_pair(band, "Angstrom", "band", "(lowest, highest)")
+    choice = Choice(spaxels, ends, None if cube.maps is None else _main_maps(cube))
     check_choice(cube, choice)
     panels, spectra = chosen_images(cube, choice), chosen_spectra(cube, choice)
     with _styled_figure(*_size(cube, panels, spectra)) as figure:

@@ -216,7 +216,7 @@ def test_what_there_is_not_is_not_drawn(tmp_path):
     bare = replace(make_view(), traces=(), inferred=None)
     assert [ending for ending, _, _ in drawings(bare)] == ["spectra", "maps"]
     with pytest.raises(ConfigError, match="ending in"):
-        save_drawings(bare.title, drawings(bare), tmp_path / "fit", ".jpg")
+        save_drawings(bare.title, drawings(bare), tmp_path / "fit", ".jpg", overwrite=False)
     assert not list(tmp_path.iterdir())
 
 

@@ -36,6 +36,10 @@ def standard_normals(seed: Any, number: int, *shape: int) -> Float[ndarray, "num
     """Standard normal numbers of numpy's default generator; ConfigError that names a `number` or `seed` of another
     kind."""
     expect_count(number, "number", 0)
+    if seed is None:
+        raise ConfigError(
+            "seed: expected a whole number of 0 or more, got None; noise without a seed cannot be repeated"
+        )
     try:
         generator = np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
