@@ -110,7 +110,9 @@ def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, 
 def check_setting_names(function: Callable[..., Any], names: Iterable[str], known: Iterable[str]) -> None:
     """Raise ConfigError for one of the further `names` given to a function that is nearer to one of its arguments than
     to a `known` setting."""
-    arguments = inspect.signature(function).parameters
+    several = inspect.Parameter.VAR_KEYWORD
+    parameters = inspect.signature(function).parameters.values()
+    arguments = [parameter.name for parameter in parameters if parameter.kind is not several]
     settings = set(known)
     for name in names:
         near = nearest_words(name, {*arguments, *settings}, 1)

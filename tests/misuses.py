@@ -223,7 +223,8 @@ def of_cubes():
         "footprint": (2, 2, 0.2),
     }.items():
         field = name.partition(",")[0]
-        yield f"Cube.{name}", f"Cube.{field}: ", lambda field=field, bad=bad: rl.Cube(**{**cube, field: bad})
+        fields = {**cube, field: bad}
+        yield f"Cube.{name}", f"Cube.{field}: ", lambda fields=fields: rl.Cube(**fields).write("unreadable.fits")
     for ra, dec in ((10.0, 0.0), (330.0, 0.0), (120.0, 30.0)):  # 140, 180 and 41 deg away
         places = [extend.Meta({"ra": east, "dec": north}) for east, north in ((150.0, 0.0), (ra, dec))]
         far = [rl.Cube(**{**cube, "meta": meta}) for meta in places]
@@ -547,7 +548,7 @@ def of_arguments():
         lambda: rl.Pipeline.from_config(narrow)(fast),
     )
     beyond_light = rl.Galaxy(rl.Stars(**{**STARS, "velocity": np.full((2, 3), 2e5)}))
-    yield "beyond light", "stars.velocity: expected velocity of at most 299792", lambda: rl.validate(beyond_light)
+    yield "beyond light", "stars.velocity: expected speeds of at most 299792", lambda: rl.validate(beyond_light)
     yield "beyond light, planned", "check the unit of velocities", lambda: rl.Pipeline.from_config(narrow)(beyond_light)
     yield "range", "engine.velocity_range", lambda: rl.load_config(RUN, {"engine.velocity_range": 346411})
     too_fast = rl.Galaxy(rl.Stars(**{**STARS, "velocity": 1e6 * PLACES}))

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from astropy import units
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import expect_fields, named_arguments
@@ -180,15 +179,6 @@ class Cube(AbstractCube, eqx.Module):
             require(
                 self.mask <= _MOST_BITS, self.mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them"
             )
-        for name in ("flux", "truth", "variance"):
-            values = getattr(self, name)
-            if isinstance(values, np.ndarray) and not isinstance(self.mask, Tracer):
-                count = n_unusable(values, self.mask)
-                if count:
-                    raise ValueError(
-                        f"Cube.{name}: expected finite numbers of 32 bits where the mask is 0, got {count} others; set "
-                        f"these voxels in mask"
-                    )
 
     @property
     def ivar(self) -> Voxels | None:

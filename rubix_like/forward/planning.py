@@ -116,6 +116,8 @@ def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:
         n_fibre=0 if instrument.fibres is None else len(instrument.fibres),
         chunk=rates_here().chunk if engine.chunk == "auto" else engine.chunk,
         fields=fields,
+        scene=tuple(stage.name for stage in setup.pipeline.scene),
+        cube=tuple(stage.name for stage in setup.pipeline.cube),
     )
 
 

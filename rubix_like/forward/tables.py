@@ -30,7 +30,7 @@ class Plan:
     `sources`: names of what is painted; `method`: theirs, with ", " between those that differ; `margin`: spaxels
     painted beyond the field on each side; `chunk`: particles per step; `cells`: along the side
     of a spaxel, of the grid that is painted; `fields`: names of the fields; `n_fibre`: fibres of all exposures that
-    the cube is made of, 0 where it is made of spaxels.
+    the cube is made of, 0 where it is made of spaxels; `scene`, `cube`: names of the stages.
     """
 
     sources: tuple[str, ...]
@@ -43,6 +43,8 @@ class Plan:
     cells: int = 1
     fields: tuple[str, ...] = ()
     n_fibre: int = 0
+    scene: tuple[str, ...] = ()
+    cube: tuple[str, ...] = ()
 
 
 class Tables(eqx.Module):

@@ -92,6 +92,7 @@ def check_magnitudes(quantity: str, values: np.ndarray, place: str) -> None:
     if limit is None:
         return
     remedy = "the numbers are damaged there, or in another unit than expected"
-    if quantity == "velocity" and np.ndim(values) == 2:
-        values = np.linalg.norm(np.asarray(values, np.float64), axis=1)
     require(np.abs(values) <= limit, values, place, f"{quantity} of at most {limit:g} in magnitude", remedy)
+    if quantity == "velocity" and np.ndim(values) == 2:
+        speeds = np.linalg.norm(np.asarray(values, np.float64), axis=1)
+        require(speeds <= limit, speeds, place, f"speeds of at most {limit:g} km/s", remedy)

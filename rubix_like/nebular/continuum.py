@@ -18,7 +18,7 @@ from rubix_like.physics.units import plain_array
 HELIUM = 0.09
 """Singly ionised helium per ionised hydrogen, by number, of an H II region."""
 
-POSSIBLE_WAVELENGTHS = (100.0, 1e12)
+POSSIBLE_WAVELENGTHS = (10.0, 1e12)
 """Angstrom, from well below the Lyman limit to radio waves of 100 m; smaller numbers are in another unit."""
 
 PARTICLES_PER_ELECTRON = 2.1

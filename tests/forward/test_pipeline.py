@@ -193,7 +193,7 @@ def test_inside_jit_they_are_only_counted(pipeline):
 
 def test_speeds_that_are_no_speeds():
     with pytest.raises(ValueError, match=r"stars.velocity: expected speeds below .* check the unit"):
-        Pipeline.from_config(settings(), with_stars(stars(), velocity=(0, 2.9e5)))
+        Pipeline.from_config(settings(), with_stars(stars(), velocity=(0, 1.7e5)))
 
 
 @pytest.fixture(scope="module")

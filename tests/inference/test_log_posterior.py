@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -168,3 +169,15 @@ def test_one_program_serves_all_data():
 def test_faults_are_told(call, words):
     with pytest.raises((ConfigError, ValueError), match=words):
         call(made())
+
+
+def test_noise_right_after_the_psf_is_left_out():
+    """A list of stages on the cube that is shorter without its noise: the model is that of the list without."""
+    prior = {"free": {"observation.velocity_offset": {"normal": [0, 100]}}}
+    fluxes = []
+    for cube, noise in (("psf, noise", {"signal_to_noise": 20}), ("psf", None)):
+        path = Path(f"{len(cube)}.yaml").absolute()
+        path.write_text(f"scene: [orient, point]\npaint: [stars]\ncube: [{cube}]\n")
+        config = load_config({**CONFIG, "dust": None, "noise": noise, "fit": prior, "pipeline": str(path)})
+        fluxes.append(log_posterior(config, data(), galaxy=galaxy()).flux(np.zeros(1)))
+    np.testing.assert_array_equal(*fluxes)

@@ -15,7 +15,7 @@ from rubix_like.config.file_layouts import (
     check_several,
     find_format,
 )
-from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
 from rubix_like.cube.files.fits_reading import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5
@@ -55,6 +55,8 @@ def write_cube(
     not the whole cube.
     """
     path = Path(expect_path(path, "path")).expanduser()
+    if isinstance(cube, Cube):
+        _check_readable(cube)
     team, parts, chosen = team or SINGLE, in_parts(cube), find_format(path, layout, "path")
     noise, bins, fibres = parts.has_variance, parts.bins, parts.fibres is not None
     check_layout(chosen, layout, noise=noise, medium=bins.medium, sampling=bins.sampling, fibres=fibres)
@@ -64,6 +66,18 @@ def write_cube(
     with replacing_together(path, team) as (temporary, writing):
         chosen.write(parts, temporary, writing, *(() if packing.is_none else (packing,)))
     return path
+
+
+def _check_readable(cube: Cube) -> None:
+    """Raise ValueError for arrays of the host that no cube read from a file may have."""
+    for name in ("flux", "truth", "variance"):
+        values = getattr(cube, name)
+        count = n_unusable(values, cube.mask) if isinstance(values, np.ndarray) else 0
+        if count:
+            raise ValueError(
+                f"Cube.{name}: expected finite numbers of 32 bits where the mask is 0, got {count} others; set these "
+                f"voxels in mask"
+            )
 
 
 @named_arguments

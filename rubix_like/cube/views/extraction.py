@@ -13,8 +13,6 @@ from rubix_like.cube.cube import Cube, ExtractedSpectrum
 from rubix_like.cube.views.circle_overlap import circle_overlap
 from rubix_like.cube.views.sky_places import Offset, Place, position_of
 
-"""Unit of a cube's flux."""
-
 
 def extract_spectrum(
     cube: Cube,

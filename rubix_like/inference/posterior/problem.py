@@ -327,8 +327,10 @@ def make_likelihood(
 
 def without_noise(pipeline: Pipeline) -> Pipeline:
     """The pipeline whose cubes have neither noise nor systematic errors, whatever its configuration says."""
-    stages = tuple(stage for stage in pipeline.tables.cube if not isinstance(stage, Noise | AbstractSystematic))
-    tables = dataclasses.replace(pipeline.tables, cube=stages, products=None, gas=None)
+    named = zip(pipeline.tables.cube_names, pipeline.tables.cube, strict=True)
+    kept = [(name, stage) for name, stage in named if not isinstance(stage, Noise | AbstractSystematic)]
+    names, stages = tuple(name for name, _ in kept), tuple(stage for _, stage in kept)
+    tables = dataclasses.replace(pipeline.tables, cube=stages, cube_names=names, products=None, gas=None)
     return dataclasses.replace(pipeline, tables=tables, noise_key=None)
 
 
