@@ -8,7 +8,7 @@ import functools
 import math
 import re
 import warnings
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import PurePath
@@ -109,11 +109,10 @@ def parse_quantity(value: object, unit: str, place: str = "") -> float:
 
 def parse_pair(values: Any, unit: str, place: str, meaning: str) -> tuple[float, float]:
     """Two numbers of `unit`, as `parse_quantity` reads each; raises ValueError that names `place` for others."""
-    try:
-        first, second = () if isinstance(values, str | bytes | Mapping | Set) else values
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{place}: expected {meaning}, each with a unit or in {unit}, got {values!r}") from error
-    return parse_quantity(first, unit, place), parse_quantity(second, unit, place)
+    pair = () if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable) else tuple(values)
+    if len(pair) != 2:
+        raise ValueError(f"{place}: expected {meaning}, each with a unit or in {unit}, got {values!r}")
+    return parse_quantity(pair[0], unit, place), parse_quantity(pair[1], unit, place)
 
 
 def is_unit(text: object) -> bool:

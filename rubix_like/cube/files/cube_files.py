@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import h5py
+import numpy as np
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.file_layouts import (
