@@ -109,7 +109,8 @@ def parse_quantity(value: object, unit: str, place: str = "") -> float:
 
 def parse_pair(values: Any, unit: str, place: str, meaning: str) -> tuple[float, float]:
     """Two numbers of `unit`, as `parse_quantity` reads each; raises ValueError that names `place` for others."""
-    pair = () if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable) else tuple(values)
+    unordered = isinstance(values, str | bytes | Mapping | Set) or getattr(values, "shape", None) == ()
+    pair = () if unordered or not isinstance(values, Iterable) else tuple(values)
     if len(pair) != 2:
         raise ValueError(f"{place}: expected {meaning}, each with a unit or in {unit}, got {values!r}")
     return parse_quantity(pair[0], unit, place), parse_quantity(pair[1], unit, place)
