@@ -119,9 +119,8 @@ def test_the_first_line_says_which_set_disagrees(fits):
     second = wrong.verdict.sets["second"]
     assert second.excess == pytest.approx((second.chi_square - second.expected) / np.sqrt(2 * second.expected))
     assert second.excess > 5 > abs(wrong.verdict.sets["first"].excess)
-    assert second.where
-    assert wrong.verdict.where == f"in second, {second.where}"
-    assert wrong.verdict.where in wrong.summary().splitlines()[0]
+    assert second.worst in wrong.summary()
+    assert second.where == wrong.verdict.where == ""  # a little in every spaxel: none of them is beyond 5 sigma
     assert {"map of the velocities of second", "line widths of the spaxels of first"} <= set(wrong.verdict.tests)
 
 
