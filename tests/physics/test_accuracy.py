@@ -204,7 +204,7 @@ def test_without_outliers_nothing_is_painted_apart():
     factor = lambda tables: tables.paint[0].painter.outliers.flux_factor  # noqa: E731
     broken = dataclasses.replace(pipeline, tables=eqx.tree_at(factor, pipeline.tables, np.asarray(np.nan)))
     np.testing.assert_array_equal(broken(calm).flux, expected[1])
-    with pytest.raises(ValueError, match="NaN or inf .* the source 'stars' .* makes them first"):
+    with pytest.raises(ValueError, match=r"NaN or inf .* the source 'stars' .* makes them first"):
         broken(galaxy)
     stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), galaxy, calm)
     both = jax.jit(jax.vmap(lambda own: pipeline(own).flux))(stack)
