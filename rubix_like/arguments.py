@@ -120,11 +120,16 @@ def check_setting_names(function: Callable[..., Any], names: Iterable[str], know
             raise ConfigError(f"{name}: unknown argument of {function.__name__}; did you mean '{near[0]}'?")
 
 
-def note_renamed(old: str, new: str, *, given: bool) -> bool:
-    """`given`; where it is True, with a note in the log that what was called `old` is called `new`."""
-    if given:
-        logging.getLogger("rubix_like").warning("%s is called %s now; the old word works until version 0.4", old, new)
-    return given
+def note_renamed(old: str, new: str) -> None:
+    """Log that an argument, given by its `old` word, is called `new`."""
+    logging.getLogger("rubix_like").warning("%s is called %s now; the old word works until version 0.4", old, new)
+
+
+def starts_anew(restart: bool, resume: bool | None) -> bool:
+    """Whether earlier progress is discarded: by `restart`, or by the old word for it, `resume=False`."""
+    if resume is False:
+        note_renamed("resume=False", "restart=True")
+    return restart or resume is False
 
 
 def _annotations(signature: inspect.Signature) -> dict[str, Any]:

@@ -113,9 +113,9 @@ class Cube(AbstractCube, eqx.Module):
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
     Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor converts quantities to
-    these units and refuses masked values, which are to be set in `mask`; of arrays of the host, too, values that are
-    not finite in good voxels, values and bits that no file holds, and negative ones of variance and mask; else it
-    checks shapes only: flux may be a tracer.
+    these units and refuses masked values, which are to be set in `mask`; of arrays of the host, too, negative values of
+    variance and mask, and bits that no file holds; else it checks shapes only: flux may be a tracer. `write` refuses
+    values that are not finite in good voxels, and larger ones than 32 bits hold.
     """
 
     flux: Voxels
@@ -164,9 +164,10 @@ class Cube(AbstractCube, eqx.Module):
 
     def _check_values(self) -> None:
         """Raise ValueError for a mask that holds no bits and, of arrays of the host, for values that cannot be."""
-        if self.mask is None or self.mask.dtype.kind not in "biu":
-            came = None if self.mask is None else self.mask.dtype
-            raise ValueError(f"Cube.mask: expected whole numbers, the bits of each voxel (0 is good), got {came}")
+        if self.mask.dtype.kind not in "biu":
+            raise ValueError(
+                f"Cube.mask: expected whole numbers, the bits of each voxel (0 is good), got {self.mask.dtype}"
+            )
         for name, remedy in (
             ("mask", "0 is good"),
             ("lsf_fwhm", "a width in Angstrom"),

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
+from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -164,7 +164,7 @@ def fit(
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     check_setting_names(fit, settings, FitSettings.model_fields)
-    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
+    restart = starts_anew(restart, resume)
     galaxy = one_galaxy(galaxy, model)
     request = read_request(config_or_pipeline, data, free, output, settings, galaxy)
     progress = progress or progress_here(quiet)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
+from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -152,7 +152,7 @@ def sample(
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     check_setting_names(sample, settings, FitSettings.model_fields)
-    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
+    restart = starts_anew(restart, resume)
     given, galaxy = dict(settings), one_galaxy(galaxy, model)
     given |= {f"sampling.{name}": value for name, value in (sampling or {}).items()}
     if output is not None:

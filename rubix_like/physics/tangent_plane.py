@@ -9,6 +9,7 @@ from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.runtime.places import found_at
 
 _SKY_COORD = "astropy.coordinates:SkyCoord"
+_SEPARATION = "astropy.coordinates:angular_separation"
 """Imported where there are several places: most runs have one."""
 
 
@@ -30,11 +31,8 @@ def to_tangent_plane(reference: tuple[float, float], point: tuple[float, float])
 
 
 def separation(place: tuple[float, float], other: tuple[float, float]) -> float:
-    """Angle (deg) between two places (RA, Dec in deg) on the sky, by the haversine formula."""
-    (ra, dec), (other_ra, other_dec) = (tuple(map(math.radians, pair)) for pair in (place, other))
-    square = math.sin((other_dec - dec) / 2) ** 2
-    square += math.cos(dec) * math.cos(other_dec) * math.sin((other_ra - ra) / 2) ** 2
-    return math.degrees(2 * math.asin(math.sqrt(min(square, 1.0))))
+    """Angle (deg) between two places (RA, Dec in deg) on the sky."""
+    return math.degrees(found_at(_SEPARATION)(*map(math.radians, (*place, *other))))
 
 
 def convergence(reference: tuple[float, float], point: tuple[float, float]) -> float:

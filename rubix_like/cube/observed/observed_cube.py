@@ -89,9 +89,8 @@ class ObservedCube(AbstractCube):
 
     def __post_init__(self) -> None:
         expect_fields(self)
-        for field in ("flux", "used", "field_angle"):
-            if getattr(self, field) is None:
-                raise ValueError(f"ObservedCube.{field}: expected numbers, got None")
+        if self.field_angle is None:
+            raise ValueError("ObservedCube.field_angle: expected numbers, got None")
         scale = self.pixel_scale
         flux, no_flux = plain_flux(self.flux, self.bins, scale, "ObservedCube.flux")
         variance, no_variance = plain_flux(self.variance, self.bins, scale, "ObservedCube.variance", power=2)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.quantities import parse_pair
-from rubix_like.constants import CUBE_FLUX_UNIT
+from rubix_like.constants import CUBE_FLUX_DENSITY, CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.files.maps_file import (
@@ -48,7 +48,7 @@ def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
         return Quantity(np.where(sums.unlit, np.nan, sums.light), CUBE_FLUX_UNIT)
     if isinstance(band, str):
         return found_at(_THROUGH_FILTER)(cube, band)
-    return Quantity(mean_of_bins(cube, bins_within(cube, band)), CUBE_FLUX_UNIT / units.AA)
+    return Quantity(mean_of_bins(cube, bins_within(cube, band)), CUBE_FLUX_DENSITY)
 
 
 def mean_of_bins(cube: Cube, inside: Bool[ndarray, " wave"]) -> Float[ndarray, "y x"]:

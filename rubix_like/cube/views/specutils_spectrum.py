@@ -8,7 +8,7 @@ from astropy.nddata import VarianceUncertainty
 from astropy.utils import minversion
 from numpy import ndarray
 
-from rubix_like.constants import CUBE_FLUX_UNIT
+from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.wcs import world_coordinates
 from rubix_like.errors import ConfigError
@@ -34,7 +34,7 @@ def to_specutils(cube: Cube) -> "Spectrum":
     installed, or astropy is too old to keep Angstrom.
     """
     spectrum = _find_class()
-    unit = units.Unit(CUBE_FLUX_UNIT / units.AA)
+    unit = CUBE_FLUX_DENSITY
     variance = cube.variance
     return spectrum(
         flux=in_fits_order(cube.flux) * unit,

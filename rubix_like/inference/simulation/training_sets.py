@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.arguments import check_setting_names, named_arguments, note_renamed
+from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
@@ -149,7 +149,7 @@ def simulate(
     `quiet` as in `fit`. Raises ConfigError, ValueError or OSError for settings, galaxies or places that cannot be used.
     """
     check_setting_names(simulate, settings, SimulateSettings.model_fields)
-    restart = note_renamed("resume=False", "restart=True", given=resume is False) or restart
+    restart = starts_anew(restart, resume)
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings

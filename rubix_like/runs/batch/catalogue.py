@@ -39,11 +39,12 @@ def run_catalogue(
     that starts processes needs `if __name__ == "__main__":` around the call. Raises ConfigError or OSError, before
     anything is computed, for lists, settings, a folder or an executor that cannot be used.
     """
-    overwrite = note_renamed("redo=True", "overwrite=True", given=redo) or overwrite
+    if redo:
+        note_renamed("redo=True", "overwrite=True")
     how = How(executor, block)
     entries = read_entries(config, catalogue, views, folder=catalogue_folder(output))
     read = tuple(given_files({"configuration": config, "catalogue": catalogue, "views": views}))
-    return observe_all(entries, Progress(), read_part(part), overwrite=overwrite, how=how, read=read)
+    return observe_all(entries, Progress(), read_part(part), overwrite=overwrite or redo, how=how, read=read)
 
 
 def read_part(text: str | None) -> tuple[int, int] | None:
