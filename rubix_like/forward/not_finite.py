@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.forward.cube_header import Header
@@ -53,19 +53,29 @@ def count_not_finite(
     """How many voxels without a mask bit have NaN or inf in any of the arrays `voxels` (*n, y, x, wave; None: not
     there), and how many particles."""
     arrays = [array for array in voxels if array is not None]
-    static = frame.spaxel_bits[:, :, None] | frame.wave_bits
-    n_voxel = np.asarray(own_copy(_count(arrays, static == 0, bits)))
-    n_particle = [np.asarray(own_copy(own.n_not_finite)).astype(int) for own in counters.values()]
+    bad = arrays, frame.spaxel_bits == 0, frame.wave_bits == 0, bits
+    # a sum takes four bytes a voxel, "any" one
+    n_voxel = np.asarray(own_copy(_count(*bad)) if np.any(own_copy(_any(*bad))) else 0)
+    n_particle = [np.asarray(own_copy(counter.n_not_finite)).astype(int) for counter in counters.values()]
     return np.asarray(sum(n_particle, start=n_voxel))
 
 
-@jax.jit
-def _count(arrays: list[Array], good: Array, bits: Array | None) -> Int[Array, "*n"]:
-    good = jnp.pad(good, ((0, 0), (0, 0), (0, arrays[0].shape[-1] - good.shape[-1])))  # parts may have bins beyond
-    good = jnp.broadcast_to(good, arrays[0].shape)
+def _bad(arrays: list[Array], spaxels: Array, bins: Array, bits: Array | None) -> Bool[Array, "*n y x wave"]:
+    """Whether a voxel of good `spaxels` and `bins` without a mask bit is NaN or inf in any array."""
+    bins = jnp.pad(bins, (0, arrays[0].shape[-1] - bins.size))  # parts may have bins beyond
+    good = jnp.broadcast_to(spaxels[:, :, None] & bins[None, None], arrays[0].shape)
     good = good if bits is None else good & (bits == 0)
-    bad = functools.reduce(jnp.logical_or, [~jnp.isfinite(array) for array in arrays])
-    return jnp.sum(bad & good, axis=(-3, -2, -1))
+    return good & functools.reduce(jnp.logical_or, [~jnp.isfinite(array) for array in arrays])
+
+
+@jax.jit
+def _any(*voxels: Any) -> Bool[Array, "*n"]:
+    return jnp.any(_bad(*voxels), axis=(-3, -2, -1))
+
+
+@jax.jit
+def _count(*voxels: Any) -> Int[Array, "*n"]:
+    return jnp.sum(_bad(*voxels), axis=(-3, -2, -1))
 
 
 def check_variance(flux: Array, variance: Array | None) -> None:
