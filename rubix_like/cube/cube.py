@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from astropy import units
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import expect_fields, named_arguments
@@ -176,10 +177,10 @@ class Cube(AbstractCube, eqx.Module):
             values = getattr(self, name)
             if isinstance(values, np.ndarray) and np.fmin.reduce(values, axis=None, initial=0) < 0:
                 require(~(values < 0), values, f"Cube.{name}", "values >= 0", remedy)
-        if isinstance(self.mask, np.ndarray) and self.mask.max(initial=0) > _MOST_BITS:
-            require(
-                self.mask <= _MOST_BITS, self.mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them"
-            )
+        is_wide = self.mask.dtype.kind in "iu" and np.iinfo(self.mask.dtype).max > _MOST_BITS
+        if is_wide and not isinstance(self.mask, Tracer):
+            mask = np.asarray(self.mask)
+            require(mask <= _MOST_BITS, mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them")
 
     @property
     def ivar(self) -> Voxels | None:

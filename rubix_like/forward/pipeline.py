@@ -31,7 +31,7 @@ from rubix_like.forward.model import Observed, Signature, Voxels, compiled_obser
 from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
-from rubix_like.forward.planned_ranges import check_within_plan
+from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
@@ -75,6 +75,10 @@ class Pipeline(eqx.Module):
         """What pickle keeps: tables and parameters as arrays of the host, devices by their number."""
         trees = (jax.tree.map(np.asarray, tree) for tree in (self.tables, self.parameters))
         return _unpickled, (*trees, self.noise_key, self.plan, self.layout, self.frame)
+
+    def __hash__(self) -> int:
+        """A number that equal pipelines share, so that `jax.jit` takes a pipeline as the function that it is."""
+        return hash((self.plan, self.layout))
 
     def __repr__(self) -> str:
         plan, frame = self.plan, self.frame
@@ -253,6 +257,7 @@ class Pipeline(eqx.Module):
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
         chosen, chosen_key = self.chosen(parameters, key)
+        check_lengths_within_plan(self.tables, galaxy)
         return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
 
     def chosen(
