@@ -24,6 +24,7 @@ from rubix_like.cube.mosaic_noise import (
 from rubix_like.errors import ConfigError
 from rubix_like.physics.tangent_plane import convergence, separation, to_tangent_plane
 from rubix_like.runtime.memory import BYTES_PER_VOXEL, available_memory
+from rubix_like.runtime.words import format_bytes
 
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
@@ -38,6 +39,9 @@ _BLOCK_VOXELS = 1 << 22
 
 _BEYOND_PLANE = 90.0
 """deg, from where on places are not in the tangent plane."""
+
+_SCATTERED = 4
+"""Spaxels of the grid for each one of the cubes, from where on most of the grid lies between them."""
 
 
 @named_arguments
@@ -113,18 +117,25 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
 
 
 def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
-    """Raise ConfigError for cubes so far from each other that the grid that holds them all cannot be in memory."""
+    """Raise ConfigError for a grid that cannot be in memory, and for cubes too far from each other for one plane."""
     (n_y, n_x), n_wave = grid.footprint.shape, cubes[0].shape[2]
     places = [(float(cube.meta.get("ra") or 0.0), float(cube.meta.get("dec") or 0.0)) for cube in cubes]
     distances = [separation(places[0], place) for place in places]
     farthest = int(np.argmax(distances))
-    available = available_memory()
-    is_too_large = available is not None and BYTES_PER_VOXEL * n_y * n_x * n_wave > available
-    if is_too_large or distances[farthest] >= _BEYOND_PLANE:
+    available, needed = available_memory(), BYTES_PER_VOXEL * n_y * n_x * n_wave
+    is_too_large = available is not None and needed > available
+    size = f"a grid of {n_x:.4g} x {n_y:.4g} spaxels x {n_wave} bins"
+    n_spaxel = sum(cube.footprint.n_element for cube in cubes)
+    if distances[farthest] >= _BEYOND_PLANE or (is_too_large and n_y * n_x > _SCATTERED * n_spaxel):
         raise ConfigError(
             f"cubes: expected fields that fit into memory as one mosaic, got cubes[{farthest}] "
-            f"{distances[farthest]:.4g} deg from cubes[0] on the sky (a grid of {n_x:.4g} x {n_y:.4g} spaxels x "
-            f"{n_wave} bins); leave it out, or give it its right ra and dec (meta)"
+            f"{distances[farthest]:.4g} deg from cubes[0] on the sky ({size}); leave it out, or give it its right ra "
+            f"and dec (meta)"
+        )
+    if is_too_large:
+        raise ConfigError(
+            f"cubes: expected a mosaic that fits into memory, {format_bytes(available)}, got {size}, at least "
+            f"{format_bytes(needed)}; give fewer cubes or cut them to fewer wavelengths (Cube.cut)"
         )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_w
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
+from rubix_like.forward.run_notes import call_notes
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
@@ -181,6 +183,7 @@ class Pipeline(eqx.Module):
         chosen = arguments[1], arguments[3]
         cube = self.to_cube(observed, galaxy, chosen)
         self.check_finite(observed, lambda: (galaxy,), chosen)
+        self._warn(cube)
         return cube
 
     @named_arguments
@@ -238,6 +241,7 @@ class Pipeline(eqx.Module):
         observed = observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key)
         cube = self.to_cube(observed)
         self.check_finite(observed, lambda: slabs, (chosen, chosen_key))
+        self._warn(cube)
         return cube
 
     @named_arguments
@@ -335,6 +339,12 @@ class Pipeline(eqx.Module):
             why = explain_not_finite(self._model(chosen), galaxies, self.frame.meta.get("ssp_library"))
             raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
         check_variance(voxels.flux, voxels.variance)
+
+    def _warn(self, cube: Cube) -> None:
+        """Log what is unlikely of the particles of a call, unless the notes on those of the plan say it."""
+        for note in call_notes(cube.counters):
+            if note not in self.notes:
+                logging.getLogger("rubix_like").warning(note)
 
     def _model(self, chosen: ModelChoice | None) -> Model:
         return Model(self.plan, self.layout, self.tables, *(chosen or self.chosen()))
