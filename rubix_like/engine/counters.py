@@ -95,9 +95,7 @@ def check_counters(
         found = None if maker is None else maker()
         is_stage = found is not None and found.startswith("stage")
         remedy = f"the {found} makes them; repair it" if is_stage else "rubix_like.validate(galaxy) names them"
-        raise ValueError(
-            f"galaxy: expected {POSSIBLE}, got {broken} of {total} {what} with others; {remedy}"
-        )
+        raise ValueError(f"galaxy: expected {POSSIBLE}, got {broken} of {total} {what} with others; {remedy}")
     if not (fast or int(counters.n_overflow)):
         return
     wider = _wider(math.nan if fastest is None else fastest())

@@ -261,8 +261,9 @@ class Pipeline(eqx.Module):
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
         chosen, chosen_key = self.chosen(parameters, key)
+        galaxy = as_dtype(galaxy, self.plan.dtype)
         check_lengths_within_plan(self.tables, galaxy)
-        return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
+        return self.tables, chosen, shard(galaxy, self.mesh), chosen_key
 
     def chosen(
         self, parameters: Chosen = None, key: PRNGKeyArray | None = None

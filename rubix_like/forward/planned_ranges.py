@@ -21,7 +21,6 @@ from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSF
 from rubix_like.runtime.mesh.placement import own_copy
 
-
 _USUAL_EXCESS = 0.01
 """Of the widest class by which particles may be wider, such as those of finite differences."""
 
@@ -71,7 +70,9 @@ def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
             yield from _of_psf(stage.psf, stage.field, parameters)
     leaves, structure = jax.tree.flatten(parameters)
     marks = [-1.0 - number for number in range(len(leaves))]  # no width is negative
-    marked = jax.tree.unflatten(structure, [np.full(np.shape(leaf), mark) for leaf, mark in zip(leaves, marks, strict=True)])
+    marked = jax.tree.unflatten(
+        structure, [jnp.full(np.shape(leaf), mark) for leaf, mark in zip(leaves, marks, strict=True)]
+    )
     names = dict(zip(marks, parameters.named(), strict=True))
     for lines, named in zip(_line_maps(tables, parameters), _line_maps(tables, marked), strict=True):
         yield from _of_lines(lines, names.get(float(named.velocity_dispersion)))

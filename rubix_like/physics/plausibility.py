@@ -49,7 +49,9 @@ _SAMPLED_VOXELS = 1 << 20
 _LOG_RADIUS, _BINS_PER_DEX, _N_BINS = -12.0, 100, 2400
 """Bins of log10(radius / kpc): where they begin, how many to a dex and in all; the first one holds radius 0."""
 
-_UNIT = "Give the unit: of a table in galaxy.columns, of a file in a field map (docs/inputs.md), in Python as a quantity"
+_UNIT = (
+    "Give the unit: of a table in galaxy.columns, of a file in a field map (docs/inputs.md), in Python as a quantity"
+)
 
 
 class ParticleSums(NamedTuple):
