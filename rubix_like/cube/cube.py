@@ -16,11 +16,11 @@ from rubix_like.config.file_layouts import Packing
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.footprint import AbstractCube, Footprint
+from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.galaxy.limits import require
-from rubix_like.physics.units import plain_array
+from rubix_like.physics.units import check_angle, plain_array
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -158,6 +158,8 @@ class Cube(AbstractCube, eqx.Module):
             value = getattr(self, name)
             if value is not None and np.shape(value) != wanted:
                 raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+        for name, most in LARGEST_ANGLES.items():
+            check_angle(self.meta.get(name), f"Cube.meta['{name}']", most)
         self._check_values()
         for name, value in self.contributions.items():
             if np.shape(value) != shape:

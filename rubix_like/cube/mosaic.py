@@ -1,5 +1,7 @@
 """Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
 
+import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +34,9 @@ LEAST_AREA: float = 0.5
 _SHARED = ("bins", "lsf_fwhm")
 """Fields of a cube that all pointings have alike."""
 
+_SEEN_ALIKE = ("redshift", "inclination", "position_angle")
+"""Entries of a cube on how the galaxy is seen, which all pointings have alike."""
+
 _TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
 """Entries of a cube that a mean of several does not have."""
 
@@ -61,6 +66,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     size.
     """
     _check_alike(cubes)
+    _check_noise(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
     flux, variance, mask, weights = _combined(layers, grid.footprint.n_element)
@@ -254,12 +260,31 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
             "wavelength bins": cube.bins.agrees(first.bins),
             "lsf_fwhm": _equal(cube.lsf_fwhm, first.lsf_fwhm),
             "variance (all or none)": (cube.variance is None) == (first.variance is None),
+            **{name: cube.meta.get(name) == first.meta.get(name) for name in _SEEN_ALIKE},
         }
         different = [name for name, is_same in same.items() if not is_same]
         if different:
             raise ValueError(
-                f"mosaic: expected cubes of one instrument, got another {', '.join(different)} in cube {number} than "
+                f"mosaic: expected cubes of one instrument and galaxy, got another {', '.join(different)} in cube {number} than "
                 f"in the first; observe all of them with one configuration"
+            )
+
+
+def _check_noise(cubes: Sequence[Cube]) -> None:
+    """Raise ValueError for a variance of 0 in all good voxels; warn of data that are given twice."""
+    for number, cube in enumerate(cubes):
+        if cube.variance is not None and not np.any(np.asarray(cube.variance)[np.asarray(cube.mask) == 0] > 0):
+            raise ValueError(
+                f"cubes[{number}].variance: expected values above 0 in good voxels, got 0 in all; mask them, or give "
+                f"their variance"
+            )
+    for (number, cube), (other_number, other) in itertools.combinations(enumerate(cubes), 2):
+        if cube.variance is not None and np.array_equal(cube.flux, other.flux):
+            logging.getLogger("rubix_like").warning(
+                "cubes[%d] and cubes[%d] hold the same data, which count twice: the mosaic's variance is too small; "
+                "leave out one of them",
+                number,
+                other_number,
             )
 
 

@@ -130,6 +130,11 @@ class Pipeline(eqx.Module):
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or take_census(config, resolved, [galaxy])
+            if info is not None and info.n_stars not in (0, census.n_stars):
+                raise ConfigError(
+                    f"info: expected that of the galaxy, with {counted(census.n_stars, 'star')}, got one with n_stars "
+                    f"{info.n_stars}; the header would describe another galaxy"
+                )
         crowding, lengths = (None, None) if census is None else (census.crowding, census.all_lengths)
         config, resolved = settle_deposit(config, resolved, crowding, 0 if lengths is None else lengths.n_lacking)
         with naming_arm(config.instrument):
