@@ -72,7 +72,8 @@ def _expect_kind(value: Any, kinds: tuple[Kind, ...], place: str) -> None:
     held = [kind for kind in kinds if kind.holds(value)]
     if kinds and not held:
         expected = " or ".join(dict.fromkeys(kind.words for kind in kinds))
-        raise ConfigError(f"{place}: expected {expected}, got {came(value)}")
+        call = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
+        raise ConfigError(f"{place}: expected {expected}, got {came(value)}{call}")
     for kind in held:
         if kind.members and isinstance(value, Collection):
             for key, member in value.items() if isinstance(value, Mapping) else enumerate(value):
@@ -246,6 +247,7 @@ def _is_whole(value: Any) -> bool:
 
 
 _WORDS = {
+    "AbstractGalaxyModel": "a model, derived from AbstractGalaxyModel of rubix_like.extend,",
     "Footprint": "a Footprint of rubix_like.extend",
     "Galaxy": "an rl.Galaxy (rl.load_galaxy(config) reads one)",
     "HasSSPSettings": "a configuration",

@@ -37,7 +37,9 @@ def expect_count(number: Any, place: str, least: int = 1) -> None:
 
 
 def came(value: Any) -> str:
-    """A value in the words of an error: None and short texts as they are, of others the type."""
+    """A value in the words of an error: None and short texts as they are, a class by its name, of others the type."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     short = value is None or (isinstance(value, str) and len(value) <= _SHORT)
     return repr(value) if short else f"a value of type {type(value).__name__}"
 

@@ -47,6 +47,7 @@ NO_PATH = {"None": None, "dict": {}, "number": 3, "list": ["x"], "empty": ""}
 PIPELINE = rl.Pipeline.from_config(RUN)
 PIPELINE_AT_REST = rl.Pipeline.from_config({**RUN, "galaxy": None})
 GALAXY = rl.Galaxy(stars=rl.Stars(**STARS))
+GAS = {"position": PLACES, "velocity": PLACES, "mass": ONE}
 DRAWN = {"observation.inclination": {"uniform": [5, 85]}}
 
 
@@ -143,6 +144,8 @@ def cases():  # noqa: PLR0912
     yield from of_calls()
     yield from of_arguments()
     yield from of_fields()
+    yield from of_particles()
+    yield from of_fits()
 
 
 def of_values():
@@ -212,6 +215,7 @@ def of_cubes():
         "mask, None": None,
         "mask, bit 40": np.full(flux.shape, 2**40),
         "mask, bit 31": np.full(flux.shape, 2**31, np.uint32),
+        "mask, bit 31 of JAX": jax.numpy.full(flux.shape, 2**31, jax.numpy.uint32),
         "flux": 1e300 * flux,
         "flux, infinite": np.inf * flux,
         "variance, NaN": np.nan * flux,
@@ -346,6 +350,7 @@ def of_kinds():
         (rl.load_config, "overrides", (RUN, {3: 4})),
         (rl.load_config, "overrides", (RUN, ["observation.redshift"])),
         (rl.log_posterior, "free", (RUN, cube, "x")),
+        (rl.log_posterior, "model", (RUN, cube, DRAWN), {"model": extend.AbstractGalaxyModel}),
         (rl.run, "output", (RUN, 3)),
         (rl.run, "team", (RUN, "r.fits", 3)),
         (rl.run, "overwrite", (RUN, "r.fits"), {"overwrite": "no"}),
@@ -580,6 +585,40 @@ def of_arguments():
         yield "parse_quantity", "unit: ", lambda unit=unit: extend.parse_quantity("3", unit)
     yield "refuse_options", "options: ", lambda: extend.refuse_options("a stage", None)
     yield "import_optional", "module: ", lambda: extend.import_optional(None, "a plug-in")
+
+
+def of_particles():
+    """Particles in a call of a pipeline that is planned for others."""
+    wide = {
+        kind: rl.Stars(**STARS, smoothing_length=length * ONE) for kind, length in (("planned", 0.3), ("call", 3.0))
+    }
+    smoothed = rl.load_config(RUN, {"engine.deposit": "smoothed"})
+    planned = rl.Pipeline.from_config(smoothed, rl.Galaxy(wide["planned"]))
+    place = "stars.smoothing_length: expected at most 0.303 kpc"
+    yield "lengths", place, lambda: planned(rl.Galaxy(wide["call"]))
+    yield "lengths of slabs", place, lambda: planned.observe_slabs([rl.Galaxy(wide["call"])])
+    mapped = rl.Pipeline.from_config({**RUN, "products": {"gas": True}}, rl.Galaxy(GALAXY.stars, rl.Gas(**GAS)))
+    for name, bad in {"mass": -ONE, "metallicity": 2 * ONE, "temperature": -ONE}.items():
+        galaxy = rl.Galaxy(GALAXY.stars, rl.Gas(**{**GAS, name: bad}))
+        yield f"maps of gas, {name}", "galaxy.gas: ", lambda galaxy=galaxy: mapped(galaxy)
+    for name in ("n_stars", "n_gas", "info", "read_stars", "read_gas"):
+        unopened = rl.open_galaxy(RUN)
+        yield name, "open_galaxy: expected a with block", lambda name=name, parts=unopened: getattr(parts, name)
+
+
+def of_fits():
+    """Settings of a fit."""
+    cube = rl.Pipeline.from_config({**RUN, "noise": {"signal_to_noise": 30}})(GALAXY)
+    blurred = rl.load_config(RUN, {"instrument.psf": {"fwhm": 1}})
+    wide = {"instrument.psf.fwhm": {"uniform": [0.1, 1000]}}
+    windows = {"windows": [[6000, 7000]]}
+    for place, call in {
+        "fit.windows[0]: ": lambda: rl.log_posterior(RUN, cube, DRAWN, **windows),
+        "fit.data.a.windows[0]: ": lambda: rl.log_posterior(RUN, {"a": {"cube": cube, **windows}}, DRAWN),
+        "fit.free.instrument.psf.fwhm: the prior reaches": lambda: rl.log_posterior(blurred, cube, wide),
+        "fit.polynomial.degree: expected a number <= 30": lambda: rl.log_posterior(RUN, cube, DRAWN, polynomial=50),
+    }.items():
+        yield place, place, call
 
 
 def of_fields():

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import h5py
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.units import Quantity
@@ -11,7 +12,7 @@ from command_line import main
 from small import make_cube, muse
 
 import rubix_like as rl
-from rubix_like.extend import import_library, read_table, resource, write_table
+from rubix_like.extend import AbstractGalaxyModel, import_library, read_table, resource, write_table
 
 RUN = {
     "galaxy": {"reader": "synthetic", "n_stars": 20},
@@ -177,6 +178,7 @@ CONFIGURATION = {
 CHECK = ("check", "quickstart", "--set", "galaxy.n_stars=20", "devices.data=1")
 LISTED = ("check", "closed.yaml", "--catalogue")
 PLOT = ("plot", "cube.fits")
+CATALOGUE = ("run", "closed.yaml", "--catalogue", "list.csv", "--plot")
 COMMANDS = {
     "configuration": (("check", "quikstart", *CHECK[2:]), "did you mean 'quickstart'?", CHECK),
     "command": (("chek", *CHECK[1:]), "(choose from ", CHECK),
@@ -205,6 +207,11 @@ COMMANDS = {
         (*PLOT, "--output", "mine.png", "--overwrite"),
     ),
     "picture elsewhere": ((*PLOT, "--output", "mine.png"), "(--output ...)", (*PLOT, "--output", "other.png")),
+    "picture of a catalogue": (
+        (*CATALOGUE, "--output", "many", "--overwrite"),
+        "move it, or give another folder (--output ...)",
+        (*CATALOGUE, "--output", "others"),
+    ),
     "new": (("new", "mine.txt"), "ending in .yaml or .yml", ("new", "mine.yaml")),
     "new, there": (("new", "tab.yaml"), "replace it with --overwrite", ("new", "tab.yaml", "--overwrite")),
     "list with semicolons": ((*LISTED, "semicolons.csv"), "separated by commas", (*LISTED, "list.csv")),
@@ -262,6 +269,8 @@ def test_remedies_of_the_command_line(bad, remedy, followed, tmp_path, monkeypat
     Path("semicolons.csv").write_text("name;galaxy.seed\na;1\n")
     Path("column.csv").write_text("name,galxy.seed\na,1\n")
     Path("mine.png").write_text("mine")
+    Path("many").mkdir()
+    Path("many/a.png").write_text("mine")
     make_cube().write("cube.fits")
     assert code_of(bad) == 2
     assert remedy in capsys.readouterr().err
@@ -577,3 +586,82 @@ def test_remedies_of_parameters_beyond_the_plan(settings, parameters):
     assert "rl.Pipeline.from_config with" in str(refused.value)
     followed = rl.load_config(config, parameters)
     assert np.isfinite(rl.Pipeline.from_config(followed, galaxy)(galaxy, parameters).flux).all()
+
+
+def test_remedies_of_widths_that_are_equal_name_the_one_beyond_its_plan(tmp_path):
+    """Each kind of lines is planned for half of its configured width."""
+    stages = tmp_path / "two.yaml"
+    stages.write_text("description: two\nscene: [orient, point]\npaint: [lines, nebulae]\ncube: []\n")
+    lines = {"wavelengths": "[O III] 5007", "particles": "stars", "velocity_dispersion": 30}
+    nebular = {"source": "stars", "velocity_dispersion": 60, "continuum": False}
+    engine = {"method": "basis", "tolerance": 1e-6, "velocity_range": 300}
+    sections = {"pipeline": str(stages), "lines": lines, "nebular": nebular, "engine": engine}
+    config = rl.load_config({**RUN, "instrument": muse(5250, 5263, 1.25), **sections})
+    widths = {"lines.velocity_dispersion": 25, "nebular.velocity_dispersion": 25}
+    with pytest.raises(
+        rl.ConfigError, match=r"^parameters\['nebular.velocity_dispersion'\]: expected at least 30 km/s"
+    ):
+        rl.Pipeline.from_config(config).chosen(widths)
+    rl.Pipeline.from_config(rl.load_config(config, {"nebular.velocity_dispersion": 25})).chosen(widths)
+
+
+def test_remedies_of_lengths_beyond_the_plan():
+    def smoothed(length):
+        return rl.Galaxy(rl.Stars(**vars(stars) | {"smoothing_length": np.full(20, length)}))
+
+    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "6 arcsec"), "engine": {"deposit": "smoothed"}})
+    stars = rl.load_galaxy(RUN).stars
+    planned = rl.Pipeline.from_config(config, smoothed(0.1))
+    with pytest.raises(rl.ConfigError, match=r"got 0.5; plan a pipeline for this galaxy"):
+        planned(smoothed(0.5))
+    assert np.isfinite(planned(smoothed(0.05)).flux).all()
+    followed = rl.Pipeline.from_config(config, smoothed(0.5))(smoothed(0.5))
+    assert np.max(followed.flux) < np.max(planned(smoothed(0.1)).flux)
+
+
+def test_remedies_of_priors_of_wide_psfs():
+    instrument = {**muse(5000, 5060, 20, "1 arcsec"), "psf": {"fwhm": 0.4}}
+    config = rl.load_config({**RUN, "instrument": instrument, "engine": {"deposit": "tsc"}})
+    galaxy = rl.load_galaxy(config)
+    seen = rl.Pipeline.from_config(rl.load_config(config, {"noise.signal_to_noise": 30}), galaxy)(galaxy)
+    with pytest.raises(
+        rl.ConfigError, match=r"psf.fwhm: the prior reaches 998.7 .*at most 127 arcsec in place"
+    ) as error:
+        rl.log_posterior(config, seen, {"instrument.psf.fwhm": {"uniform": [0.1, 1000]}})
+    assert "psf.beta" not in str(error.value)
+    limit = 1000 * 0.2 * 2 * np.sqrt(2 * np.log(2)) / np.sqrt(-2 * np.log(1 - 0.999))
+    np.testing.assert_allclose(limit, 127, atol=0.5)
+
+
+def test_remedies_of_models_and_galaxies_that_are_not_made():
+    class Cloud(AbstractGalaxyModel):
+        mass: float = 1e9
+
+        def draws(self):
+            return np.arange(5.0)
+
+        def sample(self, draws):
+            filled, still = jnp.ones_like(draws), jnp.zeros((5, 3))
+            return rl.Galaxy(rl.Stars(still, still, self.mass * filled, 9 * filled, 0.02 * filled))
+
+    config = rl.load_config({**RUN, "galaxy": None, "instrument": muse(5000, 5060, 20, "1 arcsec")})
+    galaxy = Cloud().sample(Cloud().draws())
+    cube = rl.Pipeline.from_config(rl.load_config(config, {"noise.signal_to_noise": 30}), galaxy)(galaxy)
+    settings = {"free": {"galaxy.mass": {"log_uniform": [1e8, 1e10]}}}
+    with pytest.raises(rl.ConfigError, match=r"got the class Cloud; call it: Cloud\(\)$"):
+        rl.log_posterior(config, cube, **settings, model=Cloud)
+    assert np.isfinite(rl.log_posterior(config, cube, **settings, model=Cloud())(np.zeros(1)))
+    unopened = rl.open_galaxy(RUN)
+    with pytest.raises(rl.ConfigError, match=r"write `with rl.open_galaxy\(config\) as parts:`"):
+        unopened.n_stars  # noqa: B018
+    with unopened as parts:
+        assert parts.n_stars == 20
+
+
+def test_remedies_of_the_degree_of_a_continuum():
+    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "1 arcsec")})
+    with pytest.raises(rl.ConfigError, match=r"fit.polynomial.degree: expected a number <= 30, got 50"):
+        rl.load_config(config, {"fit.polynomial": 50})
+    assert rl.load_config(config, {"fit.polynomial": 30}).fit.polynomial.degree == 30
+    sections = rl.load_config(config, {"fit.data.a.nuisance.polynomial": 3}).fit.data
+    assert sections["a"].nuisance.polynomial.degree == 3

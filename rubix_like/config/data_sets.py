@@ -65,6 +65,15 @@ class PolynomialSettings(AbstractSettings):
     """Standard deviation of the coefficients' normal prior about 0."""
 
 
+def _degree_alone(value: object) -> object:
+    """A number alone is the degree."""
+    return {"degree": value} if isinstance(value, int | str) and not isinstance(value, bool) else value
+
+
+Continuum = Annotated[PolynomialSettings, BeforeValidator(_degree_alone)]
+"""A multiplicative continuum, as a section or as its degree alone."""
+
+
 class CovarianceSettings(AbstractSettings):
     """Correlated normal errors; standard deviations stay those of the data."""
 
@@ -110,11 +119,6 @@ class SkyResidualSettings(AbstractSettings):
     template."""
 
 
-def _degree_alone(value: object) -> object:
-    """A number alone is the degree."""
-    return {"degree": value} if isinstance(value, int | str) and not isinstance(value, bool) else value
-
-
 class NuisanceSettings(AbstractSettings):
     """What is not known of one set of data: each key's prior makes a free parameter `data.NAME.KEY`."""
 
@@ -129,7 +133,7 @@ class NuisanceSettings(AbstractSettings):
     """Prior of `instrument.psf.fwhm` of this set."""
     lsf_scale: Prior | None = None
     """Prior of a factor on the width of `instrument.lsf` of this set, e.g. {uniform: [0.9, 1.2]}."""
-    polynomial: Annotated[PolynomialSettings, BeforeValidator(_degree_alone)] | None = None
+    polynomial: Continuum | None = None
     """Of the whole set's spectra: the flux is multiplied by 1 + sum_j c_j P_j(x), P_j Legendre, x from -1 to 1; a
     number alone is the degree."""
     sky: SkyResidualSettings | None = None

@@ -15,13 +15,18 @@ from rubix_like.errors import nearest, suggest
 
 
 @runtime_checkable
-class Extended(Protocol):
-    """Settings with sections that plug-ins bring."""
+class Sectioned(Protocol):
+    """Settings with sections beside their own keys."""
 
     @classmethod
     def sections(cls, *names: str) -> dict[str, type[BaseModel]]:
         """Key -> settings: of the built-in sections, and of these of plug-ins."""
         ...
+
+
+@runtime_checkable
+class Extended(Sectioned, Protocol):
+    """Settings with sections that plug-ins bring."""
 
     @classmethod
     def section_names(cls) -> tuple[str, ...]:
@@ -114,7 +119,7 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
     key, kind, context = dotted(location), item["type"], item.get("ctx", {})
     came = f"got {_shown(item['input'])}"
     if kind == "extra_forbidden":
-        return f"unknown key '{key}'{_remedy(str(location[-1]), _section_at(model, location[:-1]), model)}"
+        return f"unknown key '{key}'{_remedy(location, _section_at(model, location[:-1]), model)}"
     if kind == "missing":
         return f"{key}: expected {_wanted(str(location[-1]), _section_at(model, location[:-1]))}, got none"
     if kind == "value_error":
@@ -198,9 +203,10 @@ def _annotation(model: type[BaseModel], key: str) -> Any:
     return model.sections(key).get(key) if isinstance(model, Extended) else None
 
 
-def _remedy(key: str, section: type[BaseModel] | None, model: type[BaseModel]) -> str:
-    """The key that may have been meant by one that a section does not have: one of its keys, or one elsewhere in
-    `model`."""
+def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, model: type[BaseModel]) -> str:
+    """The key that may have been meant by one that a section does not have: one of its keys, of a section that it
+    brings, or one elsewhere in `model`."""
+    key = str(location[-1])
     if section is None:
         return ""
     instead = section.instead.get(key) if issubclass(section, AbstractSettings) else None
@@ -209,6 +215,10 @@ def _remedy(key: str, section: type[BaseModel] | None, model: type[BaseModel]) -
     is_top = isinstance(section, Extended)
     known = (*section.model_fields, *(section.section_names() if is_top else ()))
     missing = "; if it is a section of a plug-in, install the package that brings it" if is_top else ""
+    inner = section.sections() if isinstance(section, Sectioned) and not is_top else {}
+    within = [dotted([*location[:-1], name, key]) for name, settings in inner.items() if key in settings.model_fields]
+    if within:
+        return f"; did you mean {' or '.join(map(repr, within))}?"
     return nearest(key, known) or _elsewhere(key, model, 0.6 if is_top else 0.8) or suggest(key, known) + missing
 
 

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from astropy import units
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import expect_fields, named_arguments
@@ -15,11 +16,11 @@ from rubix_like.config.file_layouts import Packing
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.footprint import AbstractCube, Footprint
+from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.galaxy.limits import require
-from rubix_like.physics.units import plain_array
+from rubix_like.physics.units import check_angle, plain_array
 from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class Cube(AbstractCube, eqx.Module):
             value = getattr(self, name)
             if value is not None and np.shape(value) != wanted:
                 raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+        for name, most in LARGEST_ANGLES.items():
+            check_angle(self.meta.get(name), f"Cube.meta['{name}']", most)
         self._check_values()
         for name, value in self.contributions.items():
             if np.shape(value) != shape:
@@ -176,10 +179,10 @@ class Cube(AbstractCube, eqx.Module):
             values = getattr(self, name)
             if isinstance(values, np.ndarray) and np.fmin.reduce(values, axis=None, initial=0) < 0:
                 require(~(values < 0), values, f"Cube.{name}", "values >= 0", remedy)
-        if isinstance(self.mask, np.ndarray) and self.mask.max(initial=0) > _MOST_BITS:
-            require(
-                self.mask <= _MOST_BITS, self.mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them"
-            )
+        is_wide = self.mask.dtype.kind in "iu" and np.iinfo(self.mask.dtype).max > _MOST_BITS
+        if is_wide and not isinstance(self.mask, Tracer):
+            mask = np.asarray(self.mask)
+            require(mask <= _MOST_BITS, mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them")
 
     @property
     def ivar(self) -> Voxels | None:

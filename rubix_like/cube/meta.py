@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Num
 
-from rubix_like.arguments import expect_fields
+from rubix_like.arguments import expect_fields, named_arguments
 
 MetaValue = str | int | float | bool | None
 
@@ -45,6 +45,7 @@ class Meta(Mapping[str, MetaValue]):
 
     __slots__ = ("_items",)
 
+    @named_arguments
     def __init__(self, items: Mapping[str, Any] | None = None) -> None:
         self._items: tuple[tuple[str, MetaValue], ...] = tuple((k, _plain(k, v)) for k, v in (items or {}).items())
 

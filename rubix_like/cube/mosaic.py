@@ -1,5 +1,7 @@
 """Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
 
+import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +26,16 @@ from rubix_like.cube.mosaic_noise import (
 from rubix_like.errors import ConfigError
 from rubix_like.physics.tangent_plane import convergence, separation, to_tangent_plane
 from rubix_like.runtime.memory import BYTES_PER_VOXEL, available_memory
+from rubix_like.runtime.words import format_bytes
 
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
 
 _SHARED = ("bins", "lsf_fwhm")
 """Fields of a cube that all pointings have alike."""
+
+_SEEN_ALIKE = ("redshift", "inclination", "position_angle")
+"""Entries of a cube on how the galaxy is seen, which all pointings have alike."""
 
 _TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
 """Entries of a cube that a mean of several does not have."""
@@ -38,6 +44,9 @@ _BLOCK_VOXELS = 1 << 22
 
 _BEYOND_PLANE = 90.0
 """deg, from where on places are not in the tangent plane."""
+
+_SCATTERED = 4
+"""Spaxels of the grid for each one of the cubes, from where on most of the grid lies between them."""
 
 
 @named_arguments
@@ -57,6 +66,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     size.
     """
     _check_alike(cubes)
+    _check_noise(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
     flux, variance, mask, weights = _combined(layers, grid.footprint.n_element)
@@ -113,18 +123,25 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
 
 
 def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
-    """Raise ConfigError for cubes so far from each other that the grid that holds them all cannot be in memory."""
+    """Raise ConfigError for a grid that cannot be in memory, and for cubes too far from each other for one plane."""
     (n_y, n_x), n_wave = grid.footprint.shape, cubes[0].shape[2]
     places = [(float(cube.meta.get("ra") or 0.0), float(cube.meta.get("dec") or 0.0)) for cube in cubes]
     distances = [separation(places[0], place) for place in places]
     farthest = int(np.argmax(distances))
-    available = available_memory()
-    is_too_large = available is not None and BYTES_PER_VOXEL * n_y * n_x * n_wave > available
-    if is_too_large or distances[farthest] >= _BEYOND_PLANE:
+    available, needed = available_memory(), BYTES_PER_VOXEL * n_y * n_x * n_wave
+    is_too_large = available is not None and needed > available
+    size = f"a grid of {n_x:.4g} x {n_y:.4g} spaxels x {n_wave} bins"
+    n_spaxel = sum(cube.footprint.n_element for cube in cubes)
+    if distances[farthest] >= _BEYOND_PLANE or (is_too_large and n_y * n_x > _SCATTERED * n_spaxel):
         raise ConfigError(
             f"cubes: expected fields that fit into memory as one mosaic, got cubes[{farthest}] "
-            f"{distances[farthest]:.4g} deg from cubes[0] on the sky (a grid of {n_x:.4g} x {n_y:.4g} spaxels x "
-            f"{n_wave} bins); leave it out, or give it its right ra and dec (meta)"
+            f"{distances[farthest]:.4g} deg from cubes[0] on the sky ({size}); leave it out, or give it its right ra "
+            f"and dec (meta)"
+        )
+    if is_too_large:
+        raise ConfigError(
+            f"cubes: expected a mosaic that fits into memory, {format_bytes(available)}, got {size}, at least "
+            f"{format_bytes(needed)}; give fewer cubes or cut them to fewer wavelengths (Cube.cut)"
         )
 
 
@@ -243,12 +260,31 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
             "wavelength bins": cube.bins.agrees(first.bins),
             "lsf_fwhm": _equal(cube.lsf_fwhm, first.lsf_fwhm),
             "variance (all or none)": (cube.variance is None) == (first.variance is None),
+            **{name: cube.meta.get(name) == first.meta.get(name) for name in _SEEN_ALIKE},
         }
         different = [name for name, is_same in same.items() if not is_same]
         if different:
             raise ValueError(
-                f"mosaic: expected cubes of one instrument, got another {', '.join(different)} in cube {number} than "
+                f"mosaic: expected cubes of one instrument and galaxy, got another {', '.join(different)} in cube {number} than "
                 f"in the first; observe all of them with one configuration"
+            )
+
+
+def _check_noise(cubes: Sequence[Cube]) -> None:
+    """Raise ValueError for a variance of 0 in all good voxels; warn of data that are given twice."""
+    for number, cube in enumerate(cubes):
+        if cube.variance is not None and not np.any(np.asarray(cube.variance)[np.asarray(cube.mask) == 0] > 0):
+            raise ValueError(
+                f"cubes[{number}].variance: expected values above 0 in good voxels, got 0 in all; mask them, or give "
+                f"their variance"
+            )
+    for (number, cube), (other_number, other) in itertools.combinations(enumerate(cubes), 2):
+        if cube.variance is not None and np.array_equal(cube.flux, other.flux):
+            logging.getLogger("rubix_like").warning(
+                "cubes[%d] and cubes[%d] hold the same data, which count twice: the mosaic's variance is too small; "
+                "leave out one of them",
+                number,
+                other_number,
             )
 
 

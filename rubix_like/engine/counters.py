@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.galaxy.limits import LARGEST, LARGEST_LOG_AGE, MOST_VELOCITY_RANGE
+from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE, POSSIBLE
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes
 
@@ -95,11 +95,7 @@ def check_counters(
         found = None if maker is None else maker()
         is_stage = found is not None and found.startswith("stage")
         remedy = f"the {found} makes them; repair it" if is_stage else "rubix_like.validate(galaxy) names them"
-        raise ValueError(
-            f"galaxy: expected finite positions, velocities, amounts and properties, amounts from 0, log10(age / yr) "
-            f"from 0 to {LARGEST_LOG_AGE:g}, metal mass fractions from 0 to 1 and masses up to {LARGEST['mass']:g} "
-            f"Msun, got {broken} of {total} {what} with others; {remedy}"
-        )
+        raise ValueError(f"galaxy: expected {POSSIBLE}, got {broken} of {total} {what} with others; {remedy}")
     if not (fast or int(counters.n_overflow)):
         return
     wider = _wider(math.nan if fastest is None else fastest())

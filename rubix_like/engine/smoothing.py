@@ -83,12 +83,20 @@ class WidthClasses(eqx.Module):
     | sigma_per_length | scalar | width (cells) per arcsec of smoothing length |
     | deposit_variance | scalar | cells^2: the deposit's where the PSF takes it off again, else that of a cell's box |
     | grids | static | those of the layers, which lie one after the other in what is painted |
+    | is_limited | static | whether the widest is the largest that `engine.smoothing.largest` allows for |
     """
 
     sigma: Float[Array | ndarray, " layer"]
     sigma_per_length: Float[Array | ndarray, ""]
     deposit_variance: Float[Array | ndarray, ""]
     grids: tuple[LayerGrid, ...] = eqx.field(static=True)
+    is_limited: bool = eqx.field(static=True, default=True)
+
+    @property
+    def longest(self) -> Float[Array | ndarray, ""]:
+        """Smoothing length (arcsec) of the widest class."""
+        variance = self.sigma[-1] ** 2 - self.deposit_variance
+        return jnp.sqrt(jnp.maximum(variance, 0)) / self.sigma_per_length
 
     @property
     def n_layer(self) -> int:
@@ -191,7 +199,8 @@ def plan_widths(
             f"{'no galaxy: pass it to Pipeline.from_config' if lengths is None else 'none'}; or use nearest, cic or tsc"
         )
     scale = config.engine.smoothing.sigma * cells / config.instrument.pixel_scale
-    widest = min(lengths.widest, allowed_length(config, arcsec_per_kpc)) * arcsec_per_kpc * scale
+    allowed = allowed_length(config, arcsec_per_kpc)
+    widest = min(lengths.widest, allowed) * arcsec_per_kpc * scale
     is_taken_off = config.instrument.psf is not None and pipeline.blurs
     deposit_variance = DEPOSIT_SIGMA**2 if is_taken_off else _BOX
     last = max(float(np.hypot(widest, np.sqrt(deposit_variance))), DEPOSIT_SIGMA)
@@ -205,4 +214,5 @@ def plan_widths(
             f"arcsec instead of up to {widest_sigma:.3g} arcsec (engine.smoothing.largest)"
         )
     grids = LayerGrid.of_classes(ladder.tolist())
-    return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), grids), note
+    is_limited = lengths.widest >= allowed
+    return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), grids, is_limited), note

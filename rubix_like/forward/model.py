@@ -29,9 +29,9 @@ from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
 from rubix_like.forward.stages.dust import screen_transmission
 from rubix_like.forward.tables import Plan, Tables
-from rubix_like.galaxy.particles import Galaxy
+from rubix_like.galaxy.particles import Galaxy, Gas
 from rubix_like.galaxy.placing import particle_shardings
-from rubix_like.galaxy.scene import Scene, to_scene
+from rubix_like.galaxy.scene import Scene, to_scene, without_impossible
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.accumulate import UsedFirst
@@ -182,7 +182,7 @@ def _paint_products(
         return None, None
 
     def look(chunk: Any) -> Sighting:
-        scene = star_scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        scene = without_impossible(star_scene(chunk, tables.alignment, tables.arcsec_per_kpc))
         scene = products.seen(_observed_scene(tables, parameters, fields, scene), parameters)
         coordinates = _coordinates(products.axes, scene)
         place = tables.grid.weights(scene.position, scene.smoothing_length, products.kind)
@@ -196,7 +196,10 @@ def _paint_products(
 def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:
     """The sums over gas for its maps; scene stages that read fields, such as dimming, leave gas as it is."""
     assert tables.gas is not None
-    look = functools.partial(scene_before_fields, tables, parameters, tables.gas.kind)
+
+    def look(gas: Gas) -> Scene:
+        return without_impossible(scene_before_fields(tables, parameters, "gas", gas))
+
     reference = parameters.observation.velocity_offset
     return tables.gas.paint(look, particles, tables.grid, plan.chunk, reference)
 

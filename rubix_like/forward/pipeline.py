@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,11 @@ from rubix_like.forward.model import Observed, Signature, Voxels, compiled_obser
 from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
-from rubix_like.forward.planned_ranges import check_within_plan
+from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
+from rubix_like.forward.run_notes import call_notes
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
@@ -75,6 +77,10 @@ class Pipeline(eqx.Module):
         """What pickle keeps: tables and parameters as arrays of the host, devices by their number."""
         trees = (jax.tree.map(np.asarray, tree) for tree in (self.tables, self.parameters))
         return _unpickled, (*trees, self.noise_key, self.plan, self.layout, self.frame)
+
+    def __hash__(self) -> int:
+        """A number that equal pipelines share, so that `jax.jit` takes a pipeline as the function that it is."""
+        return hash((self.plan, self.layout))
 
     def __repr__(self) -> str:
         plan, frame = self.plan, self.frame
@@ -124,6 +130,11 @@ class Pipeline(eqx.Module):
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or take_census(config, resolved, [galaxy])
+            if info is not None and info.n_stars not in (0, census.n_stars):
+                raise ConfigError(
+                    f"info: expected that of the galaxy, with {counted(census.n_stars, 'star')}, got one with n_stars "
+                    f"{info.n_stars}; the header would describe another galaxy"
+                )
         crowding, lengths = (None, None) if census is None else (census.crowding, census.all_lengths)
         config, resolved = settle_deposit(config, resolved, crowding, 0 if lengths is None else lengths.n_lacking)
         with naming_arm(config.instrument):
@@ -177,6 +188,7 @@ class Pipeline(eqx.Module):
         chosen = arguments[1], arguments[3]
         cube = self.to_cube(observed, galaxy, chosen)
         self.check_finite(observed, lambda: (galaxy,), chosen)
+        self._warn(cube)
         return cube
 
     @named_arguments
@@ -234,6 +246,7 @@ class Pipeline(eqx.Module):
         observed = observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key)
         cube = self.to_cube(observed)
         self.check_finite(observed, lambda: slabs, (chosen, chosen_key))
+        self._warn(cube)
         return cube
 
     @named_arguments
@@ -253,7 +266,9 @@ class Pipeline(eqx.Module):
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
         chosen, chosen_key = self.chosen(parameters, key)
-        return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
+        galaxy = as_dtype(galaxy, self.plan.dtype)
+        check_lengths_within_plan(self.tables, galaxy)
+        return self.tables, chosen, shard(galaxy, self.mesh), chosen_key
 
     def chosen(
         self, parameters: Chosen = None, key: PRNGKeyArray | None = None
@@ -330,6 +345,12 @@ class Pipeline(eqx.Module):
             why = explain_not_finite(self._model(chosen), galaxies, self.frame.meta.get("ssp_library"))
             raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
         check_variance(voxels.flux, voxels.variance)
+
+    def _warn(self, cube: Cube) -> None:
+        """Log what is unlikely of the particles of a call, unless the notes on those of the plan say it."""
+        for note in call_notes(cube.counters):
+            if note not in self.notes:
+                logging.getLogger("rubix_like").warning(note)
 
     def _model(self, chosen: ModelChoice | None) -> Model:
         return Model(self.plan, self.layout, self.tables, *(chosen or self.chosen()))

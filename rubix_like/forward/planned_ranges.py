@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Bool, Float
@@ -15,9 +16,13 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.psf import PSFStage, psf_widths
 from rubix_like.forward.stages.through_fibres import FibreStage
 from rubix_like.forward.tables import Tables
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSF
 from rubix_like.runtime.mesh.placement import own_copy
+
+_USUAL_EXCESS = 0.01
+"""Of the widest class by which particles may be wider, such as those of finite differences."""
 
 
 class PlannedRange(NamedTuple):
@@ -63,12 +68,21 @@ def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
     for stage in tables.cube:
         if isinstance(stage, PSFStage | FibreStage) and stage.psf is not None and stage.psf.image is None:
             yield from _of_psf(stage.psf, stage.field, parameters)
-    leaves = jax.tree.leaves(
-        [source.painter_for(parameters) for source in tables.paint], is_leaf=lambda leaf: isinstance(leaf, LineMap)
+    leaves, structure = jax.tree.flatten(parameters)
+    marks = [-1.0 - number for number in range(len(leaves))]  # no width is negative
+    marked = jax.tree.unflatten(
+        structure, [jnp.full(np.shape(leaf), mark) for leaf, mark in zip(leaves, marks, strict=True)]
     )
-    for leaf in leaves:
-        if isinstance(leaf, LineMap):
-            yield from _of_lines(leaf, parameters)
+    names = dict(zip(marks, parameters.named(), strict=True))
+    for lines, named in zip(_line_maps(tables, parameters), _line_maps(tables, marked), strict=True):
+        yield from _of_lines(lines, names.get(float(named.velocity_dispersion)))
+
+
+def _line_maps(tables: Tables, parameters: Parameters) -> list[LineMap]:
+    """The maps of lines of all sources with these parameters."""
+    painters = [source.painter_for(parameters) for source in tables.paint]
+    leaves = jax.tree.leaves(painters, is_leaf=lambda leaf: isinstance(leaf, LineMap))
+    return [leaf for leaf in leaves if isinstance(leaf, LineMap)]
 
 
 def _of_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> Iterator[PlannedRange]:
@@ -91,17 +105,42 @@ def _of_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> Iterato
     )
 
 
-def _of_lines(lines: LineMap, parameters: Parameters) -> Iterator[PlannedRange]:
-    """The velocity_dispersion (km/s) of lines that the velocity nodes resolve."""
+def _of_lines(lines: LineMap, name: str | None) -> Iterator[PlannedRange]:
+    """The velocity_dispersion (km/s) of lines that the velocity nodes resolve; `name`: of the parameter that it is."""
     value, least = own_copy((lines.velocity_dispersion, lines.narrowest))
-    if _is_traced((value, least)):
+    if name is None or _is_traced((value, least)):
         return
-    for name, leaf in parameters.named().items():
-        if name.endswith(".velocity_dispersion") and not _is_traced(leaf) and np.asarray(leaf) == np.asarray(value):
-            words = "the narrowest lines that the velocity nodes of method 'basis' are planned for"
-            least_of_32_bits = np.asarray(least) * (1 - 1e-5)
-            yield PlannedRange(name, "km/s", np.asarray(value), least_of_32_bits, np.asarray(np.inf), words, name)
-            return
+    words = "the narrowest lines that the velocity nodes of method 'basis' are planned for"
+    least_of_32_bits = np.asarray(least) * (1 - 1e-5)
+    yield PlannedRange(name, "km/s", np.asarray(value), least_of_32_bits, np.asarray(np.inf), words, name)
+
+
+def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
+    """Raise ConfigError for particles with light that are smoothed wider than the classes of the plan.
+
+    Traced ones pass, those of several processes, and all where `engine.smoothing.largest` limits the classes.
+    """
+    widths = tables.grid.widths
+    if widths is None or widths.is_limited or _is_traced((tables, galaxy)) or not _is_of_this_process(galaxy):
+        return
+    most = float(own_copy(widths.longest / tables.arcsec_per_kpc)) * (1 + _USUAL_EXCESS)
+    for source in tables.paint:
+        particles = getattr(galaxy, source.kind)
+        lengths = None if particles is None else particles.smoothing_length
+        if lengths is None or float(np.max(lengths, initial=0.0)) <= most:
+            continue
+        amount = source.scene(particles, None, jnp.ones_like(tables.arcsec_per_kpc)).amount
+        longest = float(np.max(np.where(np.asarray(amount) > 0, np.asarray(lengths), 0.0)))
+        if longest > most:
+            raise ConfigError(
+                f"{source.kind}.smoothing_length: expected at most {most:.4g} kpc (the widest that this pipeline is "
+                f"planned for), got {longest:.4g}; plan a pipeline for this galaxy (rl.Pipeline.from_config(config, "
+                f"galaxy))"
+            )
+
+
+def _is_of_this_process(tree: object) -> bool:
+    return all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array))
 
 
 def _is_traced(tree: object) -> bool:

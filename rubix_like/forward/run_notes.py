@@ -1,19 +1,26 @@
 """What the user should know of a planned run: what has no effect, what is less accurate, what is no galaxy's."""
 
+import jax
 import numpy as np
+from jax.core import Tracer
 
 from rubix_like.config import RunConfig
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
+from rubix_like.cube.meta import Counters
 from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
-from rubix_like.physics.plausibility import implausible_galaxy
+from rubix_like.physics.plausibility import implausible_galaxy, implausible_mass
 from rubix_like.physics.templates import LineTemplates
+from rubix_like.runtime.mesh.placement import own_copy
 from rubix_like.runtime.words import counted, percent
+
+_MOST_BEYOND = 0.5
+"""Share of the stars' mass beyond the SSP library, above which a call of a pipeline says so."""
 
 
 def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census | None) -> tuple[str, ...]:
@@ -191,3 +198,22 @@ def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:
         f"{setup.config.observation.redshift:g} ({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are "
         f"observed as they are",
     )
+
+
+def call_notes(counters: Counters | None) -> tuple[str, ...]:
+    """Sentences on the stars of a call of a pipeline: no galaxy's mass, or most of it beyond the SSP library."""
+    if counters is None or isinstance(counters.mass_total, Tracer):
+        return ()
+    counters = jax.device_get(own_copy(counters))
+    mass = float(counters.mass_total)
+    notes = [*implausible_mass(mass)]
+    for name, beyond, meant in (
+        ("ages", counters.mass_clamped_age, "log10(age / yr)"),
+        ("metallicities", counters.mass_clamped_metallicity, "mass fractions (the Sun's is about 0.0134)"),
+    ):
+        if float(beyond) > _MOST_BEYOND * mass:
+            notes.append(
+                f"{percent(float(beyond) / mass)} of the stars' mass has {name} beyond the SSP library, whose nearest "
+                f"is taken: are they {meant}?"
+            )
+    return tuple(notes)

@@ -1,7 +1,7 @@
 """Sums over particles that never are in memory all at once: slab by slab, each device for itself, then added up."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 from rubix_like.engine.painter import Sum
 from rubix_like.forward.model import Observed, Signature, table_specs
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.planned_ranges import check_lengths_within_plan
 from rubix_like.forward.slab_passes import SlabPass, SlabView, passes_of
 from rubix_like.forward.slabs import place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import particles_of
@@ -259,11 +260,17 @@ def observe_slabs(
             f"slabs: expected a list, or something else that begins anew each time it is gone through (the pipeline's "
             f"fields, {', '.join(plan.fields)}, take a pass of their own), got {type(slabs).__name__}"
         )
+
+    def checked(slabs: Iterable[Galaxy]) -> Iterator[Galaxy]:
+        for slab in slabs:
+            check_lengths_within_plan(tables, slab)
+            yield slab
+
     made: Any = {}
     for one in passes_of(tables):
         view = SlabView(parameters, made)
         placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=reads_gas(tables))
-        with read_ahead(placed) as coming:
+        with read_ahead(checked(placed)) as coming:
             programs, (sums,) = sum_slabs(one, plan, layout, tables, (view,), coming)
         made = programs.finish(sums, tables, view, key)
     return made

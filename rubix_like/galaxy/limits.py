@@ -60,6 +60,12 @@ NOT_NEGATIVE = (
 )
 
 
+POSSIBLE: str = (
+    f"finite positions, velocities, amounts and properties, amounts from 0, log10(age / yr) from 0 to "
+    f"{LARGEST_LOG_AGE:g}, metal mass fractions from 0 to 1 and masses up to {LARGEST['mass']:g} Msun"
+)
+"""Words for what particles can be."""
+
 MOST_VELOCITY_RANGE: float = 1e5
 """km/s: the largest line-of-sight velocity that is painted, a third of the speed of light."""
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from rubix_like.arguments import expect_fields
 from rubix_like.errors import expect
 from rubix_like.galaxy.particle_summary import galaxy_html, galaxy_words, particle_words
-from rubix_like.physics.units import plain_array, plain_numbers, universe_age_in_yr
+from rubix_like.physics.units import given_numbers, plain_numbers, universe_age_in_yr
 
 Particles3 = Float[Array | np.ndarray, "particle 3"]
 Particles1 = Float[Array | np.ndarray, " particle"]
@@ -43,8 +43,12 @@ _UNITS: dict[str, str] = {
 
 
 def _plain_columns(name: str, columns: dict[str, Any]) -> dict[str, Any]:
-    """Columns as plain arrays in their units; raises ValueError for another physical type and for masked values."""
-    return {field: plain_array(values, _UNITS.get(field, ""), f"{name}.{field}") for field, values in columns.items()}
+    """Columns as plain arrays in their units; raises ValueError for another physical type, for masked values and for
+    true and false."""
+    return {
+        field: None if values is None else given_numbers(values, _UNITS.get(field, ""), f"{name}.{field}")
+        for field, values in columns.items()
+    }
 
 
 def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -> None:

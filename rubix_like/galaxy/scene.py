@@ -67,6 +67,13 @@ def without_dark(scene: Scene) -> Scene:
     )
 
 
+def without_impossible(scene: Scene) -> Scene:
+    """The scene with NaN as the amount of particles that cannot be, so that no sum over them passes for a number."""
+    if scene.possible is None:
+        return scene
+    return dataclasses.replace(scene, amount=jnp.where(scene.possible, scene.amount, jnp.nan))
+
+
 def rotate(vectors: Float[Array, "particle 3"], rotation: Float[Array, "3 3"]) -> Float[Array, "particle 3"]:
     """`rotation @ vector` for each particle, at full precision also where a matrix product would be rounded (TF32)."""
     return (vectors[:, None, :] * rotation[None, :, :]).sum(axis=-1)

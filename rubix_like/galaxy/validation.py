@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from rubix_like.arguments import named_arguments
 from rubix_like.galaxy.limits import (
@@ -47,6 +48,11 @@ def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(galaxy)):
+        raise ValueError(
+            "galaxy: expected arrays with values, got traced ones; check galaxies and build pipelines outside of "
+            "jax.jit, jax.grad and jax.vmap, and call the pipeline inside"
+        )
     universe_age = universe_age_in_yr(universe_age, "universe_age")
     if np.shape(galaxy.stars.position)[:1] == (0,):
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")

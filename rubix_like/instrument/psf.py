@@ -96,7 +96,7 @@ class PSF(eqx.Module):
             given = None if like is None else (like.reach, like.nodes)
             image, nodes, reach, lost = _of_image(settings.every_place[0], pixel_scale, range_, painting.cells, given)
             own_sharpening = sharpening(image, painting)
-        _check_reach(reach, settings.enclosed)
+        _check_reach(reach, settings, pixel_scale)
         return cls(
             pixel_scale=np.asarray(pixel_scale),
             table_wavelength=table,
@@ -226,14 +226,26 @@ def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] |
     return None if value is None else jnp.asarray(value)
 
 
-def _check_reach(reach: int, enclosed: float) -> None:
+def _check_reach(reach: int, settings: PSFSettings, pixel_scale: float) -> None:
     """Raise ConfigError for light that reaches too far."""
-    if reach > _LARGEST_REACH:
-        raise ConfigError(
-            f"instrument.psf: expected the fraction psf.enclosed = {enclosed:g} of the light within "
-            f"{_LARGEST_REACH} spaxels, got {reach:.3g}; lower psf.enclosed (e.g. 0.98), raise psf.beta or use "
-            f"larger spaxels"
-        )
+    if reach <= _LARGEST_REACH:
+        return
+    remedies = ["lower psf.enclosed", "use larger spaxels"]
+    if settings.is_profile:
+        widest = float(settings.fwhm_table.max())
+        beta = _least_beta(settings)
+        most = _LARGEST_REACH * pixel_scale / float(_enclosing_radius(settings.enclosed, beta))
+        narrower = f"take an FWHM of at most {most:.3g} arcsec in place of {widest:.4g}"
+        remedies = [narrower, *([] if beta is None else ["raise psf.beta"]), *remedies]
+    raise ConfigError(
+        f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "
+        f"{_LARGEST_REACH} spaxels, got {reach:.3g}; {', or '.join(remedies)}"
+    )
+
+
+def _least_beta(settings: PSFSettings) -> Float[ndarray, ""] | None:
+    """The exponent of the widest wings; None of Gaussians."""
+    return np.asarray(settings.width_table[1].min()) if settings.kind == "moffat" else None
 
 
 def _of_profile(
@@ -290,7 +302,7 @@ def _enclosing_radius(enclosed: float, beta: Float[ndarray, "..."] | None) -> Fl
 def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     """Spaxels on each side for the widest profile, and the largest fraction of light beyond."""
     widest = float(settings.fwhm_table.max()) / pixel_scale
-    beta = np.asarray(settings.width_table[1].min()) if settings.kind == "moffat" else None
+    beta = _least_beta(settings)
     reach = max(2, int(np.ceil(min(widest * float(_enclosing_radius(settings.enclosed, beta)), _FARTHEST))))
     if beta is None:
         return reach, float(np.exp(-0.5 * (reach / (widest / FWHM_PER_SIGMA)) ** 2))

@@ -49,7 +49,9 @@ _SAMPLED_VOXELS = 1 << 20
 _LOG_RADIUS, _BINS_PER_DEX, _N_BINS = -12.0, 100, 2400
 """Bins of log10(radius / kpc): where they begin, how many to a dex and in all; the first one holds radius 0."""
 
-_UNIT = "Give the unit: of a table in galaxy.columns, else in a field map (docs/inputs.md)"
+_UNIT = (
+    "Give the unit: of a table in galaxy.columns, of a file in a field map (docs/inputs.md), in Python as a quantity"
+)
 
 
 class ParticleSums(NamedTuple):
@@ -127,13 +129,7 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple
     """
     if not sums.mass:
         return ()
-    low, high = STELLAR_MASSES
-    notes = []
-    if not low <= sums.mass <= high:
-        notes.append(
-            f"the stars' birth masses add up to {sums.mass:.3g} Msun, which is no galaxy's ({low:g} to {high:g}): are "
-            f"they in another unit, such as 1e10 Msun/h? {_UNIT}"
-        )
+    notes = [*implausible_mass(sums.mass)]
     if sums.n_stars >= _LEAST_STARS:
         notes += _radius_notes(sums.half_mass_radius, sums.mass)
         if sums.dispersion < LEAST_DISPERSION and not is_at_rest:
@@ -155,6 +151,17 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple
                 f"about 0.0134"
             )
     return tuple(notes)
+
+
+def implausible_mass(mass: float) -> tuple[str, ...]:
+    """A sentence on a sum of the stars' birth masses (Msun) that no galaxy has; none without stellar mass."""
+    low, high = STELLAR_MASSES
+    if not mass or low <= mass <= high:
+        return ()
+    return (
+        f"the stars' birth masses add up to {mass:.3g} Msun, which is no galaxy's ({low:g} to {high:g}): are they in "
+        f"another unit, such as 1e10 Msun/h? {_UNIT}",
+    )
 
 
 def _radius_notes(radius: float, mass: float) -> list[str]:

@@ -97,6 +97,14 @@ def _real_numbers(data: Any, place: str) -> Any:
     """
     if data is None:
         return None
+    axes = getattr(data, "dims", ())  # of xarray
+    if len(axes) > 1:
+        raise ValueError(
+            f"{place}: expected an array without names of axes, got one with {', '.join(map(str, axes))}; transpose it "
+            f"to the order that is expected here and give its .values"
+        )
+    if axes or getattr(data, "iloc", None) is not None:  # of pandas
+        data = np.asarray(data)
     dtype = None if isinstance(data, type) else getattr(data, "dtype", None)
     try:
         dtype = np.asarray(data).dtype if dtype is None else dtype
@@ -135,6 +143,14 @@ def universe_age_in_yr(age: Any, place: str) -> Any:
             f"give Gyr as a quantity, e.g. 13.8 * astropy.units.Gyr"
         )
     return age
+
+
+def check_angle(angle: Any, place: str, most: float) -> None:
+    """Raise ValueError unless it is None or a finite angle (deg) of at most `most` in magnitude."""
+    if angle is None or (not isinstance(angle, str) and np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most):
+        return
+    wanted = "a finite angle" if most == np.inf else f"an angle from -{most:g} to {most:g}"
+    raise ValueError(f"{place}: expected {wanted} (deg, or a quantity), got {angle!r}")
 
 
 def expect_positive(number: Any, place: str) -> None:

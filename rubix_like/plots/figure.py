@@ -144,17 +144,25 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png", *, overw
     maps = Maps.read(path)
     panels, sky = read_sky_images(path, maps.footprint, truth=False), sky_of(maps)
     of_lines, others = ([panel for panel in panels if bool(panel.line) is is_line] for is_line in (True, False))
-    first = check_picture(f"{stem}{suffix}", overwrite=overwrite)
-    written = [_save_images(first, maps, others, _Grid.of(others, sky))]
-    if of_lines:
+    attenuation = maps.attenuation
+    drawn = {
+        "": True,
+        "_lines": bool(of_lines),
+        "_bpt": has_bpt(maps),
+        "_attenuation": attenuation is not None and bool(np.any(np.asarray(attenuation.a_lambda) > NO_ATTENUATION)),
+    }
+    ends = [end for end, is_drawn in drawn.items() if is_drawn]
+    paths = {end: check_picture(f"{stem}{end}{suffix}", overwrite=overwrite) for end in ends}
+    _save_images(paths[""], maps, others, _Grid.of(others, sky))
+    if "_lines" in paths:
         rows = set(Counter(panel.line for panel in of_lines).values())
         grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
-        lines = check_picture(f"{stem}_lines{suffix}", overwrite=overwrite)
-        written.append(_save_images(lines, maps, of_lines, grid))
-    written += [save_bpt(maps, f"{stem}_bpt{suffix}", overwrite=overwrite)] if has_bpt(maps) else []
-    if maps.attenuation is not None and np.any(np.asarray(maps.attenuation.a_lambda) > NO_ATTENUATION):
-        written.append(save_attenuation(maps, f"{stem}_attenuation{suffix}", overwrite=overwrite))
-    return tuple(written)
+        _save_images(paths["_lines"], maps, of_lines, grid)
+    if "_bpt" in paths:
+        save_bpt(maps, paths["_bpt"], overwrite=overwrite)
+    if "_attenuation" in paths:
+        save_attenuation(maps, paths["_attenuation"], overwrite=overwrite)
+    return tuple(paths.values())
 
 
 @named_arguments

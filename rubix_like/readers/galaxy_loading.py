@@ -1,10 +1,10 @@
 """The galaxy of a run, whole or part by part: read, completed, checked."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -125,14 +125,36 @@ def with_deposit(run: RunConfig, stars: Stars) -> RunConfig:
     return run.model_copy(update={"engine": run.engine.model_copy(update={"deposit": deposit})})
 
 
+@dataclass(frozen=True)
+class UnopenedGalaxy:
+    """What `open_galaxy` gives: a context manager, whose members before the `with` block say how it is used."""
+
+    manager: AbstractContextManager[GalaxyParts]
+
+    def __enter__(self) -> GalaxyParts:
+        """Open the galaxy."""
+        return self.manager.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        """Close its file."""
+        return self.manager.__exit__(*error)
+
+    def _refuse(self) -> NoReturn:
+        raise ConfigError(
+            "open_galaxy: expected a with block, got a galaxy that is not open; write "
+            "`with rl.open_galaxy(config) as parts:` and take parts.n_stars, parts.read_stars(0, 10) and so on inside"
+        )
+
+    n_stars = n_gas = info = read_stars = read_gas = property(_refuse)
+
+
 @named_arguments
-@contextmanager
 def open_galaxy(
     config: ConfigSource,
     report: Report | None = None,
     team: AbstractProcessGroup = SINGLE,
     library: SSPLibrary | None = None,
-) -> Iterator[GalaxyParts]:
+) -> UnopenedGalaxy:
     """The galaxy of a run, to be read part by part in a `with` block (`with rl.open_galaxy(config) as parts:`).
 
     The parts together are what `load` gives, without smoothing lengths where these depend on all stars
@@ -145,13 +167,20 @@ def open_galaxy(
     (None: read where birth masses are missing). Raises as `load`, and ConfigError where smoothing lengths would have to
     be estimated from the neighbours, for which all stars are needed at once.
     """
+    return UnopenedGalaxy(_opened(config, report or silent, team, library))
+
+
+@contextmanager
+def _opened(
+    config: ConfigSource, report: Report, team: AbstractProcessGroup, library: SSPLibrary | None
+) -> Iterator[GalaxyParts]:
     run = load_config(config)
     reader = _reader(run)
     if not isinstance(reader, SlabReader):
         yield team.each(lambda: GalaxyInMemory(*load(run, library=library)))
         return
     check_smoothing_of_parts(run)
-    with reader.open_galaxy(report or silent, team) as parts:
+    with reader.open_galaxy(report, team) as parts:
         lacking = parts.info.initial_mass.startswith(MISSING)
         yield CheckedParts.from_parts(parts, team.each(lambda: library or load_ssp(run)) if lacking else None, run)
 

@@ -1,11 +1,13 @@
 """The mosaic: exact areas, light conserved, noise propagated, flags kept where nothing better is seen."""
 
+import re
+
 import numpy as np
 import pytest
 from astropy.wcs import WCS
 from small import OUTSIDE_APERTURE, OUTSIDE_SSP, mixed_fibres
 
-from rubix_like import Cube, make_mosaic
+from rubix_like import ConfigError, Cube, make_mosaic
 from rubix_like.cube.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
 from rubix_like.extend import Footprint, Meta, WavelengthBins, coverage
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
@@ -344,3 +346,13 @@ def test_flagged_fibres_are_left_out_of_a_mosaic_in_blocks(monkeypatch):
     np.testing.assert_allclose(make_mosaic([cube]).variance, whole.variance, rtol=1e-12)
     covariance = whole.covariance(cube.wavelength[3])
     np.testing.assert_allclose(whole.variance[..., 3].ravel(), covariance.matrix.diagonal(), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"), [(0.6, "expected a mosaic that fits"), (3600.0, "got cubes[1] 0.9999 deg from")]
+)
+def test_what_is_too_large_is_blamed_on_memory_or_on_distance(offset, words, monkeypatch):
+    """0.6 arcsec is half of a field, one degree is 18000 spaxels."""
+    monkeypatch.setattr("rubix_like.cube.mosaic.available_memory", lambda: 1000)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        make_mosaic([make_cube(), make_cube((0.0, offset))])

@@ -396,3 +396,34 @@ assert not jax.config.read("jax_enable_x64")
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_pipeline_is_a_function_that_can_be_jitted(pipeline):
+    """Pipelines of one plan have one hash, and are told apart by their tables and parameters."""
+    again = Pipeline.from_config(settings(), stars())
+    heavier = with_stars(stars(), initial_mass=(slice(None), 1e7))
+    nearer = Pipeline.from_config(settings(observation={**settings()["observation"], "distance": "50 Mpc"}), stars())
+    assert hash(pipeline) == hash(again) == hash(nearer)
+    for planned in (pipeline, again, nearer):
+        for galaxy in (stars(), heavier):
+            np.testing.assert_allclose(jax.jit(planned)(galaxy).flux, planned(galaxy).flux, rtol=1e-10)
+
+
+CALLS = {
+    "a galaxy": ({}, ()),
+    "log_age in Gyr": ({"log_age": 4.0}, ("100 % of the stars' mass has ages beyond the SSP library",)),
+    "masses in 1e10 Msun": ({"initial_mass": 2e-4}, ("the stars' birth masses add up to 0.004 Msun",)),
+    "metallicities in solar units": ({"metallicity": 1.0}, ("100 % of the stars' mass has metallicities beyond",)),
+}
+"""Values of all stars in a call of a pipeline of other stars, and what is logged."""
+
+
+@pytest.mark.parametrize(("values", "words"), CALLS.values(), ids=CALLS)
+def test_a_call_says_what_no_galaxy_has(pipeline, values, words, caplog):
+    galaxy = with_stars(stars(), **{name: (slice(None), value) for name, value in values.items()})
+    pipeline(galaxy)
+    assert [record.message[: len(word)] for record, word in zip(caplog.records, words, strict=True)] == list(words)
+    caplog.clear()
+    Pipeline.from_config(settings(), galaxy).observe_slabs([galaxy])
+    told_when_planned = "initial_mass" in values
+    assert len(caplog.records) == len(words) * (not told_when_planned)

@@ -324,3 +324,20 @@ def test_a_band_is_cut_to_where_it_responds(folder):
     assert band.wavelength[[0, -1]].tolist() == [5050.0, 5240.0]
     bins = WavelengthBins(5000.0, 50.0, 7, "linear", "vacuum")
     assert band.weights(bins).sum() == pytest.approx(1.0)
+
+
+def test_the_same_data_twice_are_noted():
+    """Voxels that both sets fit count twice, which halves the variance of what is fitted."""
+
+    def notes(first, second):
+        found = log_posterior(CONFIG, {"first": first, "second": second}, FREE, galaxy=galaxy()).notes
+        return [note for note in found if "the same data" in note]
+
+    (note,) = notes(mock(), mock())
+    assert note.startswith(f"first and second hold the same data in {np.prod(SHAPE)} voxels, which count twice")
+    windows = [[5000, 5145]], [[5146, 5300]], [[5136, 5300]]
+    first, apart, overlapping = ({"cube": mock(), "windows": window} for window in windows)
+    assert not notes(first, apart)
+    (note,) = notes(first, overlapping)
+    assert " in 9 voxels" in note
+    assert not notes(mock(), replace(mock(), flux=2 * mock().flux))

@@ -18,7 +18,6 @@ from small import mock_data, muse
 from rubix_like import ConfigError, Galaxy, Stars, load_config, load_galaxy, log_posterior
 from rubix_like.extend import AbstractGalaxyModel
 from rubix_like.galaxy.galaxy_model import named_leaves
-from rubix_like.inference.request import one_galaxy
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-inference.md"
 CONFIG = {
@@ -176,8 +175,8 @@ def test_faults_are_told(free, others, words):
 
 
 def test_a_model_is_no_class():
-    with pytest.raises(ConfigError, match=r"got the class Rotating; call it: model=Rotating\(\)"):
-        one_galaxy(None, Rotating)
+    with pytest.raises(ConfigError, match=r"^model: expected .*got the class Rotating; call it: Rotating\(\)"):
+        log_posterior(CONFIG, data(), FREE, model=Rotating)
 
 
 def test_a_model_has_sample_or_emitters():

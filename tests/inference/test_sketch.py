@@ -289,3 +289,9 @@ def test_of_a_clear_rotation_one_side_is_certain():
     ]
     assert found[0] > 50
     assert found[1] < 10
+
+
+def test_a_spaxel_has_no_sides_to_turn():
+    """Without a warning, which is an error here."""
+    flux, sigma = spectrum(0.0)[None, None], np.ones((1, 1, len(WAVELENGTH)))
+    assert np.isnan(sketch_of(flux, 1 / sigma, WAVELENGTH, Footprint(1, 1, SCALE)).receding_angle)

@@ -11,6 +11,7 @@ from rubix_like import ConfigError, Maps
 from rubix_like.cube.maps import LineLabel, LineMaps
 from rubix_like.extend import bpt_ratios, kauffmann_2003, kewley_2013, save_bpt
 from rubix_like.plots.bpt import BPT_LINES, kewley_2001
+from rubix_like.plots.figure import save_maps
 
 FLUX = {"Ha": 100.0, "Hb": 35.0, "[N II] 6583": 40.0, "[O III] 5007": 20.0}
 
@@ -73,3 +74,13 @@ def test_the_command_draws_lines_apart(tmp_path, capsys):
     assert "flux of Ha" in texts["_lines"]
     assert "flux of Ha" not in texts[""]
     assert "mass now" not in texts["_lines"]
+
+
+@pytest.mark.parametrize("end", ["_lines", "_bpt"])
+def test_no_picture_is_written_where_another_cannot_be(end, tmp_path):
+    maps_with().write(tmp_path / "maps.fits")
+    (tmp_path / f"m{end}.svg").write_text("mine")
+    there = sorted(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=f"m{end}.svg' is no file of rubix-like"):
+        save_maps(tmp_path / "maps.fits", tmp_path / "m", ".svg")
+    assert sorted(tmp_path.iterdir()) == there

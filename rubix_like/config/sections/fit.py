@@ -16,9 +16,9 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.data_sets import (
+    Continuum,
     Covariance,
     FitData,
-    PolynomialSettings,
     Window,
     Windows,
     check_set_names,
@@ -275,8 +275,8 @@ class FitSettings(AbstractSettings):
     """Wavelengths that are left out, e.g. sky lines."""
     sigma: Annotated[Number, Field(gt=0)] | None = None
     """Standard deviation (1e-20 erg/s/cm2/Angstrom) of every voxel of data that have no variance; null: the data's."""
-    polynomial: PolynomialSettings | None = None
-    """A multiplicative continuum; null: none."""
+    polynomial: Continuum | None = None
+    """A multiplicative continuum; a number alone is the degree; null: none."""
     noise_scale: dict[str, tuple[Any, ...]] | None = None
     """Prior of the factor on the data's standard deviations, e.g. {log_uniform: [0.5, 2]}; null: 1."""
     inflate_sigma: bool = False

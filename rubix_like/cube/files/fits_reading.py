@@ -92,7 +92,7 @@ def _cube_from(hdus: Any) -> Cube:
         flux=flux,
         mask=_voxels(hdus, "DQ", np.int32) if "DQ" in hdus else np.broadcast_to(np.int32(0), flux.shape),
         bins=_bins_of(hdus),
-        footprint=Footprint.of(flux.shape, float(hdus[0].header["PIXSCALE"])),
+        footprint=Footprint.of(flux.shape, _pixel_scale(hdus)),
         variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
         lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
         counters=counters,
@@ -100,6 +100,15 @@ def _cube_from(hdus: Any) -> Cube:
         source_counters=others,
         contributions={name: _voxels(hdus, hdu, np.float32, FLUX_UNIT) for name, hdu in errors.items()},
     )
+
+
+def _pixel_scale(hdus: Any) -> float:
+    """Side of a spaxel (arcsec); raises ValueError where its card and the world coordinates differ."""
+    header, scale = hdus["DATA"].header, float(hdus[0].header["PIXSCALE"])
+    of_matrix = 3600 * float(np.hypot(header.get("CD1_1", scale / 3600), header.get("CD2_1", 0.0)))
+    if not np.isclose(of_matrix, scale, rtol=1e-5):
+        raise ValueError(f"PIXSCALE: expected the scale of CD1_1 and CD2_1, {of_matrix:.6g} arcsec, got {scale:g}")
+    return scale
 
 
 def _bins_of(hdus: Any) -> WavelengthBins:

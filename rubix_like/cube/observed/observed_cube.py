@@ -15,7 +15,7 @@ from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations, StoredCovariance
-from rubix_like.cube.footprint import AbstractCube, Footprint
+from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Footprint
 from rubix_like.cube.meta import (
     COSMIC_RAY,
     DETECTOR_GAP,
@@ -30,7 +30,7 @@ from rubix_like.cube.meta import (
 from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.cube.views.covariance import bin_at, known_correlations
 from rubix_like.physics.plausibility import implausible_voxels
-from rubix_like.physics.units import plain_flags, plain_numbers
+from rubix_like.physics.units import check_angle, plain_flags, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,11 +107,8 @@ class ObservedCube(AbstractCube):
             used=used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else used,
             **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
         )
-        for name, most in (("field_angle", np.inf), ("ra", 360), ("dec", 90)):
-            angle = getattr(self, name)
-            if angle is not None and not (np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most):
-                wanted = "a finite angle" if most == np.inf else f"an angle from -{most} to {most}"
-                raise ValueError(f"ObservedCube.{name}: expected {wanted} (deg, or a quantity), got {angle!r}")
+        for name, most in LARGEST_ANGLES.items():
+            check_angle(getattr(self, name), f"ObservedCube.{name}", most)
         if (self.ra is None) != (self.dec is None):
             raise ValueError("ObservedCube.ra, ObservedCube.dec: expected both or none of them, got one")
         object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self.implausible))))
@@ -214,6 +211,7 @@ def check_any_used(used: Choice, place: str, notes: tuple[str, ...]) -> None:
         raise ValueError(f"{place}: expected at least one voxel that can be used, got none{why}")
 
 
+@named_arguments
 def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
     """A cube of ours as if it had been observed; voxels with any bit of its mask are not used."""
     flux = np.array(cube.flux, dtype=np.float64)

@@ -28,6 +28,9 @@ from rubix_like.runtime.places import found_at
 _THROUGH_FILTER = "rubix_like.forward.products.filter_images:filter_image"
 """Filters are known where maps are made, above cubes."""
 
+_ROUNDING = 1e-6
+"""Relative difference of wavelengths that are the same."""
+
 SHORT_NAMES: Mapping[str, str] = {
     "velocity": "v_light",
     "dispersion": "sigma_light",
@@ -48,7 +51,20 @@ def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
         return Quantity(np.where(sums.unlit, np.nan, sums.light), CUBE_FLUX_UNIT)
     if isinstance(band, str):
         return found_at(_THROUGH_FILTER)(cube, band)
-    return Quantity(mean_of_bins(cube, bins_within(cube, band)), CUBE_FLUX_DENSITY)
+    inside = bins_within(cube, band)
+    _check_covered(cube, band)
+    return Quantity(mean_of_bins(cube, inside), CUBE_FLUX_DENSITY)
+
+
+def _check_covered(cube: Cube, band: Sequence[Any]) -> None:
+    """Raise ValueError for a band that reaches beyond the cube, as for filters."""
+    low, high = parse_pair(band, "Angstrom", "band", "(lowest, highest)")
+    first, last = cube.wave_edges[[0, -1]]
+    if low < first * (1 - _ROUNDING) or high > last * (1 + _ROUNDING):
+        raise ValueError(
+            f"band: expected one within the cube's {first:.2f} to {last:.2f} Angstrom ({cube.medium}), got {low:g} to "
+            f"{high:g}; give the part that is there"
+        )
 
 
 def mean_of_bins(cube: Cube, inside: Bool[ndarray, " wave"]) -> Float[ndarray, "y x"]:

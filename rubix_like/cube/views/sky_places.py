@@ -45,7 +45,10 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
     x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, celestial_of(cube)))
     if not (np.isfinite(x) and np.isfinite(y)):
         away = float(sky_at(cube, *middle).separation(place).deg)
-        raise ValueError(f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away")
+        unknown = "" if cube.meta.get("ra") is not None else "; the cube says no ra and dec (meta): give offset=(0, 0)"
+        raise ValueError(
+            f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away{unknown}"
+        )
     return float(x), float(y)
 
 

@@ -68,7 +68,7 @@ def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:
 
 def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Array, "particle column"]:
     """The columns of each particle: its amounts, then its mass times each of `MEANS`."""
-    amounts = {name: own * scene.weight for name, own in amounts_of(gas).items()}
+    amounts = {name: own * scene.amount for name, own in amounts_of(gas).items()}
     mass, velocity = amounts["gas_mass"], scene.v_los - reference
     metals = [] if gas.metallicity is None else [jnp.asarray(gas.metallicity)]
     weighted = (mass * own for own in (velocity, velocity**2, *metals))

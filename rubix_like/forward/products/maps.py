@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from rubix_like.cube.footprint import Footprint
@@ -21,6 +22,8 @@ from rubix_like.cube.maps import (
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.forward.products.gas_sums import MEANS
 from rubix_like.forward.products.sums import DUST_SUMS, SUMS, ProductImages
+from rubix_like.galaxy.limits import POSSIBLE
+from rubix_like.runtime.mesh.placement import own_copy
 
 _FAINTEST = 1e-6
 """After the PSF a spaxel with less than this share of the brightest one's light (mass) has no mean."""
@@ -39,8 +42,11 @@ def make_maps(
     attenuation = None
     if axes.dust is not None and images.starlight is not None:
         attenuation = AttenuationCurve(axes.dust.wavelength, images.starlight[0], images.starlight[1])
+    before = _map_set(images.before, images, axes, 0.0)
+    _check_sums("stars", before.birth_mass)
+    _check_sums("gas", before.gas_mass)
     return Maps(
-        before=_map_set(images.before, images, axes, 0.0),
+        before=before,
         after=_map_set(images.after, images, axes, _FAINTEST),
         mask=mask,
         velocity=axes.velocity,
@@ -53,6 +59,15 @@ def make_maps(
         fields=axes.fields,
         lines=() if axes.lines is None else axes.lines.lines,
         attenuation=attenuation,
+    )
+
+
+def _check_sums(kind: str, mass: Image | None) -> None:
+    """Raise ValueError for sums over particles that cannot be; it does nothing while tracing."""
+    if mass is None or isinstance(mass, Tracer) or np.isfinite(own_copy(mass)).all():
+        return
+    raise ValueError(
+        f"galaxy.{kind}: expected {POSSIBLE}, got others in the maps of {kind}; rubix_like.validate(galaxy) names them"
     )
 
 

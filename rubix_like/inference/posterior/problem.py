@@ -274,17 +274,27 @@ def check_plausible(found: tuple[str, ...], place: str, settings: FitSettings) -
         )
 
 
-def select_bins(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
-    """The data cut to the windows' ends, and which of its bins are fitted (True)."""
-    if settings.windows is not None:
-        low, high = min(window[0] for window in settings.windows), max(window[1] for window in settings.windows)
-        observed = observed.crop(low, high)
-    wavelength = observed.wavelength
+def select_bins(
+    observed: ObservedCube, settings: FitSettings, place: str = "fit"
+) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
+    """The data cut to the windows' ends, and which of its bins are fitted (True).
+
+    Raises ConfigError, which begins with `place`, where the data have no bins in any window.
+    """
 
     def within(windows: tuple[tuple[float, float], ...]) -> ndarray:
+        wavelength = observed.wavelength
         return np.any([(wavelength >= low) & (wavelength <= high) for low, high in windows], axis=0)
 
-    chosen = np.ones(len(wavelength), bool) if settings.windows is None else within(settings.windows)
+    if settings.windows is not None:
+        if not within(settings.windows).any():
+            first, last = observed.wavelength[[0, -1]]
+            raise ConfigError(
+                f"{place}.windows[0]: expected a range (low, high) with bins of the data, which lie at {first:.2f} to "
+                f"{last:.2f} Angstrom in {observed.medium}, got {list(settings.windows[0])}"
+            )
+        observed = observed.crop(min(low for low, _ in settings.windows), max(high for _, high in settings.windows))
+    chosen = np.ones(len(observed.wavelength), bool) if settings.windows is None else within(settings.windows)
     if settings.exclude:
         chosen &= ~within(settings.exclude)
     return observed, chosen
@@ -478,7 +488,7 @@ def notes_on_run(data: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str
 def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:
     """Both with the widest PSF of its prior, where its width is free: the margin is made for it, the cells for the
     PSF of the configuration. A PSF that follows wavelength is planned for all widths (and beta) of the priors."""
-    given, psf, change = config, config.instrument.psf, USUAL_CHANGE
+    given, psf, change, place = config, config.instrument.psf, USUAL_CHANGE, "fit.free"
     if psf is None:
         return config, resolved
     for name, unit, value in (("instrument.psf.fwhm", "arcsec", psf.fwhm), ("instrument.psf.beta", "", psf.beta)):
@@ -489,11 +499,15 @@ def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings)
         from_one = float(name.endswith(".beta"))  # a Moffat's wings follow beta - 1
         change = max(change, min(1.0 - (low - from_one) / (high - from_one), _LARGEST_CHANGE))
         if name.endswith(".fwhm"):
+            place = f"fit.free.{name}: the prior reaches {high:.4g} arcsec"
             overrides: dict[str, Any] = {name: np.full(np.shape(value), high).tolist()}
             config = load_config(config, overrides=overrides | {"engine.oversampling": resolved.painting.cells})
     if config is given and change == USUAL_CHANGE:
         return config, resolved
-    instrument = Instrument.build(config.instrument, resolved.painting, change)
+    try:
+        instrument = Instrument.build(config.instrument, resolved.painting, change)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from error
     return config, dataclasses.replace(resolved, instrument=instrument, decisive=decisive_settings(config))
 
 

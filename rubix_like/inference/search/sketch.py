@@ -192,6 +192,8 @@ def turning(
     angle = np.arange(_LINES) * np.pi / _LINES
     side = np.sign(offset @ np.stack([np.sin(angle), np.cos(angle)]))
     share = np.concatenate([np.maximum(side, 0).T, np.maximum(-side, 0).T]) * near
+    if not share.any(axis=1).all():  # a line has nothing on one of its sides, as in a cube of one spaxel
+        return np.nan, np.nan, 0.0
     velocity, error = shifts(share @ spectra, near @ spectra, weight, wavelength)
     error = error * np.sqrt(np.sum(share**2, axis=1))
     apart, deviation = velocity[:_LINES] - velocity[_LINES:], np.hypot(error[:_LINES], error[_LINES:])

@@ -1,6 +1,7 @@
 """Make the posterior of several sets of data: a pipeline of each, one galaxy, the likelihoods in one row."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -215,7 +216,7 @@ def _prepare(
     cut = []
     for own in data:
         alone = _alone(settings, own, moves=any(one.settings.nuisance.shift is not None for one in data))
-        observed, selection = select_bins(without_bad_voxels(own.observed, alone), alone)
+        observed, selection = select_bins(without_bad_voxels(own.observed, alone), alone, f"fit.data.{own.name}")
         cut.append((own.cut(observed), alone, selection))
     found = []
     for own, alone, selection in cut:
@@ -448,4 +449,22 @@ def _notes(
         if own.lsf_scale is not None:
             lost = int(np.sum(~within_ends(len(own.selection), _ENDS * _widest_sigma(own, fitted[number].pipeline))))
             notes.append(f"{own.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light")
+    for one, other in itertools.combinations(sets, 2):
+        if number := _n_alike(one, other):
+            notes.append(
+                f"{one.name} and {other.name} hold the same data in {number} voxels, which count twice: errors are too "
+                f"small by up to sqrt(2); leave out one of the sets, or give them windows that do not overlap"
+            )
     return (*notes, *shared)
+
+
+def _n_alike(one: _Prepared, other: _Prepared) -> int:
+    """How many voxels two sets share at the wavelengths that both fit; 0 where any of them differ."""
+    wavelengths = (prepared.observed.wavelength[prepared.selection] for prepared in (one, other))
+    common = np.intersect1d(*wavelengths)
+    if one.observed.shape[:2] != other.observed.shape[:2] or not len(common):
+        return 0
+    bins = [np.searchsorted(prepared.observed.wavelength, common) for prepared in (one, other)]
+    used = one.observed.used[:, :, bins[0]] & other.observed.used[:, :, bins[1]]
+    alike = one.observed.flux[:, :, bins[0]] == other.observed.flux[:, :, bins[1]]
+    return int(np.sum(used)) if np.array_equal(used, used & alike) else 0

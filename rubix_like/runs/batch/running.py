@@ -18,7 +18,7 @@ from rubix_like.runs.batch.entries import Entry, Sources, changes
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.table import Summary, SummaryRow
 from rubix_like.runs.batch.workers import Terms
-from rubix_like.runtime.files.existing_files import check_outputs
+from rubix_like.runtime.files.existing_files import may_be_replaced
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
@@ -144,9 +144,8 @@ def observe_all(
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not overwrite:
         _refuse_changed(mine, made_from, before)
-    _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary)
-    if how.with_picture:
-        check_outputs([beside(entry.path, ".png") for entry in mine], [PICTURE], "output")
+    pictures = [beside(entry.path, ".png") for entry in mine] if how.with_picture else []
+    _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary, pictures)
     label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
     with progress.step("catalogue", label) as report:
         front = _Front(summary, report, len(mine), progress.stream)
@@ -293,10 +292,12 @@ def _refuse_changed(
         )
 
 
-def _refuse_unknown(entries: Sequence[Entry], summary: Summary) -> None:
-    """Raise ConfigError where files of entries without a record, or a summary of others, would be overwritten."""
+def _refuse_unknown(entries: Sequence[Entry], summary: Summary, pictures: Sequence[Path]) -> None:
+    """Raise ConfigError where files of entries without a record, a summary of others, or what is no picture of ours in
+    the place of `pictures`, would be overwritten."""
     found = [file for entry in entries for file in entry.own_files if file.exists()]
     found += [] if summary.may_be_replaced() else [summary.path]
+    found += [path for path in pictures if not may_be_replaced(path, [PICTURE])]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ConfigError(

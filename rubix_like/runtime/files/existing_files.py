@@ -35,6 +35,11 @@ def check_outputs(
             )
 
 
+def may_be_replaced(path: Path, kinds: Sequence[str]) -> bool:
+    """Whether there is no file, or an empty one, or one of these kinds that rubix_like wrote."""
+    return not output_bytes(path) or _problem(path, kinds, None) is None
+
+
 def configuration_words(configuration: str | None) -> str:
     """A configuration in words, its name as a FITS card holds it."""
     if not configuration:
