@@ -112,7 +112,7 @@ from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, AbstractResiduals
 from rubix_like.inference.populations.histories import Populations
-from rubix_like.inference.posterior.prior_kinds import AbstractQuantile
+from rubix_like.inference.posterior.priors import AbstractQuantile
 from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
 from rubix_like.inference.simulation.simulations import Simulations
@@ -123,7 +123,7 @@ from rubix_like.physics.air import to_air, to_vacuum
 from rubix_like.physics.dust_curves import DustCurve
 from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, TemplateAxes, Templates, behind_dust
 from rubix_like.plots.bpt import bpt_ratios, draw_bpt, kauffmann_2003, kewley_2013
-from rubix_like.plots.choice import Choice
+from rubix_like.plots.derived import Choice
 from rubix_like.plots.figure import save_attenuation, save_bpt, save_figure
 from rubix_like.plots.page import write_page
 from rubix_like.readers.fields.field_map import load_field_map

@@ -1,7 +1,8 @@
 """The options of every command; nothing here takes time to import."""
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rubix_like.errors import ConfigError
@@ -264,3 +265,25 @@ def add_import_table_options(parser: argparse.ArgumentParser) -> None:
 
 def add_no_options(parser: argparse.ArgumentParser) -> None:
     """For commands without options."""
+
+
+_OTHER_NAMES = {"--spaxel": "spaxels"}
+"""Options that are not called like the argument that they stand for."""
+
+
+def options_in(usage: str) -> list[str]:
+    """The options that a command's line of usage names."""
+    return re.findall(r"--[a-z][a-z-]*", usage)
+
+
+def in_options(message: str, options: Iterable[str]) -> str:
+    """The message with these `options` in place of arguments: `overwrite=True` is `--overwrite`, `part: ` at its begin
+    `--part: `, `output=...` and `process_id` also within it `--output ...` and `--process-id`."""
+    for option in options:
+        name = _OTHER_NAMES.get(option, option.removeprefix("--").replace("-", "_"))
+        places = [rf"^{name}(?=[:,])", rf"(?<![\w.'-]){name}=True\b"]
+        places += [rf"(?<![\w.'-]){re.escape(name)}(?!\w)"] if "_" in name or "=" in name else []
+        message = re.sub("|".join(places), option, message)
+        message = re.sub(rf"(?<![\w.'-])(?:{name}|{option})=(?=[\w.])", f"{option} ", message)
+        message = re.sub(rf"(?<![\w.'-])(?:{name}|{option})=", option, message)
+    return message

@@ -10,14 +10,18 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.inference.checks.data_halves import halves_of
 from rubix_like.inference.checks.edges import Edges, edges_of
 from rubix_like.inference.checks.evidence import Evidence, laplace_evidence
 from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
-from rubix_like.inference.checks.misfit import Residue, measure_misfit, measure_misfit_roughly
-from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_sets
-from rubix_like.inference.checks.verdict import Verdict, verdict_on
-from rubix_like.inference.checks.worst_place import DataPlaces, data_places
+from rubix_like.inference.checks.misfit import (
+    Residue,
+    halves_of,
+    measure_misfit,
+    measure_misfit_roughly,
+    splits_of_sets,
+    sums_of_sets,
+)
+from rubix_like.inference.checks.verdict import DataPlaces, Verdict, data_places, verdict_on
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.likelihood import nuisance_places

@@ -1,7 +1,7 @@
 """The cubes of a fit: the best model, and what it leaves of the data."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -18,14 +18,14 @@ from rubix_like.forward.cube_header import FibreFrame
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, normal_scores
 from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
-from rubix_like.inference.posterior.linearise import scores
+from rubix_like.inference.posterior.likelihood import ModelError
+from rubix_like.inference.posterior.linearise import group_of, models, over_starts, scores
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.posterior.start_groups import group_of, over_starts
-from rubix_like.inference.posterior.tangent import models
 
 MOST_NUMBERS: int = 99
 """Most numbers of a fit that a header holds."""
@@ -177,3 +177,50 @@ def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
     """Variance of the data, 0 where they are not used."""
     variance = variance_of(problem.observed, problem.settings)
     return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)
+
+
+def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
+    """Each set with the problem of it alone, none of one cube: data, errors and grids, not the model."""
+    for own in problem.sets:
+        yield own, set_alone(problem, own)
+
+
+def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
+    """The problem of one set alone, whose voxels are (y, x, wave)."""
+    likelihood = problem.posterior.likelihood
+    alone = dataclasses.replace(
+        likelihood,
+        flux=data_set.unpacked(likelihood.flux),
+        inverse_sigma=data_set.unpacked(likelihood.inverse_sigma),
+        errors=None,
+        dependent=None if likelihood.dependent is None else data_set.unpacked(likelihood.dependent),
+        model_error=None if likelihood.model_error is None else _part_of(likelihood.model_error, data_set),
+    )
+    return dataclasses.replace(
+        problem,
+        posterior=dataclasses.replace(problem.posterior, likelihood=alone),
+        observed=data_set.observed,
+        pipeline=data_set.seen,
+        settings=data_set.settings,
+        sets=(),
+    )
+
+
+def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
+    """What is said of a place, of one set alone."""
+    return found._replace(
+        flux=np.asarray(own.unpacked(found.flux)), counters=set_counters(problem, own, found.counters)
+    )
+
+
+def set_counters(problem: Problem, own: FittedSet, counters: Mapping[str, SourceCounters]) -> dict[str, SourceCounters]:
+    """The counters of a set's sources, by their names."""
+    sources = own.pipeline.plan.sources
+    before = "" if own is problem.first_cube else f"{own.name}."
+    return {name: counters[before + name] for name in sources if before + name in counters}
+
+
+def _part_of(error: ModelError, data_set: FittedSet) -> ModelError:
+    """The part of a model's particle noise in one set."""
+    names = ("offset", "modes", "held_out")
+    return dataclasses.replace(error, **{name: data_set.unpacked(getattr(error, name)) for name in names})

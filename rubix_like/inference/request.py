@@ -19,9 +19,8 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free_parameters import check_component, check_free, declared_by
-from rubix_like.inference.posterior.prior_kinds import section_of
-from rubix_like.inference.posterior.priors import AbstractPrior
-from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.inference.posterior.priors import AbstractPrior, section_of
+from rubix_like.inference.search.optimisers import make_optimiser
 from rubix_like.inference.sets.nuisances import check_free_names
 from rubix_like.inference.sets.read_sets import DataSet, read_sets, split_sets
 from rubix_like.readers.model_reader import AbstractModelReader

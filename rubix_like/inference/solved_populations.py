@@ -15,14 +15,15 @@ from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
 from rubix_like.inference.populations.planned_mixtures import stars_of
-from rubix_like.inference.populations.ratio_prior import (
+from rubix_like.inference.populations.weight_draws import (
     Neighbours,
+    Reduced,
     draw_by_ratios,
+    draw_weights,
     neighbours_of,
     neighbours_together,
     without_pairs,
 )
-from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior

@@ -1,30 +1,41 @@
 """Figures of a cube (white light, narrow band, maps, spectra of chosen spaxels) or of maps alone (`plots` extra)."""
 
 import io
+import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.cube_sums import sums_of
-from rubix_like.cube.maps import NO_ATTENUATION, Maps
+from rubix_like.cube.cube_parts import ShardedCube, in_parts
+from rubix_like.cube.cube_sums import CubeSums, spaxel_of, sums_of
+from rubix_like.cube.maps import NO_ATTENUATION, AttenuationCurve, Maps
+from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
-from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
-from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_images, velocity_image
+from rubix_like.plots.derived import (
+    Band,
+    Choice,
+    SkyImage,
+    Spaxel,
+    check_choice,
+    chosen_images,
+    light_image,
+    read_sky_images,
+    velocity_image,
+)
 from rubix_like.plots.images import draw_images
 from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
-from rubix_like.plots.spectra import Spectrum, brightest_spaxel, draw_spectrum, field_spectrum, spaxel_spectrum
 from rubix_like.plots.style import (
     BAND_COLOR,
     FIGURE_STYLE,
@@ -51,6 +62,73 @@ _SPECTRUM_HEIGHT = 1.5
 
 FAINT: float = 0.002
 """Spaxels with less than this fraction of the brightest one's light have no colour in a quick look's velocity map."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """One line: its title, flux and sigma per bin (1e-20 erg/s/cm2/Angstrom, NaN where masked), its colour.
+
+    `sigma` is None without a noise model; `missing`: bins outside the SSP library.
+    """
+
+    title: str
+    flux: Float[ndarray, " wave"]
+    sigma: Float[ndarray, " wave"] | None
+    color: str
+    missing: Bool[ndarray, " wave"]
+
+
+def field_spectrum(cube: Cube | ShardedCube, color: str, sums: CubeSums | None = None) -> Spectrum:
+    """Sum over all spaxels of the good voxels; a bin that is outside the SSP library everywhere is NaN.
+
+    `sums`: of all parts of the cube, where they are known.
+    """
+    sums = sums or sums_of(cube)
+    missing = sums.missing
+    total, deviation = (np.where(missing, np.nan, values) for values in (sums.field, np.sqrt(sums.field_variance)))
+    words = " (grey: outside the SSP library)" if missing.any() else ""
+    return Spectrum(f"whole field{words}", total, deviation if in_parts(cube).has_variance else None, color, missing)
+
+
+def spaxel_spectrum(
+    cube: Cube | ShardedCube, spaxel: Spaxel, color: str, name: str = "spaxel", team: AbstractProcessGroup | None = None
+) -> Spectrum:
+    """The spectrum of one spaxel of the cube, whose parts may be spread over a team."""
+    x, y = spaxel
+    seen = spaxel_of(cube, x, y, team)
+    good = seen.mask == 0
+    flux = np.where(good, seen.flux, np.nan)
+    sigma = np.where(good, np.sqrt(seen.variance), np.nan) if in_parts(cube).has_variance else None
+    east, north = (round(value, 6) + 0.0 for value in sky_of(cube).offset(x, y))
+    words = "" if good.any() else ": every bin is masked"
+    place = f"{east:+.2f}″ East, {north:+.2f}″ North".replace("-", "−")
+    return Spectrum(f"{name} ({x}, {y}), {place}{words}", flux, sigma, color, seen.mask & OUTSIDE_SSP != 0)
+
+
+def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
+    """Column and row of the largest value."""
+    y, x = np.unravel_index(int(np.argmax(np.nan_to_num(light, nan=-np.inf))), light.shape)
+    return int(x), int(y)
+
+
+def draw_spectrum(axes: "Axes", cube: Cube | ShardedCube, spectrum: Spectrum) -> None:
+    """One spectrum with its one-sigma band, grey over the bins that the library does not cover."""
+    wavelength, edges = cube.bins.wavelength, cube.bins.edges
+    axes.plot(wavelength, spectrum.flux, color=spectrum.color, linewidth=0.7 if spectrum.sigma is None else 0.5)
+    if spectrum.sigma is not None:
+        low, high = spectrum.flux - spectrum.sigma, spectrum.flux + spectrum.sigma
+        axes.fill_between(wavelength, low, high, color=spectrum.color, alpha=0.35, lw=0)
+    axes.set_title(spectrum.title)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.margins(y=0.08)
+    axes.grid(color="#dddddd", linewidth=0.5)
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 4), useMathText=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.get_offset_text().set_color(INK)
+    if spectrum.missing.any():
+        low, high = axes.get_ylim()
+        axes.fill_between(edges[:-1], low, high, where=spectrum.missing, step="post", color="#cccccc", lw=0)
+        axes.set_ylim(low, high)
 
 
 @named_arguments
@@ -317,3 +395,46 @@ def draw_spectra(
     noise = "" if spectra[0].sigma is None else " ± 1σ"
     figure.supylabel(f"flux{noise} ({FLUX_LABEL})", fontsize=9, color=INK)
     panels[-1].set_xlabel(f"wavelength in {cube.bins.medium} (Å)")
+
+
+ATTENUATION_SIZE: tuple[float, float] = (5.6, 4.0)
+"""Width and height of the picture in inches."""
+
+
+def draw_attenuation(axes: "Axes", curve: AttenuationCurve) -> None:
+    """A / A(V) of all stars in the field by wavelength at rest; A in mag where nothing dims V, or it is not covered."""
+    relative, a_v = np.asarray(curve.relative, np.float64), float(curve.a_v)
+    has_v = bool(np.isfinite(relative).any())
+    values = relative if has_v else np.asarray(curve.a_lambda, np.float64)
+    axes.plot(np.asarray(curve.wavelength), values, color=INK, linewidth=1.2)
+    axes.set(xscale="log", xlabel="wavelength at rest, vacuum (Å)", ylabel="A / A(5500 Å)" if has_v else "A (mag)")
+    if has_v:
+        axes.text(0.97, 0.94, f"A(5500 Å) = {a_v:.3g} mag", ha="right", va="top", color=INK, transform=axes.transAxes)
+
+
+Drawing = tuple[str, tuple[float, float], Callable[["Figure"], None]]
+"""The end of the file's name, the figure's size in inches, and what draws on it."""
+
+_CHARACTERS_PER_INCH = 10
+"""Characters of a title per inch of its figure."""
+
+
+def save_drawings(
+    title: str, drawings: Iterable[Drawing], stem: str | Path, suffix: str, *, overwrite: bool
+) -> tuple[Path, ...]:
+    """Write `STEM_ENDING.SUFFIX` for every drawing, the title above it; their paths.
+
+    Raises ConfigError (no matplotlib, another suffix than .png, .pdf or .svg, without `overwrite` a file that is no
+    picture of rubix_like) before any is written, and OSError if one cannot be written.
+    """
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
+    style: Any = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
+    chosen = list(drawings)
+    paths = [check_picture(f"{stem}_{ending}{suffix}", overwrite=overwrite) for ending, _, _ in chosen]
+    for path, (_, size, draw) in zip(paths, chosen, strict=True):
+        with rc_context(FIGURE_STYLE):
+            figure = make_figure(figsize=size, layout="constrained")
+            figure.suptitle(textwrap.fill(title, int(_CHARACTERS_PER_INCH * size[0])), **style)
+            draw(figure)
+            write_picture(figure, path, dpi=120)
+    return tuple(paths)

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.plots.derived import SkyImage
-from rubix_like.plots.scales import Scale
+from rubix_like.plots.derived import Scale, SkyImage
 from rubix_like.plots.sky_offsets import SkyOffsets, scale_bar
 from rubix_like.plots.style import INK, import_matplotlib
 

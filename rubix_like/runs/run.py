@@ -30,11 +30,18 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, ArmObserver, compile_observer, of_processes
-from rubix_like.runs.default_maps import missing_maps_lines, why_no_maps, with_default_maps
-from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
-from rubix_like.runs.run_files import OutputFile, arm_path, check_output, cube_bytes, output_files
-from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters
+from rubix_like.runs.run_files import (
+    OutputFile,
+    arm_path,
+    check_output,
+    cube_bytes,
+    missing_maps_lines,
+    output_files,
+    why_no_maps,
+    with_default_maps,
+)
+from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters, planned_dust_lines
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable, remove_abandoned
 from rubix_like.runtime.files.separate_files import Named, given_files

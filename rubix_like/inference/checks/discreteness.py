@@ -27,11 +27,9 @@ from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.linearise import linear_of
+from rubix_like.inference.posterior.linearise import Tangent, group_of, linear_of, mean_tangent, tangents, with_draws
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.start_groups import group_of, with_draws
-from rubix_like.inference.posterior.tangent import Tangent, mean_tangent, tangents
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import listed
 

@@ -19,8 +19,8 @@ from numpy import ndarray
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.linearise import models_at
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.tangent import models_at
 
 LAPLACE: str = "Laplace"
 """The method without a sampler."""

@@ -15,7 +15,7 @@ from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.optima import other_optima
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.posterior.linearise import is_dense
-from rubix_like.inference.search.choose_optimiser import LEAST_SQUARES
+from rubix_like.inference.search.optimisers import LEAST_SQUARES
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.words import listed
 

@@ -13,11 +13,9 @@ from numpy import ndarray
 
 from rubix_like.config.readers.components import MOST_POINTS
 from rubix_like.inference.posterior.fit_model import ComponentsSource
-from rubix_like.inference.posterior.linearise import is_dense
+from rubix_like.inference.posterior.linearise import is_dense, models_at, on_mesh, tangents_at
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.start_groups import on_mesh
-from rubix_like.inference.posterior.tangent import models_at, tangents_at
 
 TIMES: int = 4
 """How many times the points of the model that it is compared with."""

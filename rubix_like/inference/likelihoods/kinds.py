@@ -13,8 +13,7 @@ from rubix_like.config.plug_ins import LIKELIHOODS
 from rubix_like.config.sections.fit import FitSettings, LikelihoodSettings
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.inference.likelihoods.correlation import Correlation, make_correlation
-from rubix_like.inference.likelihoods.data_covariance import make_data_covariance
+from rubix_like.inference.likelihoods.correlation import Correlation, make_correlation, make_data_covariance
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     AbstractErrors,

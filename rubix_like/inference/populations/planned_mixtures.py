@@ -21,7 +21,7 @@ from rubix_like.galaxy.components.populations import FreeFormStars, SingleStars
 from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.mixtures import Mixtures, star_painter
-from rubix_like.inference.populations.smoothness import smoothness_rows
+from rubix_like.inference.populations.weight_draws import smoothness_rows
 
 _FIRST_STRENGTH = 1.0
 """Of the first search, for weights in units of their mean."""

@@ -12,10 +12,8 @@ from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.free_parameters import known_parameters
-from rubix_like.inference.posterior.linearise import is_dense, linear_of, losses_at
+from rubix_like.inference.posterior.linearise import group_of, is_dense, linear_of, losses_at, models_at, tangents
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.start_groups import group_of
-from rubix_like.inference.posterior.tangent import models_at, tangents
 from rubix_like.runtime.progress import Report, silent
 
 LEAST_EFFECT: float = 1e-4

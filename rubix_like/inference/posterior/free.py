@@ -12,15 +12,19 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.prior_kinds import (
+from rubix_like.inference.posterior.priors import (
+    CENTRES,
     MIXTURE,
+    PURE,
+    AbstractPrior,
+    Isotropic,
     Mixture,
+    as_float,
     check_kind,
     checked_parts,
     find_kind,
     section_of,
 )
-from rubix_like.inference.posterior.priors import CENTRES, PURE, AbstractPrior, Isotropic, as_float
 from rubix_like.physics.units import plain_numbers
 
 Latent = Float[Array | np.ndarray, " latent"]

@@ -33,11 +33,9 @@ from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import ModelError, factor_of, with_scale_information
-from rubix_like.inference.posterior.linearise import columns_at
+from rubix_like.inference.posterior.linearise import Tangent, columns_at, models_at, on_mesh, tangents_at, with_draws
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.start_groups import on_mesh, with_draws
-from rubix_like.inference.posterior.tangent import Tangent, models_at, tangents_at
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.words import format_bytes
 

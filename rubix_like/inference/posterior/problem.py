@@ -62,8 +62,8 @@ from rubix_like.inference.posterior.free_parameters import (
     read_start,
 )
 from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial, legendre_basis
+from rubix_like.inference.posterior.linearise import on_mesh
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE

@@ -24,7 +24,7 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.results.set_result import SetResult
+from rubix_like.inference.results.result_parts import SetResult
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
@@ -34,13 +34,13 @@ Arrays = dict[str, Float[ndarray, "..."]]
 
 _OUTPUTS: dict[str, str] = {
     "summary": "rubix_like.inference.results.result_summaries:fit_summary_lines",
-    "write": "rubix_like.inference.results.fit_file:FIT_FILE.write",
-    "table": "rubix_like.inference.results.result_tables:quantities",
-    "rows": "rubix_like.inference.results.result_tables:value_table",
-    "latex": "rubix_like.inference.results.result_tables:latex_table",
+    "write": "rubix_like.inference.results.result_files:FIT_FILE.write",
+    "table": "rubix_like.inference.results.result_summaries:quantities",
+    "rows": "rubix_like.inference.results.result_summaries:value_table",
+    "latex": "rubix_like.inference.results.result_summaries:latex_table",
     "html": "rubix_like.inference.results.result_summaries:fit_summary_html",
     "plot": "rubix_like.inference.results.result_pictures:save_fit_pictures",
-    "read": "rubix_like.inference.results.fit_file:FIT_FILE.read",
+    "read": "rubix_like.inference.results.result_files:FIT_FILE.read",
 }
 """What turns results into something else, which this module cannot import: it takes results itself."""
 

@@ -18,14 +18,27 @@ from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.physics.units import plain_numbers
-from rubix_like.plots.fits.fit_parameters import paired, triangle_size
-from rubix_like.plots.fits.fit_pictures import drawings
-from rubix_like.plots.fits.fit_view import AtEdge, FitView, Inferred, Trace, fine_nodes
-from rubix_like.plots.fits.sample_corner import MOST_LARGE, draw_corner
-from rubix_like.plots.fits.sample_predictive import draw_predictive, predictive_size
-from rubix_like.plots.fits.sample_trace import draw_followed
-from rubix_like.plots.fits.sample_view import Corner, Followed, SampleView
-from rubix_like.plots.picture_files import Drawing, save_drawings
+from rubix_like.plots.figure import Drawing, save_drawings
+from rubix_like.plots.fits.fit_pictures import (
+    AtEdge,
+    FitView,
+    Inferred,
+    Trace,
+    drawings,
+    fine_nodes,
+    paired,
+    triangle_size,
+)
+from rubix_like.plots.fits.sample_pictures import (
+    MOST_LARGE,
+    Corner,
+    Followed,
+    SampleView,
+    draw_corner,
+    draw_followed,
+    draw_predictive,
+    predictive_size,
+)
 from rubix_like.plots.sky_offsets import sky_of
 from rubix_like.runtime.words import counted
 

@@ -18,7 +18,7 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import Arrays
-from rubix_like.inference.results.set_result import SetResult
+from rubix_like.inference.results.result_parts import SetResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.predictive_checks import Pointwise
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
@@ -27,14 +27,14 @@ from rubix_like.runtime.words import counted
 
 _OUTPUTS: dict[str, str] = {
     "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
-    "table": "rubix_like.inference.results.result_tables:quantities",
-    "rows": "rubix_like.inference.results.result_tables:value_table",
-    "latex": "rubix_like.inference.results.result_tables:latex_table",
+    "table": "rubix_like.inference.results.result_summaries:quantities",
+    "rows": "rubix_like.inference.results.result_summaries:value_table",
+    "latex": "rubix_like.inference.results.result_summaries:latex_table",
     "html": "rubix_like.inference.results.result_summaries:sample_summary_html",
     "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
-    "write": "rubix_like.inference.results.sample_file:SAMPLE_FILE.write",
+    "write": "rubix_like.inference.results.result_files:SAMPLE_FILE.write",
     "plot": "rubix_like.inference.results.result_pictures:save_sample_pictures",
-    "read": "rubix_like.inference.results.sample_file:SAMPLE_FILE.read",
+    "read": "rubix_like.inference.results.result_files:SAMPLE_FILE.read",
 }
 """What turns results into something else, which this module cannot import: it takes results itself."""
 

@@ -20,6 +20,7 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.misfit import AXES
 from rubix_like.inference.described_trees import described_as
+from rubix_like.inference.likelihoods.correlation import JointErrors
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractCorrelation,
     AbstractErrorDistribution,
@@ -28,7 +29,6 @@ from rubix_like.inference.likelihoods.voxel_errors import (
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, factor_of
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.sets.joint_errors import JointErrors
 from rubix_like.runtime.words import listed
 
 DISCREPANCIES: tuple[str, ...] = (

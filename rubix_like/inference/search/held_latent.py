@@ -6,9 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.inference.posterior.linearise import losses_and_forms_at
+from rubix_like.inference.posterior.linearise import group_of, losses_and_forms_at
 from rubix_like.inference.posterior.posterior import SquaredLoss
-from rubix_like.inference.posterior.start_groups import group_of
 
 LONGEST: float = 0.7
 """Change of a latent in a step, in units of the prior's standard deviation."""

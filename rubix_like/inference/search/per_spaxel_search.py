@@ -23,8 +23,8 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.model import scene_before_fields
 from rubix_like.inference.posterior.fit_model import STARS, Forward, HeldSource
 from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.linearise import over_starts
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 
 MASS: str = STARS + "initial_mass"

@@ -17,7 +17,7 @@ from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
 from rubix_like.inference.data_grid import of_one_arm, on_grid_of
-from rubix_like.inference.sets.effects import AbstractView, ApertureView, BandView
+from rubix_like.inference.sets.joint_forward import AbstractView, ApertureView, BandView
 from rubix_like.inference.sets.read_sets import DataSet
 from rubix_like.instrument.apertures import aperture_sides, inside_aperture
 from rubix_like.physics.tangent_plane import from_tangent_plane, to_tangent_plane

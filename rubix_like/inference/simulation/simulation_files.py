@@ -11,16 +11,16 @@ import numpy as np
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.inference.simulation.hdf5_shards import HDF5
 from rubix_like.inference.simulation.shards import (
+    HDF5,
     LAYOUT,
+    ZARR,
     SetDescription,
     ShardFormat,
     checked_simulations,
     kept_cubes,
 )
 from rubix_like.inference.simulation.simulations import Simulations, join_simulations
-from rubix_like.inference.simulation.zarr_shards import ZARR
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.outputs import (
     check_writable,

@@ -19,7 +19,7 @@ from rubix_like.errors import ConfigError, expect_path
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checkpoint import claimed, versions_of
 from rubix_like.inference.posterior.free_parameters import check_free
-from rubix_like.inference.posterior.prior_kinds import section_of
+from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,
@@ -32,9 +32,16 @@ from rubix_like.inference.simulation.parameter_draws import (
     words_for,
 )
 from rubix_like.inference.simulation.simulation_files import Manifest, open_folder, write_shard
-from rubix_like.inference.simulation.simulation_model import SimulationModel, plan_simulations
 from rubix_like.inference.simulation.simulations import Simulations, join_simulations
-from rubix_like.inference.simulation.simulator import GalaxiesInTurn, Program, Simulated, Simulator, Sizes
+from rubix_like.inference.simulation.simulator import (
+    GalaxiesInTurn,
+    Program,
+    Simulated,
+    SimulationModel,
+    Simulator,
+    Sizes,
+    plan_simulations,
+)
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
