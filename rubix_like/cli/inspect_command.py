@@ -1,5 +1,4 @@
-"""The command `rubix-like inspect`: what a galaxy's file or an observed cube holds, and how it would be read; what a
-file of ours is."""
+"""The command `rubix-like inspect`: what a galaxy's file, an observed cube, or a file of rubix-like holds."""
 
 import argparse
 import dataclasses

@@ -1,4 +1,4 @@
-"""The options of every command; nothing here takes time to import."""
+"""The options of every command, and messages in their words; nothing here takes time to import."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""The commands `rubix-like run CONFIG` and `rubix-like check CONFIG`."""
+"""The commands `rubix-like run CONFIG` and `rubix-like check CONFIG`, of one run or of a catalogue (--catalogue)."""
 
 import argparse
 import importlib

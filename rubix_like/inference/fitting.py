@@ -1,4 +1,7 @@
-"""A whole fit: configuration and data in, the best values and what they are worth out, and the files of both."""
+"""A whole fit: configuration and data in, the best values and what they are worth out, and the files of both.
+
+A second search has more quadrature points of smooth components, where those that were chosen are too few.
+"""
 
 import dataclasses
 import time

@@ -1,4 +1,4 @@
-"""The posterior of a request: its data are read, its model is planned."""
+"""The posterior of a request: its data are read, its model is planned; of several sets of data a pipeline of each."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Images of a cube: white light, narrow band, median S/N, good bins, and those of its maps file."""
+"""Images of a cube with their colour scales, and the choice of what to draw of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Figures of a cube (white light, narrow band, maps, spectra of chosen spaxels) or of maps alone (`plots` extra)."""
+"""Figures of a cube (white light, narrow band, maps, spectra) or of maps alone, as files (`plots` extra)."""
 
 import io
 import textwrap

@@ -1,6 +1,8 @@
 """A cube as one self-contained HTML page: maps, spectra of apertures, narrow bands, lines; no network, no libraries.
 
-The page has every voxel, rounded to 16 bits or to the noise; large cubes in blocks.
+The page has every voxel, rounded to 16 bits or to the noise; large cubes in blocks. A spectrum is low + step * code.
+Codes are stored as differences from bin to bin, and as two planes of bytes, because DEFLATE packs that best:
+50 x 50 x 3681 voxels with their noise take about 15 MB of a page.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""What a run says at its end: where the cube is, what is in it, what was left out, how to open it."""
+"""Texts of a run at its end: where the cube is, what is in it, its dust, what was left out, how to open it."""
 
 import shlex
 from collections.abc import Iterable, Mapping

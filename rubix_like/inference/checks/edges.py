@@ -1,8 +1,13 @@
-"""Values at the edge of their priors: what the posterior says of each, where a standard deviation says nothing.
+"""Values at the edge of their priors: their posterior, where a standard deviation says nothing.
 
 A prior with limits is flat in its latent where that is large: the value hardly changes, so that its slope, and with it
-a standard deviation from derivatives, is near 0 whatever the data say. So the posterior is followed along the latent
-(`inference.along`), and the value has a limit or an interval.
+a standard deviation from derivatives, is near 0 whatever the data say. So the posterior is followed along the latent t,
+by Laplace's approximation in the others, and the value has a limit or an interval:
+
+    ln p(t) = -loss(t, x(t)) - 1/2 ln det A(t) + constant,
+
+the others x(t) where the loss is lowest for this t, and A(t) = J^T J + 1 of them there (Tierney & Kadane 1986, J. Am.
+Stat. Assoc. 81, 82).
 """
 
 from collections.abc import Callable, Iterator

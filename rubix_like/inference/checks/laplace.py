@@ -1,4 +1,16 @@
-"""The Laplace approximation: a normal posterior about its maximum, by the Gauss-Newton matrix."""
+"""The Laplace approximation: a normal posterior about its maximum, by the Gauss-Newton matrix; and draws from it.
+
+Draws are those of a model that is linear in the values, between the ends of their priors. A fit knows the best latents
+x_best, their covariance C and the maps v(x) of the priors. Near the end of a uniform prior a value hardly changes with
+its latent, and a posterior that is nearly normal in the values is bent in the latents. So with
+u = (v - v_best) / (dv / dx), which is about x - x_best, and K = C^-1 - 1, what the data say,
+
+    -ln P(x) = x^2 / 2 - x_best u + u K u / 2 + constant.
+
+At the best place the data's gradient is that of the prior, x_best. Priors are exact, and no draw lies outside of one.
+Values that are linear in their latents (normal priors) are normal given the rest; the others are drawn by Hamiltonian
+Monte Carlo (Neal 2011, arXiv:1206.1901), a chain for each draw, so that draws are independent. It takes no model.
+"""
 
 import dataclasses
 from dataclasses import dataclass, field

@@ -1,4 +1,6 @@
-"""The verdict on a fit: whether its model describes the data, and which uncertainties are too small."""
+"""The verdict on a fit: how probable its residuals are if the model is true, where they are furthest beyond noise, how
+far values move with half of the data, and which uncertainties are too small.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,10 @@
-"""Correlated errors: between spaxels, between wavelengths, or between all voxels, by a matrix."""
+"""Correlated errors: between spaxels, wavelengths or all voxels, by a matrix or as the data give them, set by set.
+
+Cubes of MaNGA and SAMI are sums of the spectra of fewer fibres, so the correlation matrix R of their spaxels has no
+inverse. A Cholesky factorisation with pivots chooses spaxels, each that with the largest variance given those before,
+until no spaxel is left whose variance given all of these is above a small fraction of its own: the noise of the others
+follows from theirs. Only the chosen ones enter the likelihood, with their rows and columns of R.
+"""
 
 from pathlib import Path
 from typing import Any, NamedTuple

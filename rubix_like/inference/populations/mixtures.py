@@ -1,4 +1,4 @@
-"""Variable projection: weights of free-form populations, solved for inside a model that is not linear in the rest."""
+"""Variable projection: weights of free-form populations by non-negative least squares inside a compiled model."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Draws of non-negative weights and of the strength of their smoothness prior, from their exact posterior."""
+"""Draws of non-negative weights of populations with a prior on smoothness, or on ratios between neighbouring nodes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

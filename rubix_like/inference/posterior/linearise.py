@@ -1,4 +1,10 @@
-"""Losses and linearised residuals of a group of starts, one start on each share of the devices."""
+"""Models, slopes, losses and linearised residuals of a group of starts, one start on each share of the devices.
+
+One program of a fit (`linearised`) holds the whole model: its flux, and as many of its slopes by the latents as are
+asked. Everything else is made from what it returns, by programs of the size of the likelihood: the loss, its normal
+equations, the misfit, effects of parameters, models with other draws. It serves all data, errors and draws. Where there
+is no room for slopes, a second program gives the flux alone.
+"""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""The file of a fit's result: HDF5 that describes itself (docs/fit-file.md)."""
+"""The files of fits and of samples: HDF5 that describes itself (docs/fit-file.md, docs/sample-file.md)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The parts that files of results have in common: parameters by name, latents, where they come from, errors."""
+"""Files of results: where they go, and the parts that those of fits and of samplings have in common."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""What fits and samplings say at their end: a table of the values, and how far they can be trusted."""
+"""Tables of the values of fits and samplings, as text, HTML, LaTeX and astropy's, and how far they can be trusted."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """Chains over devices, step by step, resumable after every group of steps: all but the step itself.
 
 A sampler of chains is an `AbstractChainSampler` with its `AbstractKernel`; the first one's docstring holds a complete
-sampler.
+sampler. Chains move in coordinates in which the posterior is nearly a standard normal distribution (`Whitening`).
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """The geometry of a posterior for NIFTy: the metric of its data, and samples drawn by it about a point.
 
-MGVI: Knollmueller & Ensslin 2019, arXiv:1901.11033; geoVI: Frank, Leike & Ensslin 2021, arXiv:2105.10470. NIFTy is
-optional, and imported here only.
+MGVI: Knollmueller & Ensslin 2019, arXiv:1901.11033; geoVI: Frank, Leike & Ensslin 2021, arXiv:2105.10470, whose
+equation is solved by Broyden's method. NIFTy is optional, and imported here only.
 """
 
 import logging

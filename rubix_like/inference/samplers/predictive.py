@@ -1,6 +1,7 @@
 """What the draws predict: mean and variance of the model over the posterior, and of data like those that were fitted.
 
-Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6.
+Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6. Counts, means and
+sums of squared deviations over rows of devices are merged as by Chan, Golub & LeVeque (1979, Stanford CS-79-773).
 """
 
 import dataclasses

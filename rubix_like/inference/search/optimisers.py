@@ -1,4 +1,8 @@
-"""The interface of optimisers: the state of a group of starts, and the step from one state to the next."""
+"""Optimisers: their interface, L-BFGS by the library optax, and Levenberg-Marquardt by the library optimistix.
+
+A step of Levenberg-Marquardt computes the loss at a trial latent, and only where that is accepted the Jacobian there,
+once. Of the Jacobian J^T J and J^T r are kept: a trial after one that was rejected needs nothing else.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping

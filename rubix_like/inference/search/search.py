@@ -1,4 +1,8 @@
-"""Search from all starts, step by step; resumable after every step."""
+"""Search from all starts, step by step; resumable after every step.
+
+A start is given up for the next candidate far above a better one, or at the limits of priors. A prior with limits is
+flat where latents are large: a search that gets there finds no slope that leads back, however wrong the place is.
+"""
 
 import dataclasses
 from collections.abc import Iterator

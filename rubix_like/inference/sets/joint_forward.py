@@ -1,4 +1,10 @@
-"""The model of several sets of data: one galaxy, seen by an instrument of each set."""
+"""The model of several sets of data: one galaxy, seen by an instrument of each set, each with its own effects:
+
+    data = [ scale (1 + sum_j c_j P_j(x)) V(L_s(cube)) ] + sum_t a_t T_t
+
+L_s is the broadening by a wider line spread, V the mean over a band or the sum over an aperture, P_j Legendre's
+polynomials, x = -1 to 1 along the set's wavelengths, T_t templates of the sky.
+"""
 
 import dataclasses
 from abc import abstractmethod

@@ -1,4 +1,4 @@
-"""What a file of simulations holds, whatever its format, and the formats."""
+"""Files of simulations: HDF5, or Zarr stores (format 3), which xarray opens; each cube is a chunk with a checksum."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The model that simulations are made by: planned once from the configuration, for all its random parameters."""
+"""The model that simulations are made by, planned once for all their random parameters, and its compiled program."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Plain arrays for the pictures of posterior samples: draws, diagnostics and predictions."""
+"""The pictures of posterior samples: corner, traces, and predictions against the data (`plots` extra)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,7 @@
-"""Blocks of a catalogue: entries that compile alike, observed in one process; what is done is left alone."""
+"""Blocks of a catalogue: entries that compile alike, observed in one process, a galaxy once for all its views.
+
+One cube is written while the next one is planned and painted; what is done is left alone.
+"""
 
 import math
 import traceback

@@ -1,4 +1,4 @@
-"""The run over a catalogue: what is done is left alone, the rest is computed here or by an executor, and reported."""
+"""A catalogue, from Python or a command: what is done is left alone, the rest is computed here or by an executor."""
 
 import sys
 from collections.abc import Iterator, Sequence

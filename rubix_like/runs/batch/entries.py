@@ -1,4 +1,4 @@
-"""Every galaxy of a list in every view: the configuration of its run, checked first, and what its cube is made from."""
+"""Every galaxy of a list in every view, from tables whose columns are settings: the configuration of its run."""
 
 import csv
 import json

@@ -1,7 +1,8 @@
 """Executors by name: what computes the blocks of a catalogue in other processes, here or on other computers.
 
 Each function gets the words after the colon (`dask:tcp://node1:8786`; empty without one) and the section `devices`, and
-gives an executor of `concurrent.futures` that is shut down when its block is left, however it is left.
+gives an executor of `concurrent.futures` that is shut down when its block is left, however it is left. Workers take
+over settings from the front process, and end with it.
 """
 
 import logging

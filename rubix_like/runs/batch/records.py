@@ -1,4 +1,4 @@
-"""What is known of every entry of a catalogue: one small file each, beside the cubes."""
+"""Records of every entry of a catalogue, one small file each beside the cubes, and the summary of all, summary.csv."""
 
 import csv
 import io
