@@ -249,8 +249,7 @@ TABLES = {
     "cube/files/known_layouts.py": "layouts of files",
     "cube/cube.py": "faces",
     "cube/maps.py": "faces",
-    "inference/results/fit_result.py": "faces",
-    "inference/results/sample_result.py": "faces",
+    "inference/results/results.py": "faces",
 }
 """Modules whose `module:attribute` texts may name what lies above them."""
 

@@ -54,7 +54,14 @@ def inspect_file(options: argparse.Namespace) -> None:
     if written is not None:
         print_made(path, written, _width(), as_json=options.json)
         return
-    inspection = inspect_galaxy(_section(options, read_overrides(options.set)))
+    overrides = read_overrides(options.set)
+    section: dict[str, Any] = {"path": options.files if len(options.files) > 1 else options.files[0]}
+    if options.reader is not None:
+        section["reader"] = options.reader
+    for key in overrides:
+        if not key.startswith("galaxy."):
+            raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
+    inspection = inspect_galaxy(with_overrides({"galaxy": section}, overrides)["galaxy"])
     if options.json:
         print(json.dumps(dataclasses.asdict(inspection), indent=2))
     else:
@@ -62,17 +69,6 @@ def inspect_file(options: argparse.Namespace) -> None:
     if inspection.problems:
         file, problems = inspection.facts["file"], counted(len(inspection.problems), "problem")
         raise ValueError(f"{file} cannot be used as it is: {problems}, as listed")
-
-
-def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The section `galaxy` that the options describe."""
-    section: dict[str, Any] = {"path": options.files if len(options.files) > 1 else options.files[0]}
-    if options.reader is not None:
-        section["reader"] = options.reader
-    for key in overrides:
-        if not key.startswith("galaxy."):
-            raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
-    return with_overrides({"galaxy": section}, overrides)["galaxy"]
 
 
 def _width() -> int:

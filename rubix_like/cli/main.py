@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rubix_like.cli import options as of
-from rubix_like.cli.guidance.near_misses import hint_for_words
-from rubix_like.cli.options import in_options, options_in
+from rubix_like.cli.options import hint_for_words, in_options, options_in
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import exits_as_errors

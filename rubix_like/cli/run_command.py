@@ -18,8 +18,9 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.batch.catalogue import How, Outcome, catalogue_folder, observe_all, read_part
-from rubix_like.runs.batch.entries import Entry, check_every_file, read_entries
+from rubix_like.runs.batch.entries import check_every_file, read_entries
 from rubix_like.runs.batch.records import SummaryRow, outside_notes
+from rubix_like.runs.particles_on_disk import agreed
 from rubix_like.runs.run import check_lines, compute, prepare_for_check
 from rubix_like.runs.run_files import (
     check_output,
@@ -30,7 +31,6 @@ from rubix_like.runs.run_files import (
     with_default_maps,
 )
 from rubix_like.runs.run_summary import closing_lines
-from rubix_like.runs.together import agreed
 from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
@@ -234,7 +234,19 @@ def check_listed(options: argparse.Namespace) -> int:
     opened = check_every_file(entries)
     failed = {galaxy: reason for galaxy, reason in opened.items() if reason}
     set_up_jax(entries[0].config.engine.precision)
-    print(*_catalogue_lines(entries), sep="\n")
+    galaxies, programs = ({getattr(own, name) for own in entries} for name in ("galaxy", "compiling"))
+    folder = entries[0].path.parent
+    done = sum(own.path.exists() for own in entries)
+    n_bytes = sum(file.n_bytes + file.truth_bytes for own in entries for file in output_files(own.config, own.path))
+    print(
+        *[
+            f"catalogue   {counted(len(entries), 'run')} of {counted(len(galaxies), 'galaxy', 'galaxies')}, "
+            f"{counted(len(programs), 'kind')} of programs to compile at least",
+            f"folder      {folder}" + (f" ({counted(done, 'cube')} there already)" if done else ""),
+            f"files       about {format_bytes(n_bytes)} in all, uncompressed",
+        ],
+        sep="\n",
+    )
     if opened:
         print(f"opened      {counted(len(opened), 'galaxy', 'galaxies')} in files of simulations")
     first = next((entry for entry in entries if entry.galaxy not in failed), None)
@@ -247,17 +259,3 @@ def check_listed(options: argparse.Namespace) -> int:
             failed[first.galaxy] = str(error)
     print(*_reasons("Failed", failed), sep="\n", end="\n" if failed else "")
     return EXIT_SOME_FAILED if failed else 0
-
-
-def _catalogue_lines(entries: Sequence[Entry]) -> list[str]:
-    """How many runs there are, of how many galaxies, in how many programs, where they go and what they take."""
-    galaxies, programs = ({getattr(own, name) for own in entries} for name in ("galaxy", "compiling"))
-    folder = entries[0].path.parent
-    done = sum(own.path.exists() for own in entries)
-    n_bytes = sum(file.n_bytes + file.truth_bytes for own in entries for file in output_files(own.config, own.path))
-    return [
-        f"catalogue   {counted(len(entries), 'run')} of {counted(len(galaxies), 'galaxy', 'galaxies')}, "
-        f"{counted(len(programs), 'kind')} of programs to compile at least",
-        f"folder      {folder}" + (f" ({counted(done, 'cube')} there already)" if done else ""),
-        f"files       about {format_bytes(n_bytes)} in all, uncompressed",
-    ]

@@ -36,7 +36,16 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     if config.observation.pointings is not None:
         raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
     config = of_one_arm(config, observed)
-    _check_overlap(config, observed)
+    section = config.instrument.wavelength
+    low, high = _vacuum_ends(section)
+    edges = observed.bins.edges[[0, -1]]
+    first, last = observed.bins.to_vacuum(edges)
+    if last < low or first > high:
+        raise ConfigError(
+            f"instrument.wavelength: expected a range that overlaps with the data's, {edges[0]:.1f} to {edges[1]:.1f} "
+            f"Angstrom in {observed.medium} ({observed.source}), got {section.start:.1f} to {section.stop:.1f} in "
+            f"{section.medium} ('{config.instrument.name}'); choose the instrument with which the data were taken"
+        )
     instrument = config.instrument.model_dump() | {
         "pixel_scale": observed.pixel_scale,
         "fov": observed.footprint.sides,
@@ -91,20 +100,6 @@ def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
 def _vacuum_ends(section: WavelengthSettings) -> Float[ndarray, "2"]:
     limits = np.array([section.start, section.stop])
     return limits if section.medium == "vacuum" else air.to_vacuum(limits)
-
-
-def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
-    """Raise ConfigError where instrument and cube have no wavelength in common."""
-    section = config.instrument.wavelength
-    low, high = _vacuum_ends(section)
-    edges = observed.bins.edges[[0, -1]]
-    first, last = observed.bins.to_vacuum(edges)
-    if last < low or first > high:
-        raise ConfigError(
-            f"instrument.wavelength: expected a range that overlaps with the data's, {edges[0]:.1f} to {edges[1]:.1f} "
-            f"Angstrom in {observed.medium} ({observed.source}), got {section.start:.1f} to {section.stop:.1f} in "
-            f"{section.medium} ('{config.instrument.name}'); choose the instrument with which the data were taken"
-        )
 
 
 @named_arguments

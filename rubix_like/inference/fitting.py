@@ -26,30 +26,37 @@ from rubix_like.cube.cube import Cube
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.best_fit import BestFit, describe_best, edges_at
+from rubix_like.inference.best_fit import (
+    BestFit,
+    Evaluated,
+    cubes_of,
+    describe_best,
+    edges_at,
+    evaluated_for,
+    sets_alone,
+    with_values,
+)
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load_checkpoint, save, versions
-from rubix_like.inference.checks import notes_after as diagnosis
-from rubix_like.inference.checks.discreteness import (
+from rubix_like.inference.checks import notes as diagnosis
+from rubix_like.inference.checks.edges import Edges, notes_on_edges
+from rubix_like.inference.checks.finite_points import (
     Discreteness,
+    QuadratureError,
     measure_discreteness,
+    measure_quadrature,
     notes_on_discreteness,
+    notes_on_quadrature,
     with_discreteness,
 )
-from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
-from rubix_like.inference.checks.optima import AS_LIKELY
-from rubix_like.inference.checks.quadrature_error import QuadratureError, measure_quadrature, notes_on_quadrature
-from rubix_like.inference.fit_cubes import Evaluated, cubes_of, evaluated_for, sets_alone, with_values
-from rubix_like.inference.populations.histories import Populations, notes_on_masses
-from rubix_like.inference.populations.planned_mixtures import with_solved_weights
+from rubix_like.inference.checks.notes import AS_LIKELY, check_effects, check_start
+from rubix_like.inference.populations.populations import Populations, notes_on_masses, with_solved_weights
 from rubix_like.inference.posing import posed
-from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
-from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_parts import (
     SetResult,
     check_places,
@@ -58,6 +65,7 @@ from rubix_like.inference.results.result_parts import (
     places_of_sets,
     write_in_order,
 )
+from rubix_like.inference.results.results import FitResult
 from rubix_like.inference.search.library_cells import CellsSeen
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
@@ -404,7 +412,18 @@ def _search(
         cells = CellsSeen()
         steps = _timed(search(problem, begun, starts, cells), progress)
         try:
-            return advance(steps, keep, _seen_by(report, problem.settings.optimiser.steps)), cells
+
+            def see(snapshot: SearchState) -> None:
+                running = np.flatnonzero(snapshot.status == Status.RUNNING)
+                if not len(running):
+                    return
+                best = running[np.argmin(snapshot.loss[running])]
+                others = f" and {len(running) - 1} others" if len(running) > 1 else ""
+                what = f"start {best + 1}{others} of {len(snapshot.loss)}, {snapshot.n_ended} ended, "
+                what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
+                report(what, int(snapshot.n_step[best]), problem.settings.optimiser.steps)
+
+            return advance(steps, keep, see), cells
         except ValueError:  # nothing came of any start: another try needs other settings
             if place is not None:
                 place.unlink(missing_ok=True)
@@ -419,22 +438,6 @@ def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchS
         if number == 1:
             progress.processor.setdefault(FIRST_STEP, time.process_time() - begun)
         yield snapshot
-
-
-def _seen_by(report: Report, most: int) -> Callable[[SearchState], None]:
-    """Tells of the best of the starts that are computed at present."""
-
-    def see(snapshot: SearchState) -> None:
-        running = np.flatnonzero(snapshot.status == Status.RUNNING)
-        if not len(running):
-            return
-        best = running[np.argmin(snapshot.loss[running])]
-        others = f" and {len(running) - 1} others" if len(running) > 1 else ""
-        what = f"start {best + 1}{others} of {len(snapshot.loss)}, {snapshot.n_ended} ended, "
-        what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
-        report(what, int(snapshot.n_step[best]), most)
-
-    return see
 
 
 def make_result(end: Best, report: Report) -> FitResult:

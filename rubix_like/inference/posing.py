@@ -24,16 +24,20 @@ from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.galaxy.validation import implausible_notes
 from rubix_like.inference.fitted_set import FittedSet, row_of
-from rubix_like.inference.likelihoods.correlation import JointErrors, make_correlation
-from rubix_like.inference.likelihoods.kinds import make_errors, notes_on_errors, with_covariance_of_data
+from rubix_like.inference.likelihoods.kinds import (
+    JointErrors,
+    make_correlation,
+    make_errors,
+    notes_on_errors,
+    with_covariance_of_data,
+)
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
-from rubix_like.inference.populations.planned_mixtures import stars_of
+from rubix_like.inference.populations.populations import stars_of
 from rubix_like.inference.posterior.fit_model import AbstractParticleSource, ComponentsSource
 from rubix_like.inference.posterior.free import LIKELIHOOD, Free, read_prior
 from rubix_like.inference.posterior.free_parameters import read_free, read_start
-from rubix_like.inference.posterior.likelihood import Likelihood
 from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.posterior import Likelihood, Posterior
 from rubix_like.inference.posterior.problem import (
     Given,
     Problem,
@@ -58,9 +62,9 @@ from rubix_like.inference.posterior.problem import (
     without_unread_gas,
 )
 from rubix_like.inference.request import Request
-from rubix_like.inference.sets.joint_forward import Broadening, Effects, JointForward, SetModel
-from rubix_like.inference.sets.nuisances import (
+from rubix_like.inference.sets.data_sets import (
     FWHM,
+    DataSet,
     check_free_names,
     declared_nuisances,
     leaves_of,
@@ -69,9 +73,12 @@ from rubix_like.inference.sets.nuisances import (
     priors_of,
     sky_templates,
 )
-from rubix_like.inference.sets.read_sets import DataSet
-from rubix_like.inference.sets.set_grids import (
+from rubix_like.inference.sets.joint_forward import (
+    Broadening,
+    Effects,
+    JointForward,
     SetGrid,
+    SetModel,
     config_of,
     displacement_of,
     frame_of,
@@ -268,7 +275,21 @@ def _prepare(
         displacement = (
             np.zeros(2) if own is cut[first][0] else displacement_of(config, grid.cube, cut[first][0].observed)
         )
-        _check_instrument(own, run)
+        nuisance, psf = own.settings.nuisance, run.instrument.psf
+        lacks = {
+            "lsf_scale": ("an lsf", nuisance.lsf_scale is not None and run.instrument.lsf is None, "lsf"),
+            "psf_fwhm": (
+                "a psf of kind gaussian or moffat",
+                nuisance.psf_fwhm is not None and (psf is None or psf.fwhm is None),
+                "psf",
+            ),
+        }
+        for key, (what, lacking, section) in lacks.items():
+            if lacking:
+                raise ConfigError(
+                    f"fit.data.{own.name}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, "
+                    f"or give fit.data.{own.name}.instrument.{section}"
+                )
         try:
             run = for_model(on_set_grid(run, grid, displacement), alone, noise=None, systematics=None)
             run = with_fit_deposit(run, alone, galaxy, own.observed.meta)
@@ -279,25 +300,6 @@ def _prepare(
             observed = dataclasses.replace(observed, field_angle=grid.cube.field_angle)
         found.append(_Prepared(own, observed, selection, alone, grid, run, displacement, scale))
     return found
-
-
-def _check_instrument(data: DataSet, run: RunConfig) -> None:
-    """Raise ConfigError for an instrument that has no such thing as a nuisance is about."""
-    nuisance, psf = data.settings.nuisance, run.instrument.psf
-    lacks = {
-        "lsf_scale": ("an lsf", nuisance.lsf_scale is not None and run.instrument.lsf is None, "lsf"),
-        "psf_fwhm": (
-            "a psf of kind gaussian or moffat",
-            nuisance.psf_fwhm is not None and (psf is None or psf.fwhm is None),
-            "psf",
-        ),
-    }
-    for key, (what, lacking, section) in lacks.items():
-        if lacking:
-            raise ConfigError(
-                f"fit.data.{data.name}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, or "
-                f"give fit.data.{data.name}.instrument.{section}"
-            )
 
 
 def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
@@ -343,23 +345,18 @@ def _particles(
     """The particles of all sets: of smooth components as many points as the sharpest set needs."""
     config = sets[0].config
     made, info = source_of(config, resolve(config).library, galaxy, report)
-    _check_no_solved_populations(made)
+    components = made.base.components if isinstance(made, ComponentsSource) else ()
+    if any(stars_of(component) is not None for component in components):
+        raise ConfigError(
+            "fit.data: expected one cube for a population of the kind free_form, which is solved for, got several data "
+            "sets; take another kind of population, or fit one cube"
+        )
     reader = config.galaxy
     if galaxy is None and isinstance(made, ComponentsSource) and isinstance(reader, ComponentsReader):
         counts = [point_numbers(reader, made.base, prepared.config) for prepared in sets]
         numbers = tuple(max(column) for column in zip(*counts, strict=True))
         made = ComponentsSource(made.base, made.base.points(numbers), numbers)
     return made, info
-
-
-def _check_no_solved_populations(source: AbstractParticleSource) -> None:
-    """Raise ConfigError for populations that one cube is solved for."""
-    components = source.base.components if isinstance(source, ComponentsSource) else ()
-    if any(stars_of(component) is not None for component in components):
-        raise ConfigError(
-            "fit.data: expected one cube for a population of the kind free_form, which is solved for, got several data "
-            "sets; take another kind of population, or fit one cube"
-        )
 
 
 def _likelihood(prepared: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:

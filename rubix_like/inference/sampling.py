@@ -20,7 +20,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.best_fit import BestFit, describe_best, over_cells
+from rubix_like.inference.best_fit import BestFit, describe_best, evaluate, over_cells, quality_of, with_values
 from rubix_like.inference.checkpoint import (
     advance,
     claimed,
@@ -31,12 +31,11 @@ from rubix_like.inference.checkpoint import (
     save,
     versions,
 )
-from rubix_like.inference.checks import notes_after as diagnosis
-from rubix_like.inference.checks.discreteness import Discreteness, measure_discreteness, notes_on_discreteness
-from rubix_like.inference.checks.evidence import Evidence, normalisation_at, solves_for_populations
-from rubix_like.inference.checks.laplace import from_information
-from rubix_like.inference.checks.notes_after import ELSEWHERE, notes_on_search, notes_on_silence
-from rubix_like.inference.fit_cubes import evaluate, quality_of, with_values
+from rubix_like.inference.checks import notes as diagnosis
+from rubix_like.inference.checks.finite_points import Discreteness, measure_discreteness, notes_on_discreteness
+from rubix_like.inference.checks.laplace import Evidence, from_information, normalisation_at, solves_for_populations
+from rubix_like.inference.checks.notes import ELSEWHERE, notes_on_search, notes_on_silence
+from rubix_like.inference.checks.verdict import Quality
 from rubix_like.inference.fitting import (
     Checkpoints,
     add_model_error,
@@ -55,9 +54,7 @@ from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.problem import Given, Problem
-from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
-from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_parts import (
     SetResult,
     check_places,
@@ -66,10 +63,9 @@ from rubix_like.inference.results.result_parts import (
     places_of_sets,
     write_in_order,
 )
-from rubix_like.inference.results.sample_result import SampleResult, flat_values
-from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
-from rubix_like.inference.samplers.predictive import Predictive, predict
-from rubix_like.inference.samplers.predictive_checks import notes_on_checks
+from rubix_like.inference.results.results import FitResult, SampleResult, flat_values
+from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling, trouble_of_chains
+from rubix_like.inference.samplers.predictive import Predictive, notes_on_checks, predict
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, find_sampler, make_sampler
 from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
 from rubix_like.runtime.arrays_on_disk import key_of
@@ -200,7 +196,12 @@ def _sample(
     restart: bool,
 ) -> SampleResult:
     """Pose, find the best fit, draw, describe, write."""
-    _check_likelihood(request, sampler)
+    kind = request.settings.likelihood.kind
+    if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
+        raise ConfigError(
+            f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
+            f"{request.settings.sampling.method}"
+        )
     n_group = _groups(request, sampler)
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
     if given is not None and galaxy is None:
@@ -209,7 +210,18 @@ def _sample(
     _check_same_priors(problem, given)
     if given is None:
         problem = with_effects_checked(problem, progress)
-    fingerprint = _fingerprint(problem, sampler, given)
+    own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
+    settings = sampler.settings
+    chosen = settings.model_dump(include={"method", "seed"}) | {
+        f"{settings.section_name}.{name}": value for name, value in settings.section.model_dump().items()
+    }
+    fingerprint = own | {
+        "best fit to begin at (fitted)": key_of(None if given is None else np.asarray(given.latent)),
+        "model error": repr(problem.settings.model_error),
+        "layout of the draws": str(_LAYOUT),
+        "version of the packages": repr(versions("arviz", *sampler.packages)),
+        **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
+    }
     if files is not None and restart:
         forget_searches((*files.searches.files, files.checkpoint))
     begun = None if files is None else load_checkpoint(files.checkpoint, fingerprint, sampler.read)
@@ -217,7 +229,12 @@ def _sample(
         request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
     else:
         request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, files, progress)
-    keep = _keeping(fingerprint, files, notes, points_of(request))
+    points = points_of(request)
+
+    def keep(state: Any) -> None:
+        if files is not None:
+            save(files.checkpoint, state, fingerprint, notes, points)
+
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
     result = _with_origin(result, given)
@@ -303,34 +320,6 @@ def _drawn(
         return make_sample_result(problem, sampler, sampler.sampled(end), best, found, config, notes=said)
 
 
-def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult | None) -> dict[str, str]:
-    """A fingerprint of everything that the draws depend on; devices are not among it: the draws are the same on all."""
-    own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
-    settings = sampler.settings
-    chosen = settings.model_dump(include={"method", "seed"}) | {
-        f"{settings.section_name}.{name}": value for name, value in settings.section.model_dump().items()
-    }
-    return own | {
-        "best fit to begin at (fitted)": key_of(None if fitted is None else np.asarray(fitted.latent)),
-        "model error": repr(problem.settings.model_error),
-        "layout of the draws": str(_LAYOUT),
-        "version of the packages": repr(versions("arviz", *sampler.packages)),
-        **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
-    }
-
-
-def _keeping(
-    fingerprint: Mapping[str, str], files: SampleFiles | None, notes: Sequence[str], points: int | None
-) -> Callable[[Any], None]:
-    """What keeps the states of a sampler, where there are files."""
-
-    def keep(state: Any) -> None:
-        if files is not None:
-            save(files.checkpoint, state, fingerprint, notes, points)
-
-    return keep
-
-
 def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
     """Raise ConfigError for the result of a fit of other parameters, or with other priors."""
     if fitted is None:
@@ -409,17 +398,6 @@ def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult
     return dataclasses.replace(result, notes=(*result.notes, note))
 
 
-def _check_likelihood(request: Request, sampler: AbstractSampler) -> None:
-    """Raise ConfigError for a variational sampler of errors that are not normal: it takes J^T J for Fisher's
-    information."""
-    kind = request.settings.likelihood.kind
-    if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
-        raise ConfigError(
-            f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
-            f"{request.settings.sampling.method}"
-        )
-
-
 def _groups(request: Request, sampler: AbstractSampler) -> int:
     """Rows of the mesh; ConfigError where the devices cannot be shared out so."""
     groups, n_device = request.settings.sampling.groups, device_count(request.model)
@@ -461,7 +439,18 @@ def make_sample_result(
     )
     of_problem = [*diagnosis.notes_on_precision(), *([_NOT_INFLATED] if problem.settings.inflate_sigma else [])]
     of_problem += [*problem.notes, *problem.pipeline.notes]
-    of_draws = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
+    said = notes_on_sampling(sampler, problem.posterior.free, sampled, diagnostics)
+    of_models = (
+        *notes_on_checks(predicted.checks),
+        *_on_points(predicted, problem),
+        *_on_particles(predicted, problem),
+    )
+    of_draws = [*_on_best(sampled, found.quality), *[*sampled.notes, *said, *of_models]]
+
+    def of_set(kind: str, own: Predictive) -> SetResult:
+        model, predictive, residual = _with_values(own, problem.posterior.free, values)
+        return SetResult(kind, model, residual, predictive, own.pointwise)
+
     return SampleResult(
         free=free,
         method=sampled.method,
@@ -483,20 +472,8 @@ def make_sample_result(
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*of_problem, *notes, *of_draws))),
-        sets=_set_results(problem, predicted, values),
+        sets={own.name: of_set(own.kind, predicted.sets[own.name]) for own in problem.sets},
     )
-
-
-def _set_results(
-    problem: Problem, predicted: Predictive, values: Float[ndarray, "chain draw latent"]
-) -> dict[str, SetResult]:
-    """Results of several sets of data, by name."""
-
-    def of_set(kind: str, own: Predictive) -> SetResult:
-        model, predictive, residual = _with_values(own, problem.posterior.free, values)
-        return SetResult(kind, model, residual, predictive, own.pointwise)
-
-    return {own.name: of_set(own.kind, predicted.sets[own.name]) for own in problem.sets}
 
 
 def _evidence(
@@ -514,19 +491,6 @@ def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chai
     flat = values.reshape(-1, values.shape[-1])
     cubes = (predicted.model, predicted.predictive, predicted.residual)
     return (with_values(own, free, flat.mean(axis=0), flat.std(axis=0)) for own in cubes)
-
-
-def _on_draws(
-    problem: Problem, sampler: AbstractSampler, sampled: Sampled, found: Convergence, predicted: Predictive
-) -> list[str]:
-    """Notes on the draws and on their models."""
-    said = notes_on_sampling(sampler, problem.posterior.free, sampled, found)
-    of_models = (
-        *notes_on_checks(predicted.checks),
-        *_on_points(predicted, problem),
-        *_on_particles(predicted, problem),
-    )
-    return [*sampled.notes, *said, *of_models]
 
 
 def _on_points(predicted: Predictive, problem: Problem) -> list[str]:

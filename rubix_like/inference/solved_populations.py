@@ -12,9 +12,8 @@ from numpy import ndarray
 
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.components.smooth import SmoothGalaxy
-from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
-from rubix_like.inference.populations.planned_mixtures import stars_of
+from rubix_like.inference.populations.populations import Populations, stars_of
 from rubix_like.inference.populations.weight_draws import (
     Neighbours,
     Reduced,

@@ -28,7 +28,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.nebular.line_list import LINES
 from rubix_like.physics.air import to_vacuum
 from rubix_like.plots.derived import Choice, SkyImage, check_choice, chosen_images
-from rubix_like.plots.sky_offsets import cube_title, scale_bar, sky_of
+from rubix_like.plots.images import cube_title, scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
 from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import replacing
@@ -290,11 +290,16 @@ def write_page(
     pins = dict.fromkeys((x // blocks.space, y // blocks.space) for x, y in choice.spaxels)
     start = {"pins": list(pins), "band": choice.band}
     data = json.dumps({**page_values(cube, values, blocks, layers), "start": start}, allow_nan=False)
+    n_y, n_x, n_wave = cube.shape
+    edges = cube.bins.edges
     parts = {
         "policy": _policy(script, style),
         "creator": PICTURE_CREATOR,
         "title": html.escape(cube_title(cube)),
-        "subtitle": html.escape(_subtitle(cube)),
+        "subtitle": html.escape(
+            f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g}″, {n_wave} bins from {edges[0]:.2f} to {edges[-1]:.2f} "
+            f"Å ({cube.bins.medium}, {cube.bins.sampling})"
+        ),
         "notes": _notes(blocks, cube),
         "medium": cube.bins.medium,
         "facts": _facts(cube),
@@ -425,15 +430,6 @@ def _policy(script: str, style: str) -> str:
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
     program, looks = (f"'sha256-{value}'" for value in hashes)
     return f"default-src 'none'; img-src data:; base-uri 'none'; script-src {program}; style-src {looks}"
-
-
-def _subtitle(cube: Cube) -> str:
-    n_y, n_x, n_wave = cube.shape
-    edges = cube.bins.edges
-    return (
-        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g}″, {n_wave} bins from {edges[0]:.2f} to {edges[-1]:.2f} Å "
-        f"({cube.bins.medium}, {cube.bins.sampling})"
-    )
 
 
 def _notes(blocks: Blocks, cube: Cube) -> str:

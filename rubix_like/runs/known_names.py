@@ -201,10 +201,14 @@ def _row(preset: InstrumentSettings) -> tuple[str, ...]:
         step = f"{np.format_float_scientific(wavelength.step, trim='-', exp_digits=1)} {STEP_UNITS['log']}"
     middle = (wavelength.start + wavelength.stop) / 2
     fwhm = None if preset.lsf is None else float(instrument_fwhm(preset.lsf, np.array([middle]))[0])
+    aperture, sides = preset.aperture, preset.fov
+    if aperture is not None:
+        sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
+    size = " x ".join(f"{side:g}" for side in sides)
     return (
         preset.name,
         preset.telescope,
-        _field(preset),
+        (size if aperture is None else f"{size} {aperture.shape}"),
         f"{preset.pixel_scale:g}",
         f"{_range(preset)} {wavelength.medium.removesuffix('uum')}",
         step,
@@ -225,12 +229,3 @@ def _step_range(wavelength: WavelengthSettings) -> str:
     """`40-197`: the narrowest and the widest bin of a table."""
     widths = np.diff(wavelength.edge_values)
     return f"{widths.min():.0f}-{widths.max():.0f}" if widths.min() > 10 else f"{widths.min():.2g}-{widths.max():.2g}"
-
-
-def _field(preset: InstrumentSettings) -> str:
-    """`60 x 60`, `74 x 64 hexagon`, `15 circle`."""
-    aperture, sides = preset.aperture, preset.fov
-    if aperture is not None:
-        sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
-    size = " x ".join(f"{side:g}" for side in sides)
-    return size if aperture is None else f"{size} {aperture.shape}"

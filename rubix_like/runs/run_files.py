@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rubix_like.config import ProductsSettings, RunConfig, load_pipeline
-from rubix_like.config.fibre_settings import FibreSettings
 from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.bins import WavelengthBins
@@ -191,7 +190,15 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     own = file_size(chosen, shape, noise=noise, truth=config.keeps_truth, float64=wide)
     fibres = None if is_mosaic else config.instrument.fibres
     if fibres is not None and (layout != "default" or chosen.keeps_fibres):
-        own += _bytes_of_fibres(config, fibres, footprint, keeps_fibres=chosen.keeps_fibres)
+        weights, bins = cube_weights(fibres.cube, fibre_places(fibres), footprint), config.instrument.wavelength
+        total = correlation_bytes(weights, config.output.layout, WavelengthBins.build(bins))
+        if chosen.keeps_fibres:
+            number = 8 if config.engine.precision == "float64" else 4
+            bytes_per_bin = number * (1 + (config.noise is not None) + config.keeps_truth)
+            bytes_per_bin += 4 * (config.systematics is not None)
+            total += 16 * bins.n_wave * len(fibres.dithers) * (fibres.refraction is not None)
+            total += fibres_bytes(weights, bins.n_wave, bytes_per_bin)
+        own += total
     truth, truth_bytes = None, 0
     if config.keeps_truth and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
@@ -215,19 +222,6 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
         spectra=spectra,
         spectra_bytes=0 if fibres is None else spectra_bytes(fibres, n_wave),
     )
-
-
-def _bytes_of_fibres(config: RunConfig, fibres: FibreSettings, footprint: Footprint, *, keeps_fibres: bool) -> int:
-    """Bytes, at most, of what a file keeps of the fibres that its cube is made of: correlations, or their spectra."""
-    weights, bins = cube_weights(fibres.cube, fibre_places(fibres), footprint), config.instrument.wavelength
-    total = correlation_bytes(weights, config.output.layout, WavelengthBins.build(bins))
-    if keeps_fibres:
-        number = 8 if config.engine.precision == "float64" else 4
-        bytes_per_bin = number * (1 + (config.noise is not None) + config.keeps_truth)
-        bytes_per_bin += 4 * (config.systematics is not None)
-        total += 16 * bins.n_wave * len(fibres.dithers) * (fibres.refraction is not None)
-        total += fibres_bytes(weights, bins.n_wave, bytes_per_bin)
-    return total
 
 
 def _n_contribution(config: RunConfig) -> int:

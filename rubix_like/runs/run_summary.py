@@ -57,7 +57,12 @@ def summary_lines(
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
     size = output_bytes(path)
     in_brackets = "" if size is None else f" ({format_bytes(size)})"
-    lines = [f"{what} written to {path}{in_brackets}", _size_line(in_parts(cube)), _flux_line(sums)]
+    total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
+    lines = [
+        f"{what} written to {path}{in_brackets}",
+        _size_line(in_parts(cube)),
+        f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom",
+    ]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
@@ -95,11 +100,6 @@ def _size_line(cube: ShardedCube) -> str:
         f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {counted(n_wave, 'bin')} "
         f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.bins.medium}, {cube.bins.sampling})"
     )
-
-
-def _flux_line(sums: CubeSums) -> str:
-    total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
-    return f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom"
 
 
 def alignment_lines(meta: Mapping[str, Any]) -> list[str]:

@@ -13,8 +13,8 @@ from small import fit_section
 from test_model_error import problem
 
 from rubix_like.extend import draw_base
-from rubix_like.inference.checks import discreteness as discreteness_module
-from rubix_like.inference.checks.discreteness import (
+from rubix_like.inference.checks import finite_points as discreteness_module
+from rubix_like.inference.checks.finite_points import (
     Discreteness,
     find_discreteness,
     measure_discreteness,

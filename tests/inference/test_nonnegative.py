@@ -9,8 +9,8 @@ import pytest
 import scipy.optimize
 
 from rubix_like.extend import Populations
-from rubix_like.inference.populations.histories import notes_on_masses
 from rubix_like.inference.populations.mixtures import nonnegative_least_squares, response
+from rubix_like.inference.populations.populations import notes_on_masses
 from rubix_like.inference.populations.weight_draws import (
     PROPER,
     Neighbours,

@@ -11,7 +11,7 @@ from small_results import fit_result
 
 from rubix_like import ConfigError
 from rubix_like.extend import Footprint, WavelengthBins
-from rubix_like.inference.checks.discreteness import Discreteness
+from rubix_like.inference.checks.finite_points import Discreteness
 from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.plots.derived import scale_of
 from rubix_like.plots.figure import save_drawings
@@ -38,7 +38,7 @@ from rubix_like.plots.fits.fit_pictures import (
     runs,
     velocity_residual,
 )
-from rubix_like.plots.sky_offsets import SkyOffsets
+from rubix_like.plots.images import SkyOffsets
 
 COVARIANCE = np.array([[0.04, 0.012], [0.012, 0.01]])
 

@@ -128,7 +128,7 @@ def test_a_circle_by_way_of_other_files_is_found_and_a_chain_is_read(tmp_path):
 
 READ_EACH = """
 import sys
-from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.results import SampleResult
 for path in sys.argv[1:]:
     try:
         SampleResult.read(path)

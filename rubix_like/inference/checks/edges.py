@@ -25,7 +25,7 @@ from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.free_parameters import declarations_of, settings_of
 from rubix_like.inference.posterior.posterior import SquaredLoss
 from rubix_like.inference.posterior.priors import Isotropic, LogUniform, Uniform, is_limited
-from rubix_like.inference.search.held_latent import LONGEST, Node, node_at
+from rubix_like.inference.search.library_cells import LONGEST, Node, node_at
 
 NODES: int = 201
 """At which a posterior is kept."""

@@ -37,14 +37,14 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     slopes_of_cost,
 )
 from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.likelihood import (
+from rubix_like.inference.posterior.linearise import Modelled, Tangent, columns_at, models_at, tangents_at
+from rubix_like.inference.posterior.posterior import (
+    Posterior,
     factor_of,
     nuisance_places,
     with_nuisance_information,
     with_scale_information,
 )
-from rubix_like.inference.posterior.linearise import Modelled, Tangent, columns_at, models_at, tangents_at
-from rubix_like.inference.posterior.posterior import Posterior
 
 HALVES: tuple[tuple[str, str], ...] = (
     ("left", "right"),

@@ -11,15 +11,13 @@ from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.removed import refusal
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges
-from rubix_like.inference.checks.evidence import Evidence
+from rubix_like.inference.checks.finite_points import Discreteness
+from rubix_like.inference.checks.laplace import Evidence
+from rubix_like.inference.checks.verdict import Scatter
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
-from rubix_like.inference.populations.histories import Populations
-from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.populations.populations import Populations
 from rubix_like.inference.posterior.free_parameters import declarations_of
-from rubix_like.inference.posterior.quality import Scatter
-from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_parts import (
     POINTWISE,
     TEXT,
@@ -35,9 +33,9 @@ from rubix_like.inference.results.result_parts import (
     write_shared,
 )
 from rubix_like.inference.results.result_summaries import verdict_line
-from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
-from rubix_like.inference.samplers.predictive_checks import Pointwise
+from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.files.writers import FIT, SAMPLES
@@ -100,15 +98,6 @@ def _marks(result: FitResult) -> dict[str, Column]:
     }
 
 
-def _read_edges(group: Any, n_number: int) -> Edges:
-    edges = Edges(**read_tree(Edges, group))
-    if not ((edges.index >= 0) & (edges.index < n_number)).all():
-        raise ValueError(f"edges/index: expected places among {n_number} labels, got {edges.index.tolist()}")
-    if not (np.isfinite(edges.latent).all() and np.isfinite(edges.density).all()):
-        raise ValueError("edges: expected finite latents and densities, got others")
-    return edges
-
-
 def _write_leaves(tree: Any, group: Any) -> None:
     """Every array of a pytree under its dotted name."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
@@ -128,6 +117,12 @@ def _read_fit(file: Any) -> FitResult:
     sizes, grain = {"latent": n_number}, file.get("discreteness")
     starts = SearchState(**read_tree(SearchState, file["starts"], sizes), slots=np.zeros(0, np.int64), state=())
     starts.reasons()  # raises ValueError for an end that is not known
+    group = file["edges"]
+    edges = Edges(**read_tree(Edges, group))
+    if not ((edges.index >= 0) & (edges.index < n_number)).all():
+        raise ValueError(f"edges/index: expected places among {n_number} labels, got {edges.index.tolist()}")
+    if not (np.isfinite(edges.latent).all() and np.isfinite(edges.density).all()):
+        raise ValueError("edges: expected finite latents and densities, got others")
     return FitResult(
         free=free,
         values=values,
@@ -136,7 +131,7 @@ def _read_fit(file: Any) -> FitResult:
         latent=latent,
         laplace=laplace,
         discreteness=None if grain is None else Discreteness(free, latent, **read_tree(Discreteness, grain, sizes)),
-        edges=_read_edges(file["edges"], n_number),
+        edges=edges,
         starts=starts,
         parameters=Parameters.of(_read_leaves(file["model_parameters"])),
         galaxy=_galaxy_of(_read_leaves(file["galaxy"])) if "galaxy" in file else None,
@@ -230,10 +225,21 @@ def _read_samples(file: Any) -> SampleResult:
     numbers = {name: free.join(read_column(file, name)) for name in _OF_NUMBERS}
     latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
     statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
-    _check_draws(free, latent, values, statistics)
+    draws = latent.shape[:-1]
+    expected = {own.name: (*draws, *own.shape) for own in free.parameters} | dict.fromkeys(statistics, draws)
+    if latent.shape[-1:] != (len(free.labels),):
+        raise ValueError(f"latent/draws: expected {len(free.labels)} numbers of each draw, got shape {latent.shape}")
+    for name, own in {**values, **statistics}.items():
+        if own.shape != expected[name]:
+            raise ValueError(f"{name}: expected shape {expected[name]}, got {own.shape}")
+    method = str(file.attrs["method"])
+    if removed := refusal("fit.sampling.method", method):
+        raise ValueError(f"its sampler is one that only rubix_like 0.2.0 reads: {removed}")
+    if method not in SAMPLERS:
+        raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(SAMPLERS.names())}")
     return SampleResult(
         free=free,
-        method=_method(file),
+        method=method,
         latent=latent,
         values=values,
         statistics=statistics,
@@ -255,33 +261,11 @@ def _checks(group: Any) -> dict[str, float]:
     return dict(zip(map(str, names), found.tolist(), strict=True))
 
 
-def _method(file: Any) -> str:
-    method = str(file.attrs["method"])
-    if removed := refusal("fit.sampling.method", method):
-        raise ValueError(f"its sampler is one that only rubix_like 0.2.0 reads: {removed}")
-    if method not in SAMPLERS:
-        raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(SAMPLERS.names())}")
-    return method
-
-
 def _of_chains(dataset: Any) -> np.ndarray:
     values = numbers_of(dataset)
     if values.ndim != 1:
         raise ValueError(f"{dataset.name}: expected one number of each chain, got shape {values.shape}")
     return values
-
-
-def _check_draws(
-    free: Free, latent: np.ndarray, values: Mapping[str, np.ndarray], statistics: Mapping[str, np.ndarray]
-) -> None:
-    """Raise ValueError where the arrays are not of the same draws."""
-    draws = latent.shape[:-1]
-    expected = {own.name: (*draws, *own.shape) for own in free.parameters} | dict.fromkeys(statistics, draws)
-    if latent.shape[-1:] != (len(free.labels),):
-        raise ValueError(f"latent/draws: expected {len(free.labels)} numbers of each draw, got shape {latent.shape}")
-    for name, own in {**values, **statistics}.items():
-        if own.shape != expected[name]:
-            raise ValueError(f"{name}: expected shape {expected[name]}, got {own.shape}")
 
 
 SAMPLE_FILE = ResultKind(

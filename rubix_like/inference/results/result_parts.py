@@ -21,13 +21,12 @@ from rubix_like.cube.files.cube_files import write_cube
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.checks.verdict import SetVerdict, Verdict
+from rubix_like.inference.checks.verdict import Quality, SetVerdict, Verdict
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.free_parameters import read_correlated
 from rubix_like.inference.posterior.priors import section_of
-from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.samplers.predictive_checks import Pointwise
+from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
 from rubix_like.runtime.files.file_names import with_addition
@@ -205,23 +204,20 @@ class ResultKind:
             raise FileNotFoundError(f"no such result: {path}; check the path ({self.place})")
         try:
             with opened_hdf5(path) as file:
-                self._check(file)
+                form, layout = file.attrs.get("format"), file.attrs.get("layout")
+                if form != self.format:
+                    raise ValueError(f"its attribute 'format' is {form!r}, not {self.format!r}")
+                if layout != self.layout:
+                    raise ValueError(
+                        f"its layout is {layout}, that of another version; this one reads layout {self.layout}: "
+                        f"run it again"
+                    )
                 return self.parse(file)
         except UNREADABLE as error:
             raise ValueError(
                 f"{path} is not a complete {self.name} ({reason_of(error)}); expected an HDF5 file written by "
                 f"{self.writers}; open others with h5py"
             ) from error
-
-    def _check(self, file: Any) -> None:
-        """Raise ValueError for a file of another kind, or of another layout."""
-        form, layout = file.attrs.get("format"), file.attrs.get("layout")
-        if form != self.format:
-            raise ValueError(f"its attribute 'format' is {form!r}, not {self.format!r}")
-        if layout != self.layout:
-            raise ValueError(
-                f"its layout is {layout}, that of another version; this one reads layout {self.layout}: run it again"
-            )
 
 
 class Column(NamedTuple):
@@ -302,7 +298,15 @@ def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> 
     quality = result.quality
     write_tree(quality, file)
     file.attrs.update({"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced})
-    _write_verdict(result.verdict, verdict, file.create_group("verdict"))
+    group = file.create_group("verdict")
+    write_tree(result.verdict, group)
+    group.attrs.update({"text": verdict, "misfit": result.verdict.misfit, "matters": result.verdict.matters})
+    add_dataset(
+        group, "tests", list(result.verdict.tests), "names of the tests", dtype=TEXT, shape=(len(result.verdict.tests),)
+    )
+    found = np.array(list(result.verdict.tests.values()), float)
+    add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")
+    add_dataset(group, "doubtful", result.verdict.doubtful, "which numbers have too small an uncertainty")
     for name in cubes:
         write_group(in_parts(getattr(result, name)), file.create_group(name))
     write_sets(result.sets, result.verdict.sets, file)
@@ -318,31 +322,19 @@ def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: S
 
     Raises ValueError for arrays of other shapes, and where one of the cubes `with_variance` has none.
     """
+    group = file["verdict"]
+    sets = read_set_verdicts(file)
+    names, found = texts_of(group["tests"]), numbers_of(group["probabilities"]).tolist()
+    tests = dict(zip(names, found, strict=True))
     return {
         "quality": Quality(**read_tree(Quality, file)),
-        "verdict": _read_verdict(file["verdict"], n_number, read_set_verdicts(file)),
+        "verdict": Verdict(tests=tests, sets=sets, **read_tree(Verdict, group, {"latent": n_number})),
         **_read_cubes(file, cubes, with_variance),
         "sets": read_set_results(file),
         "config": texts_of(file["config"]),
         "versions": {package: texts_of(data) for package, data in file["versions"].items()},
         "notes": tuple(texts_of(file["notes"])),
     }
-
-
-def _write_verdict(verdict: Verdict, text: str, group: Any) -> None:
-    """Whether the model describes the data."""
-    write_tree(verdict, group)
-    group.attrs.update({"text": text, "misfit": verdict.misfit, "matters": verdict.matters})
-    add_dataset(group, "tests", list(verdict.tests), "names of the tests", dtype=TEXT, shape=(len(verdict.tests),))
-    found = np.array(list(verdict.tests.values()), float)
-    add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")
-    add_dataset(group, "doubtful", verdict.doubtful, "which numbers have too small an uncertainty")
-
-
-def _read_verdict(group: Any, count: int, sets: Mapping[str, SetVerdict]) -> Verdict:
-    names, found = texts_of(group["tests"]), numbers_of(group["probabilities"]).tolist()
-    tests = dict(zip(names, found, strict=True))
-    return Verdict(tests=tests, sets=sets, **read_tree(Verdict, group, {"latent": count}))
 
 
 def _read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:

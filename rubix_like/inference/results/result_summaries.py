@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from rubix_like.inference.checks.edges import Reach
-from rubix_like.inference.checks.notes_after import ELSEWHERE
-from rubix_like.inference.checks.verdict import Verdict, most_of_all
+from rubix_like.inference.checks.notes import ELSEWHERE
+from rubix_like.inference.checks.verdict import Quality, Verdict, most_of_all
 from rubix_like.inference.posterior.free import FreeParameter, shown
-from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.text_tables import html_table, table_lines
@@ -332,8 +330,13 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
     """Lines on how the draws were made, how well the best model fits, how the data lie about what is predicted."""
     scatter = result.scatter
     checks = ", ".join(f"{name} {p:.2g}" for name, p in result.checks.items())
+    approximate = not result.is_chain and find_sampler(result.method).is_approximate
+    made = " from an approximation of the posterior" if approximate else ""
+    words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
+    if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
+        words.append(f"E-BFMI {', '.join(f'{fraction:.2f}' for fraction in result.diagnostics.e_bfmi)}")
     return [
-        _draws_line(result),
+        f"{result.title}: {'; '.join(words)}",
         f"Best fit: {chi_square_line(result.quality)}",
         *set_lines(result.verdict),
         f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
@@ -341,15 +344,6 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
         *([f"Predictive checks, p: {checks}"] if checks else []),
         *([] if result.evidence is None else [result.evidence.sentence]),
     ]
-
-
-def _draws_line(result: SampleResult) -> str:
-    approximate = not result.is_chain and find_sampler(result.method).is_approximate
-    made = " from an approximation of the posterior" if approximate else ""
-    words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
-    if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
-        words.append(f"E-BFMI {', '.join(f'{fraction:.2f}' for fraction in result.diagnostics.e_bfmi)}")
-    return f"{result.title}: {'; '.join(words)}"
 
 
 def _values(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import SamplingSettings
@@ -381,7 +381,14 @@ def run_chains(
     else:
         state, chains = jax.eval_shape(kernel.begin, density, whitening.centre), resume
     structure = jax.tree.structure(state)
-    _check_fits(chains, sampler.settings, whitening)
+    chosen = sampler.settings.section
+    expected = (chosen.chains, chosen.warmup, chosen.warmup + chosen.draws, whitening.centre.shape)
+    found = (len(chains.keys), chains.warmup, chains.n_step, chains.centre.shape)
+    if expected != found:
+        raise ValueError(
+            f"fit.sampling: expected to go on with (chains, warmup, steps, shape of latents) {expected}, got {found}; "
+            f"use the settings the chains were begun with"
+        )
     yield chains
     count = 1
     while not chains.finished:
@@ -442,7 +449,11 @@ def _started(
     lost = np.ones(n_chain, bool)
     for _ in range(_TRIES):
         state = _states(kernel, density, posterior, mesh, start, n_chain)
-        lost = ~((state.log_density >= least) & _is_finite(state))
+        leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
+        lost = ~(
+            (state.log_density >= least)
+            & np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
+        )
         if not lost.any():
             return state
         start = np.where(lost[:, None], start / 2, start)
@@ -470,24 +481,6 @@ def _states(
     latent = centre + (white if half is None else white @ np.asarray(half).T)
     known = known_losses(posterior, latent)
     return fetched(_begin_known(kernel, whitening, placed((white, known), mesh, room), mesh=mesh), len(start))
-
-
-def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:
-    """Whether all numbers of each chain are finite."""
-    leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
-    return np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
-
-
-def _check_fits(chains: Chains, settings: SamplingSettings, whitening: Whitening) -> None:
-    """Raise ValueError unless chains are those of these settings."""
-    chosen = settings.section
-    expected = (chosen.chains, chosen.warmup, chosen.warmup + chosen.draws, whitening.centre.shape)
-    found = (len(chains.keys), chains.warmup, chains.n_step, chains.centre.shape)
-    if expected != found:
-        raise ValueError(
-            f"fit.sampling: expected to go on with (chains, warmup, steps, shape of latents) {expected}, got {found}; "
-            f"use the settings the chains were begun with"
-        )
 
 
 @functools.partial(jax.jit, static_argnames="mesh")

@@ -377,7 +377,11 @@ def _advanced(
     latent = jnp.where(verdict.accept, state.memory.trial, state.latent)
     first = state.n_step == 0
     finite = jnp.isfinite(loss)
-    change, noise = jnp.abs(loss - state.loss), _rounding_of(optimiser, state.loss)
+    summed = jnp.finfo(state.loss.dtype).eps * state.loss
+    change, noise = (
+        jnp.abs(loss - state.loss),
+        (_ROUNDINGS * (summed + optimiser.rounding * jnp.sqrt(2 * jnp.abs(state.loss)))),
+    )
     rejected = ~(verdict.accept | first)
     calm = ((change < optimiser.tolerance) | rejected) & (excess < optimiser.tolerance)
     calm = calm | (rejected & (change < noise) & (excess < noise))
@@ -398,13 +402,6 @@ def _advanced(
         status=status,
         memory=memory,
     )
-
-
-def _rounding_of(optimiser: LeastSquares, loss: Float[Array, ""]) -> Float[Array, ""]:
-    """Rounding of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d)
-    scatters."""
-    summed = jnp.finfo(loss.dtype).eps * loss
-    return _ROUNDINGS * (summed + optimiser.rounding * jnp.sqrt(2 * jnp.abs(loss)))
 
 
 def _step(optimiser: LeastSquares, step_size: Any, info: Any) -> Latent:

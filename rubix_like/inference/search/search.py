@@ -134,21 +134,20 @@ def search(
     """
     posterior, settings = problem.posterior, problem.settings
     n_residual = posterior.likelihood.flux.size
-    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual, _rounding(posterior))
-    mesh = problem.pipeline.mesh
-    return search_with(
-        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells
-    )
-
-
-def _rounding(posterior: Posterior) -> float:
-    """Rounding of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux /
-    sigma."""
     flux, inverse_sigma = (
         np.asarray(array) for array in (posterior.likelihood.flux, posterior.likelihood.inverse_sigma)
     )
     ratio = float(np.sqrt(np.mean((flux * inverse_sigma) ** 2)))
-    return ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)
+    optimiser = make_optimiser(
+        settings.optimiser,
+        posterior.free.n_latent,
+        n_residual,
+        (ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)),
+    )
+    mesh = problem.pipeline.mesh
+    return search_with(
+        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells
+    )
 
 
 def search_with(
@@ -171,7 +170,14 @@ def search_with(
     if snapshot is None:
         chosen = choose_starts(placed, free, settings, mesh, start, problem) if starts is None else (starts, starts[:0])
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
-    _check_fits(snapshot, idle, settings)
+    expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
+    steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
+    if expected != (steps, *found) or len(snapshot.start) < settings.starts:
+        raise ValueError(
+            f"fit: expected to go on with a search of {settings.starts} starts, at most {settings.optimiser.steps} "
+            f"steps each and {len(idle.status)} at once, got one of {len(snapshot.start)} starts, {steps} steps and "
+            f"{len(snapshot.slots)} at once, or with another optimiser; use the settings and devices it was begun with"
+        )
     yield snapshot
     looked_at, cells = placed if starts is None else None, cells or CellsSeen()
     while not (snapshot := _going_on(snapshot, free, problem, looked_at, cells)).finished:
@@ -220,18 +226,6 @@ def _described(free: Free, latent: ndarray) -> str:
     values = np.asarray(free.flat(np.asarray(latent)))
     shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, values, strict=True)]
     return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
-
-
-def _check_fits(snapshot: SearchState, idle: State, settings: FitSettings) -> None:
-    """Raise ValueError unless a snapshot is one of this search."""
-    expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
-    steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
-    if expected != (steps, *found) or len(snapshot.start) < settings.starts:
-        raise ValueError(
-            f"fit: expected to go on with a search of {settings.starts} starts, at most {settings.optimiser.steps} "
-            f"steps each and {len(idle.status)} at once, got one of {len(snapshot.start)} starts, {steps} steps and "
-            f"{len(snapshot.slots)} at once, or with another optimiser; use the settings and devices it was begun with"
-        )
 
 
 @jax.jit

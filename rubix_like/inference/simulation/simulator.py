@@ -255,16 +255,15 @@ def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tupl
         has = [getattr(getattr(galaxy, kind), name, None) is not None for galaxy in found]
         if any(has) and not all(has):
             found = [
-                _without(galaxy, kind, name) if present else galaxy for galaxy, present in zip(found, has, strict=True)
+                dataclasses.replace(galaxy, **{kind: dataclasses.replace(getattr(galaxy, kind), **{name: None})})
+                if present
+                else galaxy
+                for galaxy, present in zip(found, has, strict=True)
             ]
             notes.append(
                 f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
             )
     return found, tuple(notes)
-
-
-def _without(galaxy: Galaxy, kind: str, name: str) -> Galaxy:
-    return dataclasses.replace(galaxy, **{kind: dataclasses.replace(getattr(galaxy, kind), **{name: None})})
 
 
 def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:

@@ -31,8 +31,8 @@ from rubix_like.inference.simulation.parameter_draws import (
     spanned_priors,
     words_for,
 )
+from rubix_like.inference.simulation.shards import Simulations, join_simulations
 from rubix_like.inference.simulation.simulation_files import Manifest, open_folder, write_shard
-from rubix_like.inference.simulation.simulations import Simulations, join_simulations
 from rubix_like.inference.simulation.simulator import (
     GalaxiesInTurn,
     Program,
@@ -220,25 +220,14 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
     for note in model.notes:
         logging.getLogger("rubix_like").warning(words_for(request.place, note))
     draws = GivenDraws(request.draws) if request.draws is not None else PriorDraws(model.free, settings.seed)
-    n_bytes = _bytes_of_one(model, request)
-    return PlannedSimulations(
-        request, model, draws, _sizes(settings, n_bytes, model.pipeline.mesh.shape[SAMPLE_AXIS]), n_bytes
-    )
-
-
-def _bytes_of_one(model: SimulationModel, request: SimulationRequest) -> int:
-    """Bytes that are kept of a simulation."""
     frame, plan, noise = model.pipeline.frame, model.pipeline.plan, request.config.noise
     n_array = 1 + (noise is not None and request.settings.variance) + request.config.keeps_truth
-    return frame.n_y * frame.n_x * plan.n_wave * np.dtype(plan.dtype).itemsize * n_array
-
-
-def _sizes(settings: SimulateSettings, n_bytes: int, n_row: int) -> Sizes:
-    """Batches and files of a size that suits the memory, where the settings do not say."""
+    n_bytes = frame.n_y * frame.n_x * plan.n_wave * np.dtype(plan.dtype).itemsize * n_array
+    n_row = model.pipeline.mesh.shape[SAMPLE_AXIS]
     batch = settings.batch or min(max(_BATCH_BYTES // n_bytes, 1), _MOST_IN_A_BATCH)
     batch = min(-(-batch // n_row) * n_row if settings.batch is None else batch, settings.n)
     shard = settings.shard or min(max(_SHARD_BYTES // n_bytes, 1), _MOST_IN_A_SHARD)
-    return Sizes(batch, settings.at_once, shard)
+    return PlannedSimulations(request, model, draws, Sizes(batch, settings.at_once, shard), n_bytes)
 
 
 def _handed_on(work: PlannedSimulations, sink: Sink, progress: Progress) -> Simulations:
@@ -279,7 +268,25 @@ def _written(
     work: PlannedSimulations, folder: Path, progress: Progress, *, restart: bool, overwrite: bool
 ) -> Simulations:
     """All simulations into files; those that are there already are kept."""
-    manifest = _manifest(work)
+    settings, model = work.request.settings, work.model
+    forward = model.forward
+    planned = forward.tables, forward.parameters
+    given = isinstance(work.draws, GivenDraws)
+    fingerprint = {
+        "seed": str(settings.seed),
+        "draws" if given else "free parameters or priors": work.draws.fingerprint(),
+        "galaxy": key_of(*_leaves(forward.source)),
+        "model": key_of(forward.plan, jax.tree.structure(planned), *_leaves(planned)),
+        "simulate.particles or variance": repr((settings.particles, settings.variance)),
+        "precision": str(jax.dtypes.canonicalize_dtype(float)),
+        "version of the packages": repr(versions_of(*_MADE_BY)),
+    }
+    parameters = {
+        own.name: {"unit": own.unit, "meaning": own.meaning, "prior": None if given else section_of(own.prior)}
+        for own in model.free.parameters
+    }
+    config = work.request.config.to_yaml()
+    manifest = Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)
     missing = open_folder(folder, manifest, work.n_bytes, restart=restart, overwrite=overwrite)
     n_new = sum(stop - start for start, stop in map(manifest.ranges, missing))
     if missing:
@@ -304,29 +311,6 @@ def _of_file(
 
 def _tell(report: Report, made: Simulations, total: int) -> None:
     report("cubes made", int(made.number[-1]) + 1, total)
-
-
-def _manifest(work: PlannedSimulations) -> Manifest:
-    """What is written, and a fingerprint of all that the numbers depend on; devices and batches are not among it."""
-    settings, model = work.request.settings, work.model
-    forward = model.forward
-    planned = forward.tables, forward.parameters
-    given = isinstance(work.draws, GivenDraws)
-    fingerprint = {
-        "seed": str(settings.seed),
-        "draws" if given else "free parameters or priors": work.draws.fingerprint(),
-        "galaxy": key_of(*_leaves(forward.source)),
-        "model": key_of(forward.plan, jax.tree.structure(planned), *_leaves(planned)),
-        "simulate.particles or variance": repr((settings.particles, settings.variance)),
-        "precision": str(jax.dtypes.canonicalize_dtype(float)),
-        "version of the packages": repr(versions_of(*_MADE_BY)),
-    }
-    parameters = {
-        own.name: {"unit": own.unit, "meaning": own.meaning, "prior": None if given else section_of(own.prior)}
-        for own in model.free.parameters
-    }
-    config = work.request.config.to_yaml()
-    return Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)
 
 
 def _leaves(tree: Any) -> list[ndarray]:

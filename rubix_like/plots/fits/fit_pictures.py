@@ -13,8 +13,7 @@ from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.plots.derived import SkyImage, Spaxel
 from rubix_like.plots.figure import Drawing
-from rubix_like.plots.images import draw_images
-from rubix_like.plots.sky_offsets import SkyOffsets
+from rubix_like.plots.images import SkyOffsets, draw_images
 from rubix_like.plots.style import FLUX_LABEL, INK, LIGHT_LABEL, SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:
@@ -247,17 +246,13 @@ def draw_traces(figure: "Figure", traces: Sequence[Trace]) -> None:
     lower.set_ylabel("norm of the gradient")
     lower.set_xlabel("step")
     for axes in (upper, lower):
-        _finish(axes)
+        style: Any = {"color": "#dddddd", "linewidth": 0.5}
+        axes.set_yscale("log")
+        axes.grid(**style)
+        axes.xaxis.set_major_locator(import_matplotlib("matplotlib.ticker").MaxNLocator(integer=True))
+        axes.spines[["top", "right"]].set_visible(False)
     if len(traces) <= len(SPAXEL_COLORS):
         upper.legend(frameon=False, loc="upper right")
-
-
-def _finish(axes: "Axes") -> None:
-    style: Any = {"color": "#dddddd", "linewidth": 0.5}
-    axes.set_yscale("log")
-    axes.grid(**style)
-    axes.xaxis.set_major_locator(import_matplotlib("matplotlib.ticker").MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 RANKS: dict[str, float] = {"brightest": 1.0, "median": 0.5, "faint": 0.1}
@@ -434,7 +429,14 @@ def draw_triangle(
 ) -> None:
     """A panel for each of the chosen parameters on the diagonal, and one for each pair of them below it."""
     count = len(chosen)
-    grid = _panels(figure, count)
+    figure.set_layout_engine("none")
+    width, height = (float(side) for side in figure.get_size_inches())
+    left, _, bottom, top = MARGINS
+    side = height - bottom - top
+    for title in figure.texts:
+        title.set_y(1 - _ABOVE / height)
+    place = {"left": left / width, "right": (left + side) / width, "bottom": bottom / height, "top": 1 - top / height}
+    grid = figure.subplots(count, count, squeeze=False, gridspec_kw={**place, "wspace": _GAP, "hspace": _GAP})
     for row, second in enumerate(chosen):
         for column, first in enumerate(chosen):
             axes = grid[row, column]
@@ -454,18 +456,6 @@ def triangle_size(count: int, panel: float) -> tuple[float, float]:
     """Size of a figure with so many panels of this side along each edge, inches."""
     left, right, bottom, top = MARGINS
     return left + right + count * panel, bottom + top + count * panel
-
-
-def _panels(figure: "Figure", count: int) -> Any:
-    """Square panels at the left and the bottom, close together: their titles stand where there are no other panels."""
-    figure.set_layout_engine("none")
-    width, height = (float(side) for side in figure.get_size_inches())
-    left, _, bottom, top = MARGINS
-    side = height - bottom - top
-    for title in figure.texts:
-        title.set_y(1 - _ABOVE / height)
-    place = {"left": left / width, "right": (left + side) / width, "bottom": bottom / height, "top": 1 - top / height}
-    return figure.subplots(count, count, squeeze=False, gridspec_kw={**place, "wspace": _GAP, "hspace": _GAP})
 
 
 def _limits(inferred: Inferred, parameter: int) -> tuple[float, float]:
@@ -550,7 +540,12 @@ def draw_pulls(figure: "Figure", inferred: Inferred) -> None:
     """Every parameter against its prior, and against the truth where it is known, in standard deviations."""
     panels: Any = figure.subplots(1, 1 if inferred.truth is None else 2, sharey=True, squeeze=False)
     rows = np.arange(len(inferred.labels))[::-1]
-    _draw_pull(panels[0, 0], *_spread(inferred), rows)
+    middle, half = np.array(inferred.latent), np.array(inferred.sigma)
+    for parameter, known in inferred.limits.items():
+        mean = np.trapezoid(known.latent * known.density, known.latent)
+        variance = np.trapezoid((known.latent - mean) ** 2 * known.density, known.latent)
+        middle[parameter], half[parameter] = mean, np.sqrt(variance)
+    _draw_pull(panels[0, 0], *(middle, half), rows)
     panels[0, 0].set_xlabel("distance from the prior's median (σ of the prior)")
     if inferred.truth is not None:
         _draw_pull(panels[0, 1], inferred.pull(), np.ones(len(rows)), rows)
@@ -560,16 +555,6 @@ def draw_pulls(figure: "Figure", inferred: Inferred) -> None:
     else:
         panels[0, 0].set_yticks([])
         panels[0, 0].set_ylabel(f"{len(rows)} parameters, the first at the top")
-
-
-def _spread(inferred: Inferred) -> tuple[Float[ndarray, " parameter"], Float[ndarray, " parameter"]]:
-    """Middle and half the width of each latent's distribution."""
-    middle, half = np.array(inferred.latent), np.array(inferred.sigma)
-    for parameter, known in inferred.limits.items():
-        mean = np.trapezoid(known.latent * known.density, known.latent)
-        variance = np.trapezoid((known.latent - mean) ** 2 * known.density, known.latent)
-        middle[parameter], half[parameter] = mean, np.sqrt(variance)
-    return middle, half
 
 
 def _value_text(inferred: Inferred, parameter: int) -> str:

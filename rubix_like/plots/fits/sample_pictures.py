@@ -321,7 +321,14 @@ def draw_followed(figure: "Figure", view: SampleView) -> None:
             at = np.flatnonzero(is_diverging)
             style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
             left.plot(at, np.zeros(len(at)), "|", transform=left.get_xaxis_transform(), **style)
-        left.set_title(_title(left, followed), fontsize=8)
+        unit = unit_text(followed.unit, set_power(left.yaxis, left.get_ylim()))
+        worth = (
+            (followed.r_hat, "R-hat", ".3f"),
+            (followed.ess_bulk, "bulk ESS", ".0f"),
+            (followed.ess_tail, "tail ESS", ".0f"),
+        )
+        words = [f"{name} {number:{form}}" for number, name, form in worth if np.isfinite(number)]
+        left.set_title("   ·   ".join([followed.name + (f" ({unit})" if unit else ""), *words]), fontsize=8)
     grid[-1, 0].set_xlabel("draw")
     grid[-1, 1].set_xlabel("density of draws")
     n_chain, n_draw = view.diverging.shape
@@ -357,18 +364,6 @@ def bins_of(values: Float[ndarray, "chain draw"]) -> Float[ndarray, " edge"]:
     """Number of bins: as many as the square root of the draws of a chain."""
     n_bins = int(np.clip(np.sqrt(values.shape[1]), _FEWEST_TRACE_BINS, _MOST_TRACE_BINS))
     return np.histogram_bin_edges(values, n_bins)
-
-
-def _title(axes: "Axes", drawn: Followed) -> str:
-    """The number's name, the unit of its ticks, and what its draws are worth."""
-    unit = unit_text(drawn.unit, set_power(axes.yaxis, axes.get_ylim()))
-    worth = (
-        (drawn.r_hat, "R-hat", ".3f"),
-        (drawn.ess_bulk, "bulk ESS", ".0f"),
-        (drawn.ess_tail, "tail ESS", ".0f"),
-    )
-    words = [f"{name} {number:{form}}" for number, name, form in worth if np.isfinite(number)]
-    return "   ·   ".join([drawn.name + (f" ({unit})" if unit else ""), *words])
 
 
 def _color(chain: int) -> str:
@@ -414,7 +409,16 @@ def draw_predictive(figure: "Figure", view: SampleView) -> None:
     parts: Any = figure.subfigures(2, 1, height_ratios=heights)
     for (upper, lower), spectrum in zip(panels_for(parts[0], view.cubes, len(spectra)), spectra, strict=True):
         draw_compared(upper, lower, view.cubes, spectrum.compared, "predicted")
-        _draw_bands(upper, lower, view, spectrum)
+        wavelength, middle, sigma = view.cubes.bins.wavelength, spectrum.compared.model, spectrum.noise_sigma
+        bands = (
+            (spectrum.predicted_sigma, "predicted data ± 1σ", PREDICTED_COLOR, 0.9),
+            (spectrum.model_sigma, "model ± 1σ", MODEL_COLOR, 0.8),
+        )
+        for order, (sigmas, label, color, alpha) in enumerate(bands):
+            style: Any = {"color": color, "alpha": alpha, "lw": 0, "zorder": 1 + 0.1 * order}
+            half = np.where(spectrum.compared.used, sigmas, np.nan)
+            upper.fill_between(wavelength, middle - half, middle + half, label=label, **style)
+            lower.fill_between(wavelength, -half / sigma, half / sigma, **style)
     first = parts[0].axes[0]
     low, high = first.get_ylim()
     first.set_ylim(low, high + _ROOM * (high - low))
@@ -438,20 +442,6 @@ def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
             own = spaxel_compared(view.cubes, name, (x, y))
             spectra.append(Banded(own, noise, view.model_sigma[y, x], view.predicted_sigma[y, x]))
     return tuple(spectra)
-
-
-def _draw_bands(upper: "Axes", lower: "Axes", view: SampleView, spectrum: Banded) -> None:
-    """68 % of the data that are predicted, and of the models; below in units of the data's sigma."""
-    wavelength, middle, sigma = view.cubes.bins.wavelength, spectrum.compared.model, spectrum.noise_sigma
-    bands = (
-        (spectrum.predicted_sigma, "predicted data ± 1σ", PREDICTED_COLOR, 0.9),
-        (spectrum.model_sigma, "model ± 1σ", MODEL_COLOR, 0.8),
-    )
-    for order, (sigmas, label, color, alpha) in enumerate(bands):
-        style: Any = {"color": color, "alpha": alpha, "lw": 0, "zorder": 1 + 0.1 * order}
-        half = np.where(spectrum.compared.used, sigmas, np.nan)
-        upper.fill_between(wavelength, middle - half, middle + half, label=label, **style)
-        lower.fill_between(wavelength, -half / sigma, half / sigma, **style)
 
 
 def predictive_images(view: SampleView) -> tuple[SkyImage, ...]:

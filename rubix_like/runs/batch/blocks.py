@@ -315,20 +315,15 @@ def _ended(record: Record, entry: Entry, prepared: Prepared, picture: Path | Non
     """How an entry ended."""
     try:
         with explained_exhaustion():
-            return _finished(record, entry, prepared, picture)
+            cube = put_together(write_results(prepared, entry.path, Progress()).cube)
+            if picture is not None:
+                save_quicklook(cube, picture)
+            files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)
+            measures = measured(cube)
+            notes = [*cube.meta.notes, *outside_notes(measures)]
+            return replace(record, status="done", files=files, measures=measures, notes=notes)
     except Exception as error:
         return _failure(record, error)
-
-
-def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
-    """Wait for the cube, write it and, where asked for, its picture."""
-    cube = put_together(write_results(prepared, entry.path, Progress()).cube)
-    if picture is not None:
-        save_quicklook(cube, picture)
-    files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)
-    measures = measured(cube)
-    notes = [*cube.meta.notes, *outside_notes(measures)]
-    return replace(record, status="done", files=files, measures=measures, notes=notes)
 
 
 def _failure(record: Record, error: Exception) -> Record:

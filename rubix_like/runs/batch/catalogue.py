@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from rubix_like.arguments import named_arguments, note_renamed
 from rubix_like.config.loading import ConfigSource
@@ -140,10 +139,26 @@ def observe_all(
     mine = [entry for group in groups for entry in group]
     sources = Sources()
     made_from = {entry.name: sources.made_from(entry) for entry in mine}
-    written = _separate_files(mine, summary, made_from, read)
+    owned = ((*own.own_files, beside(own.path, ".png"), summary.records.path(own.name)) for own in mine)
+    written = [*chain.from_iterable(owned)]
+    made_of = (("a source", Path(name)) for found in made_from.values() for name in found["sources"])
+    check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "output")
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not overwrite:
-        _refuse_changed(mine, made_from, before)
+        changed = [
+            (entry, changes(record.made_from, made_from[entry.name]))
+            for entry in mine
+            for record in [before[entry.name]]
+            if record is not None and record.status == "done" and record.made_from != made_from[entry.name]
+        ]
+        if changed:
+            entry, lines = changed[0]
+            more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
+            raise ConfigError(
+                f"{entry.path.parent}: {len(changed)} of {len(mine)} entries are done, but were made from something "
+                f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or "
+                f"another folder (output=...)"
+            )
     _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary)
     if how.with_picture:
         check_outputs([beside(entry.path, ".png") for entry in mine], [PICTURE], "output")
@@ -159,17 +174,6 @@ def observe_all(
                 summary.update(now=True)
     counts = (len(front.done), len(front.failed), len(front.skipped))
     return Outcome(records.folder, summary.path, tuple(summary.rows()), *counts, front.lost, frozenset(made_from))
-
-
-def _separate_files(
-    entries: Sequence[Entry], summary: Summary, made_from: dict[str, dict[str, Any]], read: Sequence[Named]
-) -> list[Path]:
-    """The files of entries; ConfigError where one of them, or the summary, is one that these or a list come from."""
-    owned = ((*own.own_files, beside(own.path, ".png"), summary.records.path(own.name)) for own in entries)
-    written = [*chain.from_iterable(owned)]
-    made_of = (("a source", Path(name)) for found in made_from.values() for name in found["sources"])
-    check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "output")
-    return written
 
 
 @contextmanager
@@ -216,7 +220,18 @@ def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], ho
     parts = (sorted(part, key=lambda galaxy: alike[galaxy[0].compiling]) for part in left)
     blocks = [block for part in parts for block in blocks_of(part, how.block)]
     with _opened(how.executor, galaxies[0][0].config.devices) as executor:
-        _hand_out(front, work, blocks, executor)
+        terms = Terms.here(with_picture=work.with_picture)
+        waiting: dict[Future, tuple[Entry, ...]] = {}
+        try:
+            for block in blocks:
+                waiting[_submit(executor, block, work.records.folder, terms)] = block
+            for future in as_completed(waiting):
+                _take_back(front, work, waiting.pop(future), future)
+        except BaseException:
+            for future in waiting:
+                with suppress(NotImplementedError):  # Parsl cannot
+                    future.cancel()
+            raise
 
 
 @contextmanager
@@ -228,22 +243,6 @@ def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Exec
     name, _, where = executor.partition(":")
     with safe_python(), EXECUTORS.find(name)(where, devices) as found:
         yield found
-
-
-def _hand_out(front: _Front, work: BlockWork, blocks: Galaxies, executor: Executor) -> None:
-    """All blocks to the executor, each taken back as it ends."""
-    terms = Terms.here(with_picture=work.with_picture)
-    waiting: dict[Future, tuple[Entry, ...]] = {}
-    try:
-        for block in blocks:
-            waiting[_submit(executor, block, work.records.folder, terms)] = block
-        for future in as_completed(waiting):
-            _take_back(front, work, waiting.pop(future), future)
-    except BaseException:
-        for future in waiting:
-            with suppress(NotImplementedError):  # Parsl cannot
-                future.cancel()
-        raise
 
 
 def _submit(executor: Executor, block: Sequence[Entry], output: Path, terms: Terms) -> Future:
@@ -271,26 +270,6 @@ def _take_back(front: _Front, work: BlockWork, block: Sequence[Entry], future: F
             front.settle(entry, record)
         else:
             front.lose(entry, reason)
-
-
-def _refuse_changed(
-    entries: Sequence[Entry], made_from: dict[str, dict[str, Any]], before: dict[str, Record | None]
-) -> None:
-    """Raise ConfigError if finished cubes would be replaced by ones made from something else."""
-    changed = [
-        (entry, changes(record.made_from, made_from[entry.name]))
-        for entry in entries
-        for record in [before[entry.name]]
-        if record is not None and record.status == "done" and record.made_from != made_from[entry.name]
-    ]
-    if changed:
-        entry, lines = changed[0]
-        more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
-        raise ConfigError(
-            f"{entry.path.parent}: {len(changed)} of {len(entries)} entries are done, but were made from something "
-            f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or "
-            f"another folder (output=...)"
-        )
 
 
 def _refuse_unknown(entries: Sequence[Entry], summary: Summary) -> None:

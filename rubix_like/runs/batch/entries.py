@@ -64,7 +64,14 @@ def read_rows(source: RowSource, what: str) -> tuple[Row, ...]:
         rows.append(Row(place, _checked_name(place, name, given is None), settings))
     if not rows:
         raise ConfigError(f"{source if isinstance(source, str | Path) else what}: expected at least one row, got none")
-    _check_unique(rows)
+    seen: dict[str, Row] = {}
+    for row in rows:
+        other = seen.setdefault(row.name.lower(), row)
+        if other is not row:
+            raise ConfigError(
+                f"{row.place}: expected a name of its own, got '{row.name}' as in {other.place}; give rows other names "
+                f"in the column 'name'"
+            )
     return tuple(rows)
 
 
@@ -102,14 +109,13 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             # by pieces, so that a file without line breaks is refused for its cell, before it is all in memory
             reader = csv.reader(iter(lambda: file.readline(_LONGEST_LINE), ""), strict=True)
-            yield from ((reader.line_num, cells) for cells in reader if not _is_blank(cells))
+            yield from (
+                (reader.line_num, cells)
+                for cells in reader
+                if not (not any(cell.strip() for cell in cells) or cells[0].lstrip().startswith("#"))
+            )
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected CSV (values separated by commas, UTF-8), but {error}") from error
-
-
-def _is_blank(cells: list[str]) -> bool:
-    """Whether a line is empty or a comment."""
-    return not any(cell.strip() for cell in cells) or cells[0].lstrip().startswith("#")
 
 
 def _header(place: str, cells: list[str]) -> list[str]:
@@ -159,18 +165,6 @@ def _checked_name(place: str, name: str, made: bool) -> str:
         f"{place}: expected a name of at most {_LONGEST_NAME} letters, digits, '.', '_', '+' and '-', the first a "
         f"letter or digit (a file is called after it), got {came}"
     )
-
-
-def _check_unique(rows: Sequence[Row]) -> None:
-    """Names must differ also where names ignore case."""
-    seen: dict[str, Row] = {}
-    for row in rows:
-        other = seen.setdefault(row.name.lower(), row)
-        if other is not row:
-            raise ConfigError(
-                f"{row.place}: expected a name of its own, got '{row.name}' as in {other.place}; give rows other names "
-                f"in the column 'name'"
-            )
 
 
 _MOST_PROBLEMS = 10
@@ -255,7 +249,10 @@ def read_entries(
                 problems.append(f"{both.place}: {error}")
     _raise_for(problems, place)
     _check_files(entries)
-    return _grouped(entries)
+    first: dict[str, int] = {}
+    for number, entry in enumerate(entries):
+        first.setdefault(entry.loading, number)
+    return tuple(sorted(entries, key=lambda entry: first[entry.loading]))
 
 
 def _joined(row: Row, view: Row) -> Row:
@@ -297,18 +294,13 @@ def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict
         raise ConfigError("galaxy: expected a section with a reader, got none; add e.g. a column 'galaxy.path'")
     check_early(config)
     SHELF.locate(config.ssp.library)
-    _check_source(config.galaxy)
-    stem, ending = split_name(config.output.path)
-    place = config.output.path.parent / stem if folder is None else folder
-    return Entry(base, row, config, place.expanduser() / f"{row.name}{ending}")
-
-
-def _check_source(reader: Any) -> None:
-    """Raise FileNotFoundError for a file of the galaxy that is not there; patterns are looked at when it is read."""
-    path = getattr(reader, "path", None)
+    path = getattr(config.galaxy, "path", None)
     for file in path if isinstance(path, tuple) else (path,):
         if isinstance(file, Path) and not any(mark in str(file) for mark in "*?[") and not file.expanduser().exists():
             raise FileNotFoundError(f"galaxy.path: no file '{file}'")
+    stem, ending = split_name(config.output.path)
+    place = config.output.path.parent / stem if folder is None else folder
+    return Entry(base, row, config, place.expanduser() / f"{row.name}{ending}")
 
 
 def check_every_file(entries: Iterable[Entry]) -> dict[str, str]:
@@ -357,14 +349,6 @@ def _check_files(entries: Iterable[Entry]) -> None:
                     f"{entry.place}: expected files of its own, but '{path.name}' would also be one of "
                     f"{other.place}; give them other names"
                 )
-
-
-def _grouped(entries: list[Entry]) -> tuple[Entry, ...]:
-    """Entries of the same galaxy one after the other, else in their order."""
-    first: dict[str, int] = {}
-    for number, entry in enumerate(entries):
-        first.setdefault(entry.loading, number)
-    return tuple(sorted(entries, key=lambda entry: first[entry.loading]))
 
 
 def described(config: RunConfig) -> dict[str, Any]:
