@@ -75,7 +75,9 @@ def run_cube(options: argparse.Namespace) -> int:
     if options.catalogue is not None:
         _refuse_distributed(options)
         return run_listed(options)
-    check_catalogue_options(options)
+    for name in ("views", "part", "redo", "executor", "block"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name}: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
         lines = _run_together(options, team)
         if team.number == 0:
@@ -163,13 +165,6 @@ EXIT_SOME_FAILED = 1
 """Exit code where some entries failed or were lost, and the others are done."""
 
 _SHOWN = 10
-
-
-def check_catalogue_options(options: argparse.Namespace) -> None:
-    """Raise ConfigError where options of a catalogue come without one."""
-    for name in ("views", "part", "redo", "executor", "block"):
-        if getattr(options, name):
-            raise ConfigError(f"--{name}: expected --catalogue LIST.csv beside it, got none")
 
 
 def run_listed(options: argparse.Namespace) -> int:

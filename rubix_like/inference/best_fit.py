@@ -222,16 +222,12 @@ def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
 
 def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
     """What is said of a place, of one set alone."""
-    return found._replace(
-        flux=np.asarray(own.unpacked(found.flux)), counters=set_counters(problem, own, found.counters)
-    )
-
-
-def set_counters(problem: Problem, own: FittedSet, counters: Mapping[str, SourceCounters]) -> dict[str, SourceCounters]:
-    """The counters of a set's sources, by their names."""
     sources = own.pipeline.plan.sources
     before = "" if own is problem.first_cube else f"{own.name}."
-    return {name: counters[before + name] for name in sources if before + name in counters}
+    return found._replace(
+        flux=np.asarray(own.unpacked(found.flux)),
+        counters={name: found.counters[before + name] for name in sources if before + name in found.counters},
+    )
 
 
 def _part_of(error: ModelError, data_set: FittedSet) -> ModelError:

@@ -9,7 +9,7 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, WavelengthSettings, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
-from rubix_like.cube.bins import SAME_BINS, WavelengthBins
+from rubix_like.cube.bins import SAME_BINS
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
@@ -65,7 +65,10 @@ def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
     """The cube's bins by the centres of the first and the last, and their step; those of a table one by one."""
     bins = observed.bins
     if bins.sampling == "table":
-        return table_section(bins)
+        edges, centres = bins.edges, bins.wavelength
+        in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
+        own = {} if in_the_middle else {"centres": tuple(centres.tolist())}
+        return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
     return {
         "sampling": bins.sampling,
         "medium": bins.medium,
@@ -73,14 +76,6 @@ def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
         "stop": float(bins.wavelength[-1]),
         "step": bins.step,
     }
-
-
-def table_section(bins: WavelengthBins) -> dict[str, object]:
-    """Bins of a table as the section `instrument.wavelength`."""
-    edges, centres = bins.edges, bins.wavelength
-    in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
-    own = {} if in_the_middle else {"centres": tuple(centres.tolist())}
-    return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
 
 
 def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:

@@ -45,7 +45,6 @@ from rubix_like.inference.checks.finite_points import (
     measure_discreteness,
     measure_quadrature,
     notes_on_discreteness,
-    notes_on_quadrature,
     with_discreteness,
 )
 from rubix_like.inference.checks.laplace import inflated
@@ -449,7 +448,8 @@ def make_result(end: Best, report: Report) -> FitResult:
     described = describe_best(problem, best, " and ".join(filter(None, troubles)), end.cells)
     edges = edges_at(problem, best, described.laplace)
     grain = measure_discreteness(problem, described.laplace, report)
-    factor = inflation_of(problem, described)
+    reduced = described.quality.reduced
+    factor = float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
     normal, covariance = with_discreteness(inflated(described.laplace, factor), grain)
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
@@ -480,12 +480,6 @@ def make_result(end: Best, report: Report) -> FitResult:
         evidence=described.evidence,
         inflation=factor,
     )
-
-
-def inflation_of(problem: Problem, best: BestFit) -> float:
-    """The root of chi^2 per degree of freedom where it is above 1 and `fit.inflate_sigma` asks for it; else 1."""
-    reduced = best.quality.reduced
-    return float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
 
 
 def _populations(
@@ -542,7 +536,7 @@ def _notes(
         *described.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
-        *notes_on_quadrature(error),
+        *([] if error is None else [error.note]),
         *diagnosis.notes_on_particles(described.evaluated.counters, float(problem.pipeline.velocity_limit)),
     ]
     return tuple(dict.fromkeys(notes))

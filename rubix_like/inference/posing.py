@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.config import RunConfig
+from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
@@ -23,6 +23,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.galaxy.validation import implausible_notes
+from rubix_like.inference.data_grid import on_grid_of
 from rubix_like.inference.fitted_set import FittedSet, row_of
 from rubix_like.inference.likelihoods.kinds import (
     JointErrors,
@@ -37,7 +38,7 @@ from rubix_like.inference.posterior.fit_model import AbstractParticleSource, Com
 from rubix_like.inference.posterior.free import LIKELIHOOD, Free, read_prior
 from rubix_like.inference.posterior.free_parameters import read_free, read_start
 from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Likelihood, Posterior
+from rubix_like.inference.posterior.posterior import Likelihood, Posterior, legendre_basis
 from rubix_like.inference.posterior.problem import (
     Given,
     Problem,
@@ -69,7 +70,6 @@ from rubix_like.inference.sets.data_sets import (
     declared_nuisances,
     leaves_of,
     names_of,
-    polynomial_of,
     priors_of,
     sky_templates,
 )
@@ -83,7 +83,6 @@ from rubix_like.inference.sets.joint_forward import (
     displacement_of,
     frame_of,
     grid_of,
-    on_set_grid,
     within_ends,
 )
 from rubix_like.physics.gaussian import reach_of
@@ -197,7 +196,14 @@ def pose_sets(
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
     pipelines = [for_samples(pipeline, n_sample) for pipeline in pipelines]
-    fitted = _fitted_sets(sets, pipelines)
+    found, begin = [], 0
+    for prepared, pipeline in zip(sets, pipelines, strict=True):
+        frame = frame_of(pipeline.frame, prepared.data, prepared.grid.cube)
+        named = (prepared.name, prepared.data.kind, prepared.observed)
+        places = prepared.data.middle_places
+        found.append(FittedSet(*named, pipeline, frame, prepared.settings, begin, places))
+        begin = found[-1].place.stop
+    fitted = tuple(found)
     likelihood, of_data = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
     forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
     shared = (*of_data, *notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
@@ -291,7 +297,13 @@ def _prepare(
                     f"or give fit.data.{own.name}.instrument.{section}"
                 )
         try:
-            run = for_model(on_set_grid(run, grid, displacement), alone, noise=None, systematics=None)
+            offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
+            run = for_model(
+                load_config(on_grid_of(run, grid.cube), overrides={"observation.offset": offset}),
+                alone,
+                noise=None,
+                systematics=None,
+            )
             run = with_fit_deposit(run, alone, galaxy, own.observed.meta)
         except ConfigError as error:
             raise ConfigError(f"fit.data.{own.name}: {error}") from error
@@ -440,7 +452,8 @@ def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "templat
     if prepared.lsf_scale is not None:
         stated, effective = _variances(prepared, pipeline)
         broadening = Broadening(stated, effective, reach_of(_widest_sigma(prepared, pipeline)))
-    polynomial = polynomial_of(prepared.data.settings, prepared.observed)
+    own = prepared.data.settings.nuisance.polynomial
+    polynomial = None if own is None else legendre_basis(prepared.observed.wavelength, own.degree)
     effects = Effects(broadening, prepared.grid.view, polynomial, sky)
     return SetModel(
         tables=pipeline.tables,
@@ -453,20 +466,6 @@ def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "templat
         shape=prepared.observed.shape,
         of_fibres=prepared.data.kind == "fibres",
     )
-
-
-def _fitted_sets(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
-    """The sets with their places in the row of all voxels."""
-    found, begin = [], 0
-    for prepared, pipeline in zip(sets, pipelines, strict=True):
-        frame = frame_of(pipeline.frame, prepared.data, prepared.grid.cube)
-        data = prepared.data
-        places = data.middle_places
-        found.append(
-            FittedSet(prepared.name, data.kind, prepared.observed, pipeline, frame, prepared.settings, begin, places)
-        )
-        begin = found[-1].place.stop
-    return tuple(found)
 
 
 def _notes(

@@ -346,11 +346,6 @@ def _shift(
     return dict(zip(posterior.free.labels, (float(own) for own in moved), strict=True))
 
 
-def notes_on_quadrature(found: QuadratureError | None) -> list[str]:
-    """The error in words; nothing where it was not measured."""
-    return [] if found is None else [found.note]
-
-
 def _cube(posterior: Posterior, latent: Float[ndarray, " latent"]) -> Float[ndarray, "y x wave"]:
     """The model's flux in units of the data's sigma."""
     return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)

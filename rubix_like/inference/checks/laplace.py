@@ -1,4 +1,4 @@
-"""The Laplace approximation: a normal posterior about its maximum, by the Gauss-Newton matrix; draws and evidence by it.
+"""The Laplace approximation: a normal posterior about its maximum, by the Gauss-Newton matrix; draws, evidence.
 
 Draws are those of a model that is linear in the values, between the ends of their priors. A fit knows the best latents
 x_best, their covariance C and the maps v(x) of the priors. Near the end of a uniform prior a value hardly changes with

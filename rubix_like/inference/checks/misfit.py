@@ -34,7 +34,6 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     information_of_location,
     normal_scores,
-    slopes_of_cost,
 )
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.linearise import Modelled, Tangent, columns_at, models_at, tangents_at
@@ -213,7 +212,8 @@ def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _
     used = np.asarray(likelihood.inverse_sigma) > 0
     residual = linear.residuals.voxels / root
     scores = np.where(used, normal_scores(errors, residual), 0.0)
-    pull = np.where(used, slopes_of_cost(errors, residual) / root, 0.0)
+    slope = jax.grad(lambda own: jnp.sum(errors.log_density(own)))(jnp.asarray(residual))
+    pull = np.where(used, (-np.asarray(slope)) / root, 0.0)
     of_scale = with_nuisance_information(jnp.asarray(linear.of_scale), posterior.free, jnp.asarray(latent), likelihood)
     residuals = linear.residuals._replace(voxels=scores)
     return linear._replace(residuals=residuals, pull=pull, of_scale=np.asarray(of_scale))

@@ -67,7 +67,16 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[str, .
         if not dead.any():
             return ()
     if dead.all():
-        _check_errors(posterior, points[0])
+        latent = points[0]
+        model = np.abs(np.asarray(models_at(posterior, latent).flux)[0])
+        inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
+        if np.max(model * inverse_sigma) < LEAST_EFFECT:
+            fitted = inverse_sigma > 0
+            raise ValueError(
+                f"the data: expected errors that let the model's light be seen, got a median error of "
+                f"{np.median(1 / inverse_sigma[fitted]):.3g} beside a brightest voxel of the model of "
+                f"{model[fitted].max():.3g} (1e-20 erg/s/cm2/Angstrom); check the unit of the data (fit.data_units)"
+            )
     notes, sources = [], posterior.forward.main.tables.paint
     for parameter, own in zip(free.parameters, free.split(dead).values(), strict=True):
         if own.all():
@@ -99,19 +108,6 @@ def check_light(posterior: Posterior, latent: Latent) -> None:
         raise ValueError(
             f"the model: expected light in the voxels that are fitted, got none at {values}; the galaxy lies outside "
             f"the field or the mask leaves nothing of it: check observation.offset, .redshift and the data's mask"
-        )
-
-
-def _check_errors(posterior: Posterior, latent: Latent) -> None:
-    """Raise ValueError where the errors of the data hide all of the model's light."""
-    model = np.abs(np.asarray(models_at(posterior, latent).flux)[0])
-    inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
-    if np.max(model * inverse_sigma) < LEAST_EFFECT:
-        fitted = inverse_sigma > 0
-        raise ValueError(
-            f"the data: expected errors that let the model's light be seen, got a median error of "
-            f"{np.median(1 / inverse_sigma[fitted]):.3g} beside a brightest voxel of the model of "
-            f"{model[fitted].max():.3g} (1e-20 erg/s/cm2/Angstrom); check the unit of the data (fit.data_units)"
         )
 
 

@@ -111,12 +111,6 @@ def read_set_results(file: Any) -> dict[str, SetResult]:
     return found
 
 
-def read_set_verdicts(file: Any) -> dict[str, SetVerdict]:
-    """The verdict on each set."""
-    groups = file.get(GROUP, {}).items()
-    return {name: SetVerdict(**read_tree(SetVerdict, place)) for name, place in groups if "p" in place.attrs}
-
-
 @runtime_checkable
 class Writable(Protocol):
     """A result that has a file."""
@@ -323,7 +317,8 @@ def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: S
     Raises ValueError for arrays of other shapes, and where one of the cubes `with_variance` has none.
     """
     group = file["verdict"]
-    sets = read_set_verdicts(file)
+    groups = file.get(GROUP, {}).items()
+    sets = {name: SetVerdict(**read_tree(SetVerdict, place)) for name, place in groups if "p" in place.attrs}
     names, found = texts_of(group["tests"]), numbers_of(group["probabilities"]).tolist()
     tests = dict(zip(names, found, strict=True))
     return {

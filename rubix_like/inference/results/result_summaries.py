@@ -180,11 +180,6 @@ def _fit_rows(result: FitResult) -> list[Sequence[str]]:
     return rows
 
 
-def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
-    """Marks by label, which stand behind an uncertainty that is too small."""
-    return {label: _MARK if is_doubtful else "" for label, is_doubtful in zip(labels, verdict.doubtful, strict=True)}
-
-
 def legend(verdict: Verdict) -> list[str]:
     """The meaning of the mark, where there is one."""
     return [f"{_MARK} too small an uncertainty: the model does not describe the data"] if verdict.matters else []
@@ -294,12 +289,8 @@ _SAMPLE_HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bul
 def sample_summary_lines(result: SampleResult) -> list[str]:
     """The end-of-sampling text, one sentence a line."""
     notes = (f"Note: {note}" for note in result.notes)
-    return [result.verdict.sentence, *sample_table_lines(result), *sample_quality_lines(result), *notes]
-
-
-def sample_table_lines(result: SampleResult) -> list[str]:
-    """Mean, standard deviation, limits, R-hat and effective sample sizes, units and priors, aligned."""
-    return [*aligned(_sample_rows(result)), *legend(result.verdict)]
+    table = [*aligned(_sample_rows(result)), *legend(result.verdict)]
+    return [result.verdict.sentence, *table, *sample_quality_lines(result), *notes]
 
 
 def sample_summary_html(result: SampleResult) -> str:
@@ -314,7 +305,8 @@ def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
     low, high = result.interval()
     numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
     worth = tuple(result.by_name(column) for column in (found.r_hat, found.ess_bulk, found.ess_tail))
-    limits, marks = result.limits(), marks_of(result.labels, result.verdict)
+    limits, doubtful = result.limits(), zip(result.labels, result.verdict.doubtful, strict=True)
+    marks = {label: _MARK if is_doubtful else "" for label, is_doubtful in doubtful}
     rows: list[Sequence[str]] = [_SAMPLE_HEAD]
     for parameter in result.free.parameters:
         columns = [np.ravel(of[parameter.name]) for of in (*numbers, *worth)]

@@ -75,12 +75,6 @@ class Whitening(eqx.Module):
         return jnp.round(white / self.spacing) * self.spacing
 
 
-def normal_starts(keys: ndarray, n_latent: int, spread: float) -> Float[ndarray, "chain latent"]:
-    """Coordinates drawn from N(0, spread^2), one set for each key."""
-    draw = jax.vmap(lambda key: jax.random.normal(key, (n_latent,), jax.dtypes.canonicalize_dtype(float)))
-    return spread * np.asarray(draw(jnp.asarray(keys)))
-
-
 class KnownLoss(eqx.Module):
     """The loss at the one place where it is asked for, and its gradient there; maybe of several places, stacked."""
 
@@ -375,7 +369,10 @@ def run_chains(
     density = everywhere(LogDensity(posterior, whitening), mesh)
     columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
     if resume is None:
-        start = normal_starts(_keys(sampler.settings), len(whitening.centre), _SPREAD)
+        keys = _keys(sampler.settings)
+        n_latent = len(whitening.centre)
+        draw = jax.vmap(lambda key: jax.random.normal(key, (n_latent,), jax.dtypes.canonicalize_dtype(float)))
+        start = _SPREAD * np.asarray(draw(jnp.asarray(keys)))
         state = _started(kernel, density, posterior, mesh, start)
         chains = _begun(sampler, whitening, state)
     else:

@@ -252,16 +252,6 @@ def _by_newton(_: None, x0: Latent, **options: Any) -> Any:
     return nifty.optimize.OptimizeResults(found, True, 0, missing, None)
 
 
-def metric_product(posterior: SquaredLoss, latent: Latent, tangents: Latent) -> Latent:
-    """The metric of the posterior, J^T J + 1 with the residuals of the data, times a vector."""
-
-    def coordinates(latent: Latent) -> Flat:
-        return data_residuals(posterior, latent)
-
-    changes = jax.jvp(coordinates, (latent,), (tangents,))[1]
-    return jax.vjp(coordinates, latent)[1](changes)[0] + tangents
-
-
 def minimum(
     loss_and_gradient: Callable[[Latent], tuple[Float[Array, ""], Latent]],
     metric: Callable[[Latent, Latent], Latent],

@@ -32,7 +32,6 @@ from rubix_like.inference.samplers.nifty_geometry import (
     Slopes,
     data_residuals,
     draw,
-    metric_product,
     minimum,
     quiet,
 )
@@ -404,7 +403,9 @@ def _mean_metric(own: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, tange
     """The samples' metrics times a vector."""
 
     def kernel(posterior: SquaredLoss, way: Latent, mean: Latent, tangents: Latent) -> Latent:
-        return metric_product(posterior, mean + way, tangents)
+        coordinates = functools.partial(data_residuals, posterior)
+        changes = jax.jvp(coordinates, (mean + way,), (tangents,))[1]
+        return jax.vjp(coordinates, mean + way)[1](changes)[0] + tangents
 
     return _mean(over_samples(kernel, mesh, own, ways, mean, tangents, at_once=at_once), ways)
 

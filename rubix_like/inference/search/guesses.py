@@ -266,11 +266,6 @@ class Seen:
     observed: frozenset[str]
 
 
-def components_shown(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of some names of parameters that are a component's and can be guessed."""
-    return tuple(name for name in names if _key(name) in KEYS)
-
-
 def component_values(
     free: Free, seen: Seen, pose: Pose, generator: np.random.Generator
 ) -> dict[str, Float[ndarray, "count ..."]]:
@@ -302,12 +297,6 @@ def _guess(
         speeds = np.where(low >= 0, np.abs(speeds), speeds)
         return np.where(high <= 0, -np.abs(speeds), speeds)
     return _left(key, seen, pose)
-
-
-def only_against(free: Free) -> bool:
-    """Whether the priors of all speeds of components are below 0, so that the receding side is the other one."""
-    speeds = [own for own in free.parameters if _key(own.name) in _SPEEDS]
-    return bool(speeds) and all(np.all(np.asarray(own.prior.value(np.full(own.shape, 2.0))) <= 0) for own in speeds)
 
 
 def _left(key: str, seen: Seen, pose: Pose) -> Float[ndarray, "count ..."]:
@@ -401,7 +390,7 @@ class Surroundings:
 def shown_among(names: Iterable[str]) -> bool:
     """Whether the cube shows any of these parameters."""
     names = tuple(names)
-    return bool(SHOWN & set(names) or components_shown(names))
+    return bool(SHOWN & set(names) or tuple(name for name in names if _key(name) in KEYS))
 
 
 def guesses(
@@ -410,7 +399,8 @@ def guesses(
     """Latents of guesses; every fourth is a draw from the prior."""
     prior = generator.standard_normal((count, free.n_latent))
     values = _values(sketch, around, generator, count)
-    if only_against(free):
+    speeds = [own for own in free.parameters if _key(own.name) in _SPEEDS]
+    if bool(speeds) and all(np.all(np.asarray(own.prior.value(np.full(own.shape, 2.0))) <= 0) for own in speeds):
         values[POSITION_ANGLE] = values[POSITION_ANGLE] + 180.0
     size, inclination, angle, centre, speed = (values[name] for name in _OF_ALL)
     observed = frozenset(own for own, name in _OBSERVED.items() if name in free.names)

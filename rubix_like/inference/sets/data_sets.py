@@ -23,7 +23,6 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import load_band
 from rubix_like.inference.posterior.free import OF_DATA
 from rubix_like.inference.posterior.free_parameters import find_parameter
-from rubix_like.inference.posterior.posterior import legendre_basis
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.words import reason_of
 
@@ -107,12 +106,6 @@ def check_free_names(names: Iterable[str], sets: Mapping[str, DataSetSettings]) 
                 f"fit.free.{name}: expected a parameter of the galaxy or of all observations, got one of a single "
                 f"instrument beside several data sets; {remedy}"
             )
-
-
-def polynomial_of(settings: DataSetSettings, observed: ObservedCube) -> Float[ndarray, "wave degree"] | None:
-    """The polynomials of a set's continuum."""
-    own = settings.nuisance.polynomial
-    return None if own is None else legendre_basis(observed.wavelength, own.degree)
 
 
 def sky_templates(

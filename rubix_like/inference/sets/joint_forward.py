@@ -22,7 +22,6 @@ from numpy import ndarray
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import SpectrumAperture
 from rubix_like.config.sections.aperture import ApertureSettings
-from rubix_like.config.sections.instrument import LSFSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
@@ -31,7 +30,7 @@ from rubix_like.forward.model import Observed, Voxels
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.data_grid import of_one_arm, on_grid_of
+from rubix_like.inference.data_grid import of_one_arm
 from rubix_like.inference.posterior.fit_model import AbstractForward, AbstractParticleSource, Forward
 from rubix_like.inference.posterior.free import OF_DATA, Values
 from rubix_like.inference.sets.data_sets import DataSet
@@ -366,23 +365,19 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
             alone = {"lsf": None, "arms": None, "join": False, "wavelength": section}
             made = load_config(made, overrides={f"instrument.{key}": value for key, value in alone.items()})
         if lsf_scale != 1.0 and made.instrument.lsf is not None:
-            wider = scaled_lsf(made.instrument.lsf, lsf_scale).model_dump()
+            lsf = made.instrument.lsf
+            times = {
+                name: tuple(lsf_scale * value for value in given)
+                for name in ("polynomial", "fwhm")
+                if (given := getattr(lsf, name))
+            }
+            if lsf.resolving_power:
+                times["resolving_power"] = tuple(value / lsf_scale for value in lsf.resolving_power)
+            wider = lsf.model_copy(update=times).model_dump()
             made = load_config(made, overrides={"instrument.lsf": wider})
         return made
     except ConfigError as error:
         raise ConfigError(f"fit.data.{data.name}: {error}") from error
-
-
-def scaled_lsf(lsf: LSFSettings, factor: float) -> LSFSettings:
-    """A line spread that many times as wide."""
-    times = {
-        name: tuple(factor * value for value in given)
-        for name in ("polynomial", "fwhm")
-        if (given := getattr(lsf, name))
-    }
-    if lsf.resolving_power:
-        times["resolving_power"] = tuple(value / factor for value in lsf.resolving_power)
-    return lsf.model_copy(update=times)
 
 
 def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCube) -> Float[ndarray, "2"]:
@@ -393,12 +388,6 @@ def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCu
     east, north = config.observation.offset
     galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
     return np.array(to_tangent_plane((observed.ra, observed.dec), galaxy)) - np.array([east, north])
-
-
-def on_set_grid(config: RunConfig, grid: SetGrid, displacement: Float[ndarray, "2"]) -> RunConfig:
-    """The configuration on the grid of a set, with the galaxy's offset from the centre of its field."""
-    offset = [float(angle) for angle in np.array(config.observation.offset) + displacement]
-    return load_config(on_grid_of(config, grid.cube), overrides={"observation.offset": offset})
 
 
 def within_ends(n_wave: int, reach: float) -> Bool[ndarray, " wave"]:

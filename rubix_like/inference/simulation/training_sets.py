@@ -293,20 +293,13 @@ def _written(
         program = work.program(progress)
         with progress.step("run", work.words(n_new, manifest.n - n_new)) as report:
             for number in missing:
-                made = _of_file(work, program, manifest, number, report)
+                parts = []
+                for made in work.batches(program, *manifest.ranges(number)):
+                    parts.append(_fetched(made))
+                    _tell(report, made, manifest.n)
+                made = join_simulations(parts)
                 write_shard(made, manifest, folder, number)
     return replace(work.described(0, manifest.n), n_kept=manifest.n - n_new)
-
-
-def _of_file(
-    work: PlannedSimulations, program: Program, manifest: Manifest, number: int, report: Report
-) -> Simulations:
-    """The simulations of one file, on the host."""
-    parts = []
-    for made in work.batches(program, *manifest.ranges(number)):
-        parts.append(_fetched(made))
-        _tell(report, made, manifest.n)
-    return join_simulations(parts)
 
 
 def _tell(report: Report, made: Simulations, total: int) -> None:

@@ -4,11 +4,14 @@ One cube is written while the next one is planned and painted; what is done is l
 """
 
 import math
+import os
+import socket
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -31,7 +34,7 @@ from rubix_like.instrument.crowding import AUTO
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.runs.batch.entries import Entry, Row, Sources, entry_of
 from rubix_like.runs.batch.executors import Terms
-from rubix_like.runs.batch.records import Record, Records, measured, outside_notes, sizes_of, this_worker
+from rubix_like.runs.batch.records import Record, Records, measured, outside_notes, sizes_of
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
 from rubix_like.runs.run import Prepared, begin, plan_and_compile, turned, write_results
 from rubix_like.runs.run_files import check_output
@@ -287,7 +290,8 @@ def _observe_entry(
     """One cube, left to `ends` to be written, or why there is none; returns the galaxy for the next view."""
     picture = beside(entry.path, ".png") if work.with_picture else None
     check_output(entry.config, entry.path, overwrite=True)
-    record = Record("started", work.made_from[entry.name], this_worker())
+    moment = datetime.now(UTC).isoformat(timespec="microseconds")
+    record = Record("started", work.made_from[entry.name], f"{socket.gethostname()}, process {os.getpid()}, {moment}")
     work.records.write(entry.name, record)
     start = perf_counter()
     try:

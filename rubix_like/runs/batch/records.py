@@ -3,13 +3,10 @@
 import csv
 import io
 import json
-import os
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,12 +104,6 @@ def sizes_of(paths: Iterable[Path], folder: Path) -> dict[str, int]:
     """Names relative to `folder`, and sizes, of the files that there are."""
     found = ((path, output_bytes(path)) for path in paths)
     return {str(path.relative_to(folder)): size for path, size in found if size is not None}
-
-
-def this_worker() -> str:
-    """Computer, process and time, for records."""
-    moment = datetime.now(UTC).isoformat(timespec="microseconds")
-    return f"{socket.gethostname()}, process {os.getpid()}, {moment}"
 
 
 COLUMNS: tuple[str, ...] = (
