@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt32
@@ -33,21 +33,76 @@ from rubix_like.runtime.words import counted
 Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
 
-_FIT_OUTPUTS: dict[str, str] = {
-    "summary": "rubix_like.inference.results.result_summaries:fit_summary_lines",
-    "write": "rubix_like.inference.results.result_files:FIT_FILE.write",
+_OUTPUTS: dict[str, str] = {
     "table": "rubix_like.inference.results.result_summaries:quantities",
     "rows": "rubix_like.inference.results.result_summaries:value_table",
     "latex": "rubix_like.inference.results.result_summaries:latex_table",
-    "html": "rubix_like.inference.results.result_summaries:fit_summary_html",
-    "plot": "rubix_like.inference.results.result_pictures:save_fit_pictures",
-    "read": "rubix_like.inference.results.result_files:FIT_FILE.read",
+    "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
 }
 """What turns results into something else, which this module cannot import: it takes results itself."""
 
 
+class AbstractResult:
+    """What results of fits and of samplings have alike: tables, a summary, pictures and a file."""
+
+    _outputs: ClassVar[Mapping[str, str]]
+    free: Free
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each number that was free: that of its parameter, with an index where it has several."""
+        return self.free.labels
+
+    def summary(self) -> str:
+        """A table of the values with what they are worth, and sentences on how far they can be trusted."""
+        return "\n".join(found_at(self._outputs["summary"])(self))
+
+    @named_arguments
+    def to_table(self, *, wide: bool = False) -> Any:
+        """An `astropy.table.QTable` with a row for each number: parameter, value (of a fit the best, of samples the
+        mean), sigma, low and high (16 and 84 %), limit, unit, prior, doubtful.
+
+        `wide`: one row, each number a column with its unit, and its standard deviation beside it.
+        """
+        return found_at(_OUTPUTS["table" if wide else "rows"])(self)
+
+    def to_latex(self) -> str:
+        """The values (the best, or the means of the draws) with errors, units and priors as a LaTeX `tabular`."""
+        return found_at(_OUTPUTS["latex"])(self)
+
+    @named_arguments
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write everything to an HDF5 file (docs/fit-file.md, docs/sample-file.md) and return its path; raises OSError.
+
+        An earlier result of the same kind is replaced; any other file only with `overwrite` (ConfigError)."""
+        return found_at(self._outputs["file"]).write(self, Path(path), overwrite=overwrite)
+
+    @named_arguments
+    def plot(
+        self, stem: str | Path, truth: Mapping[str, Any] | None = None, *, overwrite: bool = False
+    ) -> tuple[Path, ...]:
+        """Draw pictures (docs/fitting.md, docs/posteriors.md) as `STEM_*.png`; return their paths.
+
+        `truth`: values that the data were made of, by dotted name. Earlier pictures of rubix_like are replaced; any
+        other file only with `overwrite`. Raises ConfigError without matplotlib, and OSError.
+        """
+        return found_at(self._outputs["plot"])(self, stem, truth, overwrite=overwrite)
+
+    @classmethod
+    @named_arguments
+    def read(cls, path: str | Path) -> Self:
+        """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
+        return found_at(cls._outputs["file"]).read(Path(path))
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        return found_at(self._outputs["html"])(self)
+
+
 @dataclass(frozen=True, eq=False)
-class FitResult:
+class FitResult(AbstractResult):
     """The maximum of the posterior and its Gaussian approximation there (Laplace's).
 
     | field | shape | |
@@ -79,6 +134,13 @@ class FitResult:
     | | | `residual` are then those of the first cube. chi^2 of each: `verdict.sets` |
     """
 
+    _outputs: ClassVar[Mapping[str, str]] = {
+        "summary": "rubix_like.inference.results.result_summaries:fit_summary_lines",
+        "html": "rubix_like.inference.results.result_summaries:fit_summary_html",
+        "plot": "rubix_like.inference.results.result_pictures:save_fit_pictures",
+        "file": "rubix_like.inference.results.result_files:FIT_FILE",
+    }
+
     free: Free
     values: Arrays
     sigma: Arrays
@@ -101,11 +163,6 @@ class FitResult:
     evidence: Evidence | None = None
     inflation: float = 1.0
     populations: Mapping[str, Populations] = field(default_factory=dict)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """A name for each number that was free: that of its parameter, with an index where it has several."""
-        return self.free.labels
 
     @property
     def converged(self) -> bool:
@@ -157,47 +214,6 @@ class FitResult:
             raise ValueError(f"samples: expected a Gaussian approximation, got none: {'; '.join(self.notes)}")
         return self.free.split(self.laplace.sample(seed, n))
 
-    def summary(self) -> str:
-        """A table of the values, and sentences on how far they can be trusted."""
-        return "\n".join(found_at(_FIT_OUTPUTS["summary"])(self))
-
-    @named_arguments
-    def to_table(self, *, wide: bool = False) -> Any:
-        """An `astropy.table.QTable` with a row for each number: parameter, value (the best), sigma, low and high (16
-        and 84 %), limit, unit, prior, doubtful.
-
-        `wide`: one row, each number a column with its unit, and its standard deviation beside it.
-        """
-        return found_at(_FIT_OUTPUTS["table" if wide else "rows"])(self)
-
-    def to_latex(self) -> str:
-        """The best values with their errors, units and priors as a LaTeX `tabular`."""
-        return found_at(_FIT_OUTPUTS["latex"])(self)
-
-    @named_arguments
-    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError.
-
-        An earlier result of a fit is replaced; any other file only with `overwrite` (ConfigError)."""
-        return found_at(_FIT_OUTPUTS["write"])(self, Path(path), overwrite=overwrite)
-
-    @named_arguments
-    def plot(
-        self, stem: str | Path, truth: Mapping[str, Any] | None = None, *, overwrite: bool = False
-    ) -> tuple[Path, ...]:
-        """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
-
-        `truth`: values that the data were made of, by dotted name. Earlier pictures of rubix_like are replaced; any
-        other file only with `overwrite`. Raises ConfigError without matplotlib, and OSError.
-        """
-        return found_at(_FIT_OUTPUTS["plot"])(self, stem, truth, overwrite=overwrite)
-
-    @classmethod
-    @named_arguments
-    def read(cls, path: str | Path) -> "FitResult":
-        """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
-        return found_at(_FIT_OUTPUTS["read"])(Path(path))
-
     def __repr__(self) -> str:
         quality = self.quality
         return (
@@ -205,29 +221,9 @@ class FitResult:
             f"{quality.degrees_of_freedom} degrees of freedom, {'' if self.converged else 'not '}converged)"
         )
 
-    def __str__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        return found_at(_FIT_OUTPUTS["html"])(self)
-
-
-_SAMPLE_OUTPUTS: dict[str, str] = {
-    "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
-    "table": "rubix_like.inference.results.result_summaries:quantities",
-    "rows": "rubix_like.inference.results.result_summaries:value_table",
-    "latex": "rubix_like.inference.results.result_summaries:latex_table",
-    "html": "rubix_like.inference.results.result_summaries:sample_summary_html",
-    "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
-    "write": "rubix_like.inference.results.result_files:SAMPLE_FILE.write",
-    "plot": "rubix_like.inference.results.result_pictures:save_sample_pictures",
-    "read": "rubix_like.inference.results.result_files:SAMPLE_FILE.read",
-}
-"""What turns results into something else, which this module cannot import: it takes results itself."""
-
 
 @dataclass(frozen=True, eq=False)
-class SampleResult:
+class SampleResult(AbstractResult):
     """Draws from the posterior of the free parameters, or from a variational approximation of it.
 
     | field | shape | |
@@ -261,6 +257,13 @@ class SampleResult:
     | | | are then those of the first cube |
     """
 
+    _outputs: ClassVar[Mapping[str, str]] = {
+        "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
+        "html": "rubix_like.inference.results.result_summaries:sample_summary_html",
+        "plot": "rubix_like.inference.results.result_pictures:save_sample_pictures",
+        "file": "rubix_like.inference.results.result_files:SAMPLE_FILE",
+    }
+
     free: Free
     method: str
     latent: Float[ndarray, "chain draw latent"]
@@ -284,11 +287,6 @@ class SampleResult:
     evidence: Evidence | None = None
     checks: Mapping[str, float] = field(default_factory=dict)
     pointwise: Pointwise | None = None
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """A name for each number that was free: that of its parameter, with an index where it has several."""
-        return self.free.labels
 
     @property
     def title(self) -> str:
@@ -369,54 +367,13 @@ class SampleResult:
         """Numbers in the order of the labels (`diagnostics.r_hat`) as arrays of the parameters' shapes."""
         return self.free.split(flat)
 
-    def summary(self) -> str:
-        """A table of the values with what their draws are worth, and sentences on how far they can be trusted."""
-        return "\n".join(found_at(_SAMPLE_OUTPUTS["summary"])(self))
-
     def to_arviz(self) -> Any:
         """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`, and
         `log_likelihood` (of spaxels or voxels, at some of the draws), by which ArviZ compares models (`loo`, `waic`).
 
         Raises ConfigError without ArviZ.
         """
-        return found_at(_SAMPLE_OUTPUTS["to_arviz"])(self)
-
-    @named_arguments
-    def to_table(self, *, wide: bool = False) -> Any:
-        """An `astropy.table.QTable` with a row for each number: parameter, value (the mean), sigma, low and high (16
-        and 84 %), limit, unit, prior, doubtful.
-
-        `wide`: one row, each number a column with its unit, and its standard deviation beside it.
-        """
-        return found_at(_SAMPLE_OUTPUTS["table" if wide else "rows"])(self)
-
-    def to_latex(self) -> str:
-        """The means of the draws with their errors, units and priors as a LaTeX `tabular`."""
-        return found_at(_SAMPLE_OUTPUTS["latex"])(self)
-
-    @named_arguments
-    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError.
-
-        An earlier result of a sampling is replaced; any other file only with `overwrite` (ConfigError)."""
-        return found_at(_SAMPLE_OUTPUTS["write"])(self, Path(path), overwrite=overwrite)
-
-    @named_arguments
-    def plot(
-        self, stem: str | Path, truth: Mapping[str, Any] | None = None, *, overwrite: bool = False
-    ) -> tuple[Path, ...]:
-        """Draw pictures of the draws (docs/posteriors.md) as `STEM_*.png`; return their paths.
-
-        `truth`: values that the data were made of, by dotted name. Earlier pictures of rubix_like are replaced; any
-        other file only with `overwrite`. Raises ConfigError without matplotlib, and OSError.
-        """
-        return found_at(_SAMPLE_OUTPUTS["plot"])(self, stem, truth, overwrite=overwrite)
-
-    @classmethod
-    @named_arguments
-    def read(cls, path: str | Path) -> "SampleResult":
-        """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
-        return found_at(_SAMPLE_OUTPUTS["read"])(Path(path))
+        return found_at(_OUTPUTS["to_arviz"])(self)
 
     @property
     def size_words(self) -> str:
@@ -426,12 +383,6 @@ class SampleResult:
 
     def __repr__(self) -> str:
         return f"SampleResult({self.method}, {counted(len(self.labels), 'number')} free, {self.size_words})"
-
-    def __str__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        return found_at(_SAMPLE_OUTPUTS["html"])(self)
 
 
 def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:
