@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt32
@@ -40,6 +40,9 @@ _OUTPUTS: dict[str, str] = {
     "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
 }
 """What turns results into something else, which this module cannot import: it takes results itself."""
+
+
+Result = TypeVar("Result", bound="AbstractResult")
 
 
 class AbstractResult:
@@ -90,7 +93,7 @@ class AbstractResult:
 
     @classmethod
     @named_arguments
-    def read(cls, path: str | Path) -> Self:
+    def read(cls: type[Result], path: str | Path) -> Result:
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
         return found_at(cls._outputs["file"]).read(Path(path))
 
