@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from rubix_like.galaxy.validation import validate
     from rubix_like.inference.fitting import fit
     from rubix_like.inference.log_posterior import LogPosterior, log_posterior
-    from rubix_like.inference.results.fit_result import FitResult
-    from rubix_like.inference.results.sample_result import SampleResult
+    from rubix_like.inference.results.results import FitResult, SampleResult
     from rubix_like.inference.sampling import sample
     from rubix_like.inference.simulation.simulation_files import load_simulations
     from rubix_like.inference.simulation.training_sets import simulate
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 _PLACES: dict[str, str] = {
     "Counters": "rubix_like.cube.meta:Counters",
     "Cube": "rubix_like.cube.cube:Cube",
-    "FitResult": "rubix_like.inference.results.fit_result:FitResult",
+    "FitResult": "rubix_like.inference.results.results:FitResult",
     "Galaxy": "rubix_like.galaxy.particles:Galaxy",
     "GalaxyInfo": "rubix_like.galaxy.particles:GalaxyInfo",
     "Gas": "rubix_like.galaxy.particles:Gas",
@@ -73,7 +72,7 @@ _PLACES: dict[str, str] = {
     "Pointing": "rubix_like.instrument.pointing:Pointing",
     "RunConfig": "rubix_like.config.run_config:RunConfig",
     "SSPLibrary": "rubix_like.ssp.library:SSPLibrary",
-    "SampleResult": "rubix_like.inference.results.sample_result:SampleResult",
+    "SampleResult": "rubix_like.inference.results.results:SampleResult",
     "Scene": "rubix_like.galaxy.scene:Scene",
     "Stars": "rubix_like.galaxy.particles:Stars",
     "SyntheticGalaxy": "rubix_like.galaxy.synthetic:SyntheticGalaxy",

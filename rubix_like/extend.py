@@ -111,26 +111,33 @@ from rubix_like.galaxy.scene import to_scene
 from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, AbstractResiduals
-from rubix_like.inference.populations.histories import Populations
-from rubix_like.inference.posterior.prior_kinds import AbstractQuantile
+from rubix_like.inference.populations.populations import Populations
+from rubix_like.inference.posterior.priors import AbstractQuantile
 from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
-from rubix_like.inference.simulation.simulations import Simulations
+from rubix_like.inference.simulation.shards import Simulations
 from rubix_like.nebular import energy_per_photon, nebular_continuum, ratio_to_h_beta
 from rubix_like.nebular.line_grid import fixed, line_grid
 from rubix_like.nebular.table_file import NebularTable
 from rubix_like.physics.air import to_air, to_vacuum
 from rubix_like.physics.dust_curves import DustCurve
 from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, TemplateAxes, Templates, behind_dust
-from rubix_like.plots.bpt import bpt_ratios, draw_bpt, kauffmann_2003, kewley_2013
-from rubix_like.plots.choice import Choice
-from rubix_like.plots.figure import save_attenuation, save_bpt, save_figure
+from rubix_like.plots.derived import Choice
+from rubix_like.plots.figure import (
+    bpt_ratios,
+    draw_bpt,
+    kauffmann_2003,
+    kewley_2013,
+    save_attenuation,
+    save_bpt,
+    save_figure,
+)
 from rubix_like.plots.page import write_page
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.mapped_files import open_selected
 from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.readers.star_formation_history import draw_log_ages
-from rubix_like.runs.together import plan_share
+from rubix_like.runs.particles_on_disk import plan_share
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional

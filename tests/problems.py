@@ -6,9 +6,8 @@ import numpy as np
 
 from rubix_like import log_posterior
 from rubix_like.inference.posterior.device_rows import with_rows
-from rubix_like.inference.samplers.chains import run_chains
+from rubix_like.inference.samplers.chains import Whitening, run_chains
 from rubix_like.inference.samplers.nuts import NutsSampler
-from rubix_like.inference.samplers.whitening import Whitening
 
 
 def posed(rows, *arguments, **named):

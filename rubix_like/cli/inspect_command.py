@@ -1,23 +1,43 @@
-"""The command `rubix-like inspect`: what a galaxy's file or an observed cube holds, and how it would be read; what a
-file of ours is."""
+"""The command `rubix-like inspect`: what a galaxy's file, an observed cube, or a file of rubix-like holds."""
 
 import argparse
 import dataclasses
 import json
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rubix_like.cli.made_files import print_made, print_observed
+import numpy as np
+
+import rubix_like as rl
 from rubix_like.cli.options import read_overrides, read_stated
 from rubix_like.config.loading import with_overrides
 from rubix_like.errors import ConfigError
-from rubix_like.readers.inspection.report import inspect_galaxy
+from rubix_like.readers.inspection.report import Inspection, inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text
-from rubix_like.runtime.files.fits_opening import holds_cube
-from rubix_like.runtime.files.writers import written_by_us
+from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.fits_opening import first_header, holds_cube
+from rubix_like.runtime.files.writers import (
+    CATALOGUE,
+    CUBE,
+    FIT,
+    FOREIGN,
+    LAYOUT_CARD,
+    LIBRARY,
+    MAPS,
+    NEBULAR,
+    PICTURE,
+    SAMPLES,
+    SIMULATION_SET,
+    SIMULATIONS,
+    Written,
+    written_by_us,
+)
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
 
 WIDEST: int = 120
@@ -34,7 +54,14 @@ def inspect_file(options: argparse.Namespace) -> None:
     if written is not None:
         print_made(path, written, _width(), as_json=options.json)
         return
-    inspection = inspect_galaxy(_section(options, read_overrides(options.set)))
+    overrides = read_overrides(options.set)
+    section: dict[str, Any] = {"path": options.files if len(options.files) > 1 else options.files[0]}
+    if options.reader is not None:
+        section["reader"] = options.reader
+    for key in overrides:
+        if not key.startswith("galaxy."):
+            raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
+    inspection = inspect_galaxy(with_overrides({"galaxy": section}, overrides)["galaxy"])
     if options.json:
         print(json.dumps(dataclasses.asdict(inspection), indent=2))
     else:
@@ -44,16 +71,159 @@ def inspect_file(options: argparse.Namespace) -> None:
         raise ValueError(f"{file} cannot be used as it is: {problems}, as listed")
 
 
-def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The section `galaxy` that the options describe."""
-    section: dict[str, Any] = {"path": options.files if len(options.files) > 1 else options.files[0]}
-    if options.reader is not None:
-        section["reader"] = options.reader
-    for key in overrides:
-        if not key.startswith("galaxy."):
-            raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
-    return with_overrides({"galaxy": section}, overrides)["galaxy"]
-
-
 def _width() -> int:
     return min(WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDEST
+
+
+_SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
+_RUN_WORDS = "rubix_like.cube.meta:RUN_WORDS"
+_PLANE_FACTS = "rubix_like.cube.files.stored_planes:plane_facts"
+_READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
+_RESULT_LINES = "rubix_like.inference.results.result_parts:result_lines"
+_DESCRIBE_SET = "rubix_like.inference.simulation.simulation_files:describe_set"
+_DESCRIBE_CATALOGUE = "rubix_like.runs.batch.records:describe_folder"
+_OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
+"""Imported for files of ours alone: those of galaxies do not need what cubes do."""
+
+
+class MadeFile(NamedTuple):
+    """What is known of a file of ours by name, and its summary."""
+
+    facts: dict[str, str]
+    summary: list[str]
+
+
+def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> None:
+    """Print what is known of a file of ours. Cubes in our own layout, maps and results are read whole: ValueError for a
+    damaged one."""
+    title, describe = _KINDS[written.kind]
+    own, summary = describe(path)
+    writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}
+    _print({"file": str(path), "kind": title, **writer, **own}, summary, width, as_json=as_json)
+
+
+def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json: bool) -> None:
+    """Print what is known of the cube of a telescope or another program; `stated`: options of `read_observed`. Raises
+    as that."""
+    cube = rl.read_observed(path, **stated)
+    edges, flux = cube.wave_edges, cube.flux[cube.used]
+    place = "not stated" if cube.ra is None else f"RA {cube.ra:.6f}, Dec {cube.dec:.6f} deg"
+    angle = f"+y at position angle {cube.field_angle:g} deg"
+    variance = "none"
+    if cube.variance is not None:
+        variance = f"median S/N per voxel {np.median(flux / np.sqrt(cube.variance[cube.used])):.3g}"
+    facts = {
+        "file": str(path),
+        "kind": "observed cube",
+        "object": cube.name,
+        "spaxels": f"{cube.n_x} x {cube.n_y} of {cube.pixel_scale:g} arcsec, {angle}",
+        "centre": place,
+        "wavelengths": f"{cube.bins.n_wave} bins from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}, "
+        f"{cube.sampling})",
+        "flux": f"median {np.median(flux):.4g}, largest {flux.max():.4g} (1e-20 erg/s/cm2/Angstrom per spaxel)",
+        "variance": variance,
+        "used": f"{np.mean(cube.used):.1%} of voxels",
+    }
+    name, keywords = shlex.quote(str(path)), "".join(f", {key}={value!r}" for key, value in stated.items())
+    options = "".join(f" --{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in stated.items())
+    summary = [
+        *(f"Note: {note}" for note in cube.notes),
+        f"Look at it: rubix-like plot {name}{options} (--html: a page for the browser)",
+        f"In Python: cube = rubix_like.read_observed({str(path)!r}{keywords})",
+    ]
+    _print(facts, summary, width, as_json=as_json)
+
+
+def _print(facts: dict[str, str], summary: list[str], width: int, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"facts": facts, "summary": summary}, indent=2))
+    else:
+        print(inspection_text(Inspection(facts), width), *summary, sep="\n")
+
+
+def _cube(path: Path) -> MadeFile:
+    cube = rl.Cube.read(path)
+    notes = [f"Note: {note}" for note in cube.meta.notes]
+    _, *lines = found_at(_SUMMARY_LINES)(cube, path, {})
+    maps = beside(path, "_maps.fits")
+    there = {"maps": maps.name if maps.is_file() else f"none beside it ({maps.name})"}
+    return MadeFile({**found_at(_PLANE_FACTS)(path), **there, **_facts(cube.meta, path, "Cube")}, [*lines, *notes])
+
+
+def _maps(path: Path) -> MadeFile:
+    maps = rl.Maps.read(path)
+    more = [] if maps.velocity is None else [f"velocity distributions in {counted(len(maps.velocity), 'bin')}"]
+    more += [f"images in {', '.join(maps.filters)}"] if maps.filters else []
+    more += [label.name for label in maps.fields]
+    words = "; ".join(["mass, light, motions, ages and metallicities, before and after the PSF", *more])
+    name = shlex.quote(str(path))
+    lines = [
+        f"Maps of {maps.n_x} x {maps.n_y} spaxels of {maps.pixel_scale:g} arcsec, weighted by light in {maps.band}: "
+        f"{words}",
+        f"Look at it: rubix-like plot {name}, or with its cube: rubix-like plot CUBE --maps {name}",
+        f"In Python: maps = rubix_like.Maps.read({str(path)!r})",
+    ]
+    return MadeFile(_facts(maps.meta, path, "Maps"), lines)
+
+
+def _facts(meta: Mapping[str, Any], path: Path, name: str) -> dict[str, str]:
+    """What a run was made of, and where the rest is said."""
+    found = {word: str(meta[key]) for key, word in found_at(_RUN_WORDS).items() if meta.get(key) is not None}
+    return {**found, "configuration": f"rubix_like.{name}.read({str(path)!r}).meta['config']"}
+
+
+def _result(path: Path, name: str) -> MadeFile:
+    result = getattr(rl, name).read(path)
+    return MadeFile({}, [*result.summary().splitlines(), *found_at(_RESULT_LINES)(path, name)])
+
+
+def _simulations(path: Path) -> MadeFile:
+    made = found_at(_READ_SHARD)(path)
+    kept = [name for name in ("flux", "variance", "truth") if getattr(made, name) is not None]
+    facts = {
+        "simulations": f"{made.number[0]} to {made.number[-1]} of their set",
+        "cubes": f"{' x '.join(map(str, made.mask.shape))} (y, x, wavelength): {', '.join(kept)}",
+        "random": ", ".join(f"{name} ({unit})" if unit else name for name, unit in made.units.items()),
+    }
+    return MadeFile(
+        facts, [f"The whole set: rubix-like inspect {shlex.quote(str(path.parent))}", _loading(path.parent)]
+    )
+
+
+def _simulation_folder(path: Path) -> MadeFile:
+    described = found_at(_DESCRIBE_SET)(path)
+    return MadeFile(described, [_loading(path)])
+
+
+def _catalogue(path: Path) -> MadeFile:
+    facts, failed = found_at(_DESCRIBE_CATALOGUE)(path)
+    return MadeFile(facts, [*failed, "To make what is missing: the command that made the rest"])
+
+
+def _loading(folder: Path) -> str:
+    return f"In Python: simulations = rubix_like.load_simulations({str(folder)!r})"
+
+
+def _foreign(path: Path) -> MadeFile:
+    layout = first_header(path)[LAYOUT_CARD]
+    return MadeFile({"layout": layout}, found_at(_OPENING_LINES)(path, layout))
+
+
+def _table(path: Path, command: str) -> MadeFile:
+    return MadeFile({}, [f"Look at it: rubix-like {command} info {shlex.quote(str(path))}"])
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
+    CUBE: ("cube", _cube),
+    FOREIGN: ("cube for other programs", _foreign),
+    MAPS: ("maps", _maps),
+    FIT: ("result of a fit", partial(_result, name="FitResult")),
+    SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
+    SIMULATIONS: ("simulations", _simulations),
+    SIMULATION_SET: ("training set", _simulation_folder),
+    CATALOGUE: ("catalogue", _catalogue),
+    LIBRARY: ("SSP library", partial(_table, command="ssp")),
+    PICTURE: ("picture", lambda _: MadeFile({}, [])),
+    NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
+}
+"""Kind of a file -> what it is called, and what describes it."""

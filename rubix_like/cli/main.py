@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rubix_like.cli import options as of
-from rubix_like.cli.guidance.near_misses import hint_for_words
-from rubix_like.cli.option_words import in_options, options_in
+from rubix_like.cli.options import hint_for_words, in_options, options_in
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import exits_as_errors
@@ -24,43 +23,38 @@ class Command(NamedTuple):
     """A command: one line of help, what gives a parser its options, and what runs it, as `module:function`."""
 
     text: str
-    add_options: Callable[[argparse.ArgumentParser], None]
+    options: of.Options
     function: str
+    groups: Sequence[of.Group] = ()
 
 
 _SSP: dict[str, Command] = {
-    "list": Command(
-        "list the libraries and where they are", of.add_no_options, "rubix_like.cli.ssp_command:print_libraries"
-    ),
-    "info": Command("describe a library", of.add_library_options, "rubix_like.cli.ssp_command:print_library"),
-    "get": Command(
-        "fetch or compute a library into the cache", of.add_get_options, "rubix_like.cli.ssp_command:get_named_library"
-    ),
+    "list": Command("list the libraries and where they are", {}, "rubix_like.cli.ssp_command:print_libraries"),
+    "info": Command("describe a library", of.LIBRARY, "rubix_like.cli.ssp_command:print_library"),
+    "get": Command("fetch or compute a library into the cache", of.GET, "rubix_like.cli.ssp_command:get_named_library"),
     "import": Command(
         "convert a file or folder and add it to the cache",
-        of.add_import_options,
+        of.IMPORT,
         "rubix_like.cli.ssp_command:import_file",
     ),
     "compare": Command(
         "draw two libraries over each other and tell what differs",
-        of.add_compare_options,
+        of.COMPARE,
         "rubix_like.cli.ssp_command:compare",
     ),
 }
 
 _NEBULAR: dict[str, Command] = {
-    "list": Command(
-        "list the tables and where they are", of.add_no_options, "rubix_like.cli.nebular_command:print_tables"
-    ),
-    "info": Command("describe a table", of.add_table_options, "rubix_like.cli.nebular_command:print_table_info"),
+    "list": Command("list the tables and where they are", {}, "rubix_like.cli.nebular_command:print_tables"),
+    "info": Command("describe a table", of.TABLE, "rubix_like.cli.nebular_command:print_table_info"),
     "get": Command(
         "fetch a table into the cache, or read it from FSPS",
-        of.add_get_table_options,
+        of.GET_TABLE,
         "rubix_like.cli.nebular_command:get_named_table",
     ),
     "import": Command(
         "convert a file and add it to the cache",
-        of.add_import_table_options,
+        of.IMPORT_TABLE,
         "rubix_like.cli.nebular_command:import_table_file",
     ),
 }
@@ -68,69 +62,73 @@ _NEBULAR: dict[str, Command] = {
 _CACHE: dict[str, Command] = {
     "info": Command(
         "print what is kept, where, and how much room it takes",
-        of.add_no_options,
+        {},
         "rubix_like.cli.cache_command:print_cache",
     ),
     "clear": Command(
         "remove it (not SSP libraries and nebular tables); it is made again when needed",
-        of.add_no_options,
+        {},
         "rubix_like.cli.cache_command:empty_cache",
     ),
 }
 
 COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
     "run": Command(
-        "make the cube of a configuration and write it", of.add_run_options, "rubix_like.cli.run_command:run_cube"
+        "make the cube of a configuration and write it",
+        of.RUN,
+        "rubix_like.cli.run_command:run_cube",
+        (of.CATALOGUE, of.PROCESS),
     ),
     "check": Command(
         "check a configuration; print sizes, memory and devices; compute nothing",
-        of.add_check_options,
+        of.CHECK,
         "rubix_like.cli.run_command:check_cube",
+        [of.PROCESS],
     ),
     "fit": Command(
         "fit free parameters of a model to an observed cube: best values, uncertainties, residuals",
-        of.add_fit_options,
+        of.FIT,
         "rubix_like.cli.inference_command:run_fit",
     ),
     "sample": Command(
         "draw from the posterior of free parameters given an observed cube: NUTS or geoVI, on all devices",
-        of.add_sample_options,
+        of.SAMPLE,
         "rubix_like.cli.inference_command:run_sample",
     ),
     "simulate": Command(
         "make a training set: cubes of random parameters, by the thousand, from one compiled program",
-        of.add_simulate_options,
+        of.SIMULATE,
         "rubix_like.cli.simulate_command:run_simulations",
     ),
     "plot": Command(
         "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or maps alone, a "
         "fit, or samples",
-        of.add_plot_options,
+        of.PLOT,
         "rubix_like.cli.plot_command:plot",
+        [of.OBSERVED],
     ),
     "inspect": Command(
         "say what a galaxy's file holds: simulation, quantities, units, ranges, and what is missing; or what an "
         "observed cube, or a file of rubix-like, is",
-        of.add_inspect_options,
+        of.INSPECT,
         "rubix_like.cli.inspect_command:inspect_file",
+        [of.OBSERVED],
     ),
-    "info": Command("the same as inspect", of.add_inspect_options, "rubix_like.cli.inspect_command:inspect_file"),
+    "info": Command("the same as inspect", of.INSPECT, "rubix_like.cli.inspect_command:inspect_file", [of.OBSERVED]),
     "new": Command(
         "write a configuration with comments: asks for instrument and galaxy, or takes options",
-        of.add_new_options,
+        of.NEW,
         "rubix_like.cli.guidance.new_command:write_configuration",
     ),
-    "list": Command(
-        "list what can be named in a configuration", of.add_list_options, "rubix_like.cli.listing:print_list"
-    ),
+    "list": Command("list what can be named in a configuration", of.LIST, "rubix_like.cli.listing:print_list"),
     "schema": Command(
         "print the JSON schema of a configuration, for editors",
-        of.add_no_options,
+        {},
         "rubix_like.cli.listing:print_schema",
     ),
     "completion": Command(
         "print what makes a shell complete commands, options and settings",
-        of.add_completion_options,
+        of.COMPLETION,
         "rubix_like.cli.guidance.shell_completion:print_shell_code",
     ),
     "ssp": ("libraries of simple stellar populations: list, info, get, import, compare", _SSP),
@@ -192,4 +190,9 @@ def make_parser() -> argparse.ArgumentParser:
 def _add(commands, name: str, command: Command) -> None:
     parser = commands.add_parser(name, help=command.text, description=command.text)
     parser.set_defaults(function=command.function, usage=parser.format_usage, command=name)
-    command.add_options(parser)
+    for option, keywords in command.options.items():
+        parser.add_argument(option, **keywords)
+    for group in command.groups:
+        place = parser.add_argument_group(group.title, group.description)
+        for option, keywords in group.options.items():
+            place.add_argument(option, **keywords)

@@ -1,17 +1,15 @@
-"""The commands `rubix-like run CONFIG` and `rubix-like check CONFIG`."""
+"""The commands `rubix-like run CONFIG` and `rubix-like check CONFIG`, of one run or of a catalogue (--catalogue)."""
 
 import argparse
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.cli.catalogue_command import check_catalogue_options, check_listed, run_listed
 from rubix_like.cli.jax_settings import set_up_jax
-from rubix_like.cli.option_words import in_options
-from rubix_like.cli.options import read_overrides
+from rubix_like.cli.options import in_options, read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
@@ -19,11 +17,20 @@ from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runs.default_maps import missing_maps_lines, with_default_maps
+from rubix_like.runs.batch.catalogue import How, Outcome, catalogue_folder, observe_all, read_part
+from rubix_like.runs.batch.entries import check_every_file, read_entries
+from rubix_like.runs.batch.records import SummaryRow, outside_notes
+from rubix_like.runs.particles_on_disk import agreed
 from rubix_like.runs.run import check_lines, compute, prepare_for_check
-from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
+from rubix_like.runs.run_files import (
+    check_output,
+    check_replaced,
+    missing_maps_lines,
+    named_files,
+    output_files,
+    with_default_maps,
+)
 from rubix_like.runs.run_summary import closing_lines
-from rubix_like.runs.together import agreed
 from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
@@ -34,6 +41,7 @@ from rubix_like.runtime.processes.joining import joined
 from rubix_like.runtime.processes.launch import read_launch
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, terminal_progress
+from rubix_like.runtime.words import counted, format_bytes
 
 
 def _load(options: argparse.Namespace) -> RunConfig:
@@ -67,7 +75,9 @@ def run_cube(options: argparse.Namespace) -> int:
     if options.catalogue is not None:
         _refuse_distributed(options)
         return run_listed(options)
-    check_catalogue_options(options)
+    for name in ("views", "part", "redo", "executor", "block"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name}: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
         lines = _run_together(options, team)
         if team.number == 0:
@@ -149,3 +159,98 @@ def _replaced_lines(config: RunConfig) -> list[str]:
     except ConfigError as error:
         return [f"note        {in_options(str(error), ['--output', '--overwrite'])}"]
     return []
+
+
+EXIT_SOME_FAILED = 1
+"""Exit code where some entries failed or were lost, and the others are done."""
+
+_SHOWN = 10
+
+
+def run_listed(options: argparse.Namespace) -> int:
+    """The command: observe what the options list, say what became of it; returns the exit code."""
+    part, how = read_part(options.part), How(options.executor, options.block, options.plot, alone=True)
+    if options.plot:
+        import_matplotlib()
+    if options.redo:
+        print("--redo is called --overwrite now; the old word works until version 0.4", file=sys.stderr)
+    overrides = read_overrides(options.set)
+    entries = read_entries(
+        options.config, options.catalogue, options.views, overrides, catalogue_folder(options.output)
+    )
+    set_up_jax(entries[0].config.engine.precision)
+    read = tuple(given_files({"CONFIG": options.config, "LIST": options.catalogue, "VIEWS": options.views}))
+    outcome = observe_all(
+        entries, terminal_progress(), part, overwrite=options.overwrite or options.redo, how=how, read=read
+    )
+    print(*outcome_lines(outcome), sep="\n")
+    return EXIT_SOME_FAILED if outcome.n_failed or outcome.lost else 0
+
+
+def outcome_lines(outcome: Outcome) -> list[str]:
+    """What is said at the end."""
+    counts = [f"{outcome.n_done} done"]
+    counts += [f"{outcome.n_skipped} done before"] if outcome.n_skipped else []
+    counts += [f"{outcome.n_failed} failed"] if outcome.n_failed else []
+    counts += [f"{len(outcome.lost)} lost"] if outcome.lost else []
+    lines = [f"Catalogue in {outcome.folder}: {', '.join(counts)}", f"Summary: {outcome.summary}"]
+    rows = [row for row in outcome.rows if row["name"] in outcome.names]
+    empty = {row["name"]: note for row in rows for note in outside_notes(row)}
+    failed = _by_galaxy([row for row in rows if row["status"] == "failed"])
+    lines += [*_reasons("Warning", empty), *_reasons("Failed", failed), *_reasons("Lost", outcome.lost)]
+    if failed or outcome.lost:
+        lines.append("To try again what failed or was lost, once mended: the same command")
+    return lines
+
+
+def _by_galaxy(rows: Sequence[SummaryRow]) -> dict[str, str]:
+    """Why entries failed: views of a galaxy that failed alike are named together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        alike.setdefault((row["galaxy"], row["error"]), []).append(row["name"])
+    return {
+        names[0] if len(names) == 1 else f"{galaxy} ({len(names)} views)": error
+        for (galaxy, error), names in alike.items()
+    }
+
+
+def _reasons(what: str, reasons: Mapping[str, str]) -> list[str]:
+    """A line for each of the first names, and how many more there are."""
+    lines = [f"{what}: {name}: {reason}" for name, reason in list(reasons.items())[:_SHOWN]]
+    return [*lines, *([f"  and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else [])]
+
+
+def check_listed(options: argparse.Namespace) -> int:
+    """`rubix-like check CONFIG --catalogue LIST`: every row is checked, every file opened, the first run planned.
+
+    Returns the exit code that the run would have. Raises ConfigError with all rows that cannot be used.
+    """
+    entries = read_entries(options.config, options.catalogue, options.views, read_overrides(options.set))
+    opened = check_every_file(entries)
+    failed = {galaxy: reason for galaxy, reason in opened.items() if reason}
+    set_up_jax(entries[0].config.engine.precision)
+    galaxies, programs = ({getattr(own, name) for own in entries} for name in ("galaxy", "compiling"))
+    folder = entries[0].path.parent
+    done = sum(own.path.exists() for own in entries)
+    n_bytes = sum(file.n_bytes + file.truth_bytes for own in entries for file in output_files(own.config, own.path))
+    print(
+        *[
+            f"catalogue   {counted(len(entries), 'run')} of {counted(len(galaxies), 'galaxy', 'galaxies')}, "
+            f"{counted(len(programs), 'kind')} of programs to compile at least",
+            f"folder      {folder}" + (f" ({counted(done, 'cube')} there already)" if done else ""),
+            f"files       about {format_bytes(n_bytes)} in all, uncompressed",
+        ],
+        sep="\n",
+    )
+    if opened:
+        print(f"opened      {counted(len(opened), 'galaxy', 'galaxies')} in files of simulations")
+    first = next((entry for entry in entries if entry.galaxy not in failed), None)
+    if first is not None:
+        try:
+            for _, prepared in prepare_for_check(first.config, terminal_progress()):
+                print(f"The first, {first.name}:", *(f"  {line}" for line in check_lines(prepared)), sep="\n")
+                check_memory(prepared.need, prepared.pipeline.mesh)
+        except (ValueError, OSError, MemoryError) as error:
+            failed[first.galaxy] = str(error)
+    print(*_reasons("Failed", failed), sep="\n", end="\n" if failed else "")
+    return EXIT_SOME_FAILED if failed else 0

@@ -18,21 +18,15 @@ from rubix_like.ssp.library import load_ssp
 
 def compare(options: argparse.Namespace) -> None:
     """Draw and print what the options say; raises ConfigError, ValueError or OSError with the remedy."""
-    path = _output_path(options)
-    one, other = (solar_population(load_ssp(name)) for name in (options.one, options.other))
-    print(*comparison_lines(one, other), sep="\n")
-    print(f"Picture: {save_comparison(one, other, path)}")
-
-
-def _output_path(options: argparse.Namespace) -> Path:
-    """Where to write, checked before the libraries are read."""
     import_matplotlib()
     default = Path(f"ssp_{Path(options.one).stem}_{Path(options.other).stem}.png")
     path = check_picture_suffix(default if options.output is None else options.output, "output")
     read = (("A", SHELF.locate(options.one)), ("B", SHELF.locate(options.other)))
     check_outputs([path], [PICTURE], "output", read, overwrite=options.overwrite)
     check_writable(path, 0)
-    return path
+    one, other = (solar_population(load_ssp(name)) for name in (options.one, options.other))
+    print(*comparison_lines(one, other), sep="\n")
+    print(f"Picture: {save_comparison(one, other, path)}")
 
 
 def print_libraries(options: argparse.Namespace) -> None:  # noqa: ARG001

@@ -1,33 +1,240 @@
-"""Description of a best fit: its cube, chi^2, the Laplace approximation, the verdict, values at edges of priors."""
+"""Description of a best fit: its cubes, chi^2, the Laplace approximation, the verdict, values at edges of priors."""
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.meta import FIT_KEYS, NOT_FITTED, OUTSIDE_APERTURE, SourceCounters
+from rubix_like.forward.cube_header import FibreFrame
+from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.inference.checks.data_halves import halves_of
+from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.edges import Edges, edges_of
-from rubix_like.inference.checks.evidence import Evidence, laplace_evidence
-from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
-from rubix_like.inference.checks.misfit import Residue, measure_misfit, measure_misfit_roughly
-from rubix_like.inference.checks.misfit_of_sets import splits_of_sets, sums_of_sets
-from rubix_like.inference.checks.verdict import Verdict, verdict_on
-from rubix_like.inference.checks.worst_place import DataPlaces, data_places
-from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
-from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.likelihood import nuisance_places
-from rubix_like.inference.posterior.linearise import is_dense
-from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.checks.laplace import Evidence, Laplace, laplace, laplace_evidence, laplace_from
+from rubix_like.inference.checks.misfit import (
+    Residue,
+    halves_of,
+    measure_misfit,
+    measure_misfit_roughly,
+    splits_of_sets,
+    sums_of_sets,
+)
+from rubix_like.inference.checks.verdict import DataPlaces, Quality, Verdict, data_places, verdict_on
+from rubix_like.inference.fitted_set import FittedSet
+from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, normal_scores
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
+from rubix_like.inference.posterior.linearise import group_of, is_dense, models, over_starts, scores
+from rubix_like.inference.posterior.posterior import Group, ModelError, Posterior, nuisance_places
+from rubix_like.inference.posterior.problem import Problem, variance_of
+from rubix_like.inference.search.guesses import places
 from rubix_like.inference.search.library_cells import CellsSeen, notes_on_spreads, spreads, with_spreads
-from rubix_like.inference.search.sketch import places
 from rubix_like.inference.solved_populations import followed_by_weights
+
+MOST_NUMBERS: int = 99
+"""Most numbers of a fit that a header holds."""
+
+
+class Evaluated(NamedTuple):
+    """The posterior at one place: the model's parameters and particles (None where nothing of them is free), its flux
+    with the continuum, the noise scale, the counters, the squared sum of the voxels' residuals, -ln(posterior), the
+    errors' distribution if not normal."""
+
+    parameters: Parameters
+    galaxy: Galaxy | None
+    flux: Float[ndarray, "y x wave"]
+    noise_scale: Float[ndarray, ""]
+    counters: dict[str, SourceCounters]
+    chi_square: Float[ndarray | np.floating, ""]
+    loss: Float[ndarray | np.floating, ""]
+    errors: AbstractErrorDistribution | None = None
+
+
+def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
+    """Everything that is said of a place, from one model; host arrays. Not to be traced."""
+    group = group_of(posterior, latent)
+    made = models(posterior.forward, posterior.free, group)
+    score = scores(posterior, group, made.flux, roughness=made.roughness)
+    galaxy, parameters = posterior.of_host(np.asarray(latent))
+    flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
+    rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
+    scale = posterior.free.value(NOISE_SCALE, np.asarray(latent))
+    errors = posterior.likelihood_at(jnp.asarray(latent)).errors
+    own = errors if isinstance(errors, AbstractErrorDistribution) else None
+    numbers = (np.asarray(1.0 if scale is None else scale), rows[1], rows[2].chi_square, rows[2].loss)
+    return Evaluated(parameters, galaxy, rows[0], *numbers, own)
+
+
+@jax.jit
+def _with_continua(
+    posterior: Posterior, latent: Group, flux: Float[Array, "start y x wave"]
+) -> Float[Array, "start y x wave"]:
+    """Models times the continuum that fits best."""
+
+    def times_continuum(posterior: Posterior, at: Latent, flux: Array) -> Array:
+        return flux * posterior.likelihood.continuum(flux, posterior.noise_scale(at))
+
+    return over_starts(times_continuum, posterior, latent, flux)
+
+
+def quality_of(problem: Problem, found: Evaluated, n_solved: float = 0.0) -> Quality:
+    """chi^2 and what goes with it; `n_solved`: the effective number of weights that were solved for."""
+    likelihood = problem.posterior.likelihood
+    used = np.asarray(likelihood.inverse_sigma) > 0
+    n_free = problem.posterior.free.n_latent
+    if found.errors is not None:
+        inverse_sigma = np.asarray(likelihood.inverse_sigma) / float(found.noise_scale)
+        residual = (np.asarray(likelihood.flux) - np.asarray(found.flux)) * inverse_sigma
+        square = float(np.sum(normal_scores(found.errors, residual[used]) ** 2))
+        return Quality(square, int(used.sum()), n_free, float(found.loss), n_solved)
+    if likelihood.polynomial is not None:
+        n_free += likelihood.polynomial.basis.shape[1] * int(used.any(axis=2).sum())
+    return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss), n_solved)
+
+
+def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:
+    """The model and the residuals (data less model), on the data's grid."""
+    flux = np.asarray(found.flux)
+    own: dict[str, SourceCounters] = jax.tree.map(np.asarray, found.counters)
+    variance = noise_variance(problem) * float(found.noise_scale) ** 2
+    residual = on_grid(problem, "residual", problem.observed.flux - flux, variance, of_data=True)
+    return on_grid(problem, "model", flux, None, counters=own), residual
+
+
+def with_values(cube: Cube, free: Free, values: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> Cube:
+    """The cube whose header holds the fitted values: name, value, standard deviation and unit of each number, up to
+    `MOST_NUMBERS` of them; angles of the observation also where a run's header has them."""
+    units = [own.unit for own in free.parameters for _ in own.labels]
+    fitted: dict[str, Any] = {}
+    numbers = zip(free.labels, map(float, values), map(float, sigma), units, strict=True)
+    for number, (label, value, own_sigma, unit) in enumerate(list(numbers)[:MOST_NUMBERS], start=1):
+        own = (label, value, own_sigma if np.isfinite(own_sigma) else None, unit or None)
+        fitted |= {f"{key}_{number}": given for key, given in zip(FIT_KEYS, own, strict=True)}
+        name = label.removeprefix("observation.")
+        if name != label and name in cube.meta:
+            fitted[name] = value
+    return dataclasses.replace(cube, meta=cube.meta.replace(**fitted))
+
+
+def on_grid(
+    problem: Problem,
+    content: str,
+    flux: Float[ndarray, "y x wave"],
+    variance: Float[ndarray, "y x wave"] | None,
+    *,
+    of_data: bool = False,
+    counters: Mapping[str, SourceCounters] | None = None,
+) -> Cube:
+    """A cube on the data's grid, in its meta named by its content; `of_data`: masked where they were not fitted."""
+    observed, frame = problem.observed, problem.pipeline.frame
+    place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
+    meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
+    if "instrument.psf.fwhm" in problem.settings.free:  # the pipeline is planned for the widest of the prior
+        widths = ("psf_fwhm", "psf_fwhm_effective", "psf_fwhm_smallest", "psf_fwhm_largest")
+        meta = meta.replace(**{name: None for name in widths if name in meta})
+    mask = frame.mask()
+    if of_data:
+        left_out = np.asarray(problem.posterior.likelihood.inverse_sigma_of_data) == 0
+        mask = np.where(left_out, mask | NOT_FITTED, mask)
+    voxels: dict[str, Any] = {"flux": flux, "mask": mask.astype(np.int32), "variance": variance}
+    axes: dict[str, Any] = {"footprint": frame.footprint}
+    if frame.fibres is not None and flux.shape[:2] == (len(frame.fibres.places), 1):
+        voxels, axes = _cube_of_fibres(frame.fibres, frame.footprint.pixel_scale, **voxels)
+    return Cube(
+        **voxels,
+        **axes,
+        bins=frame.bins,
+        lsf_fwhm=frame.lsf_fwhm,
+        counters=star_counters(counters or {}),
+        source_counters={name: own for name, own in (counters or {}).items() if name != STAR_SOURCE},
+        meta=meta.replace(fit_image=content),
+    )
+
+
+def _cube_of_fibres(
+    fibres: FibreFrame,
+    pixel_scale: Any,
+    flux: Float[ndarray, "fibre 1 wave"],
+    mask: Int[ndarray, "fibre 1 wave"],
+    variance: Float[ndarray, "fibre 1 wave"] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cube that the recipe of the fibres makes of such spectra, which it holds; a bin of a spaxel is masked like
+    the fibres that it is made of."""
+    matrix, grid = fibres.weights.matrix(), Footprint.of(fibres.weights.shape, pixel_scale)
+    near = (matrix != 0).astype(np.int32)
+    seen = np.asarray(near.sum(axis=1))[:, None] > 0
+    bits = np.where(seen, 0, OUTSIDE_APERTURE)
+    for bit in (1 << number for number in range(int(mask.max(initial=0)).bit_length())):
+        bits = bits | np.where(near @ ((mask[:, 0] & bit) // bit) > 0, bit, 0)
+    of_spectra = None if variance is None else variance[:, 0]
+    spectra = FibreSpectra(
+        flux[:, 0], of_spectra, None, fibres.places, fibres.weights, np.zeros(flux.shape[2], np.int32), "none"
+    )
+    return {
+        "flux": grid.images(matrix @ flux[:, 0]),
+        "variance": None if variance is None else grid.images(matrix.power(2) @ variance[:, 0]),
+        "mask": grid.images(np.broadcast_to(bits, (grid.n_element, flux.shape[2])).astype(np.int32)),
+    }, {"footprint": grid, "fibres": spectra}
+
+
+def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
+    """Variance of the data, 0 where they are not used."""
+    variance = variance_of(problem.observed, problem.settings)
+    return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)
+
+
+def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
+    """Each set with the problem of it alone, none of one cube: data, errors and grids, not the model."""
+    for own in problem.sets:
+        yield own, set_alone(problem, own)
+
+
+def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
+    """The problem of one set alone, whose voxels are (y, x, wave)."""
+    likelihood = problem.posterior.likelihood
+    alone = dataclasses.replace(
+        likelihood,
+        flux=data_set.unpacked(likelihood.flux),
+        inverse_sigma=data_set.unpacked(likelihood.inverse_sigma),
+        errors=None,
+        dependent=None if likelihood.dependent is None else data_set.unpacked(likelihood.dependent),
+        model_error=None if likelihood.model_error is None else _part_of(likelihood.model_error, data_set),
+    )
+    return dataclasses.replace(
+        problem,
+        posterior=dataclasses.replace(problem.posterior, likelihood=alone),
+        observed=data_set.observed,
+        pipeline=data_set.seen,
+        settings=data_set.settings,
+        sets=(),
+    )
+
+
+def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
+    """What is said of a place, of one set alone."""
+    sources = own.pipeline.plan.sources
+    before = "" if own is problem.first_cube else f"{own.name}."
+    return found._replace(
+        flux=np.asarray(own.unpacked(found.flux)),
+        counters={name: found.counters[before + name] for name in sources if before + name in found.counters},
+    )
+
+
+def _part_of(error: ModelError, data_set: FittedSet) -> ModelError:
+    """The part of a model's particle noise in one set."""
+    names = ("offset", "modes", "held_out")
+    return dataclasses.replace(error, **{name: data_set.unpacked(getattr(error, name)) for name in names})
+
 
 _COPIES = 4
 """Times the derivatives are in memory at the most, while sums are made of them."""
@@ -67,7 +274,12 @@ def describe_best(
     scale = nuisance_places(posterior.free) or None
     place = _places(problem, evaluated)
     verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble, place)
-    verdict = dataclasses.replace(verdict, moved=_shared(posterior.free, verdict.moved))
+    moved = verdict.moved
+    moved = np.array(moved)
+    for group in posterior.free.correlated:
+        places = [posterior.free.places[name].start for name in group.names]
+        moved[places] = np.max(moved[places])
+    verdict = dataclasses.replace(verdict, moved=moved)
     normal = None if isinstance(approximation, str) else approximation
     evidence = laplace_evidence(posterior, normal, quality.loss)
     return BestFit(evaluated, quality, approximation, verdict, evidence, said)
@@ -107,15 +319,6 @@ def _places_in(
     known = places(footprint, 0.0 if angle is None else float(angle)) if fibres is None else fibres
     place = known.reshape(*footprint.shape, 2)
     return data_places(flux, place, np.asarray(frame.bins.wavelength))
-
-
-def _shared(free: Free, moved: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
-    """Of parameters with correlated priors, whose latents are sums of several, the longest movement for each."""
-    moved = np.array(moved)
-    for group in free.correlated:
-        places = [free.places[name].start for name in group.names]
-        moved[places] = np.max(moved[places])
-    return moved
 
 
 def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Laplace | None) -> Edges:

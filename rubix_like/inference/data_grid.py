@@ -9,7 +9,7 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, WavelengthSettings, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
-from rubix_like.cube.bins import SAME_BINS, WavelengthBins
+from rubix_like.cube.bins import SAME_BINS
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
@@ -36,7 +36,16 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     if config.observation.pointings is not None:
         raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
     config = of_one_arm(config, observed)
-    _check_overlap(config, observed)
+    section = config.instrument.wavelength
+    low, high = _vacuum_ends(section)
+    edges = observed.bins.edges[[0, -1]]
+    first, last = observed.bins.to_vacuum(edges)
+    if last < low or first > high:
+        raise ConfigError(
+            f"instrument.wavelength: expected a range that overlaps with the data's, {edges[0]:.1f} to {edges[1]:.1f} "
+            f"Angstrom in {observed.medium} ({observed.source}), got {section.start:.1f} to {section.stop:.1f} in "
+            f"{section.medium} ('{config.instrument.name}'); choose the instrument with which the data were taken"
+        )
     instrument = config.instrument.model_dump() | {
         "pixel_scale": observed.pixel_scale,
         "fov": observed.footprint.sides,
@@ -56,7 +65,10 @@ def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
     """The cube's bins by the centres of the first and the last, and their step; those of a table one by one."""
     bins = observed.bins
     if bins.sampling == "table":
-        return table_section(bins)
+        edges, centres = bins.edges, bins.wavelength
+        in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
+        own = {} if in_the_middle else {"centres": tuple(centres.tolist())}
+        return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
     return {
         "sampling": bins.sampling,
         "medium": bins.medium,
@@ -64,14 +76,6 @@ def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
         "stop": float(bins.wavelength[-1]),
         "step": bins.step,
     }
-
-
-def table_section(bins: WavelengthBins) -> dict[str, object]:
-    """Bins of a table as the section `instrument.wavelength`."""
-    edges, centres = bins.edges, bins.wavelength
-    in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
-    own = {} if in_the_middle else {"centres": tuple(centres.tolist())}
-    return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
 
 
 def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
@@ -91,20 +95,6 @@ def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
 def _vacuum_ends(section: WavelengthSettings) -> Float[ndarray, "2"]:
     limits = np.array([section.start, section.stop])
     return limits if section.medium == "vacuum" else air.to_vacuum(limits)
-
-
-def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
-    """Raise ConfigError where instrument and cube have no wavelength in common."""
-    section = config.instrument.wavelength
-    low, high = _vacuum_ends(section)
-    edges = observed.bins.edges[[0, -1]]
-    first, last = observed.bins.to_vacuum(edges)
-    if last < low or first > high:
-        raise ConfigError(
-            f"instrument.wavelength: expected a range that overlaps with the data's, {edges[0]:.1f} to {edges[1]:.1f} "
-            f"Angstrom in {observed.medium} ({observed.source}), got {section.start:.1f} to {section.stop:.1f} in "
-            f"{section.medium} ('{config.instrument.name}'); choose the instrument with which the data were taken"
-        )
 
 
 @named_arguments

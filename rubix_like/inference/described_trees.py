@@ -47,7 +47,17 @@ def read_tree(kind: type, group: Any, sizes: Mapping[str, int] = _NO_SIZES) -> d
         if axes is None:
             found[field.name] = field.type(group.attrs[field.name])
         else:
-            found[field.name] = _checked(group[field.name], field.type, axes, known)
+            dataset = group[field.name]
+            values = numbers_of(dataset)
+            fits = values.ndim == len(axes) and values.dtype.name in field.type.dtypes
+            if not fits or any(known.get(axis, size) != size for axis, size in zip(axes, values.shape, strict=True)):
+                shape = ", ".join(str(known.get(axis, axis)) for axis in axes)
+                raise ValueError(
+                    f"{dataset.name}: expected {field.type.__name__.partition('[')[0].lower()} numbers of shape "
+                    f"({shape}), got {values.dtype} of shape {values.shape}"
+                )
+            known.update(zip(axes, values.shape, strict=True))
+            found[field.name] = values
     return found
 
 
@@ -82,17 +92,3 @@ def _axes(annotation: Any) -> tuple[str, ...] | None:
     """The names of the axes of an array's annotation; None for a number or text."""
     words = getattr(annotation, "dim_str", None)
     return None if words is None else tuple(words.split())
-
-
-def _checked(dataset: Any, annotation: Any, axes: tuple[str, ...], known: dict[str, int]) -> ndarray:
-    """An array of the annotation's type and shape; the sizes of its axes are added to the known ones."""
-    values = numbers_of(dataset)
-    fits = values.ndim == len(axes) and values.dtype.name in annotation.dtypes
-    if not fits or any(known.get(axis, size) != size for axis, size in zip(axes, values.shape, strict=True)):
-        shape = ", ".join(str(known.get(axis, axis)) for axis in axes)
-        raise ValueError(
-            f"{dataset.name}: expected {annotation.__name__.partition('[')[0].lower()} numbers of shape ({shape}), got "
-            f"{values.dtype} of shape {values.shape}"
-        )
-    known.update(zip(axes, values.shape, strict=True))
-    return values

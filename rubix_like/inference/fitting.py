@@ -1,4 +1,7 @@
-"""A whole fit: configuration and data in, the best values and what they are worth out, and the files of both."""
+"""A whole fit: configuration and data in, the best values and what they are worth out, and the files of both.
+
+A second search has more quadrature points of smooth components, where those that were chosen are too few.
+"""
 
 import dataclasses
 import time
@@ -14,45 +17,60 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
-from rubix_like.config import RunConfig
+from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.best_fit import BestFit, describe_best, edges_at
+from rubix_like.inference.best_fit import (
+    BestFit,
+    Evaluated,
+    cubes_of,
+    describe_best,
+    edges_at,
+    evaluated_for,
+    sets_alone,
+    with_values,
+)
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load_checkpoint, save, versions
-from rubix_like.inference.checks import notes_after as diagnosis
-from rubix_like.inference.checks.discreteness import (
+from rubix_like.inference.checks import notes as diagnosis
+from rubix_like.inference.checks.edges import Edges, notes_on_edges
+from rubix_like.inference.checks.finite_points import (
     Discreteness,
+    QuadratureError,
     measure_discreteness,
+    measure_quadrature,
     notes_on_discreteness,
     with_discreteness,
 )
-from rubix_like.inference.checks.edges import Edges, notes_on_edges
 from rubix_like.inference.checks.laplace import inflated
-from rubix_like.inference.checks.quadrature_error import QuadratureError, measure_quadrature, notes_on_quadrature
-from rubix_like.inference.finer_points import Finer, chooses_points, finer_request
-from rubix_like.inference.fit_cubes import Evaluated, cubes_of, with_values
-from rubix_like.inference.populations.histories import Populations, notes_on_masses
-from rubix_like.inference.populations.planned_mixtures import with_solved_weights
+from rubix_like.inference.checks.notes import AS_LIKELY, check_effects, check_start
+from rubix_like.inference.populations.populations import Populations, notes_on_masses, with_solved_weights
 from rubix_like.inference.posing import posed
-from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.result_places import check_places, check_results, write_in_order
-from rubix_like.inference.results.set_result import SetResult, cubes_of_sets, places_of_sets
+from rubix_like.inference.results.result_parts import (
+    SetResult,
+    check_places,
+    check_results,
+    cubes_of_sets,
+    places_of_sets,
+    write_in_order,
+)
+from rubix_like.inference.results.results import FitResult
 from rubix_like.inference.search.library_cells import CellsSeen
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.inference.sets.set_views import evaluated_for, sets_alone
 from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
+from rubix_like.readers.components_reader import MOST
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
@@ -61,6 +79,86 @@ from rubix_like.runtime.files.writers import FIT
 from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted
+
+_TIMES = 8
+"""Most times as many points: the advice is for errors that fall as 1 / points, and they fall faster."""
+
+_APART = 0.02
+"""Difference of a latent, in its prior's standard deviations, from which on two ends of starts are two places."""
+
+_AT_FIRST = "the quadrature points chosen at first"
+
+
+class Finer(NamedTuple):
+    """The request with more points, and the latents at which its search begins."""
+
+    request: Request
+    starts: Float[ndarray, "start latent"]
+    note: str
+
+
+def chooses_points(request: Request) -> bool:
+    """Whether the numbers of points are ours to choose: those of a configuration's components that says none."""
+    config = request.model
+    return (
+        isinstance(config, RunConfig) and isinstance(config.galaxy, ComponentsReader) and config.galaxy.points is None
+    )
+
+
+def finer_request(request: Request, error: QuadratureError, found: SearchState) -> Finer | None:
+    """The request to search again, by the error at the best fit; None where the points do for the data."""
+    if error.wanted is None:
+        return None
+    number = max(error.numbers.values())
+    wanted = min(error.wanted, _TIMES * number, MOST)
+    if wanted <= number:
+        return None
+    note = (
+        f"{_AT_FIRST} ({error.points}) erred by {error.largest:.2g} of the noise at the best fit; it was fitted again "
+        f"from there with galaxy.points: {wanted}"
+    )
+    return Finer(with_points(request, wanted), places_of(found), note)
+
+
+def note_on_points(notes: Iterable[str]) -> tuple[str, ...]:
+    """The note on more points among others."""
+    return tuple(own for own in notes if own.startswith(_AT_FIRST))
+
+
+def points_of(request: Request) -> int | None:
+    """The number of points of every component, where the request has one."""
+    galaxy = request.config.galaxy
+    return galaxy.points if isinstance(galaxy, ComponentsReader) else None
+
+
+def with_points(request: Request, number: int) -> Request:
+    """The request with so many points of every component."""
+    if isinstance(request.model, Pipeline) or not isinstance(request.config.galaxy, ComponentsReader):
+        raise TypeError("expected a configuration of components, got another galaxy")
+    galaxy = request.config.galaxy.model_copy(update={"points": number})
+    config = request.config.model_copy(update={"galaxy": galaxy})
+    return dataclasses.replace(request, config=config, model=config)
+
+
+def like_fitted(request: Request, fitted: FitResult) -> Request:
+    """The request with as many points as the fit that it begins at ended with."""
+    if not chooses_points(request):
+        return request
+    galaxy = load_config(parse_yaml(fitted.config, "the configuration of `fitted`")).galaxy
+    points = galaxy.points if isinstance(galaxy, ComponentsReader) else None
+    return request if points is None else with_points(request, points)
+
+
+def places_of(found: SearchState) -> Float[ndarray, "start latent"]:
+    """Places where starts ended that fit almost as well as the best one, which is the first; each place once."""
+    near = np.flatnonzero(found.converged & (found.loss - found.loss[found.best] <= AS_LIKELY))
+    places = [found.latent[found.best]]
+    for number in near[np.argsort(found.loss[near])]:
+        latent = found.latent[number]
+        if all(np.abs(latent - own).max() > _APART for own in places):
+            places.append(latent)
+    return np.stack(places)
+
 
 FIRST_STEP: str = "first step"
 """Among the processor times of a fit's progress: from the end of `compile` to the end of the first step."""
@@ -313,7 +411,18 @@ def _search(
         cells = CellsSeen()
         steps = _timed(search(problem, begun, starts, cells), progress)
         try:
-            return advance(steps, keep, _seen_by(report, problem.settings.optimiser.steps)), cells
+
+            def see(snapshot: SearchState) -> None:
+                running = np.flatnonzero(snapshot.status == Status.RUNNING)
+                if not len(running):
+                    return
+                best = running[np.argmin(snapshot.loss[running])]
+                others = f" and {len(running) - 1} others" if len(running) > 1 else ""
+                what = f"start {best + 1}{others} of {len(snapshot.loss)}, {snapshot.n_ended} ended, "
+                what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
+                report(what, int(snapshot.n_step[best]), problem.settings.optimiser.steps)
+
+            return advance(steps, keep, see), cells
         except ValueError:  # nothing came of any start: another try needs other settings
             if place is not None:
                 place.unlink(missing_ok=True)
@@ -330,22 +439,6 @@ def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchS
         yield snapshot
 
 
-def _seen_by(report: Report, most: int) -> Callable[[SearchState], None]:
-    """Tells of the best of the starts that are computed at present."""
-
-    def see(snapshot: SearchState) -> None:
-        running = np.flatnonzero(snapshot.status == Status.RUNNING)
-        if not len(running):
-            return
-        best = running[np.argmin(snapshot.loss[running])]
-        others = f" and {len(running) - 1} others" if len(running) > 1 else ""
-        what = f"start {best + 1}{others} of {len(snapshot.loss)}, {snapshot.n_ended} ended, "
-        what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
-        report(what, int(snapshot.n_step[best]), most)
-
-    return see
-
-
 def make_result(end: Best, report: Report) -> FitResult:
     """The result of a fit: all that is known about the best end of a search."""
     problem, found = end.problem, end.found
@@ -355,7 +448,8 @@ def make_result(end: Best, report: Report) -> FitResult:
     described = describe_best(problem, best, " and ".join(filter(None, troubles)), end.cells)
     edges = edges_at(problem, best, described.laplace)
     grain = measure_discreteness(problem, described.laplace, report)
-    factor = inflation_of(problem, described)
+    reduced = described.quality.reduced
+    factor = float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
     normal, covariance = with_discreteness(inflated(described.laplace, factor), grain)
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
@@ -386,12 +480,6 @@ def make_result(end: Best, report: Report) -> FitResult:
         evidence=described.evidence,
         inflation=factor,
     )
-
-
-def inflation_of(problem: Problem, best: BestFit) -> float:
-    """The root of chi^2 per degree of freedom where it is above 1 and `fit.inflate_sigma` asks for it; else 1."""
-    reduced = best.quality.reduced
-    return float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
 
 
 def _populations(
@@ -448,7 +536,7 @@ def _notes(
         *described.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
         *notes_on_discreteness(grain),
-        *notes_on_quadrature(error),
+        *([] if error is None else [error.note]),
         *diagnosis.notes_on_particles(described.evaluated.counters, float(problem.pipeline.velocity_limit)),
     ]
     return tuple(dict.fromkeys(notes))

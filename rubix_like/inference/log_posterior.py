@@ -27,8 +27,7 @@ from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.posing import posed
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.free import Free, Latent, read_values
-from rubix_like.inference.posterior.likelihood import Likelihood
-from rubix_like.inference.posterior.posterior import Posterior, half_square
+from rubix_like.inference.posterior.posterior import Likelihood, Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
 from rubix_like.physics.units import plain_numbers

@@ -19,11 +19,9 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free_parameters import check_component, check_free, declared_by
-from rubix_like.inference.posterior.prior_kinds import section_of
-from rubix_like.inference.posterior.priors import AbstractPrior
-from rubix_like.inference.search.choose_optimiser import make_optimiser
-from rubix_like.inference.sets.nuisances import check_free_names
-from rubix_like.inference.sets.read_sets import DataSet, read_sets, split_sets
+from rubix_like.inference.posterior.priors import AbstractPrior, section_of
+from rubix_like.inference.search.optimisers import make_optimiser
+from rubix_like.inference.sets.data_sets import DataSet, check_free_names, read_sets, split_sets
 from rubix_like.readers.model_reader import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
@@ -138,31 +136,23 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
         return {}, {}
     settings = load_config(source).fit
     if not isinstance(data, Mapping):
-        _check_one(settings)
+        if settings is not None and isinstance(settings.data, Mapping):
+            raise ConfigError(
+                f"fit.data: the configuration has the data sets {', '.join(settings.data)}, got one cube; leave it "
+                f"out, give a cube for each set by its name, or set fit.data: null to fit this cube alone"
+            )
         if isinstance(data, Cube | ObservedCube):
             return {"fit.data": None}, {}
         return {"fit.data": Path(expect_path(data, "data", "an observed cube or its file"))}, {}
     sections, objects = split_sets(data)
-    return {"fit.data": _joined(settings, sections)}, objects
-
-
-def _check_one(settings: FitSettings | None) -> None:
-    """Raise ConfigError where one cube is given for a configuration of several sets of data."""
-    if settings is not None and isinstance(settings.data, Mapping):
-        raise ConfigError(
-            f"fit.data: the configuration has the data sets {', '.join(settings.data)}, got one cube; leave it "
-            f"out, give a cube for each set by its name, or set fit.data: null to fit this cube alone"
-        )
-
-
-def _joined(settings: FitSettings | None, sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Data sets given in Python, with what the configuration says of them, and those that it alone has."""
     known = settings.data if settings is not None and isinstance(settings.data, Mapping) else {}
     files = {"cube", "image", "spectrum", "fibres"}
     found = {
         name: data_set.model_dump(exclude=files if name in sections else set()) for name, data_set in known.items()
     }
-    return found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
+    return {
+        "fit.data": (found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()})
+    }, objects
 
 
 def _chosen(

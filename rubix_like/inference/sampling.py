@@ -1,7 +1,7 @@
 """A whole sampling: configuration and data in, draws from the posterior and what they predict out, and the files."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +15,12 @@ from rubix_like.arguments import check_setting_names, named_arguments, starts_an
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.best_fit import BestFit, describe_best, over_cells
+from rubix_like.inference.best_fit import BestFit, describe_best, evaluate, over_cells, quality_of, with_values
 from rubix_like.inference.checkpoint import (
     advance,
     claimed,
@@ -30,31 +31,42 @@ from rubix_like.inference.checkpoint import (
     save,
     versions,
 )
-from rubix_like.inference.checks.discreteness import Discreteness, measure_discreteness, notes_on_discreteness
-from rubix_like.inference.checks.laplace import from_information
-from rubix_like.inference.checks.notes_after import ELSEWHERE, notes_on_search, notes_on_silence
-from rubix_like.inference.finer_points import chooses_points, like_fitted, note_on_points, points_of, with_points
-from rubix_like.inference.fit_cubes import evaluate, quality_of
+from rubix_like.inference.checks import notes as diagnosis
+from rubix_like.inference.checks.finite_points import Discreteness, measure_discreteness, notes_on_discreteness
+from rubix_like.inference.checks.laplace import Evidence, from_information, normalisation_at, solves_for_populations
+from rubix_like.inference.checks.notes import ELSEWHERE, notes_on_search, notes_on_silence
+from rubix_like.inference.checks.verdict import Quality
 from rubix_like.inference.fitting import (
     Checkpoints,
     add_model_error,
+    chooses_points,
     device_count,
     find_best,
     forget_searches,
+    like_fitted,
+    note_on_points,
+    points_of,
     pose_request,
     with_effects_checked,
+    with_points,
 )
 from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
 from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
+from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.problem import Given, Problem
-from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.result_places import check_places, check_results, write_in_order
-from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.results.set_result import cubes_of_sets, places_of_sets
-from rubix_like.inference.sample_assembly import make_sample_result
-from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
+from rubix_like.inference.results.result_parts import (
+    SetResult,
+    check_places,
+    check_results,
+    cubes_of_sets,
+    places_of_sets,
+    write_in_order,
+)
+from rubix_like.inference.results.results import FitResult, SampleResult, flat_values
+from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling, trouble_of_chains
+from rubix_like.inference.samplers.predictive import Predictive, notes_on_checks, predict
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, find_sampler, make_sampler
 from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
@@ -184,7 +196,12 @@ def _sample(
     restart: bool,
 ) -> SampleResult:
     """Pose, find the best fit, draw, describe, write."""
-    _check_likelihood(request, sampler)
+    kind = request.settings.likelihood.kind
+    if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
+        raise ConfigError(
+            f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
+            f"{request.settings.sampling.method}"
+        )
     n_group = _groups(request, sampler)
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
     if given is not None and galaxy is None:
@@ -193,7 +210,18 @@ def _sample(
     _check_same_priors(problem, given)
     if given is None:
         problem = with_effects_checked(problem, progress)
-    fingerprint = _fingerprint(problem, sampler, given)
+    own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
+    settings = sampler.settings
+    chosen = settings.model_dump(include={"method", "seed"}) | {
+        f"{settings.section_name}.{name}": value for name, value in settings.section.model_dump().items()
+    }
+    fingerprint = own | {
+        "best fit to begin at (fitted)": key_of(None if given is None else np.asarray(given.latent)),
+        "model error": repr(problem.settings.model_error),
+        "layout of the draws": str(_LAYOUT),
+        "version of the packages": repr(versions("arviz", *sampler.packages)),
+        **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
+    }
     if files is not None and restart:
         forget_searches((*files.searches.files, files.checkpoint))
     begun = None if files is None else load_checkpoint(files.checkpoint, fingerprint, sampler.read)
@@ -201,7 +229,12 @@ def _sample(
         request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
     else:
         request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, files, progress)
-    keep = _keeping(fingerprint, files, notes, points_of(request))
+    points = points_of(request)
+
+    def keep(state: Any) -> None:
+        if files is not None:
+            save(files.checkpoint, state, fingerprint, notes, points)
+
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
     result = _with_origin(result, given)
@@ -287,34 +320,6 @@ def _drawn(
         return make_sample_result(problem, sampler, sampler.sampled(end), best, found, config, notes=said)
 
 
-def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult | None) -> dict[str, str]:
-    """A fingerprint of everything that the draws depend on; devices are not among it: the draws are the same on all."""
-    own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
-    settings = sampler.settings
-    chosen = settings.model_dump(include={"method", "seed"}) | {
-        f"{settings.section_name}.{name}": value for name, value in settings.section.model_dump().items()
-    }
-    return own | {
-        "best fit to begin at (fitted)": key_of(None if fitted is None else np.asarray(fitted.latent)),
-        "model error": repr(problem.settings.model_error),
-        "layout of the draws": str(_LAYOUT),
-        "version of the packages": repr(versions("arviz", *sampler.packages)),
-        **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
-    }
-
-
-def _keeping(
-    fingerprint: Mapping[str, str], files: SampleFiles | None, notes: Sequence[str], points: int | None
-) -> Callable[[Any], None]:
-    """What keeps the states of a sampler, where there are files."""
-
-    def keep(state: Any) -> None:
-        if files is not None:
-            save(files.checkpoint, state, fingerprint, notes, points)
-
-    return keep
-
-
 def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
     """Raise ConfigError for the result of a fit of other parameters, or with other priors."""
     if fitted is None:
@@ -393,17 +398,6 @@ def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult
     return dataclasses.replace(result, notes=(*result.notes, note))
 
 
-def _check_likelihood(request: Request, sampler: AbstractSampler) -> None:
-    """Raise ConfigError for a variational sampler of errors that are not normal: it takes J^T J for Fisher's
-    information."""
-    kind = request.settings.likelihood.kind
-    if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
-        raise ConfigError(
-            f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
-            f"{request.settings.sampling.method}"
-        )
-
-
 def _groups(request: Request, sampler: AbstractSampler) -> int:
     """Rows of the mesh; ConfigError where the devices cannot be shared out so."""
     groups, n_device = request.settings.sampling.groups, device_count(request.model)
@@ -415,3 +409,130 @@ def _groups(request: Request, sampler: AbstractSampler) -> int:
             f"null chooses one"
         )
     return groups
+
+
+_NOT_INFLATED = (
+    "fit.inflate_sigma does nothing to draws: they are those of the posterior with the errors of the data; free "
+    "fit.noise_scale to sample their size"
+)
+
+_FAR_EXCESS = 10.0
+"""Excess of the mean loss over twice the expected one from which on an approximation is called wrong."""
+
+
+def make_sample_result(
+    problem: Problem,
+    sampler: AbstractSampler,
+    sampled: Sampled,
+    best: Float[ndarray, " latent"],
+    found: BestFit,
+    config: RunConfig,
+    *,
+    notes: Sequence[str] = (),
+) -> SampleResult:
+    """A whole result from draws; `best`, `found`: the best fit that they began at, with its `notes`."""
+    free, values = problem.posterior.free, flat_values(problem.posterior.free, sampled.latent)
+    diagnostics = convergence_of(sampled, values)
+    predicted = predict(problem, sampled.latent, problem.settings.sampling)
+    cubes = dict(
+        zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True)
+    )
+    of_problem = [*diagnosis.notes_on_precision(), *([_NOT_INFLATED] if problem.settings.inflate_sigma else [])]
+    of_problem += [*problem.notes, *problem.pipeline.notes]
+    said = notes_on_sampling(sampler, problem.posterior.free, sampled, diagnostics)
+    of_models = (
+        *notes_on_checks(predicted.checks),
+        *_on_points(predicted, problem),
+        *_on_particles(predicted, problem),
+    )
+    of_draws = [*_on_best(sampled, found.quality), *[*sampled.notes, *said, *of_models]]
+
+    def of_set(kind: str, own: Predictive) -> SetResult:
+        model, predictive, residual = _with_values(own, problem.posterior.free, values)
+        return SetResult(kind, model, residual, predictive, own.pointwise)
+
+    return SampleResult(
+        free=free,
+        method=sampled.method,
+        latent=sampled.latent,
+        values=free.split(values),
+        statistics=dict(sampled.statistics),
+        step_size=sampled.step_size,
+        keys=sampled.keys,
+        diagnostics=diagnostics,
+        best=np.asarray(best),
+        laplace=found.laplace,
+        quality=found.quality,
+        verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics) or sampled.trouble),
+        evidence=_evidence(problem, sampler, sampled, found, np.asarray(best)),
+        checks=predicted.checks,
+        pointwise=predicted.pointwise,
+        scatter=predicted.scatter,
+        **cubes,
+        config=config.to_yaml(),
+        versions=versions("arviz", *sampler.packages),
+        notes=tuple(dict.fromkeys((*of_problem, *notes, *of_draws))),
+        sets={own.name: of_set(own.kind, predicted.sets[own.name]) for own in problem.sets},
+    )
+
+
+def _evidence(
+    problem: Problem, sampler: AbstractSampler, sampled: Sampled, found: BestFit, best: Float[ndarray, " latent"]
+) -> Evidence | None:
+    """The sampler's evidence, with the constant of the likelihood; where it gives none, that about the best fit."""
+    if sampled.log_evidence is None or solves_for_populations(problem.posterior):
+        return found.evidence
+    value, error = sampled.log_evidence
+    return Evidence(value + normalisation_at(problem.posterior, best), error, sampler.title)
+
+
+def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> Iterator[Cube]:
+    """The cubes with the mean and the standard deviation of each number in their headers."""
+    flat = values.reshape(-1, values.shape[-1])
+    cubes = (predicted.model, predicted.predictive, predicted.residual)
+    return (with_values(own, free, flat.mean(axis=0), flat.std(axis=0)) for own in cubes)
+
+
+def _on_points(predicted: Predictive, problem: Problem) -> list[str]:
+    """A note on sets of data whose points have no likelihoods of their own."""
+    without = [name for name, own in predicted.sets.items() if own.pointwise is None]
+    if not without or problem.settings.sampling.log_likelihood is None:
+        return []
+    return [
+        f"ln(likelihood) of single {problem.settings.sampling.log_likelihood} is left out for {listed(without)}, whose "
+        f"errors are correlated: to_arviz() has no group log_likelihood"
+    ]
+
+
+def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
+    """Notes on draws that fit better than the best fit, and of variational ones that fit too badly: draws from a normal
+    posterior have losses half the number of latents above the lowest, on average."""
+    lower = quality.loss - float(np.min(sampled.statistics["loss"]))
+    expected = 0.5 * sampled.latent.shape[2]
+    excess = float(np.mean(sampled.statistics["loss"])) - quality.loss
+    approximate = not sampled.is_chain and find_sampler(sampled.method).is_approximate
+    if approximate and excess > 2 * expected + _FAR_EXCESS:
+        return [
+            f"the mean loss of the draws is {excess:.3g} above that of the best fit, where about {expected:.3g} is "
+            f"expected: the approximation has missed the posterior; take fit.sampling.method nuts, or wider priors"
+        ]
+    if not lower > diagnosis.ELSEWHERE:
+        return []
+    return [
+        f"a draw has a loss lower by {lower:.3g} than the best fit, which is not the maximum of the posterior; raise "
+        f"fit.starts or fit.candidates, and sample again"
+    ]
+
+
+def _on_particles(predicted: Predictive, problem: Problem) -> list[str]:
+    """Notes on stars that the models of the draws cannot treat."""
+    notes = []
+    if predicted.n_fast:
+        notes.append(
+            f"in the models of the draws {predicted.n_fast:.3g} stars, on average, are faster than the model is made "
+            f"for ({float(problem.pipeline.velocity_limit):.0f} km/s), and it is wrong for them; raise "
+            f"engine.velocity_range and sample again"
+        )
+    if predicted.n_not_finite:
+        notes.append(f"in the models of the draws {predicted.n_not_finite:.3g} stars, on average, are not finite")
+    return notes

@@ -12,17 +12,17 @@ from numpy import ndarray
 
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.components.smooth import SmoothGalaxy
-from rubix_like.inference.populations.histories import Populations
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
-from rubix_like.inference.populations.planned_mixtures import stars_of
-from rubix_like.inference.populations.ratio_prior import (
+from rubix_like.inference.populations.populations import Populations, stars_of
+from rubix_like.inference.populations.weight_draws import (
     Neighbours,
+    Reduced,
     draw_by_ratios,
+    draw_weights,
     neighbours_of,
     neighbours_together,
     without_pairs,
 )
-from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior
@@ -139,17 +139,6 @@ def _light(mixtures: Mixtures, place: int) -> ndarray:
     return np.asarray(mixtures.coefficients[place][:, 0], np.float64)
 
 
-def _neighbours(mixtures: Mixtures, base: SmoothGalaxy) -> Neighbours:
-    """Of all weights; those with a given strength have none."""
-    found = []
-    for place, (number, is_held) in enumerate(zip(mixtures.solved, _held(base), strict=True)):
-        stars, light = stars_of(base.components[number]), _light(mixtures, place)
-        assert stars is not None
-        axes = np.log10(stars.metallicities), np.array(stars.log_ages)
-        found.append(without_pairs(len(light)) if is_held else neighbours_of(*axes, light))
-    return neighbours_together(found)
-
-
 def _drawn_weights(mixtures: Mixtures, base: SmoothGalaxy, solved: Solved) -> ndarray:
     """Draws of all weights, in 64 bits: by the prior on ratios, or the smoothness prior where its strength is given."""
     rows = np.asarray(_held(base))[list(mixtures.of_row)] * np.asarray(mixtures.strength)[list(mixtures.of_row)]
@@ -157,7 +146,13 @@ def _drawn_weights(mixtures: Mixtures, base: SmoothGalaxy, solved: Solved) -> nd
     with jax.enable_x64(True):
         design, target = Reduced(*map(jnp.asarray, own)).stacked(jnp.asarray(rows, jnp.float64))
         problem = Reduced(design, target, jnp.zeros((0, len(first))))
-        neighbours, key = jax.tree.map(jnp.asarray, _neighbours(mixtures, base)), jax.random.key(_SEED)
+        found = []
+        for place, (number, is_held) in enumerate(zip(mixtures.solved, _held(base), strict=True)):
+            stars, light = stars_of(base.components[number]), _light(mixtures, place)
+            assert stars is not None
+            axes = np.log10(stars.metallicities), np.array(stars.log_ages)
+            found.append(without_pairs(len(light)) if is_held else neighbours_of(*axes, light))
+        neighbours, key = jax.tree.map(jnp.asarray, neighbours_together(found)), jax.random.key(_SEED)
         return np.asarray(_drawn_by_ratios(problem, jnp.asarray(first), neighbours, key))
 
 

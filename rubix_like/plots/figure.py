@@ -1,30 +1,39 @@
-"""Figures of a cube (white light, narrow band, maps, spectra of chosen spaxels) or of maps alone (`plots` extra)."""
+"""Figures of a cube (white light, narrow band, maps, spectra) or of maps alone, as files (`plots` extra)."""
 
 import io
+import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.cube_sums import sums_of
-from rubix_like.cube.maps import NO_ATTENUATION, Maps
+from rubix_like.cube.cube_parts import ShardedCube, in_parts
+from rubix_like.cube.cube_sums import CubeSums, spaxel_of, sums_of
+from rubix_like.cube.maps import NO_ATTENUATION, AttenuationCurve, Maps
+from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
-from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
-from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
-from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_images, velocity_image
-from rubix_like.plots.images import draw_images
-from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
-from rubix_like.plots.spectra import Spectrum, brightest_spaxel, draw_spectrum, field_spectrum, spaxel_spectrum
+from rubix_like.plots.derived import (
+    Band,
+    Choice,
+    SkyImage,
+    Spaxel,
+    check_choice,
+    chosen_images,
+    light_image,
+    read_sky_images,
+    velocity_image,
+)
+from rubix_like.plots.images import SkyOffsets, cube_title, draw_images, sky_of
 from rubix_like.plots.style import (
     BAND_COLOR,
     FIGURE_STYLE,
@@ -44,6 +53,104 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+BPT_LINES: tuple[str, ...] = ("Ha", "Hb", "[N II] 6583", "[O III] 5007")
+"""The four lines of the diagram."""
+
+BPT_SIZE: tuple[float, float] = (5.6, 4.6)
+"""Width and height of the picture in inches."""
+
+LEAST_SHARE: float = 1e-4
+"""Spaxels with less than this share of the brightest one's Ha are left out."""
+
+
+@named_arguments
+def kauffmann_2003(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    """log [O III]/Hb below which galaxies form stars: 0.61 / (x - 0.05) + 1.3 (Kauffmann et al. 2003, MNRAS 346, 1055,
+    eq. 1), x = log [N II]/Ha < 0.05."""
+    return 0.61 / (np.asarray(nitrogen) - 0.05) + 1.3
+
+
+def kewley_2001(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    """log [O III]/Hb that stars reach at most: 0.61 / (x - 0.47) + 1.19 (Kewley et al. 2001, ApJ 556, 121, eq. 5), x <
+    0.47."""
+    return 0.61 / (nitrogen - 0.47) + 1.19
+
+
+@named_arguments
+def kewley_2013(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    """log [O III]/Hb of star-forming galaxies at redshift 0: 0.61 / (x + 0.08) + 1.1 (Kewley et al. 2013, ApJ 774,
+    L10), x < -0.08."""
+    return 0.61 / (np.asarray(nitrogen) + 0.08) + 1.1
+
+
+CURVES: tuple[tuple[str, Callable[..., Any], float, str], ...] = (
+    ("Kewley+01", kewley_2001, 0.47, "-"),
+    ("Kauffmann+03", kauffmann_2003, 0.05, "--"),
+    ("Kewley+13, z = 0", kewley_2013, -0.08, ":"),
+)
+"""Name, function, where it ends, and line style of each curve."""
+
+
+class BPTRatios(NamedTuple):
+    """log10 of [N II] 6583 / Ha and [O III] 5007 / Hb of spaxels (y, x), NaN where a line is too faint or missing; what
+    colours them and its words."""
+
+    nitrogen: Float[ndarray, "y x"]
+    oxygen: Float[ndarray, "y x"]
+    color: Float[ndarray, "y x"]
+    words: str
+
+
+def has_bpt(maps: Maps) -> bool:
+    """Whether maps have the four lines."""
+    return set(BPT_LINES) <= {line.name for line in maps.lines}
+
+
+@named_arguments
+def bpt_ratios(maps: Maps) -> BPTRatios:
+    """The ratios of the spaxels after the PSF, as they are seen, and the equivalent width of Ha, else its flux.
+
+    Spaxels outside the aperture, and those with less than 1e-4 of the brightest one's Ha, are NaN. Raises ConfigError
+    for maps without the four lines.
+    """
+    if not has_bpt(maps):
+        found = ", ".join(line.name for line in maps.lines) or "none"
+        raise ConfigError(
+            f"BPT diagram: expected maps of {', '.join(BPT_LINES)}, got {found}; name them in products.lines"
+        )
+    h_alpha = maps.after.lines["Ha"]
+    flux = {name: np.asarray(maps.after.lines[name].flux, np.float64) for name in BPT_LINES}
+    lit = (np.asarray(maps.mask) == 0) & (flux["Ha"] > LEAST_SHARE * flux["Ha"].max())
+    lit &= np.all([own > 0 for own in flux.values()], axis=0)
+    logs = {name: np.log10(own, where=lit, out=np.full(lit.shape, np.nan)) for name, own in flux.items()}
+    width = h_alpha.equivalent_width
+    color = flux["Ha"] if width is None else np.asarray(width, np.float64)
+    words = "flux of Hα (10⁻²⁰ erg/s/cm²)" if width is None else "EW(Hα) (Å)"
+    return BPTRatios(logs["[N II] 6583"] - logs["Ha"], logs["[O III] 5007"] - logs["Hb"], color, words)
+
+
+@named_arguments
+def draw_bpt(axes: "Axes", maps: Maps) -> None:
+    """The spaxels in the diagram, coloured by the equivalent width of Ha, and the curves; raises as `bpt_ratios`."""
+    ratios = bpt_ratios(maps)
+    lit = np.isfinite(ratios.nitrogen) & np.isfinite(ratios.color)
+    x, y, color = (own[lit] for own in (ratios.nitrogen, ratios.oxygen, ratios.color))
+    low, high = (-1.5, 0.5), (-1.2, 1.3)
+    spread = bool(color.size) and color.min() > 0
+    norm = import_matplotlib("matplotlib.colors").LogNorm() if spread else None
+    dots = axes.scatter(x, y, c=color, s=9, cmap="viridis", norm=norm, linewidths=0, rasterized=True)
+    if not x.size:
+        axes.text(0.5, 0.5, "no spaxel has all four lines", ha="center", color=INK, transform=axes.transAxes)
+    else:
+        low, high = ((min(a, own.min() - 0.1), max(b, own.max() + 0.1)) for (a, b), own in ((low, x), (high, y)))
+        axes.figure.colorbar(dots, ax=axes, pad=0.02).set_label(ratios.words)
+    for name, curve, end, style in CURVES:
+        nitrogen = np.linspace(low[0], end - 0.02, 300)
+        axes.plot(nitrogen, curve(nitrogen), style, color=INK, linewidth=1.1, label=name)
+    axes.set(xlim=low, ylim=high, xlabel="log [N II] 6583 / Hα", ylabel="log [O III] 5007 / Hβ")
+    axes.legend(loc="lower left", fontsize=8, frameon=False)
+
+
 SUFFIXES: tuple[str, ...] = (".png", ".pdf", ".svg")
 
 _IMAGE_WIDTH = 3.6
@@ -51,6 +158,73 @@ _SPECTRUM_HEIGHT = 1.5
 
 FAINT: float = 0.002
 """Spaxels with less than this fraction of the brightest one's light have no colour in a quick look's velocity map."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """One line: its title, flux and sigma per bin (1e-20 erg/s/cm2/Angstrom, NaN where masked), its colour.
+
+    `sigma` is None without a noise model; `missing`: bins outside the SSP library.
+    """
+
+    title: str
+    flux: Float[ndarray, " wave"]
+    sigma: Float[ndarray, " wave"] | None
+    color: str
+    missing: Bool[ndarray, " wave"]
+
+
+def field_spectrum(cube: Cube | ShardedCube, color: str, sums: CubeSums | None = None) -> Spectrum:
+    """Sum over all spaxels of the good voxels; a bin that is outside the SSP library everywhere is NaN.
+
+    `sums`: of all parts of the cube, where they are known.
+    """
+    sums = sums or sums_of(cube)
+    missing = sums.missing
+    total, deviation = (np.where(missing, np.nan, values) for values in (sums.field, np.sqrt(sums.field_variance)))
+    words = " (grey: outside the SSP library)" if missing.any() else ""
+    return Spectrum(f"whole field{words}", total, deviation if in_parts(cube).has_variance else None, color, missing)
+
+
+def spaxel_spectrum(
+    cube: Cube | ShardedCube, spaxel: Spaxel, color: str, name: str = "spaxel", team: AbstractProcessGroup | None = None
+) -> Spectrum:
+    """The spectrum of one spaxel of the cube, whose parts may be spread over a team."""
+    x, y = spaxel
+    seen = spaxel_of(cube, x, y, team)
+    good = seen.mask == 0
+    flux = np.where(good, seen.flux, np.nan)
+    sigma = np.where(good, np.sqrt(seen.variance), np.nan) if in_parts(cube).has_variance else None
+    east, north = (round(value, 6) + 0.0 for value in sky_of(cube).offset(x, y))
+    words = "" if good.any() else ": every bin is masked"
+    place = f"{east:+.2f}″ East, {north:+.2f}″ North".replace("-", "−")
+    return Spectrum(f"{name} ({x}, {y}), {place}{words}", flux, sigma, color, seen.mask & OUTSIDE_SSP != 0)
+
+
+def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
+    """Column and row of the largest value."""
+    y, x = np.unravel_index(int(np.argmax(np.nan_to_num(light, nan=-np.inf))), light.shape)
+    return int(x), int(y)
+
+
+def draw_spectrum(axes: "Axes", cube: Cube | ShardedCube, spectrum: Spectrum) -> None:
+    """One spectrum with its one-sigma band, grey over the bins that the library does not cover."""
+    wavelength, edges = cube.bins.wavelength, cube.bins.edges
+    axes.plot(wavelength, spectrum.flux, color=spectrum.color, linewidth=0.7 if spectrum.sigma is None else 0.5)
+    if spectrum.sigma is not None:
+        low, high = spectrum.flux - spectrum.sigma, spectrum.flux + spectrum.sigma
+        axes.fill_between(wavelength, low, high, color=spectrum.color, alpha=0.35, lw=0)
+    axes.set_title(spectrum.title)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.margins(y=0.08)
+    axes.grid(color="#dddddd", linewidth=0.5)
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 4), useMathText=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.get_offset_text().set_color(INK)
+    if spectrum.missing.any():
+        low, high = axes.get_ylim()
+        axes.fill_between(edges[:-1], low, high, where=spectrum.missing, step="post", color="#cccccc", lw=0)
+        axes.set_ylim(low, high)
 
 
 @named_arguments
@@ -78,7 +252,11 @@ def make_figure(cube: Cube, spaxels: tuple[Spaxel, ...] = (), band: Any = None) 
     panels, spectra = chosen_images(cube, choice), chosen_spectra(cube, choice)
     with _styled_figure(*_size(cube, panels, spectra)) as figure:
         _draw(figure, cube, panels, spectra, choice)
-    _show_in_notebooks(type(figure))
+    kind = type(figure)
+    shell = ipython_shell()
+    formatters = {} if shell is None else shell.display_formatter.formatters
+    if "image/png" in formatters and kind not in formatters["image/png"]:
+        formatters["image/png"].for_type(kind, _png_of)
     return figure
 
 
@@ -90,14 +268,6 @@ def _main_maps(cube: Cube) -> tuple[SkyImage, ...]:
         SkyImage(f"{name}, weighted by light", own.value, unit_label(str(own.unit)), kinds.get(name, "value"))
         for name, own in found
     )
-
-
-def _show_in_notebooks(kind: "type[Figure]") -> None:
-    """Have IPython show figures that pyplot did not make; nothing elsewhere, or where it does."""
-    shell = ipython_shell()
-    formatters = {} if shell is None else shell.display_formatter.formatters
-    if "image/png" in formatters and kind not in formatters["image/png"]:
-        formatters["image/png"].for_type(kind, _png_of)
 
 
 def _png_of(figure: "Figure") -> bytes:
@@ -234,7 +404,13 @@ def _draw(
     marks = [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
     for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
         if image.kind == "brightness":
-            _draw_marks(axes, sky, marks)
+            left, _, bottom, _ = sky.extent
+            for (x, y), color in marks:
+                middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
+                for edge, width in (("white", 3.2), (color, 1.8)):
+                    axes.plot(
+                        *middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width
+                    )
     draw_spectra(lower, cube, spectra, choice.band)
 
 
@@ -304,15 +480,6 @@ class _Grid(NamedTuple):
         return cls(n_column, n_column * _IMAGE_WIDTH, n_row * height)
 
 
-def _draw_marks(axes: "Axes", sky: SkyOffsets, marks: list[Mark]) -> None:
-    """A ring in its colour around every chosen spaxel."""
-    left, _, bottom, _ = sky.extent
-    for (x, y), color in marks:
-        middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
-        for edge, width in (("white", 3.2), (color, 1.8)):
-            axes.plot(*middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width)
-
-
 def draw_spectra(
     figure: "Figure", cube: Cube | ShardedCube, spectra: Sequence[Spectrum], band: Band | None = None
 ) -> None:
@@ -325,3 +492,46 @@ def draw_spectra(
     noise = "" if spectra[0].sigma is None else " ± 1σ"
     figure.supylabel(f"flux{noise} ({FLUX_LABEL})", fontsize=9, color=INK)
     panels[-1].set_xlabel(f"wavelength in {cube.bins.medium} (Å)")
+
+
+ATTENUATION_SIZE: tuple[float, float] = (5.6, 4.0)
+"""Width and height of the picture in inches."""
+
+
+def draw_attenuation(axes: "Axes", curve: AttenuationCurve) -> None:
+    """A / A(V) of all stars in the field by wavelength at rest; A in mag where nothing dims V, or it is not covered."""
+    relative, a_v = np.asarray(curve.relative, np.float64), float(curve.a_v)
+    has_v = bool(np.isfinite(relative).any())
+    values = relative if has_v else np.asarray(curve.a_lambda, np.float64)
+    axes.plot(np.asarray(curve.wavelength), values, color=INK, linewidth=1.2)
+    axes.set(xscale="log", xlabel="wavelength at rest, vacuum (Å)", ylabel="A / A(5500 Å)" if has_v else "A (mag)")
+    if has_v:
+        axes.text(0.97, 0.94, f"A(5500 Å) = {a_v:.3g} mag", ha="right", va="top", color=INK, transform=axes.transAxes)
+
+
+Drawing = tuple[str, tuple[float, float], Callable[["Figure"], None]]
+"""The end of the file's name, the figure's size in inches, and what draws on it."""
+
+_CHARACTERS_PER_INCH = 10
+"""Characters of a title per inch of its figure."""
+
+
+def save_drawings(
+    title: str, drawings: Iterable[Drawing], stem: str | Path, suffix: str, *, overwrite: bool
+) -> tuple[Path, ...]:
+    """Write `STEM_ENDING.SUFFIX` for every drawing, the title above it; their paths.
+
+    Raises ConfigError (no matplotlib, another suffix than .png, .pdf or .svg, without `overwrite` a file that is no
+    picture of rubix_like) before any is written, and OSError if one cannot be written.
+    """
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
+    style: Any = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
+    chosen = list(drawings)
+    paths = [check_picture(f"{stem}_{ending}{suffix}", overwrite=overwrite) for ending, _, _ in chosen]
+    for path, (_, size, draw) in zip(paths, chosen, strict=True):
+        with rc_context(FIGURE_STYLE):
+            figure = make_figure(figsize=size, layout="constrained")
+            figure.suptitle(textwrap.fill(title, int(_CHARACTERS_PER_INCH * size[0])), **style)
+            draw(figure)
+            write_picture(figure, path, dpi=120)
+    return tuple(paths)

@@ -53,7 +53,14 @@ def _draw(figure: "Figure", one: SolarPopulation, other: SolarPopulation, edges:
     ]
     figure.suptitle(" and ".join(names), **title)
     _draw_spectra(spectra, ratios, one, other, edges)
-    _draw_masses(masses, one, other)
+    for population, style, color in zip((one, other), LINE_STYLES, SPAXEL_COLORS, strict=False):
+        ages = 10.0 ** np.asarray(population.library.log_age)
+        masses.plot(ages, population.mass_to_light, style, color=color, linewidth=1.2, label=population.library.name)
+    masses.set_xscale("log")
+    masses.set_yscale("log")
+    masses.set_xlabel("age (yr)")
+    masses.set_ylabel("mass at birth / V light (solar)")
+    masses.legend(frameon=False, loc="upper left")
     _draw_resolution(widths, one, other)
     for axes in grid.ravel():
         axes.grid(color="#dddddd", linewidth=0.5)
@@ -91,17 +98,6 @@ def _draw_spectra(
 def _highest(wavelength: Float[ndarray, " bin"], values: Float[ndarray, " bin"]) -> float:
     shown = values[(wavelength >= WAVELENGTHS[0]) & (wavelength <= WAVELENGTHS[1]) & np.isfinite(values)]
     return float(shown.max()) if shown.size else 0.0
-
-
-def _draw_masses(axes: "Axes", one: SolarPopulation, other: SolarPopulation) -> None:
-    for population, style, color in zip((one, other), LINE_STYLES, SPAXEL_COLORS, strict=False):
-        ages = 10.0 ** np.asarray(population.library.log_age)
-        axes.plot(ages, population.mass_to_light, style, color=color, linewidth=1.2, label=population.library.name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("age (yr)")
-    axes.set_ylabel("mass at birth / V light (solar)")
-    axes.legend(frameon=False, loc="upper left")
 
 
 def _draw_resolution(axes: "Axes", one: SolarPopulation, other: SolarPopulation) -> None:

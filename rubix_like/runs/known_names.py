@@ -81,17 +81,28 @@ def list_readers() -> Listing:
 
 def list_configs() -> Listing:
     """The packaged configurations, with their files."""
-    return _listing("Configurations", config_rows(), ("name", "file"))
+    return _listing(
+        "Configurations",
+        [(name, str(resource("configs", name))) for name in resource_names("configs")],
+        ("name", "file"),
+    )
 
 
 def list_pipelines() -> Listing:
     """The packaged pipelines: `pipeline`."""
-    return _listing("Pipelines", pipeline_rows())
+    rows = []
+    for name in resource_names("pipelines"):
+        pipeline = load_pipeline(name)
+        stages = " -> ".join(stage.name for stage in (*pipeline.fields, *pipeline.stages))
+        rows.append((name, f"{pipeline.description} [{stages}]"))
+    return _listing("Pipelines", rows)
 
 
 def list_stages() -> Listing:
     """The fields, stages and sources that a pipeline can have."""
-    return _listing("Stages", stage_rows())
+    return _listing(
+        "Stages", [(name, f"{kind}: {text}") for kind, own in LISTS.items() for name, text in member_rows(own)]
+    )
 
 
 def list_fields() -> Listing:
@@ -123,32 +134,12 @@ def _listing(title: str, rows: Sequence[tuple[str, ...]], columns: tuple[str, ..
     return Listing(title, columns[: len(rows[0])], tuple(tuple(row) for row in rows))
 
 
-def stage_rows() -> Rows:
-    """Name, kind and first line of the description of every member of a pipeline's lists."""
-    return [(name, f"{kind}: {text}") for kind, own in LISTS.items() for name, text in member_rows(own)]
-
-
 def reader_rows() -> Rows:
     """Name and first line of the description of every reader, then the simulations with a field map."""
     readers = member_rows(READERS)
     taken = {name for name, _ in readers}
     readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, HDF5), by the names of their columns"))
     return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
-
-
-def pipeline_rows() -> Rows:
-    """Name, description and stages of every packaged pipeline."""
-    rows = []
-    for name in resource_names("pipelines"):
-        pipeline = load_pipeline(name)
-        stages = " -> ".join(stage.name for stage in (*pipeline.fields, *pipeline.stages))
-        rows.append((name, f"{pipeline.description} [{stages}]"))
-    return rows
-
-
-def config_rows() -> Rows:
-    """Name and file of every packaged configuration."""
-    return [(name, str(resource("configs", name))) for name in resource_names("configs")]
 
 
 def member_rows(registry: Registry) -> Rows:
@@ -201,10 +192,14 @@ def _row(preset: InstrumentSettings) -> tuple[str, ...]:
         step = f"{np.format_float_scientific(wavelength.step, trim='-', exp_digits=1)} {STEP_UNITS['log']}"
     middle = (wavelength.start + wavelength.stop) / 2
     fwhm = None if preset.lsf is None else float(instrument_fwhm(preset.lsf, np.array([middle]))[0])
+    aperture, sides = preset.aperture, preset.fov
+    if aperture is not None:
+        sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
+    size = " x ".join(f"{side:g}" for side in sides)
     return (
         preset.name,
         preset.telescope,
-        _field(preset),
+        (size if aperture is None else f"{size} {aperture.shape}"),
         f"{preset.pixel_scale:g}",
         f"{_range(preset)} {wavelength.medium.removesuffix('uum')}",
         step,
@@ -225,12 +220,3 @@ def _step_range(wavelength: WavelengthSettings) -> str:
     """`40-197`: the narrowest and the widest bin of a table."""
     widths = np.diff(wavelength.edge_values)
     return f"{widths.min():.0f}-{widths.max():.0f}" if widths.min() > 10 else f"{widths.min():.2g}-{widths.max():.2g}"
-
-
-def _field(preset: InstrumentSettings) -> str:
-    """`60 x 60`, `74 x 64 hexagon`, `15 circle`."""
-    aperture, sides = preset.aperture, preset.fov
-    if aperture is not None:
-        sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
-    size = " x ".join(f"{side:g}" for side in sides)
-    return size if aperture is None else f"{size} {aperture.shape}"

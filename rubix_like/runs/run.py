@@ -30,12 +30,25 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, ArmObserver, compile_observer, of_processes
-from rubix_like.runs.default_maps import missing_maps_lines, why_no_maps, with_default_maps
-from rubix_like.runs.dust_summary import planned_dust_lines
-from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
-from rubix_like.runs.run_files import OutputFile, arm_path, check_output, cube_bytes, output_files
-from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters
-from rubix_like.runs.together import check_together, connect_devices, loading_words
+from rubix_like.runs.particles_on_disk import (
+    HeldGalaxy,
+    Source,
+    check_together,
+    connect_devices,
+    loading_words,
+    open_source,
+)
+from rubix_like.runs.run_files import (
+    OutputFile,
+    arm_path,
+    check_output,
+    cube_bytes,
+    missing_maps_lines,
+    output_files,
+    why_no_maps,
+    with_default_maps,
+)
+from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters, planned_dust_lines
 from rubix_like.runtime.files.outputs import check_writable, remove_abandoned
 from rubix_like.runtime.files.separate_files import Named, given_files
 from rubix_like.runtime.memory import (
@@ -272,20 +285,14 @@ def prepare_for_check(
     fewer = {name: min(getattr(reader, name), _MOST_PLANNED) for name in ("n_stars", "n_gas")}
     planned = config.model_copy(update={"galaxy": reader.model_copy(update=fewer)})
     for name, prepared in prepare_arms(planned, progress, team=team):
-        yield name, _with_all(prepared, reader)
-
-
-def _with_all(prepared: Prepared, reader: SyntheticReader) -> Prepared:
-    """A run that was planned with some of the particles, with the number and the memory of all: their columns, and as
-    much again to work with."""
-    info, mesh = prepared.info, prepared.pipeline.mesh
-    n_bytes = 2 * _MOST_COLUMNS * np.dtype(prepared.pipeline.plan.dtype).itemsize
-    more = n_bytes * (reader.n_stars - info.n_stars + reader.n_gas - info.n_gas) // prepared.pipeline.layout.n_data
-    n_here = len(mesh.local_devices) if mesh.devices.flat[0].platform == "cpu" else 0
-    need = MemoryNeed(prepared.need.device + more, prepared.need.host + more * n_here)
-    note = f"planned with {info.n_stars} stars and {info.n_gas} gas particles; the memory is that of all"
-    info = replace(info, n_stars=reader.n_stars, n_gas=reader.n_gas, notes=(*info.notes, note))
-    return replace(prepared, info=info, need=need)
+        info, mesh = prepared.info, prepared.pipeline.mesh
+        n_bytes = 2 * _MOST_COLUMNS * np.dtype(prepared.pipeline.plan.dtype).itemsize
+        more = n_bytes * (reader.n_stars - info.n_stars + reader.n_gas - info.n_gas) // prepared.pipeline.layout.n_data
+        n_here = len(mesh.local_devices) if mesh.devices.flat[0].platform == "cpu" else 0
+        need = MemoryNeed(prepared.need.device + more, prepared.need.host + more * n_here)
+        note = f"planned with {info.n_stars} stars and {info.n_gas} gas particles; the memory is that of all"
+        info = replace(info, n_stars=reader.n_stars, n_gas=reader.n_gas, notes=(*info.notes, note))
+        yield name, replace(prepared, info=info, need=need)
 
 
 def _seen_by(config: RunConfig, resolved: Resolved, held: HeldGalaxy) -> HeldGalaxy | None:

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rubix_like.config import RunConfig
-from rubix_like.config.fibre_settings import FibreSettings
+from rubix_like.config import ProductsSettings, RunConfig, load_pipeline
 from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.correlation_planes import correlation_bytes
 from rubix_like.cube.fibres.stored_fibres import fibres_bytes
-from rubix_like.cube.files.maps_file import maps_path
+from rubix_like.cube.files.maps_file import maps_path, plain_maps_size
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_grid import Field, grid_around
 from rubix_like.cube.survey_files.spectra_files import spectra_bytes, spectra_paths
 from rubix_like.errors import ConfigError
+from rubix_like.instrument.crowding import paints_stars
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 from rubix_like.instrument.pointing import pointings_of
@@ -27,6 +27,7 @@ from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, paths_in
 from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS
 from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.words import percent
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 _OF_RUNS = (CUBE, FOREIGN, MAPS)
@@ -189,7 +190,15 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     own = file_size(chosen, shape, noise=noise, truth=config.keeps_truth, float64=wide)
     fibres = None if is_mosaic else config.instrument.fibres
     if fibres is not None and (layout != "default" or chosen.keeps_fibres):
-        own += _bytes_of_fibres(config, fibres, footprint, keeps_fibres=chosen.keeps_fibres)
+        weights, bins = cube_weights(fibres.cube, fibre_places(fibres), footprint), config.instrument.wavelength
+        total = correlation_bytes(weights, config.output.layout, WavelengthBins.build(bins))
+        if chosen.keeps_fibres:
+            number = 8 if config.engine.precision == "float64" else 4
+            bytes_per_bin = number * (1 + (config.noise is not None) + config.keeps_truth)
+            bytes_per_bin += 4 * (config.systematics is not None)
+            total += 16 * bins.n_wave * len(fibres.dithers) * (fibres.refraction is not None)
+            total += fibres_bytes(weights, bins.n_wave, bytes_per_bin)
+        own += total
     truth, truth_bytes = None, 0
     if config.keeps_truth and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
@@ -215,19 +224,56 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     )
 
 
-def _bytes_of_fibres(config: RunConfig, fibres: FibreSettings, footprint: Footprint, *, keeps_fibres: bool) -> int:
-    """Bytes, at most, of what a file keeps of the fibres that its cube is made of: correlations, or their spectra."""
-    weights, bins = cube_weights(fibres.cube, fibre_places(fibres), footprint), config.instrument.wavelength
-    total = correlation_bytes(weights, config.output.layout, WavelengthBins.build(bins))
-    if keeps_fibres:
-        number = 8 if config.engine.precision == "float64" else 4
-        bytes_per_bin = number * (1 + (config.noise is not None) + config.keeps_truth)
-        bytes_per_bin += 4 * (config.systematics is not None)
-        total += 16 * bins.n_wave * len(fibres.dithers) * (fibres.refraction is not None)
-        total += fibres_bytes(weights, bins.n_wave, bytes_per_bin)
-    return total
-
-
 def _n_contribution(config: RunConfig) -> int:
     """How many images of systematic errors are kept beside the truth."""
     return 0 if config.systematics is None else config.systematics.n_kept
+
+
+_LARGEST_SHARE = 0.1
+"""Of the cube's file, which maps take at most where nobody asks for them."""
+
+_PLAIN = ProductsSettings(losvd=None)
+"""Light, velocity, dispersion, ages, metallicities and masses; no velocity distributions."""
+
+
+def with_default_maps(config: RunConfig) -> RunConfig:
+    """The run with the plain maps that `output.maps` stands for: as it is where it has `products`.
+
+    Call it for one run, not for those of a catalogue.
+    """
+    if config.products is not None or config.output.maps is False or why_no_maps(config):
+        return config
+    return config.model_copy(update={"products": _PLAIN})
+
+
+def with_asked_maps(config: RunConfig) -> RunConfig:
+    """The same for a run of a catalogue, which makes maps only where they are asked for."""
+    return config if config.output.maps == "auto" else with_default_maps(config)
+
+
+def why_no_maps(config: RunConfig) -> str:
+    """Why a run makes no maps unasked, in words; empty where it makes them.
+
+    They are cheap where their file is at most a tenth of the fluxes of the cube in 32 bits: about as many numbers of
+    every spaxel are summed, convolved and written.
+    """
+    if config.products is not None or config.output.maps != "auto":
+        return ""
+    if config.instrument.join:
+        return "the arms are joined"
+    if not paints_stars(load_pipeline(config.pipeline)):
+        return "the pipeline paints no stars"
+    if config.devices.is_sharded:
+        return "the cube is spread over the devices"
+    if len(config.observation.pointings or ()) > 1:
+        return "there are several pointings"
+    footprint = Footprint.build(config.instrument)
+    share = plain_maps_size(footprint) / (4 * footprint.n_element * config.instrument.wavelength.n_wave)
+    return "" if share <= _LARGEST_SHARE else f"they would take {percent(share)} of what the cube takes"
+
+
+def missing_maps_lines(config: RunConfig) -> list[str]:
+    """A note for the end of a run that makes no maps, though nobody said so."""
+    reason = why_no_maps(config)
+    remedy = "observe one of them (instrument.arm)" if config.instrument.join else "output.maps: true makes them"
+    return [f"Note: no maps beside the cube, as {reason}; {remedy}"] if reason else []

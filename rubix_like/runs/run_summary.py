@@ -1,4 +1,4 @@
-"""What a run says at its end: where the cube is, what is in it, what was left out, how to open it."""
+"""Texts of a run at its end: where the cube is, what is in it, its dust, what was left out, how to open it."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,15 @@ from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
-from rubix_like.cube.meta import Counters, SourceCounters
+from rubix_like.cube.maps import NO_ATTENUATION
+from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, Counters, SourceCounters
 from rubix_like.nebular.photon_templates import PHOTONS
 from rubix_like.physics.templates import A_V, A_V_BIRTH
-from rubix_like.runs.dust_summary import BEYOND_LARGEST, dust_lines
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, output_bytes
 from rubix_like.runtime.words import counted, format_bytes
+
+BEYOND_LARGEST: str = "behind more dust than dust.largest: fainter, but no redder than at it"
+"""Words for particles of a larger A(V) than colours are computed for."""
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -54,7 +57,12 @@ def summary_lines(
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
     size = output_bytes(path)
     in_brackets = "" if size is None else f" ({format_bytes(size)})"
-    lines = [f"{what} written to {path}{in_brackets}", _size_line(in_parts(cube)), _flux_line(sums)]
+    total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
+    lines = [
+        f"{what} written to {path}{in_brackets}",
+        _size_line(in_parts(cube)),
+        f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom",
+    ]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
@@ -92,11 +100,6 @@ def _size_line(cube: ShardedCube) -> str:
         f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {counted(n_wave, 'bin')} "
         f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.bins.medium}, {cube.bins.sampling})"
     )
-
-
-def _flux_line(sums: CubeSums) -> str:
-    total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
-    return f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom"
 
 
 def alignment_lines(meta: Mapping[str, Any]) -> list[str]:
@@ -287,3 +290,57 @@ def opening_lines(path: Path, layout: str) -> list[str]:
         f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
         f"  python: from mpdaf.obj import Cube; cube = Cube({name!r})",
     ]
+
+
+def dust_lines(cube: Cube | ShardedCube) -> list[str]:
+    """The dust of a run in words, what of it is not in the columns, and how much it dims, where the run has maps of
+    that; nothing without dust."""
+    lines = planned_dust_lines(cube.meta, cube.source_counters.get(DUST_COLUMN))
+    curve = None if cube.maps is None else cube.maps.attenuation
+    if curve is not None:
+        a_v = float(curve.a_v)
+        words = "less than 0.0001" if a_v < NO_ATTENUATION else f"{a_v:.3g}"
+        lines.append(f"All dust dims the light of the stars in the field by {words} mag at 5500 Angstrom")
+    return lines
+
+
+def planned_dust_lines(meta: Mapping[str, Any], counters: SourceCounters | None = None) -> list[str]:
+    """The dust that `Cube.meta` has, before a run without the counters of its gas."""
+    lines = [*_gas_lines(meta, counters)]
+    if "dust_a_v" in meta:
+        place = "in the galaxy" if meta["dust_place"] == "galaxy" else "in the foreground"
+        curve = f"curve {meta['dust_curve']}, {_r_v(meta, 'dust')}"
+        lines.append(f"Dust: a screen {place}, A(V) {meta['dust_a_v']:g} mag, {curve}")
+    return lines
+
+
+def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list[str]:
+    """The dust of the gas particles."""
+    if "dust_kind" not in meta:
+        return []
+    what = f"Dust of the gas: curve {meta['dust_gas_curve']}, {_r_v(meta, 'dust_gas')}"
+    if meta["dust_a_v_birth"]:
+        what += f", birth clouds of {meta['dust_a_v_birth']:g} mag"
+        what += f" (curve {meta['dust_birth_curve']})" if "dust_birth_curve" in meta else ""
+    if counters is None:
+        return [what]
+    total, mass = int(counters.n_particles), float(counters.amount_total)
+    if not total:
+        return [f"{what}; none: {NO_DUST}"]
+    lines = [f"{what}; {mass:.3g} Msun in {counted(total, 'gas particle')}"]
+    for number, amount, words in (
+        (counters.n_outside, counters.amount_outside, "beside the painted field: not in the columns"),
+        (
+            counters.n_clamped[LINE_OF_SIGHT],
+            counters.amount_clamped[LINE_OF_SIGHT],
+            "in front of the grids of the columns or behind them: put at their ends",
+        ),
+    ):
+        if int(number):
+            share = 100 * float(amount) / mass if mass > 0 else 0.0
+            lines.append(f"{int(number)} of these gas particles ({share:.3g} % of their dust) are {words}")
+    return lines
+
+
+def _r_v(meta: Mapping[str, Any], prefix: str) -> str:
+    return f"R(V) {meta[f'{prefix}_r_v']:g}"

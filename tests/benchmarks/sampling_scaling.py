@@ -26,8 +26,8 @@ from rubix_like import make_mesh
 from rubix_like.inference.posterior.device_rows import everywhere, placed, with_rows
 from rubix_like.inference.samplers import chains as nuts_chains
 from rubix_like.inference.samplers import variational
+from rubix_like.inference.samplers.chains import Whitening
 from rubix_like.inference.samplers.nuts import NutsSampler
-from rubix_like.inference.samplers.whitening import Whitening
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
 N_SAMPLE = 8

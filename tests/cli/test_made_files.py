@@ -11,9 +11,9 @@ from small_results import fit_result, sample_result
 
 import rubix_like as rl
 from rubix_like import Cube, __version__
-from rubix_like.cli import made_files
+from rubix_like.cli import inspect_command as made_files
 from rubix_like.extend import Meta, resource
-from rubix_like.runs.batch.table import COLUMNS
+from rubix_like.runs.batch.records import COLUMNS
 from rubix_like.runtime.files.writers import OPENED_BY
 
 RUN = {"object": "disc", "instrument": "MUSE", "redshift": 0.05, "pipeline": "stellar", "note_1": "a note"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubix_like.cli.option_words import in_options
+from rubix_like.cli.options import in_options
 
 OPTIONS = ["--output", "--overwrite", "--restart", "--process-id", "--spaxel", "--hdu", "--data", "--n"]
 

@@ -8,8 +8,7 @@ import scipy.optimize
 
 import rubix_like as rl
 from rubix_like.extend import Populations
-from rubix_like.inference.populations.ratio_prior import draw_by_ratios, neighbours_of
-from rubix_like.inference.populations.weight_draws import Reduced
+from rubix_like.inference.populations.weight_draws import Reduced, draw_by_ratios, neighbours_of
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from observing import configuration, galaxy_of, observe
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, make_mesh
 from rubix_like.forward.fields.dust_column import DustColumn, check_dust, counters_of, frees_places
 from rubix_like.forward.model import scene_before_fields
-from rubix_like.runs.dust_summary import dust_lines
+from rubix_like.runs.run_summary import dust_lines
 
 REDSHIFT, N_GAS, N_STARS, INCLINATION, OPACITY = 0.05, 300, 60, 50.0, 0.25
 SCALE = arcsec_per_kpc(REDSHIFT, luminosity_distance(REDSHIFT))

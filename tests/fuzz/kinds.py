@@ -26,7 +26,7 @@ from rubix_like import (
 from rubix_like.cube.observed.observed_fibres import read_fibres
 from rubix_like.extend import import_library
 from rubix_like.inference import checkpoint
-from rubix_like.inference.likelihoods.correlation import make_correlation
+from rubix_like.inference.likelihoods.kinds import make_correlation
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.simulation.simulation_files import describe_set
 from rubix_like.instrument.apertures import read_mask

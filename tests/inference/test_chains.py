@@ -12,9 +12,8 @@ from jax.sharding import AxisType, Mesh
 from small import fit_section
 
 from rubix_like.extend import LogDensity
-from rubix_like.inference.samplers.chains import Chains, run_chains
+from rubix_like.inference.samplers.chains import Chains, Whitening, run_chains
 from rubix_like.inference.samplers.nuts import Nuts, NutsSampler, stages_of
-from rubix_like.inference.samplers.whitening import Whitening
 
 N_LATENT = 3
 

@@ -13,8 +13,7 @@ import rubix_like as rl
 from rubix_like import ConfigError, Pipeline, load_config, log_posterior
 from rubix_like.cube.observed.observed_fibres import fibres_from, read_fibres
 from rubix_like.cube.survey_files.spectra_files import write_spectra
-from rubix_like.inference.fit_cubes import on_grid
-from rubix_like.inference.sets.set_views import sets_alone
+from rubix_like.inference.best_fit import on_grid, sets_alone
 
 FIBRES = {"bundle": "manga-19", "rings": 1, "transparency": [1, 0.6, 0.8], "dead": [6]}
 CONFIG = {

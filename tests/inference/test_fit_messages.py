@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, log_posterior, make_mesh
-from rubix_like.inference.posterior.checks_before import check_effects, check_start
+from rubix_like.inference.checks.notes import check_effects, check_start
 
 INCLINATION = {"observation.inclination": {"uniform": ["20 deg", "80 deg"]}}
 ROTATION = {"galaxy.rotation_velocity": {"uniform": [50, 300]}, "dust.a_v": {"uniform": [0, 1]}}

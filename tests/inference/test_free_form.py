@@ -12,7 +12,7 @@ from test_components_fit import FREE, SMALL, configuration
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.inference.populations.smoothness import PROPER
+from rubix_like.inference.populations.weight_draws import PROPER
 from rubix_like.inference.solved_populations import followed_by_weights
 
 AGES, METALS = (8.3, 9.1, 9.6, 10.0), (0.008, 0.02)

@@ -7,7 +7,7 @@ from scipy.special import ndtri
 from small import muse
 
 from rubix_like import ConfigError, Pipeline, load_config
-from rubix_like.inference.posterior.checks_before import _hint
+from rubix_like.inference.checks.notes import _hint
 from rubix_like.inference.posterior.free_parameters import leaf_of, read_start
 
 

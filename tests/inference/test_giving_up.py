@@ -11,10 +11,9 @@ from free_numbers import free_of, search_of, statuses
 from jax.sharding import AxisType, Mesh
 from small import fit_section
 
-from rubix_like.inference.checks import notes_after as diagnosis
-from rubix_like.inference.search.choose_optimiser import make_optimiser
-from rubix_like.inference.search.giving_up import is_saturated, reviewed
-from rubix_like.inference.search.search import search_with
+from rubix_like.inference.checks import notes as diagnosis
+from rubix_like.inference.search.optimisers import make_optimiser
+from rubix_like.inference.search.search import is_saturated, reviewed, search_with
 
 FREE = free_of(("a", {"uniform": [0, 1]}), ("b", {"normal": [0, 1]}))
 STEPS = 12

@@ -8,7 +8,7 @@ import scipy.optimize
 import scipy.stats
 from curved import half_square
 
-from rubix_like.inference.posterior.likelihood import Likelihood, ModelError, Polynomial, Residuals
+from rubix_like.inference.posterior.posterior import Likelihood, ModelError, Polynomial, Residuals
 
 SHAPE = (2, 3, 12)
 

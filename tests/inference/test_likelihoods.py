@@ -14,9 +14,9 @@ from small import few_stars, fit_section, mock_data, muse
 
 from rubix_like import ConfigError, fit, load_config, log_posterior, sample
 from rubix_like.extend import AbstractErrorDistribution, AbstractResiduals
-from rubix_like.inference.likelihoods.correlation import make_correlation
+from rubix_like.inference.likelihoods.kinds import make_correlation
 from rubix_like.inference.likelihoods.voxel_errors import StudentT, information_of_location, normal_scores
-from rubix_like.inference.posterior.likelihood import Likelihood, with_nuisance_information
+from rubix_like.inference.posterior.posterior import Likelihood, with_nuisance_information
 
 SHAPE, BAD = (2, 3, 21), (1, 2, 3)
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}

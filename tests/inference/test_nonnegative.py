@@ -9,17 +9,19 @@ import pytest
 import scipy.optimize
 
 from rubix_like.extend import Populations
-from rubix_like.inference.populations.histories import notes_on_masses
-from rubix_like.inference.populations.nonnegative import nonnegative_least_squares, response
-from rubix_like.inference.populations.ratio_prior import (
+from rubix_like.inference.populations.mixtures import nonnegative_least_squares, response
+from rubix_like.inference.populations.populations import notes_on_masses
+from rubix_like.inference.populations.weight_draws import (
+    PROPER,
     Neighbours,
+    Reduced,
     draw_by_ratios,
+    draw_weights,
     neighbours_of,
     neighbours_together,
+    smoothness_rows,
     without_pairs,
 )
-from rubix_like.inference.populations.smoothness import PROPER, smoothness_rows
-from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
 
 SOLVE = jax.jit(nonnegative_least_squares)
 

@@ -14,10 +14,14 @@ from curved import N_DATA, N_LATENT, curved, starts
 from small import fit_section
 
 from rubix_like.inference.posterior.linearise import DENSE_BYTES, MOST_DENSE, is_dense, normal_equations, normal_forms
-from rubix_like.inference.search.choose_optimiser import make_optimiser
-from rubix_like.inference.search.gradient_descent import GradientDescent
-from rubix_like.inference.search.least_squares import LeastSquares
-from rubix_like.inference.search.optimisers import FAILED, REASONS, Status
+from rubix_like.inference.search.optimisers import (
+    FAILED,
+    REASONS,
+    GradientDescent,
+    LeastSquares,
+    Status,
+    make_optimiser,
+)
 
 KINDS = ("levenberg_marquardt", "lbfgs", "levenberg_marquardt by products")
 

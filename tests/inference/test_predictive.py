@@ -15,13 +15,19 @@ from small_results import sample_result
 
 from rubix_like import load_config
 from rubix_like.extend import Sampled
-from rubix_like.inference import sample_assembly as assembly
+from rubix_like.inference import sampling as assembly
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.posterior.device_rows import placed
-from rubix_like.inference.posterior.likelihood import ModelError
-from rubix_like.inference.samplers.moments import moments_over_samples
-from rubix_like.inference.samplers.predictive import evenly, models_of_draws, predictive_of
-from rubix_like.inference.samplers.predictive_checks import DISCREPANCIES, notes_on_checks, predictive_p
+from rubix_like.inference.posterior.posterior import ModelError
+from rubix_like.inference.samplers.predictive import (
+    DISCREPANCIES,
+    evenly,
+    models_of_draws,
+    moments_over_samples,
+    notes_on_checks,
+    predictive_of,
+    predictive_p,
+)
 from rubix_like.inference.samplers.samplers import make_sampler
 
 DEGREE, WIDTH = 2, 0.05

@@ -15,15 +15,16 @@ from rubix_like.extend import AbstractQuantile
 from rubix_like.inference.checks.laplace import from_information
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior, read_values, shown
 from rubix_like.inference.posterior.free_parameters import read_correlated
-from rubix_like.inference.posterior.prior_kinds import Mixture, section_of
 from rubix_like.inference.posterior.priors import (
     Isotropic,
     LogNormal,
     LogUniform,
+    Mixture,
     Normal,
     TruncatedNormal,
     Uniform,
     is_limited,
+    section_of,
 )
 
 

@@ -11,8 +11,8 @@ from small import make_cube
 from small_results import FREE, fit_result, sample_result
 
 from rubix_like import Cube
-from rubix_like.inference.fit_cubes import with_values
-from rubix_like.inference.results.result_tables import plus_minus
+from rubix_like.inference.best_fit import with_values
+from rubix_like.inference.results.result_summaries import plus_minus
 
 
 @pytest.mark.parametrize(

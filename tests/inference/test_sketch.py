@@ -7,10 +7,19 @@ from astropy.constants import c
 from free_numbers import free_of
 
 from rubix_like.extend import Footprint
-from rubix_like.inference.search.component_guesses import Pose
-from rubix_like.inference.search.guesses import Surroundings, guesses, inclination_of, scale_length_of
-from rubix_like.inference.search.other_side import other_side, with_both_sides
-from rubix_like.inference.search.sketch import moments, places, shift_of, shifts, sketch_of
+from rubix_like.inference.search.candidates import other_side, with_both_sides
+from rubix_like.inference.search.guesses import (
+    Pose,
+    Surroundings,
+    guesses,
+    inclination_of,
+    moments,
+    places,
+    scale_length_of,
+    shift_of,
+    shifts,
+    sketch_of,
+)
 
 SCALE = 0.5
 WAVELENGTH = np.arange(4800.0, 5400.0, 3.0)

@@ -7,8 +7,7 @@ import pytest
 import scipy.stats
 
 from rubix_like.inference.checks.misfit import Left, line_shapes, sums_of_tests
-from rubix_like.inference.checks.residual_tests import excess_of, probabilities, together
-from rubix_like.inference.checks.worst_place import data_places, worst_place
+from rubix_like.inference.checks.verdict import data_places, excess_of, probabilities, together, worst_place
 
 SHAPE = (9, 10, 60)
 SCALE = 0.5

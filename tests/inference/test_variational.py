@@ -22,8 +22,7 @@ from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
 from rubix_like.inference.checks.laplace import information
 from rubix_like.inference.posterior.linearise import MOST_DENSE
 from rubix_like.inference.samplers import variational
-from rubix_like.inference.samplers.nifty_geometry import data_residuals
-from rubix_like.inference.samplers.roots import find_root
+from rubix_like.inference.samplers.nifty_geometry import data_residuals, find_root
 from rubix_like.inference.samplers.samplers import make_sampler
 
 LONG = functools.partial(pytest.param, marks=pytest.mark.long)

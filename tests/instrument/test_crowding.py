@@ -13,8 +13,8 @@ from rubix_like.config import load_pipeline
 from rubix_like.extend import resolve, take_census
 from rubix_like.inference.posterior.problem import notes_on_run, with_fit_deposit
 from rubix_like.instrument.crowding import ENOUGH, Crowding, choose_deposit, element_side
+from rubix_like.runs.batch.blocks import load_for
 from rubix_like.runs.batch.entries import read_entries
-from rubix_like.runs.batch.galaxies import load_for
 from rubix_like.runs.particles_on_disk import hold_galaxy
 from rubix_like.runtime.progress import silent
 

@@ -11,31 +11,34 @@ from small_results import fit_result
 
 from rubix_like import ConfigError
 from rubix_like.extend import Footprint, WavelengthBins
-from rubix_like.inference.checks.discreteness import Discreteness
+from rubix_like.inference.checks.finite_points import Discreteness
 from rubix_like.inference.results.result_pictures import view_of
-from rubix_like.plots.fits.fit_parameters import (
+from rubix_like.plots.derived import scale_of
+from rubix_like.plots.figure import save_drawings
+from rubix_like.plots.fits.fit_pictures import (
+    LATENT_GRID,
     MOST_NAMED,
     MOST_PAIRED,
-    contour,
-    density,
-    draw_pulls,
-    paired,
-    prior_contour,
-)
-from rubix_like.plots.fits.fit_pictures import draw_fit_spectra, draw_traces, drawings, fit_images, ranked_spaxels, runs
-from rubix_like.plots.fits.fit_view import (
-    LATENT_GRID,
     FitView,
     Inferred,
     Trace,
+    contour,
+    density,
+    draw_fit_spectra,
+    draw_pulls,
+    draw_traces,
+    drawings,
+    fit_images,
     light,
     light_residual,
+    paired,
+    prior_contour,
+    ranked_spaxels,
     reduced_chi_square,
+    runs,
     velocity_residual,
 )
-from rubix_like.plots.picture_files import save_drawings
-from rubix_like.plots.scales import scale_of
-from rubix_like.plots.sky_offsets import SkyOffsets
+from rubix_like.plots.images import SkyOffsets
 
 COVARIANCE = np.array([[0.04, 0.012], [0.012, 0.01]])
 

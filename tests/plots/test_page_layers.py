@@ -9,8 +9,7 @@ import pytest
 from small import noisy_cube
 
 from rubix_like.extend import WavelengthBins
-from rubix_like.plots.page import page_values
-from rubix_like.plots.page_layers import MASKED, Blocks, block_layers, choose_blocks, page_layers
+from rubix_like.plots.page import MASKED, Blocks, block_layers, choose_blocks, page_layers, page_values
 
 
 def unpacked(layer, shape):

@@ -13,23 +13,31 @@ from small import NOT_FITTED, make_cube
 
 from rubix_like import ConfigError, SampleResult
 from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.checks.verdict import Quality, Scatter, Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogNormal, Normal, Uniform
-from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.result_pictures import (
     MOST_FOLLOWED,
     sample_drawings,
     sample_view,
     save_sample_pictures,
 )
-from rubix_like.inference.results.sample_result import values_of
+from rubix_like.inference.results.results import values_of
 from rubix_like.inference.samplers.convergence import Convergence
-from rubix_like.plots.fits.fit_parameters import MOST_PAIRED, contour
-from rubix_like.plots.fits.sample_corner import DRAW_COLOR, LAPLACE_COLOR, TRUTH_COLOR, draw_corner
-from rubix_like.plots.fits.sample_predictive import banded_spectra, draw_predictive, predictive_images
-from rubix_like.plots.fits.sample_trace import draw_followed
-from rubix_like.plots.fits.sample_view import CONTOURS, density_of, evenly_chosen
+from rubix_like.plots.fits.fit_pictures import MOST_PAIRED, contour
+from rubix_like.plots.fits.sample_pictures import (
+    CONTOURS,
+    DRAW_COLOR,
+    LAPLACE_COLOR,
+    TRUTH_COLOR,
+    banded_spectra,
+    density_of,
+    draw_corner,
+    draw_followed,
+    draw_predictive,
+    evenly_chosen,
+    predictive_images,
+)
 
 N_DRAW = 400
 N_CHAIN = 2

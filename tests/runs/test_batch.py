@@ -36,15 +36,13 @@ from stopped_catalogue import (
 )
 
 from rubix_like import ConfigError, load_config, run, run_catalogue
-from rubix_like.cli.catalogue_command import outcome_lines
+from rubix_like.cli.run_command import outcome_lines
 from rubix_like.extend import Progress
-from rubix_like.runs.batch.blocks import blocks_of, galaxies_of, observe_block
-from rubix_like.runs.batch.ending import BlockWork, EntryEnding
+from rubix_like.runs.batch.blocks import BlockWork, EntryEnding, blocks_of, galaxies_of, observe_block
+from rubix_like.runs.batch.catalogue import observe_all
 from rubix_like.runs.batch.entries import read_entries
-from rubix_like.runs.batch.executors import device_groups_of
+from rubix_like.runs.batch.executors import Terms, device_groups_of
 from rubix_like.runs.batch.records import Record, Records
-from rubix_like.runs.batch.running import observe_all
-from rubix_like.runs.batch.workers import Terms
 from rubix_like.runtime.memory import MemoryNeed
 
 WAVELENGTH = {"start": 4900, "stop": 5000, "step": 10}
@@ -102,14 +100,14 @@ def test_one_entry_ends_while_the_next_begins(folder, monkeypatch):
         ends = EntryEnding(work, threads)
         with jax.enable_x64(True):
             ends.hand(one, 0.0, partial(ending, "one", "done"))
-        monkeypatch.setattr("rubix_like.runs.batch.ending.check_memory", lambda need, mesh: None)
+        monkeypatch.setattr("rubix_like.runs.batch.blocks.check_memory", lambda need, mesh: None)
         ends.make_room(need, mesh)
         assert told == []
         go_on.set()
         ends.hand(two, 0.0, partial(ending, "two", "failed"))
         assert told == [("one", "done")]
         monkeypatch.undo()
-        monkeypatch.setattr("rubix_like.runs.batch.ending.check_memory", _no_memory)
+        monkeypatch.setattr("rubix_like.runs.batch.blocks.check_memory", _no_memory)
         ends.make_room(need, mesh)
         assert told == [("one", "done"), ("two", "failed")]
         ends.settle()

@@ -9,8 +9,7 @@ from small import muse
 
 import rubix_like as rl
 from rubix_like import ConfigError, load_config
-from rubix_like.runs.default_maps import missing_maps_lines, with_asked_maps, with_default_maps
-from rubix_like.runs.run_files import output_files
+from rubix_like.runs.run_files import missing_maps_lines, output_files, with_asked_maps, with_default_maps
 
 OBSERVATION = {"redshift": 0.05}
 

@@ -31,7 +31,7 @@ from rubix_like.extend import import_library, load_field_map
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.readers.containers.table_files import yaml_units
-from rubix_like.runs.batch.rows import read_rows
+from rubix_like.runs.batch.entries import read_rows
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.packed_files import ALWAYS_UNPACKED, check_packed
 
@@ -128,7 +128,7 @@ def test_a_circle_by_way_of_other_files_is_found_and_a_chain_is_read(tmp_path):
 
 READ_EACH = """
 import sys
-from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.results import SampleResult
 for path in sys.argv[1:]:
     try:
         SampleResult.read(path)

@@ -27,7 +27,7 @@ from rubix_like import extend  # noqa: E402
 from rubix_like.cli.main import make_parser  # noqa: E402
 from rubix_like.config import json_schema, plug_ins  # noqa: E402
 from rubix_like.inference.posterior.free_parameters import known_parameters  # noqa: E402
-from rubix_like.inference.posterior.prior_kinds import MIXTURE, PRIORS  # noqa: E402
+from rubix_like.inference.posterior.priors import MIXTURE, PRIORS  # noqa: E402
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS  # noqa: E402
 from rubix_like.nebular import SHELF as NEBULAR_TABLES  # noqa: E402
 from rubix_like.physics.dust_curves import CURVES  # noqa: E402

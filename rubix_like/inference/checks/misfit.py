@@ -18,7 +18,7 @@ for them would take longer.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,23 +29,68 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.linalg import solve_triangular
 
-from rubix_like.inference.checks.data_halves import HALVES, Halves, Splits
+from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     information_of_location,
     normal_scores,
-    slopes_of_cost,
 )
 from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.likelihood import (
+from rubix_like.inference.posterior.linearise import Modelled, Tangent, columns_at, models_at, tangents_at
+from rubix_like.inference.posterior.posterior import (
+    Posterior,
     factor_of,
     nuisance_places,
     with_nuisance_information,
     with_scale_information,
 )
-from rubix_like.inference.posterior.linearise import columns_at
-from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.tangent import Modelled, Tangent, models_at, tangents_at
+
+HALVES: tuple[tuple[str, str], ...] = (
+    ("left", "right"),
+    ("lower", "upper"),
+    ("brighter", "fainter"),
+    ("bluer", "redder"),
+)
+"""Both halves of the data for each way to split them: by columns, rows and light of the spaxels, and by bins.
+
+Splits in which neighbours are on different sides (a checkerboard, every second bin) are not among them: there both
+halves see the same error of a model."""
+
+
+class Halves(NamedTuple):
+    """Spaxels and bins of every half (1: in it), in the order of `HALVES`, both halves of one after the other."""
+
+    spaxels: Float[Array | ndarray, "half y x"]
+    bins: Float[Array | ndarray, "half wave"]
+
+
+class Splits(NamedTuple):
+    """Names of both halves of each split of the data, and the voxels of every half, both of one after the other."""
+
+    pairs: tuple[tuple[str, str], ...]
+    masks: Sequence[Float[ndarray, "y x wave"]]
+
+
+def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
+    """Halves that hold the same sum of squares of `light`, the model in units of the data's sigma."""
+    square = np.asarray(light, np.float64) ** 2
+    image, spectrum = square.sum(axis=2), square.sum(axis=(0, 1))
+    place = np.meshgrid(*[np.arange(own, dtype=float) for own in image.shape], indexing="ij")
+    first = [_first_half(order, image) for order in (place[1], place[0], -image)]
+    everywhere, always = np.ones_like(image), np.ones_like(spectrum)
+    bluer = _first_half(np.arange(len(spectrum), dtype=float), spectrum)
+    spaxels = [half for own in first for half in (own, 1 - own)] + [everywhere] * 2
+    bins = [always] * (2 * len(first)) + [bluer, 1 - bluer]
+    return Halves(np.stack(spaxels), np.stack(bins))
+
+
+def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    """1 where the order is low, so that half of the weight is there; places of one order stay together."""
+    values, group = np.unique(order, return_inverse=True)
+    total = np.bincount(group.ravel(), weight.ravel(), minlength=len(values))
+    before = np.cumsum(total) - 0.5 * total
+    return (before < 0.5 * total.sum())[group.reshape(order.shape)].astype(float)
+
 
 AXES: tuple[str, ...] = ("y", "x", "wavelength")
 """Names of a cube's axes, in their order."""
@@ -167,7 +212,8 @@ def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _
     used = np.asarray(likelihood.inverse_sigma) > 0
     residual = linear.residuals.voxels / root
     scores = np.where(used, normal_scores(errors, residual), 0.0)
-    pull = np.where(used, slopes_of_cost(errors, residual) / root, 0.0)
+    slope = jax.grad(lambda own: jnp.sum(errors.log_density(own)))(jnp.asarray(residual))
+    pull = np.where(used, (-np.asarray(slope)) / root, 0.0)
     of_scale = with_nuisance_information(jnp.asarray(linear.of_scale), posterior.free, jnp.asarray(latent), likelihood)
     residuals = linear.residuals._replace(voxels=scores)
     return linear._replace(residuals=residuals, pull=pull, of_scale=np.asarray(of_scale))
@@ -487,3 +533,58 @@ def _collapsed(
         mean -= np.sum(parts[0] * parts[1]) if over == (2,) else np.sum(weight[..., None] ** 2 * design * smooth)
     products = own_others @ own_others.T
     return with_others(Sums(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)
+
+
+_TWO = 2
+"""Sets that are compared with each other; of more each with all others."""
+
+
+def splits_of_sets(sets: Sequence[FittedSet], light: Voxels) -> Splits:
+    """Each set and the others, and the halves of each set by the light of its own model (in units of sigma)."""
+    pairs, masks = list[tuple[str, str]](), list[Voxels]()
+
+    def add(own: FittedSet, part: Voxels, pair: tuple[str, str]) -> None:
+        row = np.zeros(light.size)
+        row[own.place] = part.reshape(-1)
+        masks.extend([row[None, None], 1 - row[None, None]])
+        pairs.append(pair)
+
+    for number, own in enumerate(sets[: len(sets) if len(sets) > _TWO else len(sets) - 1]):
+        other = sets[number + 1].name if len(sets) == _TWO else "all others"
+        add(own, np.ones(own.shape), (own.name, other))
+    for own in sets:
+        image, bins = map(np.asarray, halves_of(own.unpacked(light)))
+        for first, pair in zip(range(0, len(image), 2), HALVES, strict=True):
+            part = image[first][:, :, None] * bins[first]
+            if 0 < part.sum() < part.size:
+                add(own, part, (f"{pair[0]} half of {own.name}", "all else"))
+    return Splits(tuple(pairs), masks)
+
+
+def sums_of_sets(
+    sets: Sequence[FittedSet],
+    voxels: Voxels,
+    inverse_sigma: Voxels,
+    light: Voxels,
+    fitted: Vectors,
+    others: Others,
+    design: Design | None,
+) -> Residue:
+    """chi^2 of all voxels, and all sums of each set, as `sums_of_tests` makes them."""
+    del design  # sets have no continua of single spaxels
+    alone = {
+        own.name: sums_of_tests(
+            own.unpacked(voxels),
+            own.unpacked(inverse_sigma),
+            own.unpacked(light),
+            own.unpacked(fitted),
+            own.unpacked(others),
+            None,
+        )
+        for own in sets
+    }
+    real = (inverse_sigma > 0).astype(voxels.dtype)
+    left, products = np.maximum(np.sum(real) - np.sum(fitted**2), 0.0), products_of(others, others)
+    chi_square = with_others(Sums(np.sum(voxels**2), left, 2 * left, np.sum(real)), products, products)
+    nothing, none = Sums(0.0, 0.0, 0.0, 0.0), np.zeros(len(AXES))
+    return Residue(chi_square, Sums(none, none, none, none, none), none, nothing, nothing, None, None, sets=alone)

@@ -187,12 +187,6 @@ def normal_scores(errors: AbstractErrorDistribution, residual: ndarray) -> ndarr
     return np.interp(np.arcsinh(residual), np.arcsinh(nodes), scores)
 
 
-def slopes_of_cost(errors: AbstractErrorDistribution, residual: ndarray) -> ndarray:
-    """-d ln p / dr of residuals; host arrays."""
-    slope = jax.grad(lambda own: jnp.sum(errors.log_density(own)))(jnp.asarray(residual))
-    return -np.asarray(slope)
-
-
 def _quadrature() -> tuple[ndarray, ndarray]:
     """Nodes and weights of integrals over all residuals."""
     at = np.linspace(-_FURTHEST, _FURTHEST, _NODES)

@@ -5,7 +5,7 @@ chains may make steps of any number.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,10 +15,9 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
-from rubix_like.forward.pipeline import Pipeline
+from rubix_like.inference.posterior.linearise import on_mesh
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem, for_samples
-from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
 Kernel = Callable[..., Any]
@@ -107,16 +106,12 @@ def models_at_once(n_device: int, n_model: int) -> int:
     return min(count for count in range(1, n_device + 1) if n_device % count == 0 and count >= min(n_model, n_device))
 
 
-def with_pipelines(problem: Problem, pipelines: Sequence[Pipeline]) -> Problem:
-    """The problem with each of its pipelines on another mesh."""
+def with_rows(problem: Problem, n_sample: int) -> Problem:
+    """The problem whose devices compute `n_sample` models at once."""
+    pipelines = [for_samples(own, n_sample) for own in problem.pipelines]
     forward = problem.posterior.forward.laid_out([(own.tables, own.layout) for own in pipelines])
     posterior = dataclasses.replace(problem.posterior, forward=forward)
     place = [own is problem.pipeline for own in problem.pipelines].index(True)
     sets = tuple(own.on(pipeline) for own, pipeline in zip(problem.sets, pipelines, strict=bool(problem.sets)))
-    return dataclasses.replace(problem, posterior=posterior, pipeline=pipelines[place], sets=sets)
-
-
-def with_rows(problem: Problem, n_sample: int) -> Problem:
-    """The problem whose devices compute `n_sample` models at once."""
-    problem = with_pipelines(problem, [for_samples(own, n_sample) for own in problem.pipelines])
+    problem = dataclasses.replace(problem, posterior=posterior, pipeline=pipelines[place], sets=sets)
     return dataclasses.replace(problem, posterior=on_mesh(problem.posterior, problem.pipeline.mesh))

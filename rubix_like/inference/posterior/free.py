@@ -12,15 +12,19 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.prior_kinds import (
+from rubix_like.inference.posterior.priors import (
+    CENTRES,
     MIXTURE,
+    PURE,
+    AbstractPrior,
+    Isotropic,
     Mixture,
+    as_float,
     check_kind,
     checked_parts,
     find_kind,
     section_of,
 )
-from rubix_like.inference.posterior.priors import CENTRES, PURE, AbstractPrior, Isotropic, as_float
 from rubix_like.physics.units import plain_numbers
 
 Latent = Float[Array | np.ndarray, " latent"]
@@ -121,7 +125,10 @@ class Free(eqx.Module):
 
     def of_own_normals(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Any:
         """The latents of the values' own standard normal variables: the inverse of `own_normals`."""
-        return self._mixed(normals, lambda half, own: own @ _inverse(half).T)
+        return self._mixed(
+            normals,
+            lambda half, own: own @ (np.linalg.inv(half) if isinstance(half, np.ndarray) else jnp.linalg.inv(half)).T,
+        )
 
     def _mixed(self, vector: Any, change: Any) -> Any:
         for group in self.correlated:
@@ -218,10 +225,6 @@ def _slopes(free: Free, normals: Latent) -> Latent:
 def many_values(free: Free, latents: Float[Array | np.ndarray, "draw latent"]) -> dict[str, Array]:
     """The values of every parameter for many vectors of latents."""
     return jax.vmap(free.values)(jnp.asarray(latents))
-
-
-def _inverse(half: Any) -> Any:
-    return np.linalg.inv(half) if isinstance(half, np.ndarray) else jnp.linalg.inv(half)
 
 
 def shown(prior: AbstractPrior) -> str:

@@ -212,7 +212,12 @@ def read_free(
         parameters.append(FreeParameter(chosen, name, jnp.shape(leaf), declared.unit, declared.meaning))
     correlated = read_correlated(settings.correlated, parameters)
     if settings.noise_scale is not None:
-        parameters.append(FreeParameter(_read_scale(settings.noise_scale), NOISE_SCALE, meaning=_SCALE))
+        scale = read_prior(NOISE_SCALE, settings.noise_scale, "")
+        if not float(scale.value(np.asarray(SMALLEST_LATENT))) > 0:
+            raise ConfigError(
+                f"fit.{NOISE_SCALE}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {shown(scale)}"
+            )
+        parameters.append(FreeParameter(scale, NOISE_SCALE, meaning=_SCALE))
     return Free(tuple(parameters), correlated)
 
 
@@ -248,16 +253,6 @@ def _read_prior(declared: Declaration, prior: Any, own: Any) -> AbstractPrior:
         if declared.unit or "expected a finite number" not in str(error):
             raise
         raise ConfigError(f"{error}; {declared.name}: {declared.meaning}") from error
-
-
-def _read_scale(prior: Any) -> AbstractPrior:
-    """The prior of the noise scale; ConfigError unless it is above 0."""
-    scale = read_prior(NOISE_SCALE, prior, "")
-    if not float(scale.value(np.asarray(SMALLEST_LATENT))) > 0:
-        raise ConfigError(
-            f"fit.{NOISE_SCALE}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {shown(scale)}"
-        )
-    return scale
 
 
 def _check_shape(name: str, prior: AbstractPrior, shape: tuple[int, ...]) -> None:

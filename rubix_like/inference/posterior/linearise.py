@@ -1,6 +1,14 @@
-"""Losses and linearised residuals of a group of starts, one start on each share of the devices."""
+"""Models, slopes, losses and linearised residuals of a group of starts, one start on each share of the devices.
 
+One program of a fit (`linearised`) holds the whole model: its flux, and as many of its slopes by the latents as are
+asked. Everything else is made from what it returns, by programs of the size of the likelihood: the loss, its normal
+equations, the misfit, effects of parameters, models with other draws. It serves all data, errors and draws. Where there
+is no room for slopes, a second program gives the flux alone.
+"""
+
+import dataclasses
 import functools
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,13 +16,173 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.galaxy.synthetic import BaseDraws
+from rubix_like.inference.posterior.fit_model import AbstractForward
+from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.posterior import Group, Posterior, SquaredLoss, half_square
-from rubix_like.inference.posterior.start_groups import over_starts
-from rubix_like.inference.posterior.tangent import Tangent, models, tangents
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
+
+
+def over_starts(function: Callable[..., Any], posterior: Any, *arrays: Any) -> Any:
+    """`function(posterior, *arrays of one start)` for every start, each start on its share of the devices.
+
+    `posterior`: any pytree that all starts share.
+    """
+    if jax.tree.leaves(arrays)[0].shape[0] == 1:
+        alone = function(posterior, *jax.tree.map(lambda array: array[0], arrays))
+        return jax.tree.map(lambda array: array[None], alone)
+    axes = (None, *(0 for _ in arrays))
+    return jax.vmap(function, in_axes=axes, spmd_axis_name=SAMPLE_AXIS)(posterior, *arrays)
+
+
+def group_of(posterior: SquaredLoss, latent: Latent) -> Group:
+    """One place as a group of starts; of a model as many copies as its mesh computes at once, as in a search."""
+    row = np.asarray(latent)[None]
+    if not isinstance(posterior, Posterior):
+        return row
+    mesh = posterior.forward.main.layout.mesh
+    return placed_starts(np.repeat(row, mesh.shape.get(SAMPLE_AXIS, 1), axis=0), mesh)
+
+
+def placed_starts(rows: Float[ndarray, "start latent"], mesh: Mesh) -> Group:
+    """Group of as many starts as a mesh has rows along "sample", each on its own; whole where it has none."""
+    spec = PartitionSpec(SAMPLE_AXIS) if SAMPLE_AXIS in mesh.shape else PartitionSpec()
+    return jax.device_put(rows, NamedSharding(mesh, spec))
+
+
+def on_mesh(posterior: SquaredLoss, mesh: Mesh) -> Any:
+    """The posterior with its arrays on a mesh: where they lie already, or whole on every device.
+
+    Priors stay on the host, where they are looked at between steps.
+    """
+    if isinstance(posterior, Posterior):
+        placed = [_placed(own, mesh) for own in (posterior.forward, posterior.likelihood)]
+        return dataclasses.replace(posterior, forward=placed[0], likelihood=placed[1])
+    return _placed(posterior, mesh)
+
+
+def with_draws(posterior: Posterior, draws: BaseDraws) -> Posterior:
+    """The posterior of the same synthetic galaxy, made of other draws, which lie where its own do."""
+    other = eqx.tree_at(lambda own: own.forward.source.draws, posterior, draws)
+    return on_mesh(other, posterior.forward.main.layout.mesh)
+
+
+def _placed(tree: Any, mesh: Mesh) -> Any:
+    return jax.device_put(tree, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), tree))
+
+
+def _kept_or_replicated(leaf: Any, mesh: Mesh) -> jax.sharding.Sharding:
+    """The sharding of an array as it lies already if that is on the mesh, or whole on every device."""
+    sharding = getattr(leaf, "sharding", None)
+    return sharding if isinstance(sharding, NamedSharding) and sharding.mesh == mesh else replicated(mesh)
+
+
+_ROOM = 2.5e8
+"""Bytes of slopes for which room is made also where none is asked for."""
+
+
+class Modelled(NamedTuple):
+    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, their particles' counters, and
+    the residuals of the smoothness prior where populations are solved for (`free_form`)."""
+
+    flux: Float[Array, "*start y x wave"]
+    counters: Any
+    roughness: Float[Array, "*start difference"] | None = None
+
+
+class Tangent(eqx.Module):
+    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and its slopes by the latents.
+
+    Models of parts of the particles add up, and so do their tangents, whatever the likelihood does with the sum.
+    """
+
+    flux: Float[Array, "*start y x wave"]
+    slopes: Float[Array, "*start latent y x wave"]
+    roughness: Float[Array, "*start difference"] | None = None
+    roughness_slopes: Float[Array, "*start latent difference"] | None = None
+
+
+def models(forward: AbstractForward, free: Free, latent: Group) -> Modelled:
+    """The model of every start; not to be traced."""
+    if 8.0 * free.n_latent * np.prod(forward.shape) > _ROOM:
+        return flux_alone(forward, free, latent)
+    return linearised(forward, free, latent, np.int32(0))[0]
+
+
+def tangents(forward: AbstractForward, free: Free, latent: Group) -> Tangent:
+    """The tangent of the model of every start; not to be traced."""
+    modelled, slopes = linearised(forward, free, latent, np.int32(free.n_latent))
+    return Tangent(modelled.flux, slopes[0], modelled.roughness, slopes[1])
+
+
+def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
+    """The mean of tangents at the same latents, which lies where they do; by numpy, without a program. One part at a
+    time is in memory."""
+    total, places, count = [], [], 0
+    for count, part in enumerate(parts, start=1):
+        leaves = jax.tree.leaves(part)
+        if count == 1:
+            total, places = [np.array(leaf) for leaf in leaves], [leaf.sharding for leaf in leaves]
+            continue
+        for own, leaf in zip(total, leaves, strict=True):
+            np.add(own, np.asarray(leaf), out=own)
+    if not count:
+        raise ValueError("expected at least one tangent, got none")
+    return Tangent(*(jax.device_put(own / count, place) for own, place in zip(total, places, strict=True)))
+
+
+@jax.jit
+def linearised(
+    forward: AbstractForward, free: Free, latent: Group, n_slope: Int[Array | np.integer, ""]
+) -> tuple[Modelled, Any]:
+    """The model of every start and its first `n_slope` slopes, the others 0; one slope after the other, which takes
+    less time and memory. Without slopes it takes no longer than the model alone. Slopes: of the flux, and of the
+    roughness (or None)."""
+    return over_starts(_linearised, (forward, free, n_slope), latent)
+
+
+@jax.jit
+def flux_alone(forward: AbstractForward, free: Free, latent: Group) -> Modelled:
+    """The model of every start."""
+    return over_starts(_model, (forward, free), latent)
+
+
+def models_at(posterior: Posterior, latent: Latent) -> Modelled:
+    """The models of the group of one place (`group_of`)."""
+    return models(posterior.forward, posterior.free, group_of(posterior, latent))
+
+
+def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
+    """The tangents of the group of one place (`group_of`)."""
+    return tangents(posterior.forward, posterior.free, group_of(posterior, latent))
+
+
+def _model(own: tuple[AbstractForward, Free], latent: Latent) -> Modelled:
+    forward, free = own
+    observed, roughness = forward.modelled(free.values(latent))
+    return Modelled(observed.voxels.flux.astype(jax.dtypes.canonicalize_dtype(float)), observed.counters, roughness)
+
+
+def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tuple[Modelled, Any]:
+    forward, free, n_slope = own
+
+    def model(at: Latent) -> tuple[tuple[Array, Array | None], Any]:
+        made = _model((forward, free), at)
+        return (made.flux, made.roughness), made.counters
+
+    (flux, roughness), along, counters = jax.linearize(model, latent, has_aux=True)
+    unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
+
+    def add(number: Array, slopes: Any) -> Any:
+        return jax.tree.map(lambda every, one: every.at[number].set(one), slopes, along(unit[number]))
+
+    none = jax.tree.map(lambda leaf: jnp.zeros((latent.shape[0], *leaf.shape), leaf.dtype), (flux, roughness))
+    return Modelled(flux, counters, roughness), lax.fori_loop(0, n_slope, add, none)
+
 
 MOST_DENSE = 2000
 """Most latents whose J^T J is made."""

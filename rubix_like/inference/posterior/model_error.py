@@ -32,12 +32,9 @@ from rubix_like.config.sections.fit import ModelErrorSettings
 from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import ModelError, factor_of, with_scale_information
-from rubix_like.inference.posterior.linearise import columns_at
-from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.linearise import Tangent, columns_at, models_at, on_mesh, tangents_at, with_draws
+from rubix_like.inference.posterior.posterior import ModelError, Posterior, factor_of, with_scale_information
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.start_groups import on_mesh, with_draws
-from rubix_like.inference.posterior.tangent import Tangent, models_at, tangents_at
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.words import format_bytes
 
@@ -63,7 +60,19 @@ def with_model_error(problem: Problem, latent: Latent) -> Problem:
 
 def find_model_error(posterior: Posterior, latent: Latent, settings: ModelErrorSettings) -> ModelError:
     """Offset, modes and held-out deviations from `settings.draws` models with other base draws at these latents."""
-    _check(posterior, settings)
+    source = posterior.forward.source
+    if not isinstance(source, SyntheticSource):
+        raise ConfigError(
+            "fit.model_error: expected a synthetic galaxy, whose base draws can be others, got the particles of a "
+            "given one; set it to null"
+        )
+    needed = _COPIES * settings.draws * posterior.likelihood.flux.nbytes
+    free = available_memory()
+    if free is not None and needed > free:
+        raise MemoryError(
+            f"fit.model_error: expected room for {settings.draws} cubes at a time and what is made of them, "
+            f"{format_bytes(needed)}, got {format_bytes(free)}; set fit.model_error.draws lower, or fit fewer bins"
+        )
     own = _cube(posterior, latent)
     cubes = np.stack(list(other_cubes(posterior, latent, settings)))
     known, unknown = cubes[::2], cubes[1::2]
@@ -140,19 +149,3 @@ def _modes(
     kept = squares > 1e-12 * max(squares[-1], np.finfo(float).tiny)
     modes = (vectors[:, kept] / np.sqrt(squares[kept])).T @ flat
     return modes.reshape(-1, *deviation.shape[1:]), squares[kept] / (len(deviation) - 1)
-
-
-def _check(posterior: Posterior, settings: ModelErrorSettings) -> None:
-    source = posterior.forward.source
-    if not isinstance(source, SyntheticSource):
-        raise ConfigError(
-            "fit.model_error: expected a synthetic galaxy, whose base draws can be others, got the particles of a "
-            "given one; set it to null"
-        )
-    needed = _COPIES * settings.draws * posterior.likelihood.flux.nbytes
-    free = available_memory()
-    if free is not None and needed > free:
-        raise MemoryError(
-            f"fit.model_error: expected room for {settings.draws} cubes at a time and what is made of them, "
-            f"{format_bytes(needed)}, got {format_bytes(free)}; set fit.model_error.draws lower, or fit fewer bins"
-        )

@@ -1,21 +1,252 @@
-"""The function that is maximised and sampled: the posterior of the latents, as a sum of squared residuals."""
+"""The function that is maximised and sampled: the posterior of the latents, as a sum of squared residuals.
 
-from typing import Any, Protocol, runtime_checkable
+-ln L = 1/2 sum r^2 + constant for everything in it, so that least-squares methods, gradients and samplers share it; r
+are residuals of a cube in units of their standard deviation.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, Weighted, information_of_location
+from rubix_like.inference.likelihoods.voxel_errors import (
+    OFFSET,
+    AbstractErrorDistribution,
+    AbstractErrors,
+    Weighted,
+    information_of_location,
+    quadrature_nodes,
+)
 from rubix_like.inference.populations.mixtures import Solved
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS, AbstractForward, Forward
 from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent
-from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Residuals
+
+NoiseScale = Float[Array, ""] | None
+"""The factor on the standard deviations of the data; None where it is 1 and not free."""
+
+
+def factor_of(scale: NoiseScale) -> Float[Array, ""]:
+    """The noise scale as a number: 1 where it is not free."""
+    return jnp.ones(()) if scale is None else scale
+
+
+class Polynomial(eqx.Module):
+    """Multiplicative continua, one per spaxel: 1 + sum_j c_j basis_j, the c_j normal about 0 with `sigma`."""
+
+    basis: Float[Array, "wave degree"]
+    sigma: Float[Array, ""]
+
+
+class ModelError(eqx.Module):
+    """The effect of particle noise on a model (`inference.model_error`), in units of the data's standard deviations.
+
+    `offset` is added to the model's flux times inverse_sigma; the covariance is 1 + V diag(strength) V^T with `modes` V
+    orthonormal over the voxels; `held_out`: deviations of which neither knows, for the covariance of a fit.
+    """
+
+    offset: Float[Array, "y x wave"]
+    modes: Float[Array, "mode y x wave"]
+    strength: Float[Array, " mode"]
+    held_out: Float[Array, "draw y x wave"]
+
+    def whiten(
+        self, residual: Float[Array, "y x wave"], scale: Float[Array, ""] | float = 1.0
+    ) -> Float[Array, "y x wave"]:
+        """(1 + V diag(strength / scale^2) V^T)^-1/2 times residuals in units of sigma scale."""
+        shrink = 1 - 1 / jnp.sqrt(1 + self.strength / scale**2)
+        along = jnp.einsum("kyxw,yxw->k", self.modes, residual)
+        return residual - jnp.einsum("k,kyxw->yxw", shrink * along, self.modes)
+
+    def log_determinant(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """ln det(1 + V diag(strength / scale^2) V^T)."""
+        return jnp.sum(jnp.log1p(self.strength / scale**2))
+
+
+class Residuals(NamedTuple):
+    """Everything whose half squared sum is -ln(posterior) up to a constant."""
+
+    voxels: Float[Array, "y x wave"]
+    coefficients: Float[Array, "y x degree"] | None
+    scale: Float[Array, ""] | None
+    prior: Float[Array, " latent"] | None
+    excess: Float[Array, ""] | None = None
+    roughness: Float[Array, " difference"] | None = None
+
+
+class Likelihood(eqx.Module):
+    """The data and their errors.
+
+    `flux` and `inverse_sigma` (0 where a voxel is left out): (y, x, wave), in 1e-20 erg/s/cm2/Angstrom and its inverse;
+    `smallest_scale`: lower limit of the noise scale (1 where it is not free). `errors`: None: independent, normal.
+    `dependent`: 1 / sigma of voxels that are left out as their noise follows from that of others, else 0; None: none.
+    """
+
+    flux: Float[Array, "y x wave"]
+    inverse_sigma: Float[Array, "y x wave"]
+    polynomial: Polynomial | None = None
+    model_error: ModelError | None = None
+    smallest_scale: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
+    errors: AbstractErrors | None = None
+    dependent: Float[Array, "y x wave"] | None = None
+
+    @property
+    def inverse_sigma_of_data(self) -> Float[Array, "y x wave"]:
+        """1 / sigma of all voxels that the fit uses, also those whose noise follows from that of others."""
+        return self.inverse_sigma if self.dependent is None else self.inverse_sigma + self.dependent
+
+    def residuals(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Residuals:
+        """Residuals of the model's flux; the polynomial's coefficients are those that fit best, which is exact for
+        their posterior's maximum."""
+        model = model.astype(jax.dtypes.canonicalize_dtype(float))
+        weight = self._weight(scale)
+        coefficients = None
+        if self.polynomial is not None:
+            coefficients = self._coefficients(self.polynomial, model, weight)
+            model = model * _factor(self.polynomial, coefficients)
+        voxels = (self.flux - model) * weight
+        if self.model_error is not None:
+            factor = factor_of(scale)
+            voxels = self.model_error.whiten(voxels - self.model_error.offset / factor, factor)
+        if self.errors is not None:
+            voxels = self.errors.residuals(voxels, self.flux, model, weight)
+        of_scale = None if scale is None else self._scale_residual(scale)
+        return Residuals(voxels, coefficients, of_scale, None, self._excess())
+
+    def at(self, values: Mapping[str, Any]) -> "Likelihood":
+        """The likelihood with the values named `likelihood.*`."""
+        own = {name.removeprefix(LIKELIHOOD): value for name, value in values.items() if name.startswith(LIKELIHOOD)}
+        if not own or not isinstance(self.errors, AbstractErrorDistribution):
+            return self
+        return eqx.tree_at(lambda likelihood: likelihood.errors, self, dataclasses.replace(self.errors, **own))
+
+    def _excess(self) -> Float[Array, ""] | None:
+        """r with r^2 / 2 the excess of the normalisation of all voxels over that of normal errors, + constant."""
+        if not isinstance(self.errors, AbstractErrorDistribution):
+            return None
+        count = jnp.sum(self.inverse_sigma > 0, dtype=self.inverse_sigma.dtype)
+        return jnp.sqrt(2 * count * (OFFSET + jnp.asarray(self.errors.excess(), count.dtype)))
+
+    def _scale_residual(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """r with r^2 / 2 = N ln(scale) + constant, N the number of voxels: real for any scale above the smallest.
+
+        With a model error half the logarithm of its determinant is added.
+        """
+        count = jnp.sum(self.inverse_sigma > 0, dtype=scale.dtype)
+        square = 2 * count * (0.5 + jnp.log(scale / self.smallest_scale))
+        if self.model_error is not None:
+            square = square + self.model_error.log_determinant(scale)
+        return jnp.sqrt(square)
+
+    def log_normalisation(self, scale: NoiseScale) -> Float[Array, ""]:
+        """The term that is added to minus half the squared residuals to make them ln(likelihood), in data units: the
+        logarithm of the density of the voxels that are fitted."""
+        used = self.inverse_sigma > 0
+        count = jnp.sum(used, dtype=self.inverse_sigma.dtype)
+        known = jnp.sum(jnp.log(jnp.where(used, self.inverse_sigma, 1))) - 0.5 * count * jnp.log(2 * jnp.pi)
+        if self.errors is not None:
+            known = known + jnp.asarray(self.errors.log_constant(), known.dtype)
+        if isinstance(self.errors, AbstractErrorDistribution):
+            known = known + count * OFFSET
+        if scale is not None:
+            return known + count * (0.5 - jnp.log(self.smallest_scale))
+        return known if self.model_error is None else known - 0.5 * self.model_error.log_determinant(jnp.ones(()))
+
+    def continuum(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Float[Array, "y x wave"]:
+        """The factor on the model's flux that fits best; 1 without a polynomial."""
+        if self.polynomial is None:
+            return jnp.ones_like(model)
+        return _factor(self.polynomial, self._coefficients(self.polynomial, model, self._weight(scale)))
+
+    def design(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Float[Array, "y x wave degree"]:
+        """The fall of the residuals of voxels with each coefficient of the continua; ValueError without any."""
+        if self.polynomial is None:
+            raise ValueError("expected a likelihood with a polynomial, got one without")
+        weight = self._weight(scale)
+        return _design(self.polynomial, model.astype(weight.dtype), weight)
+
+    def _weight(self, scale: NoiseScale) -> Float[Array, "y x wave"]:
+        return self.inverse_sigma if scale is None else self.inverse_sigma / scale
+
+    def _coefficients(
+        self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
+    ) -> Float[Array, "y x degree"]:
+        """Coefficients of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
+        design = _design(polynomial, model, weight)
+        target = (self.flux - model) * weight
+        matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]
+        vector = jnp.einsum("yxwi,yxw->yxi", design, target)
+        return jnp.linalg.solve(matrix, vector[..., None])[..., 0]
+
+
+def with_scale_information(
+    matrix: Float[Array, "latent latent"], free: Free, latent: Latent, n_voxel: Int[Array, ""]
+) -> Float[Array, "latent latent"]:
+    """The information J^T J of the data with Fisher's of the noise scale, 2 N of ln(scale) for N voxels, and none of it
+    with others; unchanged where the scale is not free."""
+    if NOISE_SCALE not in free.names:
+        return matrix
+    index = free.places[NOISE_SCALE].start
+    slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
+    without = matrix.at[index, :].set(0).at[:, index].set(0)
+    return without.at[index, index].set(2 * n_voxel.astype(matrix.dtype) * slope**2)
+
+
+def nuisance_places(free: Free) -> tuple[int, ...]:
+    """Places of the latents that the likelihood alone depends on."""
+    names = [own.name for own in free.parameters if own.name == NOISE_SCALE or own.name.startswith(LIKELIHOOD)]
+    return tuple(free.places[name].start for name in names)
+
+
+def with_nuisance_information(
+    matrix: Float[Array, "latent latent"], free: Free, latent: Latent, likelihood: Likelihood
+) -> Float[Array, "latent latent"]:
+    """The information of the data with Fisher's of the parameters of a distribution of errors and of the noise scale: N
+    times the integral of the product of their slopes of ln(p(r / s) / s), and none of them with others."""
+    places = nuisance_places(free)
+    if not places or not isinstance(likelihood.errors, AbstractErrorDistribution):
+        return matrix
+    nodes, weight = quadrature_nodes()
+
+    def log_density(at: Latent) -> Float[Array, " node"]:
+        values = free.values(at)
+        errors = likelihood.at(values).errors
+        if not isinstance(errors, AbstractErrorDistribution):
+            raise TypeError(f"expected a distribution of errors, got {type(errors).__name__}")
+        scale = values.get(NOISE_SCALE, jnp.ones(()))
+        own = jax.lax.stop_gradient(scale)
+        return errors.log_density(nodes * own / scale) - jnp.log(scale / own)
+
+    slopes = jax.jacfwd(log_density)(latent)
+    count = jnp.sum(likelihood.inverse_sigma > 0, dtype=matrix.dtype)
+    fisher = count * jnp.einsum("ni,nj,n->ij", slopes, slopes, jnp.exp(log_density(latent)) * weight)
+    chosen = jnp.zeros(matrix.shape[0], bool).at[jnp.array(places)].set(True)
+    either = chosen[:, None] | chosen[None, :]
+    return jnp.where(either, fisher, matrix)
+
+
+def _design(
+    polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
+) -> Float[Array, "y x wave degree"]:
+    return (model * weight)[..., None] * (polynomial.basis * polynomial.sigma)[None, None]
+
+
+def _factor(polynomial: Polynomial, coefficients: Float[Array, "y x degree"]) -> Float[Array, "y x wave"]:
+    return 1 + jnp.einsum("yxi,wi->yxw", coefficients * polynomial.sigma, polynomial.basis)
+
+
+def legendre_basis(wavelength: Float[ndarray, " wave"], degree: int) -> Float[ndarray, "wave degree"]:
+    """Legendre's polynomials from the first degree on, their argument -1 to 1 from the first to the last wavelength."""
+    position = np.interp(wavelength, wavelength[[0, -1]], [-1.0, 1.0])
+    return np.polynomial.legendre.legvander(position, degree)[:, 1:]
 
 
 class Posterior(eqx.Module):

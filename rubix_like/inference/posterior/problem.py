@@ -38,7 +38,7 @@ from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.kinds import make_errors, with_correlation
-from rubix_like.inference.populations.planned_mixtures import for_mixtures, mixtures_of, without_spread_ages
+from rubix_like.inference.populations.populations import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
@@ -61,9 +61,8 @@ from rubix_like.inference.posterior.free_parameters import (
     read_free,
     read_start,
 )
-from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial, legendre_basis
-from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.inference.posterior.start_groups import on_mesh
+from rubix_like.inference.posterior.linearise import on_mesh
+from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
@@ -451,25 +450,21 @@ def with_fit_deposit(
         return config
     deposit = str(data.get("deposit") or "nearest")
     if deposit == "smoothed":
-        _check_lengths(config, galaxy, data)
+        if galaxy is None:
+            lacking = isinstance(config.galaxy, SyntheticReader | AbstractModelReader)
+        else:
+            lacking = not isinstance(galaxy, Galaxy) or galaxy.stars.smoothing_length is None
+        if lacking:
+            raise ConfigError(
+                f"engine.deposit: expected stars with smoothing lengths for the 'smoothed' ones of the data "
+                f"({data.get('deposit_reason')}), got a model without, so 'auto' cannot be as in their run; set "
+                f"engine.deposit: tsc, and make the data anew with it"
+            )
     is_model = isinstance(galaxy, AbstractGalaxyModel | ComponentsSource) or isinstance(
         config.galaxy, AbstractModelReader
     )
     moves = any((is_model and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in settings.free)
     return load_config(config, overrides={"engine.deposit": "tsc" if moves and deposit == "nearest" else deposit})
-
-
-def _check_lengths(config: RunConfig, galaxy: Given | None, data: Mapping[str, Any]) -> None:
-    if galaxy is None:
-        lacking = isinstance(config.galaxy, SyntheticReader | AbstractModelReader)
-    else:
-        lacking = not isinstance(galaxy, Galaxy) or galaxy.stars.smoothing_length is None
-    if lacking:
-        raise ConfigError(
-            f"engine.deposit: expected stars with smoothing lengths for the 'smoothed' ones of the data "
-            f"({data.get('deposit_reason')}), got a model without, so 'auto' cannot be as in their run; set "
-            f"engine.deposit: tsc, and make the data anew with it"
-        )
 
 
 def notes_on_run(data: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from numpy import ndarray
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import FreeParameter
-from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.samplers.predictive_checks import Pointwise
+from rubix_like.inference.results.results import SampleResult
+from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.optional_packages import import_optional
 
 _NAMES: Mapping[str, str] = {"n_leapfrog": "n_steps"}
@@ -32,9 +32,15 @@ def inference_data(result: SampleResult) -> Any:
     arviz = import_optional("arviz", "to_arviz")
     sets = _sets_of(result)
     parts = [_arrays(data_set) for data_set in sets]
+    statistics = {
+        _NAMES.get(name, name): np.asarray(values) for name, values in result.statistics.items() if name != "loss"
+    }
+    statistics["lp"] = -np.asarray(result.statistics["loss"])
+    if result.step_size is not None:
+        statistics["step_size"] = np.repeat(result.step_size[:, None], result.n_draw, axis=1)
     data = arviz.from_dict(
         posterior=dict(result.values),
-        sample_stats=_statistics(result),
+        sample_stats=statistics,
         observed_data={name: array for observed, _, _ in parts for name, array in observed.items()},
         constant_data={name: array for _, constant, _ in parts for name, array in constant.items()},
         dims={name: dims for _, _, axes in parts for name, dims in axes.items()}
@@ -109,17 +115,6 @@ def _log_likelihood(sets: Sequence[_Set]) -> Any:
     values = np.concatenate(chosen, axis=2)
     chains = {"chain": np.arange(len(values)), "draw": draws}
     return xarray.Dataset({"flux": (("chain", "draw", point), values)}, coords=chains | coordinates)
-
-
-def _statistics(result: SampleResult) -> dict[str, ndarray]:
-    """The statistics of each draw, under ArviZ's names."""
-    statistics = {
-        _NAMES.get(name, name): np.asarray(values) for name, values in result.statistics.items() if name != "loss"
-    }
-    statistics["lp"] = -np.asarray(result.statistics["loss"])
-    if result.step_size is not None:
-        statistics["step_size"] = np.repeat(result.step_size[:, None], result.n_draw, axis=1)
-    return statistics
 
 
 def _axes(parameter: FreeParameter) -> list[str]:

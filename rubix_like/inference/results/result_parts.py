@@ -1,36 +1,157 @@
-"""The parts that files of results have in common: parameters by name, latents, where they come from, errors."""
+"""Files of results: where they go, and the parts that those of fits and of samplings have in common."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import h5py
 import numpy as np
 from jaxtyping import Shaped
 from numpy import ndarray
 
+from rubix_like.config import RunConfig
+from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.config.sections.fit import CorrelatedSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import in_parts
+from rubix_like.cube.files.cube_files import write_cube
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.errors import ConfigError
 from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.checks.verdict import SetVerdict, Verdict
+from rubix_like.inference.checks.verdict import Quality, SetVerdict, Verdict
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.free_parameters import read_correlated
-from rubix_like.inference.posterior.prior_kinds import section_of
-from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.results.set_result import read_set_results, read_set_verdicts, write_sets
+from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.existing_files import check_outputs
+from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
+from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
-from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import CREATOR
+from rubix_like.runtime.files.outputs import check_writable, replacing
+from rubix_like.runtime.files.writers import CREATOR, CUBE
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.words import reason_of
+
+GROUP: str = "data_sets"
+"""Of a result's file."""
+
+POINTWISE: str = "log_likelihood"
+"""The group of ln(likelihood) point by point."""
+
+
+@dataclass(frozen=True, eq=False)
+class SetResult:
+    """One of several sets of data.
+
+    | field | |
+    |---|---|
+    | kind | cube, image or spectrum |
+    | model, residual | Cubes on the grid of its data, as those of the whole result; of an image (y, x, 1), of a |
+    | | spectrum (1, 1, wave) |
+    | predictive | of samples: what the data should be; None of a fit |
+    | pointwise | of samples: ln(likelihood) of each spaxel or voxel at some of the draws; None: not asked for, or the |
+    | | errors of its voxels are correlated |
+    """
+
+    kind: str
+    model: Cube
+    residual: Cube
+    predictive: Cube | None = None
+    pointwise: Pointwise | None = None
+
+    @property
+    def cubes(self) -> dict[str, Cube]:
+        """Its cubes by name."""
+        found = {"model": self.model, "predictive": self.predictive, "residual": self.residual}
+        return {name: cube for name, cube in found.items() if cube is not None}
+
+
+def place_of_set(path: Path, name: str) -> Path:
+    """The file of a set's cube beside that of the first cube: fit_model_NAME.fits."""
+    return with_addition(path, f"_{name}")
+
+
+def places_of_sets(names: Iterable[str] | None, paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The files of the cubes of all sets; none of one cube (None)."""
+    return tuple(place_of_set(path, name) for path in paths for name in names or ())
+
+
+def cubes_of_sets(sets: Mapping[str, SetResult], paths: Mapping[str, Path]) -> dict[Path, Cube]:
+    """The cubes of all sets by their files; `paths`: what they show -> the file of the first cube's."""
+    return {place_of_set(path, name): own.cubes[what] for name, own in sets.items() for what, path in paths.items()}
+
+
+def write_sets(sets: Mapping[str, SetResult], verdicts: Mapping[str, SetVerdict], file: Any) -> None:
+    """The group `data_sets` with the cubes of each set, and what is said of it; none without sets."""
+    if not sets:
+        return
+    group = file.create_group(GROUP, track_order=True)
+    for name, own in sets.items():
+        place = group.create_group(name)
+        place.attrs["kind"] = own.kind
+        if name in verdicts:
+            write_tree(verdicts[name], place)
+        for what, cube in own.cubes.items():
+            write_group(in_parts(cube), place.create_group(what))
+        if own.pointwise is not None:
+            write_tree(own.pointwise, place.create_group(POINTWISE))
+
+
+def read_set_results(file: Any) -> dict[str, SetResult]:
+    """The results that `write_sets` wrote; empty where there is one cube."""
+    found = {}
+    for name, place in file.get(GROUP, {}).items():
+        cubes = {what: read_group(place[what]) for what in ("model", "residual", "predictive") if what in place}
+        pointwise = Pointwise(**read_tree(Pointwise, place[POINTWISE])) if POINTWISE in place else None
+        found[name] = SetResult(str(place.attrs["kind"]), **cubes, pointwise=pointwise)
+    return found
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """A result that has a file."""
+
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the result to its places."""
+        ...
+
+
+def check_places(places: Iterable[Path], cube: Path, shape: tuple[int, int, int]) -> None:
+    """Raise OSError if they cannot be written, with cubes of the shape of `cube`."""
+    size = file_size(find_format(cube, "default"), shape, noise=True)
+    for path in places:
+        check_writable(path, 6 * size)
+
+
+def check_results(
+    kind: str, result: Path, cubes: Iterable[Path], config: RunConfig, setting: str, *, overwrite: bool
+) -> None:
+    """Raise ConfigError, naming `setting`, where the file of a result or of its cubes is there and is not replaced."""
+    maker = configuration_words(config.output.configuration)
+    check_outputs([result], [kind], setting, overwrite=overwrite, maker=maker)
+    check_outputs(cubes, [CUBE], setting, overwrite=overwrite, maker=maker)
+
+
+def result_lines(path: Path, name: str) -> list[str]:
+    """How to look at the file of a result, of the public class `name`."""
+    return [
+        f"Look at it: rubix-like plot {shlex.quote(str(path))}",
+        f"In Python: result = rubix_like.{name}.read({str(path)!r})",
+    ]
+
+
+def write_in_order(result: Writable, place: Path, cubes: Mapping[Path, Cube], checkpoints: Iterable[Path]) -> None:
+    """The cubes, and the result last, so that what has a result is complete; then the checkpoints go."""
+    for path, cube in cubes.items():
+        write_cube(cube, path, overwrite=True)
+    result.write(place, overwrite=True)
+    for checkpoint in checkpoints:
+        checkpoint.unlink(missing_ok=True)
+
 
 TEXT = h5py.string_dtype()
 
@@ -77,23 +198,20 @@ class ResultKind:
             raise FileNotFoundError(f"no such result: {path}; check the path ({self.place})")
         try:
             with opened_hdf5(path) as file:
-                self._check(file)
+                form, layout = file.attrs.get("format"), file.attrs.get("layout")
+                if form != self.format:
+                    raise ValueError(f"its attribute 'format' is {form!r}, not {self.format!r}")
+                if layout != self.layout:
+                    raise ValueError(
+                        f"its layout is {layout}, that of another version; this one reads layout {self.layout}: "
+                        f"run it again"
+                    )
                 return self.parse(file)
         except UNREADABLE as error:
             raise ValueError(
                 f"{path} is not a complete {self.name} ({reason_of(error)}); expected an HDF5 file written by "
                 f"{self.writers}; open others with h5py"
             ) from error
-
-    def _check(self, file: Any) -> None:
-        """Raise ValueError for a file of another kind, or of another layout."""
-        form, layout = file.attrs.get("format"), file.attrs.get("layout")
-        if form != self.format:
-            raise ValueError(f"its attribute 'format' is {form!r}, not {self.format!r}")
-        if layout != self.layout:
-            raise ValueError(
-                f"its layout is {layout}, that of another version; this one reads layout {self.layout}: run it again"
-            )
 
 
 class Column(NamedTuple):
@@ -174,7 +292,15 @@ def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> 
     quality = result.quality
     write_tree(quality, file)
     file.attrs.update({"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced})
-    _write_verdict(result.verdict, verdict, file.create_group("verdict"))
+    group = file.create_group("verdict")
+    write_tree(result.verdict, group)
+    group.attrs.update({"text": verdict, "misfit": result.verdict.misfit, "matters": result.verdict.matters})
+    add_dataset(
+        group, "tests", list(result.verdict.tests), "names of the tests", dtype=TEXT, shape=(len(result.verdict.tests),)
+    )
+    found = np.array(list(result.verdict.tests.values()), float)
+    add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")
+    add_dataset(group, "doubtful", result.verdict.doubtful, "which numbers have too small an uncertainty")
     for name in cubes:
         write_group(in_parts(getattr(result, name)), file.create_group(name))
     write_sets(result.sets, result.verdict.sets, file)
@@ -190,31 +316,20 @@ def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: S
 
     Raises ValueError for arrays of other shapes, and where one of the cubes `with_variance` has none.
     """
+    group = file["verdict"]
+    groups = file.get(GROUP, {}).items()
+    sets = {name: SetVerdict(**read_tree(SetVerdict, place)) for name, place in groups if "p" in place.attrs}
+    names, found = texts_of(group["tests"]), numbers_of(group["probabilities"]).tolist()
+    tests = dict(zip(names, found, strict=True))
     return {
         "quality": Quality(**read_tree(Quality, file)),
-        "verdict": _read_verdict(file["verdict"], n_number, read_set_verdicts(file)),
+        "verdict": Verdict(tests=tests, sets=sets, **read_tree(Verdict, group, {"latent": n_number})),
         **_read_cubes(file, cubes, with_variance),
         "sets": read_set_results(file),
         "config": texts_of(file["config"]),
         "versions": {package: texts_of(data) for package, data in file["versions"].items()},
         "notes": tuple(texts_of(file["notes"])),
     }
-
-
-def _write_verdict(verdict: Verdict, text: str, group: Any) -> None:
-    """Whether the model describes the data."""
-    write_tree(verdict, group)
-    group.attrs.update({"text": text, "misfit": verdict.misfit, "matters": verdict.matters})
-    add_dataset(group, "tests", list(verdict.tests), "names of the tests", dtype=TEXT, shape=(len(verdict.tests),))
-    found = np.array(list(verdict.tests.values()), float)
-    add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")
-    add_dataset(group, "doubtful", verdict.doubtful, "which numbers have too small an uncertainty")
-
-
-def _read_verdict(group: Any, count: int, sets: Mapping[str, SetVerdict]) -> Verdict:
-    names, found = texts_of(group["tests"]), numbers_of(group["probabilities"]).tolist()
-    tests = dict(zip(names, found, strict=True))
-    return Verdict(tests=tests, sets=sets, **read_tree(Verdict, group, {"latent": count}))
 
 
 def _read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:

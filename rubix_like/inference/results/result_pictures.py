@@ -15,18 +15,30 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.physics.units import plain_numbers
-from rubix_like.plots.fits.fit_parameters import paired, triangle_size
-from rubix_like.plots.fits.fit_pictures import drawings
-from rubix_like.plots.fits.fit_view import AtEdge, FitView, Inferred, Trace, fine_nodes
-from rubix_like.plots.fits.sample_corner import MOST_LARGE, draw_corner
-from rubix_like.plots.fits.sample_predictive import draw_predictive, predictive_size
-from rubix_like.plots.fits.sample_trace import draw_followed
-from rubix_like.plots.fits.sample_view import Corner, Followed, SampleView
-from rubix_like.plots.picture_files import Drawing, save_drawings
-from rubix_like.plots.sky_offsets import sky_of
+from rubix_like.plots.figure import Drawing, save_drawings
+from rubix_like.plots.fits.fit_pictures import (
+    AtEdge,
+    FitView,
+    Inferred,
+    Trace,
+    drawings,
+    fine_nodes,
+    paired,
+    triangle_size,
+)
+from rubix_like.plots.fits.sample_pictures import (
+    MOST_LARGE,
+    Corner,
+    Followed,
+    SampleView,
+    draw_corner,
+    draw_followed,
+    draw_predictive,
+    predictive_size,
+)
+from rubix_like.plots.images import sky_of
 from rubix_like.runtime.words import counted
 
 FIT_PICTURES: tuple[str, ...] = ("steps", "spectra", "maps", "pairs", "pulls")
@@ -59,16 +71,26 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
     if normal is not None:
         chosen = np.arange(len(result.labels))
         inferred = inferred_of(result.free, chosen, normal.own_latent, normal.own_covariance, truth or {})
-        inferred = replace(inferred, limits=_limits(result))
-    view = cubes_view(_fit_title(result), result.model, result.residual)
-    return replace(view, traces=_traces(result), inferred=inferred)
-
-
-def _limits(result: FitResult) -> dict[int, AtEdge]:
-    """Limits of the values at the edges of their priors, by their places among the labels."""
-    edges, reaches = result.edges, list(result.limits().values())
-    known = zip(edges.index, reaches, edges.latent, edges.density, strict=True)
-    return {int(index): AtEdge(reach.words(), latent, density) for index, reach, latent, density in known}
+        edges, reaches = result.edges, list(result.limits().values())
+        known = zip(edges.index, reaches, edges.latent, edges.density, strict=True)
+        inferred = replace(
+            inferred,
+            limits={int(index): AtEdge(reach.words(), latent, density) for index, reach, latent, density in known},
+        )
+    meta, quality = result.model.meta, result.quality
+    words = [
+        f"fit of {counted(len(result.labels), 'number')}",
+        f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}",
+    ]
+    words += [str(meta["instrument"])] if meta.get("instrument") else []
+    words += [] if result.converged else ["not converged"]
+    words += ["the model does not describe the data"] if result.verdict.matters else []
+    view = cubes_view("   ·   ".join(words), result.model, result.residual)
+    starts, traces = result.starts, []
+    for loss, norm, converged in zip(starts.trace_loss, starts.trace_gradient_norm, starts.converged, strict=True):
+        made = np.isfinite(loss)
+        traces.append(Trace(loss[made], norm[made], bool(converged)))
+    return replace(view, traces=tuple(traces), inferred=inferred)
 
 
 def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
@@ -88,28 +110,6 @@ def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
     )
 
 
-def _fit_title(result: FitResult) -> str:
-    """What was fitted, and how well."""
-    meta, quality = result.model.meta, result.quality
-    words = [
-        f"fit of {counted(len(result.labels), 'number')}",
-        f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}",
-    ]
-    words += [str(meta["instrument"])] if meta.get("instrument") else []
-    words += [] if result.converged else ["not converged"]
-    words += ["the model does not describe the data"] if result.verdict.matters else []
-    return "   ·   ".join(words)
-
-
-def _traces(result: FitResult) -> tuple[Trace, ...]:
-    """The steps of every start that were made."""
-    starts, traces = result.starts, []
-    for loss, norm, converged in zip(starts.trace_loss, starts.trace_gradient_norm, starts.converged, strict=True):
-        made = np.isfinite(loss)
-        traces.append(Trace(loss[made], norm[made], bool(converged)))
-    return tuple(traces)
-
-
 def inferred_of(
     free: Free,
     chosen: Int[ndarray, " parameter"],
@@ -120,7 +120,17 @@ def inferred_of(
     """A normal distribution of the chosen latents, which count as `free.labels` does, and the maps to their values."""
     owners = [(parameter, index) for parameter in free.parameters for index in range(parameter.size)]
     chosen_owners = [owners[int(number)] for number in chosen]
-    labels, true = free.labels, _flat(free, truth)
+    for name in truth:
+        if name not in free.names:
+            raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
+    numbers = (plain_numbers(truth.get(own.name), own.unit, f"truth['{own.name}']") for own in free.parameters)
+    known = (np.asarray(own, float) for own in numbers)
+    labels, true = (
+        free.labels,
+        free.join(
+            {own.name: np.broadcast_to(value, own.shape) for own, value in zip(free.parameters, known, strict=True)}
+        ),
+    )
     nodes = fine_nodes(latent, np.sqrt(np.diag(covariance)))
     return Inferred(
         labels=tuple(labels[number] for number in chosen),
@@ -137,19 +147,6 @@ def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"
     """Values of one number of a parameter at these latents."""
     prior: Any = jax.tree.map(lambda leaf: np.broadcast_to(leaf, parameter.shape).ravel()[index], parameter.prior)
     return np.asarray(prior.value(jnp.asarray(latent)), dtype=np.float64)
-
-
-def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:
-    """In the order of the labels; NaN where nothing is known. Raises ConfigError for what is not free, and ValueError
-    for what is in no unit of its parameter."""
-    for name in truth:
-        if name not in free.names:
-            raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
-    numbers = (plain_numbers(truth.get(own.name), own.unit, f"truth['{own.name}']") for own in free.parameters)
-    known = (np.asarray(own, float) for own in numbers)
-    return free.join(
-        {own.name: np.broadcast_to(value, own.shape) for own, value in zip(free.parameters, known, strict=True)}
-    )
 
 
 MOST_FOLLOWED: int = 12
@@ -195,7 +192,12 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
     """The arrays of a result that are drawn."""
     values = result.free.join(result.values)
     diverging = np.asarray(result.statistics.get("diverging", np.zeros(result.latent.shape[:2])), bool)
-    title = _sample_title(result, int(diverging.sum()))
+    n_diverging = int(diverging.sum())
+    words = [f"{result.title}: {result.size_words}"]
+    words += [f"{n_diverging} diverged"] if n_diverging else []
+    words += ["the model does not describe the data"] if result.verdict.matters else []
+    instrument = result.predictive.meta.get("instrument")
+    title = "   ·   ".join([*words, *([str(instrument)] if instrument else [])])
     return SampleView(
         title=title,
         corner=_corner(result, values, diverging, truth),
@@ -205,15 +207,6 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
         model_sigma=np.sqrt(np.asarray(result.model.variance, dtype=np.float64)),
         predicted_sigma=np.sqrt(np.asarray(result.predictive.variance, dtype=np.float64)),
     )
-
-
-def _sample_title(result: SampleResult, n_diverging: int) -> str:
-    """How the draws were made, and how many."""
-    words = [f"{result.title}: {result.size_words}"]
-    words += [f"{n_diverging} diverged"] if n_diverging else []
-    words += ["the model does not describe the data"] if result.verdict.matters else []
-    instrument = result.predictive.meta.get("instrument")
-    return "   ·   ".join([*words, *([str(instrument)] if instrument else [])])
 
 
 def _corner(

@@ -1,21 +1,130 @@
-"""What fits and samplings say at their end: a table of the values, and how far they can be trusted."""
+"""Tables of the values of fits and samplings, as text, HTML, LaTeX and astropy's, and how far they can be trusted."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rubix_like.inference.checks.edges import Reach
-from rubix_like.inference.checks.notes_after import ELSEWHERE
-from rubix_like.inference.checks.verdict import Verdict
-from rubix_like.inference.checks.worst_place import most_of_all
-from rubix_like.inference.posterior.free import shown
-from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.result_tables import TableRow, rows_of
-from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.checks.notes import ELSEWHERE
+from rubix_like.inference.checks.verdict import Quality, Verdict, most_of_all
+from rubix_like.inference.posterior.free import FreeParameter, shown
+from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.text_tables import html_table, table_lines
 from rubix_like.runtime.words import counted, percent
+
+_LARGE, _SMALL = 5, -4
+"""Powers of ten from which on, and below which, numbers are written with an exponent."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One number: its label, value (the best, or the mean), standard deviation (NaN without one), 16 and 84 %, the
+    limit where it is one, its parameter, whether its uncertainty is too small."""
+
+    label: str
+    value: float
+    sigma: float
+    low: float
+    high: float
+    reach: Reach | None
+    parameter: FreeParameter
+    doubtful: bool
+
+    @property
+    def text(self) -> str:
+        """The value with its error, as many digits as the error has a meaning for; a limit; or the value alone."""
+        if self.reach is not None:
+            return self.reach.words()
+        return plus_minus(self.value, self.sigma)
+
+
+def rows_of(result: FitResult | SampleResult) -> Iterator[TableRow]:
+    """A row for each number, in the order of the labels."""
+    (low, high), limits = result.interval(), result.limits()
+    centre = result.values if isinstance(result, FitResult) else result.mean
+    doubtful = dict(zip(result.labels, result.verdict.doubtful, strict=True))
+    for own in result.free.parameters:
+        columns = [np.ravel(of[own.name]) for of in (centre, result.sigma, low, high)]
+        for label, value, sigma, lower, upper in zip(own.labels, *columns, strict=True):
+            numbers = (float(value), float(sigma), float(lower), float(upper))
+            yield TableRow(label, *numbers, limits.get(label), own, bool(doubtful[label]))
+
+
+def rounded(value: float, sigma: float) -> tuple[str, str, int]:
+    """A value and its standard deviation with two digits of the latter, and the power of ten that both are in."""
+    power = int(np.floor(np.log10(max(abs(value), sigma))))
+    power = power if power >= _LARGE or power < _SMALL else 0
+    value, sigma = value / 10.0**power, sigma / 10.0**power
+    decimals = max(1 - int(np.floor(np.log10(float(f"{sigma:.1e}")))), 0)
+    return f"{value:.{decimals}f}", f"{sigma:.{decimals}f}", power
+
+
+def plus_minus(value: float, sigma: float, sign: str = "+-") -> str:
+    """`54.21 +- 0.43`, or `(1.052 +- 0.012)e10`; the value alone without a standard deviation."""
+    if not (np.isfinite(sigma) and sigma > 0):
+        return f"{value:.6g}"
+    number, error, power = rounded(value, sigma)
+    both = f"{number} {sign} {error}"
+    return f"({both})e{power}" if power else both
+
+
+def value_table(result: FitResult | SampleResult) -> Any:
+    """An `astropy.table.QTable` with a row for each number, in the unit that the column `unit` names.
+
+    Columns: parameter, value, sigma (NaN at the edge of a prior), low and high (16 and 84 %), limit ("<", ">", or
+    empty), unit, prior, doubtful (its uncertainty is too small).
+    """
+    table = found_at("astropy.table:QTable")
+    rows = list(rows_of(result))
+    columns: dict[str, Any] = {"parameter": [row.label for row in rows]}
+    for name in ("value", "sigma", "low", "high"):
+        columns[name] = np.array([getattr(row, name) for row in rows])
+    columns["limit"] = ["" if row.reach is None else row.reach.sign for row in rows]
+    columns["unit"] = [row.parameter.unit for row in rows]
+    columns["prior"] = [shown(row.parameter.prior) for row in rows]
+    columns["doubtful"] = [row.doubtful for row in rows]
+    return table(columns, meta={"verdict": result.verdict.sentence})
+
+
+def quantities(result: FitResult | SampleResult) -> Any:
+    """An `astropy.table.QTable` of one row: a column for each number with its unit, and `NAME_sigma` beside it."""
+    table, quantity = found_at("astropy.table:QTable"), found_at("astropy.units:Quantity")
+    read_unit = found_at("astropy.units:Unit")
+    columns = {}
+    for row in rows_of(result):
+        unit = read_unit(row.parameter.unit.replace("Msun", "solMass"))
+        columns[row.label] = quantity([row.value], unit)
+        columns[f"{row.label}_sigma"] = quantity([row.sigma], unit)
+    return table(columns, meta={"verdict": result.verdict.sentence})
+
+
+def latex_table(result: FitResult | SampleResult) -> str:
+    """A LaTeX `tabular` with parameter, value with its error, unit and prior."""
+    lines = [r"\begin{tabular}{llll}", r"\hline", r"Parameter & Value & Unit & Prior \\", r"\hline"]
+    for row in rows_of(result):
+        cells = (_words(row.label), _in_math(row), _words(row.parameter.unit), _words(shown(row.parameter.prior)))
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\hline", r"\end{tabular}"])
+
+
+def _in_math(row: TableRow) -> str:
+    if row.reach is not None:
+        words = row.reach.words().replace("%", r"\%")
+        return re.sub(r"^([<>]) (\S+)", r"$\1 \2$", words)
+    text = plus_minus(row.value, row.sigma, r"\pm")
+    text = re.sub(r"e([+-]?)0*(\d+)$", lambda found: rf" \times 10^{{{found[1].strip('+')}{found[2]}}}", text)
+    return f"${text}$"
+
+
+def _words(text: str) -> str:
+    """Text without letters that LaTeX takes for commands."""
+    return re.sub(r"([_%&#$])", r"\\\1", text.replace("{", r"\{").replace("}", r"\}"))
+
 
 MOST_ROWS: int = 40
 """Rows of the table; a fit of many particles has more numbers."""
@@ -69,11 +178,6 @@ def _fit_rows(result: FitResult) -> list[Sequence[str]]:
         words = (row.parameter.unit or "-", shown(row.parameter.prior).strip("{}"))
         rows.append((row.label, *_cells(row, mark), *words))
     return rows
-
-
-def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
-    """Marks by label, which stand behind an uncertainty that is too small."""
-    return {label: _MARK if is_doubtful else "" for label, is_doubtful in zip(labels, verdict.doubtful, strict=True)}
 
 
 def legend(verdict: Verdict) -> list[str]:
@@ -185,12 +289,8 @@ _SAMPLE_HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bul
 def sample_summary_lines(result: SampleResult) -> list[str]:
     """The end-of-sampling text, one sentence a line."""
     notes = (f"Note: {note}" for note in result.notes)
-    return [result.verdict.sentence, *sample_table_lines(result), *sample_quality_lines(result), *notes]
-
-
-def sample_table_lines(result: SampleResult) -> list[str]:
-    """Mean, standard deviation, limits, R-hat and effective sample sizes, units and priors, aligned."""
-    return [*aligned(_sample_rows(result)), *legend(result.verdict)]
+    table = [*aligned(_sample_rows(result)), *legend(result.verdict)]
+    return [result.verdict.sentence, *table, *sample_quality_lines(result), *notes]
 
 
 def sample_summary_html(result: SampleResult) -> str:
@@ -205,7 +305,8 @@ def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
     low, high = result.interval()
     numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
     worth = tuple(result.by_name(column) for column in (found.r_hat, found.ess_bulk, found.ess_tail))
-    limits, marks = result.limits(), marks_of(result.labels, result.verdict)
+    limits, doubtful = result.limits(), zip(result.labels, result.verdict.doubtful, strict=True)
+    marks = {label: _MARK if is_doubtful else "" for label, is_doubtful in doubtful}
     rows: list[Sequence[str]] = [_SAMPLE_HEAD]
     for parameter in result.free.parameters:
         columns = [np.ravel(of[parameter.name]) for of in (*numbers, *worth)]
@@ -221,8 +322,13 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
     """Lines on how the draws were made, how well the best model fits, how the data lie about what is predicted."""
     scatter = result.scatter
     checks = ", ".join(f"{name} {p:.2g}" for name, p in result.checks.items())
+    approximate = not result.is_chain and find_sampler(result.method).is_approximate
+    made = " from an approximation of the posterior" if approximate else ""
+    words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
+    if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
+        words.append(f"E-BFMI {', '.join(f'{fraction:.2f}' for fraction in result.diagnostics.e_bfmi)}")
     return [
-        _draws_line(result),
+        f"{result.title}: {'; '.join(words)}",
         f"Best fit: {chi_square_line(result.quality)}",
         *set_lines(result.verdict),
         f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
@@ -230,15 +336,6 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
         *([f"Predictive checks, p: {checks}"] if checks else []),
         *([] if result.evidence is None else [result.evidence.sentence]),
     ]
-
-
-def _draws_line(result: SampleResult) -> str:
-    approximate = not result.is_chain and find_sampler(result.method).is_approximate
-    made = " from an approximation of the posterior" if approximate else ""
-    words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
-    if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
-        words.append(f"E-BFMI {', '.join(f'{fraction:.2f}' for fraction in result.diagnostics.e_bfmi)}")
-    return f"{result.title}: {'; '.join(words)}"
 
 
 def _values(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Chains over devices, step by step, resumable after every group of steps: all but the step itself.
 
 A sampler of chains is an `AbstractChainSampler` with its `AbstractKernel`; the first one's docstring holds a complete
-sampler.
+sampler. Chains move in coordinates in which the posterior is nearly a standard normal distribution (`Whitening`).
 """
 
 import dataclasses
@@ -18,17 +18,87 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.linearise import group_of, linear_of, tangents_at
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
-from rubix_like.inference.samplers.known_loss import KnownLoss, known_losses
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, describe_statistics
-from rubix_like.inference.samplers.whitening import White, Whitening, normal_starts
 from rubix_like.runtime.words import counted
+
+White = Float[Array, " latent"]
+"""Coordinates z with latents = centre + half z: about N(0, 1), uncorrelated, where Laplace's approximation holds."""
+
+_SPACING = 2.0**-16
+"""Spacing of the lattice on which chains move, in standard deviations of the posterior."""
+
+_FINE = 2.0**-24
+"""Spacing without Laplace's approximation, in standard deviations of the prior."""
+
+
+class Whitening(eqx.Module):
+    """Latents = centre + half z; `half` half^T is the covariance of Laplace's approximation, or None for the prior's.
+
+    `spacing`: of the lattice in z.
+    """
+
+    centre: Latent
+    half: Float[Array, "latent latent"] | None
+    spacing: Float[Array, ""]
+
+    @classmethod
+    def about(cls, best: Float[ndarray, " latent"], laplace: Laplace | None) -> "Whitening":
+        """The coordinates about the best fit and the approximation there (None: there are too many latents)."""
+        return cls.of(best, None if laplace is None else np.linalg.cholesky(laplace.covariance))
+
+    @classmethod
+    def of(cls, centre: Float[ndarray, " latent"], half: Float[ndarray, "latent latent"] | None) -> "Whitening":
+        """The coordinates from arrays on the host."""
+        if half is None:
+            return cls(jnp.asarray(centre), None, jnp.asarray(_FINE))
+        return cls(jnp.asarray(centre), jnp.asarray(half), jnp.asarray(_SPACING))
+
+    def latent(self, white: White) -> Latent:
+        """The latents of coordinates."""
+        return self.centre + (white if self.half is None else self.half @ white)
+
+    def log_density(self, posterior: SquaredLoss, white: White) -> Float[Array, ""]:
+        """ln(posterior density) up to a constant."""
+        return -posterior.loss(self.latent(white))
+
+    def rounded(self, white: White) -> White:
+        """The nearest point of the lattice."""
+        return jnp.round(white / self.spacing) * self.spacing
+
+
+class KnownLoss(eqx.Module):
+    """The loss at the one place where it is asked for, and its gradient there; maybe of several places, stacked."""
+
+    value: Float[Array | ndarray, "*place"]
+    gradient: Float[Array | ndarray, "*place latent"]
+
+    def residuals(self, latent: Latent) -> Any:
+        """Not known: raises TypeError."""
+        raise TypeError(f"expected a posterior with residuals, got its loss at one place ({latent.shape} latents)")
+
+    def loss(self, latent: Latent) -> Float[Array, ""]:
+        """The value; differentiated, the gradient."""
+        return jnp.asarray(self.value) + jnp.sum(self.gradient * (latent - lax.stop_gradient(latent)))
+
+
+def known_losses(posterior: Posterior, latent: Float[ndarray, "place latent"]) -> KnownLoss:
+    """The losses at several places, by the slopes of the model there; host arrays, not to be traced."""
+    groups = [group_of(posterior, own) for own in latent]
+    found = [
+        linear_of(posterior, group, tangents_at(posterior, own)) for own, group in zip(latent, groups, strict=True)
+    ]
+    rows = [(np.asarray(own.loss)[0], np.asarray(own.gradient)[0]) for own in found]
+    return KnownLoss(*map(np.stack, zip(*rows, strict=True)))
+
 
 MOST_STEPS: int = 64
 """Most steps of a chain in one call of the compiled program."""
@@ -299,13 +369,23 @@ def run_chains(
     density = everywhere(LogDensity(posterior, whitening), mesh)
     columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
     if resume is None:
-        start = normal_starts(_keys(sampler.settings), len(whitening.centre), _SPREAD)
+        keys = _keys(sampler.settings)
+        n_latent = len(whitening.centre)
+        draw = jax.vmap(lambda key: jax.random.normal(key, (n_latent,), jax.dtypes.canonicalize_dtype(float)))
+        start = _SPREAD * np.asarray(draw(jnp.asarray(keys)))
         state = _started(kernel, density, posterior, mesh, start)
         chains = _begun(sampler, whitening, state)
     else:
         state, chains = jax.eval_shape(kernel.begin, density, whitening.centre), resume
     structure = jax.tree.structure(state)
-    _check_fits(chains, sampler.settings, whitening)
+    chosen = sampler.settings.section
+    expected = (chosen.chains, chosen.warmup, chosen.warmup + chosen.draws, whitening.centre.shape)
+    found = (len(chains.keys), chains.warmup, chains.n_step, chains.centre.shape)
+    if expected != found:
+        raise ValueError(
+            f"fit.sampling: expected to go on with (chains, warmup, steps, shape of latents) {expected}, got {found}; "
+            f"use the settings the chains were begun with"
+        )
     yield chains
     count = 1
     while not chains.finished:
@@ -366,7 +446,11 @@ def _started(
     lost = np.ones(n_chain, bool)
     for _ in range(_TRIES):
         state = _states(kernel, density, posterior, mesh, start, n_chain)
-        lost = ~((state.log_density >= least) & _is_finite(state))
+        leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
+        lost = ~(
+            (state.log_density >= least)
+            & np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
+        )
         if not lost.any():
             return state
         start = np.where(lost[:, None], start / 2, start)
@@ -394,24 +478,6 @@ def _states(
     latent = centre + (white if half is None else white @ np.asarray(half).T)
     known = known_losses(posterior, latent)
     return fetched(_begin_known(kernel, whitening, placed((white, known), mesh, room), mesh=mesh), len(start))
-
-
-def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:
-    """Whether all numbers of each chain are finite."""
-    leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
-    return np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
-
-
-def _check_fits(chains: Chains, settings: SamplingSettings, whitening: Whitening) -> None:
-    """Raise ValueError unless chains are those of these settings."""
-    chosen = settings.section
-    expected = (chosen.chains, chosen.warmup, chosen.warmup + chosen.draws, whitening.centre.shape)
-    found = (len(chains.keys), chains.warmup, chains.n_step, chains.centre.shape)
-    if expected != found:
-        raise ValueError(
-            f"fit.sampling: expected to go on with (chains, warmup, steps, shape of latents) {expected}, got {found}; "
-            f"use the settings the chains were begun with"
-        )
 
 
 @functools.partial(jax.jit, static_argnames="mesh")

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.inference.checks.edges import advice_at_edge, edges_from
-from rubix_like.inference.checks.notes_after import notes_on_spread
+from rubix_like.inference.checks.notes import notes_on_spread
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.posterior.linearise import MOST_DENSE
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled

@@ -1,7 +1,7 @@
 """The geometry of a posterior for NIFTy: the metric of its data, and samples drawn by it about a point.
 
-MGVI: Knollmueller & Ensslin 2019, arXiv:1901.11033; geoVI: Frank, Leike & Ensslin 2021, arXiv:2105.10470. NIFTy is
-optional, and imported here only.
+MGVI: Knollmueller & Ensslin 2019, arXiv:1901.11033; geoVI: Frank, Leike & Ensslin 2021, arXiv:2105.10470, whose
+equation is solved by Broyden's method. NIFTy is optional, and imported here only.
 """
 
 import logging
@@ -14,12 +14,80 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
-from rubix_like.inference.samplers.roots import find_root
 from rubix_like.runtime.optional_packages import import_optional
+
+_SHORTEST = 1 / 256
+"""Part of a step below which none is tried."""
+
+Vector = Float[Array, " number"]
+
+
+class Root(NamedTuple):
+    """The position with the smallest values found, their norm there, and how often the function was evaluated."""
+
+    position: Vector
+    error: Float[Array, ""]
+    n_evaluation: Int[Array, ""]
+
+
+class _Search(NamedTuple):
+    """`inverse`: of the Jacobian, as it is known; `part`: how much of its step is tried next."""
+
+    position: Vector
+    values: Vector
+    inverse: Float[Array, "number number"]
+    part: Float[Array, ""]
+    n_evaluation: Int[Array, ""]
+
+
+def find_root(
+    function: Callable[[Vector], Vector], values: Vector, tolerance: Float[Array, ""] | float, most: int
+) -> Root:
+    """Where a function is zero whose Jacobian at 0 is the unit matrix, beginning at 0, where its values are given.
+
+    Broyden's first method (Broyden 1965, Math. Comp. 19, 577), with a shorter step in another direction, by what was
+    learnt of the Jacobian, where one does not lower the norm of the values. It ends where that is below `tolerance`,
+    where even short steps do not lower it, or after `most` evaluations. Traceable.
+    """
+
+    def goes_on(search: _Search) -> Bool[Array, ""]:
+        wrong = jnp.linalg.norm(search.values) > tolerance
+        return wrong & (search.n_evaluation < most) & (search.part >= _SHORTEST)
+
+    def advance(search: _Search) -> _Search:
+        step = -search.part * (search.inverse @ search.values)
+        found = function(search.position + step)
+        better = jnp.linalg.norm(found) < jnp.linalg.norm(search.values)
+        inverse = _secant(search.inverse, step, found - search.values)
+        usable = jnp.isfinite(inverse).all()
+        return _Search(
+            position=jnp.where(better, search.position + step, search.position),
+            values=jnp.where(better, found, search.values),
+            inverse=jnp.where(usable, inverse, search.inverse),
+            part=jnp.where(better, jnp.minimum(jnp.ones_like(search.part), 4 * search.part), search.part / 2),
+            n_evaluation=search.n_evaluation + 1,
+        )
+
+    unit = jnp.eye(values.shape[0], dtype=values.dtype)
+    one = jnp.ones((), values.dtype)
+    begin = _Search(jnp.zeros_like(values), values, unit, one, jnp.zeros((), jnp.int32))
+    end = lax.while_loop(goes_on, advance, begin)
+    return Root(end.position, jnp.linalg.norm(end.values), end.n_evaluation)
+
+
+def _secant(inverse: Float[Array, "number number"], step: Vector, change: Vector) -> Float[Array, "number number"]:
+    """The inverse nearest to the old one that turns the change of the values into the step."""
+    expected = inverse @ change
+    along = step @ inverse
+    length = along @ change
+    usable = jnp.abs(length) > 1e-3 * jnp.sum(step * step)
+    update = (step - expected)[:, None] * along[None, :] / jnp.where(usable, length, jnp.ones_like(length))
+    return jnp.where(usable, inverse + update, inverse)
+
 
 MOST_EVALUATIONS = 100
 """Largest number of evaluations of the model for one sample."""
@@ -182,16 +250,6 @@ def _by_newton(_: None, x0: Latent, **options: Any) -> Any:
         found = nifty.static_newton_cg(None, x0, **options)
     missing = jnp.sqrt(2 * options["fun_and_grad"](found)[0])
     return nifty.optimize.OptimizeResults(found, True, 0, missing, None)
-
-
-def metric_product(posterior: SquaredLoss, latent: Latent, tangents: Latent) -> Latent:
-    """The metric of the posterior, J^T J + 1 with the residuals of the data, times a vector."""
-
-    def coordinates(latent: Latent) -> Flat:
-        return data_residuals(posterior, latent)
-
-    changes = jax.jvp(coordinates, (latent,), (tangents,))[1]
-    return jax.vjp(coordinates, latent)[1](changes)[0] + tangents
 
 
 def minimum(

@@ -20,9 +20,8 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import NutsSettings
-from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity
+from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity, White
 from rubix_like.inference.samplers.samplers import Sampled, Statistic
-from rubix_like.inference.samplers.whitening import White
 from rubix_like.runtime.optional_packages import import_optional
 
 _PURPOSE = "fit.sampling.method: 'nuts'"

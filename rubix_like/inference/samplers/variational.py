@@ -32,7 +32,6 @@ from rubix_like.inference.samplers.nifty_geometry import (
     Slopes,
     data_residuals,
     draw,
-    metric_product,
     minimum,
     quiet,
 )
@@ -264,7 +263,14 @@ def run_variational(
     """
     state = VariationalState.begin(settings, best_latent)
     if resume is not None:
-        _check_fits(resume, state, settings)
+        chosen = settings.section
+        same = np.array_equal(resume.keys, state.keys) and np.array_equal(resume.means[0], state.mean)
+        if not (same and int(resume.n_draw) == chosen.draws and float(resume.tolerance) == chosen.tolerance):
+            raise ValueError(
+                f"fit.sampling: expected to go on from the same best fit with {chosen.samples} samples, {chosen.draws} "
+                f"draws, the tolerance {chosen.tolerance:g} and the seed {settings.seed}, got a state of a run that "
+                f"differs; use the settings it was begun with, or start anew"
+            )
         state = resume
     yield state
     whole_posterior, size = everywhere(posterior, mesh), _group_size(settings, mesh)
@@ -286,25 +292,18 @@ def _group_size(settings: SamplingSettings, mesh: Mesh) -> int:
     return size + size % 2
 
 
-def _check_fits(resume: VariationalState, begun: VariationalState, settings: SamplingSettings) -> None:
-    """Raise ValueError unless a state is one of this run."""
-    chosen = settings.section
-    same = np.array_equal(resume.keys, begun.keys) and np.array_equal(resume.means[0], begun.mean)
-    if not (same and int(resume.n_draw) == chosen.draws and float(resume.tolerance) == chosen.tolerance):
-        raise ValueError(
-            f"fit.sampling: expected to go on from the same best fit with {chosen.samples} samples, {chosen.draws} "
-            f"draws, the tolerance {chosen.tolerance:g} and the seed {settings.seed}, got a state of a run that "
-            f"differs; use the settings it was begun with, or start anew"
-        )
-
-
 def _iterated(
     posterior: SquaredLoss, mesh: Mesh, settings: SamplingSettings, state: VariationalState
 ) -> VariationalState:
     """Samples about the mean, and the mean moved to where they resemble the posterior most."""
     expansion = _expanded(posterior, mesh, state.mean)
     samples = _sampled(posterior, mesh, settings, expansion, state.keys[: settings.section.samples // 2])
-    _check_finite(samples)
+    wrong = int(np.count_nonzero(~np.isfinite(samples.loss)))
+    if wrong:
+        raise ValueError(
+            f"fit.sampling: expected a finite loss of every sample, got none of {wrong} of "
+            f"{len(samples.loss)}; narrow the priors of fit.free to where the model is defined, or use NUTS"
+        )
     ways = placed(samples.latent - state.mean, mesh, _group_size(settings, mesh))
     with quiet():
         found = minimum(
@@ -316,16 +315,6 @@ def _iterated(
     mean, kl = (np.asarray(number, np.float64) for number in found)
     sigma = np.sqrt(np.mean((samples.latent - state.mean) ** 2, axis=0))
     return state.moved(mean, float(kl), float(np.max(np.abs(mean - state.mean) / sigma)))
-
-
-def _check_finite(samples: Group) -> None:
-    """Raise ValueError where a sample's loss is not a number: there is no mean of them then."""
-    wrong = int(np.count_nonzero(~np.isfinite(samples.loss)))
-    if wrong:
-        raise ValueError(
-            f"fit.sampling: expected a finite loss of every sample, got none of {wrong} of "
-            f"{len(samples.loss)}; narrow the priors of fit.free to where the model is defined, or use NUTS"
-        )
 
 
 def _expanded(posterior: SquaredLoss, mesh: Mesh, mean: Float[ndarray, " latent"]) -> Expansion:
@@ -414,7 +403,9 @@ def _mean_metric(own: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, tange
     """The samples' metrics times a vector."""
 
     def kernel(posterior: SquaredLoss, way: Latent, mean: Latent, tangents: Latent) -> Latent:
-        return metric_product(posterior, mean + way, tangents)
+        coordinates = functools.partial(data_residuals, posterior)
+        changes = jax.jvp(coordinates, (mean + way,), (tangents,))[1]
+        return jax.vjp(coordinates, mean + way)[1](changes)[0] + tangents
 
     return _mean(over_samples(kernel, mesh, own, ways, mean, tangents, at_once=at_once), ways)
 

@@ -1,27 +1,208 @@
-"""Which latents a search begins with: many are tried, by one model each, and the best are started from."""
+"""Which latents a search begins with: many are tried, by one model each, and the best are started from.
 
+A fit of stars begins with each spaxel's for itself, by differential evolution of draws from the prior. Every spaxel's
+spectrum depends, but for the light of its neighbours, on the stars in it alone. So one model tries as many spectra as
+there are spaxels: of many draws of all stars, those of each spaxel are compared, mixed and kept by themselves. That
+crosses the kinks and minima along ages and metallicities, at which a descent ends.
+"""
+
+import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
-from jaxtyping import Float
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.forward.model import scene_before_fields
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, ComponentsSource, Forward, HeldSource
 from rubix_like.inference.posterior.free import Free, FreeParameter, Latent
-from rubix_like.inference.posterior.linearise import losses_at, scores
+from rubix_like.inference.posterior.linearise import losses_at, models, over_starts, placed_starts, scores
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.start_groups import placed_starts
-from rubix_like.inference.posterior.tangent import models
-from rubix_like.inference.search.component_guesses import Pose
-from rubix_like.inference.search.guesses import VELOCITY_OFFSET, Surroundings, guesses, shown_among
-from rubix_like.inference.search.other_side import is_looked_at, is_unsure, sketched, with_both_sides
-from rubix_like.inference.search.per_spaxel_search import evolved
-from rubix_like.inference.search.sketch import Sketch, shift_of
+from rubix_like.inference.search.guesses import (
+    VELOCITY_OFFSET,
+    Pose,
+    Sketch,
+    Surroundings,
+    guesses,
+    shift_of,
+    shown_among,
+    sketch_of,
+)
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+
+STAR_MASS: str = STARS + "initial_mass"
+"""The light of a spaxel is proportional to the masses of its stars."""
+
+FEWEST: int = 4
+"""Members that one step of the evolution needs."""
+
+_FARTHEST = 6.0
+"""Largest latent to which a mass is scaled."""
+
+_LENGTHS = (0.4, 1.0)
+"""Shortest and longest part of the difference of two members that is added to a third."""
+
+_CROSSED = 0.9
+"""Part of the latents that a trial has from other members."""
+
+
+class Patches(eqx.Module):
+    """Which spaxel every latent belongs to, from 0, row by row; their number for stars outside the field.
+
+    `owner` is -1 for latents that are of no star; `count`: one more than the number of spaxels.
+    """
+
+    spaxel: Int[Array, " star"]
+    owner: Int[Array, " latent"]
+    count: int = eqx.field(static=True)
+
+
+class Trials(NamedTuple):
+    """Latents, and each patch's part of the loss there."""
+
+    latent: Float[ndarray, "member latent"]
+    loss: Float[ndarray, "member patch"]
+
+
+def evolved(
+    posterior: Posterior, settings: FitSettings, mesh: Mesh, drawn: Float[ndarray, "candidate latent"]
+) -> Float[ndarray, "start latent"]:
+    """One start from every `settings.candidates` of the draws; none where no parameter of stars is free.
+
+    Parameters that are not of stars are those of the draw with the lowest loss.
+    """
+    patches = patches_of(posterior, jnp.asarray(drawn[0])) if len(drawn) else None
+    if patches is None or settings.candidates < FEWEST or settings.generations == 0:
+        return drawn[:0]
+    n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(None, SAMPLE_AXIS))
+
+    def evaluate(latent: Float[ndarray, "member latent"]) -> Trials:
+        filled = np.concatenate([latent, np.repeat(latent[-1:], -len(latent) % n_slot, axis=0)])
+        groups = jax.device_put(filled.reshape(-1, n_slot, latent.shape[1]), sharding)
+        found = _scaled_groups(posterior, patches, groups)
+        return Trials(*(np.asarray(own).reshape(len(filled), -1)[: len(latent)] for own in found))
+
+    populations = drawn.reshape(-1, settings.candidates, drawn.shape[1])
+    owner, count = np.asarray(patches.owner), patches.count
+    generators = (np.random.default_rng([settings.seed, number]) for number in range(len(populations)))
+    ends = [
+        evolve(evaluate, owner, count, population, settings.generations, generator)
+        for population, generator in zip(populations, generators, strict=True)
+    ]
+    return np.stack(ends)
+
+
+def evolve(
+    evaluate: Callable[[Float[ndarray, "member latent"]], Trials],
+    owner: Int[ndarray, " latent"],
+    count: int,
+    population: Float[ndarray, "member latent"],
+    generations: int,
+    generator: np.random.Generator,
+) -> Float[ndarray, " latent"]:
+    """The best of every patch after differential evolution of each for itself.
+
+    A trial is x1 + F (x2 - x3) of three other members; where it has a lower loss it takes the member's place
+    (Storn & Price 1997, J. Global Optim. 11, 341, DE/rand/1/bin).
+    """
+    members, loss = evaluate(population)
+    of_star, own = owner >= 0, np.maximum(owner, 0)
+    members = np.where(of_star, members, members[np.argmin(loss.sum(axis=1))])
+    members, loss = evaluate(members)
+    n_member, column = len(members), np.arange(len(owner))
+    itself = 2 * np.eye(n_member)[:, :, None]
+    for _ in range(generations):
+        others = np.argsort(generator.random((n_member, n_member, count)) + itself, axis=1)[:, :3, own]
+        one, two, three = (members[others[:, number], column] for number in range(3))
+        length = generator.uniform(*_LENGTHS, (n_member, count))[:, own]
+        crossed = of_star & (generator.random(members.shape) < _CROSSED)
+        trial, trial_loss = evaluate(np.where(crossed, one + length * (two - three), members))
+        better = trial_loss < loss
+        members = np.where(better[:, own] & of_star, trial, members)
+        loss = np.where(better, trial_loss, loss)
+    return members[np.argmin(loss, axis=0)[own], column]
+
+
+def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
+    """Where the stars are for these latents; None where no parameter of stars is free."""
+    free, forward = posterior.free, posterior.forward
+    if not (isinstance(forward, Forward) and isinstance(forward.source, HeldSource) and free.has(STARS)):
+        return None
+    spaxel = _spaxels(posterior, latent)
+    owners = [
+        jnp.repeat(spaxel, own.size // len(spaxel)) if own.name.startswith(STARS) else jnp.full(own.size, -1, jnp.int32)
+        for own in free.parameters
+    ]
+    return Patches(spaxel, jnp.concatenate(owners), forward.tables.footprint.n_element + 1)
+
+
+@jax.jit
+def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
+    """Flat index of the spaxel whose middle is nearest to each star."""
+    forward = posterior.forward.main
+    galaxy, parameters = posterior.at(latent)
+    scene = scene_before_fields(forward.tables, parameters, "stars", galaxy.stars)
+    return SpaxelGrid(forward.tables.footprint, "nearest").weights(scene.position)[0][:, 0]
+
+
+@jax.jit
+def _scaled_groups(
+    posterior: Posterior, patches: Patches, groups: Float[Array, "group start latent"]
+) -> tuple[Float[Array, "group start latent"], Float[Array, "group start patch"]]:
+    """`scaled` for groups of as many latents as are computed at once."""
+    return lax.map(lambda group: over_starts(lambda own, at: scaled(own, patches, at), posterior, group), groups)
+
+
+def scaled(
+    posterior: Posterior, patches: Patches, latent: Float[Array, " latent"]
+) -> tuple[Float[Array, " latent"], Float[Array, " patch"]]:
+    """The latents with the masses of each patch's stars scaled to fit best, and each patch's part of the loss then.
+
+    The part of a patch is half of chi^2 in its spaxel and half the squares of its stars' latents.
+    """
+    likelihood = dataclasses.replace(posterior.likelihood, model_error=None)
+    model = posterior.model(latent).astype(latent.dtype)
+    if STAR_MASS in posterior.free.names:
+        latent, factor = _best_masses(posterior, patches, latent, model)
+        model = model * factor[:-1].reshape(model.shape[:2])[:, :, None]
+    residuals = dataclasses.replace(posterior, likelihood=likelihood).residuals_of(model, latent)
+    square = jnp.sum(residuals.voxels**2, axis=2)
+    if residuals.coefficients is not None:
+        square = square + jnp.sum(residuals.coefficients**2, axis=2)
+    prior = jax.ops.segment_sum(latent**2, patches.owner, patches.count)
+    loss = 0.5 * (prior + jnp.append(square.reshape(-1), 0.0))
+    return latent, jnp.where(jnp.isfinite(loss), loss, jnp.inf)
+
+
+def _best_masses(
+    posterior: Posterior, patches: Patches, latent: Float[Array, " latent"], model: Float[Array, "y x wave"]
+) -> tuple[Float[Array, " latent"], Float[Array, " patch"]]:
+    """Candidates with every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no
+    such."""
+    free, likelihood = posterior.free, posterior.likelihood
+    weight = likelihood.inverse_sigma**2
+    own = jnp.sum(model * model * weight, axis=2)
+    best = jnp.sum(model * likelihood.flux * weight, axis=2) / jnp.where(own > 0, own, 1.0)
+    factor = jnp.append(jnp.where(best > 0, best, 1.0).reshape(-1), 1.0)
+    prior, place = free.parameters[free.names.index(STAR_MASS)].prior, free.places[STAR_MASS]
+    old = latent[place]
+    new = prior.latent(prior.value(old) * factor[patches.spaxel])
+    outside = (~(jnp.abs(new) < _FARTHEST)).astype(jnp.int32)
+    kept = jax.ops.segment_max(outside, patches.spaxel, patches.count) > 0
+    new = jnp.where(kept[patches.spaxel], old, new)
+    return latent.at[place].set(new), jnp.where(kept, 1.0, factor)
+
 
 MASS: str = GALAXY + "stellar_mass"
 """The whole cube of a synthetic galaxy is proportional to it."""
@@ -202,3 +383,102 @@ def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[nda
             chosen.append(number)
     rest = [number for number in range(len(ordered)) if number not in chosen]
     return ordered[[*chosen, *rest][:count]]
+
+
+_SIDE = 90.0
+"""Difference of two position angles, deg, beyond which other sides recede."""
+
+_CERTAIN = 10.0
+"""Velocity of one half of the galaxy against the other, in units of its error, up to which a search goes to both."""
+
+_FURTHEST = 3.0
+"""Largest latent of an angle or a speed that is turned."""
+
+_AS_GOOD = 4.5
+"""Loss above that of the best place, up to which one on the other side counts as found (`checks.optima`)."""
+
+
+def sketched(problem: Problem) -> Sketch:
+    """What the cube of a fit shows."""
+    frame, observation = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation
+    likelihood = problem.posterior.likelihood
+    rows = (likelihood.flux, likelihood.inverse_sigma_of_data)
+    flux, inverse_sigma = (np.asarray(problem.shown(own), np.float64) for own in rows)
+    turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
+    return sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
+
+
+def is_looked_at(problem: Problem) -> bool:
+    """Whether guesses go by what a cube shows."""
+    first = problem.first_cube
+    return problem.settings.starts_from == "cube" and (first is None or first.kind == "cube")
+
+
+def is_unsure(problem: Problem) -> bool:
+    """Whether the cube does not show beyond doubt which side recedes, and both are to be looked at."""
+    return problem.settings.starts > 1 and is_looked_at(problem) and sketched(problem).certainty < _CERTAIN
+
+
+def with_both_sides(
+    free: Free,
+    chosen: Float[ndarray, "chosen latent"],
+    ordered: Float[ndarray, "candidate latent"],
+    count: int,
+) -> Float[ndarray, "chosen latent"]:
+    """The chosen candidates, with one among the first `count` for which the other side of the galaxy recedes, in place
+    of the last of them, if all have the same and there is another. `ordered`: all of them, the best first."""
+    sides, known = _as_first(free, chosen), _as_first(free, ordered)
+    others = np.flatnonzero(~known)
+    if count < 2 or not len(others) or not sides[:count].all():
+        return chosen
+    with_other = np.concatenate([chosen[: count - 1], ordered[others[:1]], chosen[count - 1 :]])
+    return with_other[: len(chosen)]
+
+
+def with_other_side(found: SearchState, free: Free, problem: Problem | None) -> SearchState:
+    """A search that has ended, going on from the best place turned to the other side, where the cube does not show
+    which one recedes and no start has ended there at a loss about as low; any other search as it is."""
+    if not found.finished or problem is None or found.failed.all():
+        return found
+    turned = other_side(free, found.latent[found.best])
+    if turned is None or bool(np.any(np.all(np.isclose(found.start, turned, rtol=0, atol=1e-9), axis=1))):
+        return found
+    near = found.converged & (found.loss <= found.loss[found.best] + _AS_GOOD)
+    if len(found.start) > 2 * problem.settings.starts + 1 or not is_unsure(problem):
+        return found
+    ends = np.concatenate([found.latent[found.best][None], found.latent[near]])
+    return found if not _as_first(free, ends).all() else found.with_starts(turned[None], found.reserve)
+
+
+def other_side(free: Free, latent: Float[ndarray, " latent"]) -> Float[ndarray, " latent"] | None:
+    """Latents for which the other side recedes: the position angle turned by 180 deg or, where it is not free, all
+    speeds with the other sign; None where nothing is free, or the priors have no other side."""
+    normals = np.array(free.own_normals(np.asarray(latent)))
+    values = free.split(np.asarray(free.flat(np.asarray(latent))))
+    angles = [own for own in free.parameters if own.name == "observation.position_angle"]
+    speeds = [own for own in free.parameters if _is_speed(own.name)]
+    for own in angles or speeds:
+        value = values[own.name]
+        tries = (value - 180.0, value + 180.0) if angles else (-value,)
+        found = [np.ravel(own.prior.latent(np.asarray(other))) for other in tries]
+        inside = [other for other in found if np.isfinite(other).all() and (np.abs(other) < _FURTHEST).all()]
+        if not inside:
+            return None
+        normals[free.places[own.name]] = min(inside, key=lambda other: float(np.max(np.abs(other))))
+    return np.asarray(free.of_own_normals(normals)) if angles or speeds else None
+
+
+def _as_first(free: Free, latent: Float[ndarray, "candidate latent"]) -> Bool[ndarray, " candidate"]:
+    """Whether the side that recedes is that of the first candidate, by position angles and signs of speeds."""
+    same = np.ones(len(latent), bool)
+    for own, values in free.split(np.asarray(free.flat(latent))).items():
+        if own.endswith("position_angle"):
+            same ^= np.abs((values - values[:1] + 180.0) % 360.0 - 180.0) > _SIDE
+        elif _is_speed(own):
+            signs = np.sign(values.reshape(len(values), -1).sum(axis=1))
+            same ^= signs != signs[:1]
+    return same
+
+
+def _is_speed(name: str) -> bool:
+    return name.endswith(("rotation.velocity", "rotation.speeds")) or name == GALAXY + "rotation_velocity"

@@ -1,4 +1,8 @@
-"""Search from all starts, step by step; resumable after every step."""
+"""Search from all starts, step by step; resumable after every step.
+
+A start is given up for the next candidate far above a better one, or at the limits of priors. A prior with limits is
+flat where latents are large: a search that gets there finds no slope that leads back, however wrong the place is.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,18 +15,102 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.linearise import on_mesh
 from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
+from rubix_like.inference.posterior.priors import is_limited
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.start_groups import on_mesh
-from rubix_like.inference.search.candidates import choose_starts
-from rubix_like.inference.search.choose_optimiser import make_optimiser
-from rubix_like.inference.search.giving_up import reviewed
+from rubix_like.inference.search.candidates import choose_starts, with_other_side
 from rubix_like.inference.search.library_cells import CellsSeen, lower_elsewhere
-from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
-from rubix_like.inference.search.other_side import with_other_side
+from rubix_like.inference.search.optimisers import (
+    FAILED,
+    GIVEN_UP,
+    REASONS,
+    AbstractOptimiser,
+    State,
+    Status,
+    make_optimiser,
+)
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+
+SATURATED: float = 3.5
+"""|latent| from which on a uniform prior has less than 0.3 % of its slope in the middle."""
+
+_FLAT = 0.05
+"""Slope of a prior, in units of that in its middle, below which it is flat."""
+
+_BETTER = 1.0
+"""Least difference of the losses of two starts for one to count as better."""
+
+_WATCHED, _GAIN = 5, 0.01
+"""A saturated start is given up that has gained less than this part of its loss (of its distance to a better one:
+ten times) in so many steps."""
+
+_CREPT, _LITTLE = 8, 0.01
+"""Any start is given up that has gained less than this part of its distance to a better one in so many steps."""
+
+_FRUITLESS: frozenset[Status] = FAILED | GIVEN_UP | {Status.STALLED}
+"""Ends for which the next candidate begins."""
+
+
+def reviewed(before: SearchState, after: SearchState, free: Free) -> SearchState:
+    """A search after a step, without the starts that are given up, and with candidates in their place.
+
+    Where all have ended and the best was given up, that one is taken up again, and goes on to its end.
+    """
+    verdicts = {int(start): _verdict(after, int(start), free) for start in after.slots[after.running]}
+    after = after.with_status({start: status for start, status in verdicts.items() if status is not Status.RUNNING})
+    went_on = before.status == int(Status.RUNNING)
+    ended = after.status[: len(went_on)]
+    lost = np.count_nonzero(went_on & np.isin(ended, [int(status) for status in _FRUITLESS]))
+    after = after.with_starts(after.reserve[:lost], after.reserve[lost:])
+    best = after.best
+    if after.finished and Status(int(after.status[best])) in GIVEN_UP and not _taken_up(after, after.latent[best]):
+        after = after.with_starts(after.latent[best : best + 1], after.reserve)
+    return after
+
+
+def _verdict(found: SearchState, start: int, free: Free) -> Status:
+    """The verdict on a start that is running."""
+    loss = found.loss[start]
+    others = np.where(found.failed | (np.arange(len(found.loss)) == start), np.inf, found.loss)
+    behind = loss - np.min(others)
+    if behind > _BETTER and _gain(found, start, _CREPT) < _LITTLE * behind:
+        return Status.CREEPING
+    needed = 10 * _GAIN * behind if behind > _BETTER else _GAIN * loss
+    if _gain(found, start, _WATCHED) >= needed or not is_saturated(free, found.latent[start]):
+        return Status.RUNNING
+    alternatives = len(found.reserve) + np.count_nonzero(found.status == int(Status.WAITING))
+    again = _taken_up(found, found.start[start], start)
+    return Status.SATURATED if behind > _BETTER or (alternatives and not again) else Status.RUNNING
+
+
+def _gain(found: SearchState, start: int, steps: int) -> float:
+    """The fall of a start's loss in its last steps; infinite where it has not made as many."""
+    last = int(found.n_step[start]) - 1
+    if last < steps:
+        return np.inf
+    return float(found.trace_loss[start, last - steps] - found.trace_loss[start, last])
+
+
+def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) -> bool:
+    """Whether a start that was given up goes on, or went on, from these latents."""
+    if itself is not None:
+        ends = [own for own in np.flatnonzero(found.given_up) if own != itself]
+        return any(np.array_equal(found.latent[own], latent) for own in ends)
+    return bool(np.any(np.all(found.start == latent, axis=1)))
+
+
+def is_saturated(free: Free, latent: ndarray) -> bool:
+    """Whether the prior of any latent is flat there: of those with limits; those of single stars do not count."""
+    limited = [np.full(own.size, is_limited(own.prior) and not own.name.startswith(STARS)) for own in free.parameters]
+    far = np.concatenate(limited) & (np.abs(latent) > SATURATED)
+    if not far.any():
+        return False
+    return bool(np.any(far & (free.slopes(latent) < _FLAT * free.slopes(np.zeros_like(latent)))))
+
 
 _MOST_ADDED = 4
 """Starts beyond twice those that were asked for, up to which more are added."""
@@ -46,21 +134,20 @@ def search(
     """
     posterior, settings = problem.posterior, problem.settings
     n_residual = posterior.likelihood.flux.size
-    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual, _rounding(posterior))
-    mesh = problem.pipeline.mesh
-    return search_with(
-        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells
-    )
-
-
-def _rounding(posterior: Posterior) -> float:
-    """Rounding of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux /
-    sigma."""
     flux, inverse_sigma = (
         np.asarray(array) for array in (posterior.likelihood.flux, posterior.likelihood.inverse_sigma)
     )
     ratio = float(np.sqrt(np.mean((flux * inverse_sigma) ** 2)))
-    return ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)
+    optimiser = make_optimiser(
+        settings.optimiser,
+        posterior.free.n_latent,
+        n_residual,
+        (ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)),
+    )
+    mesh = problem.pipeline.mesh
+    return search_with(
+        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells
+    )
 
 
 def search_with(
@@ -83,7 +170,14 @@ def search_with(
     if snapshot is None:
         chosen = choose_starts(placed, free, settings, mesh, start, problem) if starts is None else (starts, starts[:0])
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
-    _check_fits(snapshot, idle, settings)
+    expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
+    steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
+    if expected != (steps, *found) or len(snapshot.start) < settings.starts:
+        raise ValueError(
+            f"fit: expected to go on with a search of {settings.starts} starts, at most {settings.optimiser.steps} "
+            f"steps each and {len(idle.status)} at once, got one of {len(snapshot.start)} starts, {steps} steps and "
+            f"{len(snapshot.slots)} at once, or with another optimiser; use the settings and devices it was begun with"
+        )
     yield snapshot
     looked_at, cells = placed if starts is None else None, cells or CellsSeen()
     while not (snapshot := _going_on(snapshot, free, problem, looked_at, cells)).finished:
@@ -132,18 +226,6 @@ def _described(free: Free, latent: ndarray) -> str:
     values = np.asarray(free.flat(np.asarray(latent)))
     shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, values, strict=True)]
     return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
-
-
-def _check_fits(snapshot: SearchState, idle: State, settings: FitSettings) -> None:
-    """Raise ValueError unless a snapshot is one of this search."""
-    expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
-    steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
-    if expected != (steps, *found) or len(snapshot.start) < settings.starts:
-        raise ValueError(
-            f"fit: expected to go on with a search of {settings.starts} starts, at most {settings.optimiser.steps} "
-            f"steps each and {len(idle.status)} at once, got one of {len(snapshot.start)} starts, {steps} steps and "
-            f"{len(snapshot.slots)} at once, or with another optimiser; use the settings and devices it was begun with"
-        )
 
 
 @jax.jit

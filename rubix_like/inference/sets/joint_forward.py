@@ -1,24 +1,131 @@
-"""The model of several sets of data: one galaxy, seen by an instrument of each set."""
+"""The model of several sets of data: one galaxy, seen by an instrument of each set, each with its own effects:
+
+    data = [ scale (1 + sum_j c_j P_j(x)) V(L_s(cube)) ] + sum_t a_t T_t
+
+L_s is the broadening by a wider line spread, V the mean over a band or the sum over an aperture, P_j Legendre's
+polynomials, x = -1 to 1 along the set's wavelengths, T_t templates of the sky.
+"""
 
 import dataclasses
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.config import RunConfig, load_config
+from rubix_like.config.data_sets import SpectrumAperture
+from rubix_like.config.sections.aperture import ApertureSettings
+from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.observed import ObservedCube
+from rubix_like.errors import ConfigError
+from rubix_like.forward.cube_header import Header
 from rubix_like.forward.model import Observed, Voxels
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.data_grid import of_one_arm
 from rubix_like.inference.posterior.fit_model import AbstractForward, AbstractParticleSource, Forward
 from rubix_like.inference.posterior.free import OF_DATA, Values
-from rubix_like.inference.sets.effects import Effects
+from rubix_like.inference.sets.data_sets import DataSet
+from rubix_like.instrument.apertures import aperture_sides, inside_aperture
+from rubix_like.physics.gaussian import weights_of_variance
+from rubix_like.physics.tangent_plane import from_tangent_plane, to_tangent_plane
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
+
+Flux = Float[Array, "y x wave"]
+"""Of the model's cube."""
+
+Seen = Float[Array, "own_y own_x own_wave"]
+"""On the axes of the data."""
+
+
+class AbstractView(eqx.Module):
+    """A linear map from the model's cube to what was observed."""
+
+    @abstractmethod
+    def seen(self, flux: Flux) -> Seen:
+        """The data's flux."""
+
+
+class BandView(AbstractView):
+    """The mean flux density in a band, of every spaxel: sum_b w_b F_b, with sum(w) = 1."""
+
+    weight: Float[Array | ndarray, " wave"]
+
+    def seen(self, flux: Flux) -> Seen:
+        """(y, x, 1)."""
+        return jnp.einsum("yxw,w->yx", flux, jnp.asarray(self.weight, flux.dtype))[..., None]
+
+
+class ApertureView(AbstractView):
+    """The light inside an aperture: the sum of spaxels times the share of each that lies inside."""
+
+    share: Float[Array | ndarray, "y x"]
+
+    def seen(self, flux: Flux) -> Seen:
+        """(1, 1, wave)."""
+        return jnp.einsum("yxw,yx->w", flux, jnp.asarray(self.share, flux.dtype))[None, None]
+
+
+class Broadening(eqx.Module):
+    """A Gaussian that widens the line spread to `scale` times the instrument's.
+
+    The cube's own line spread has the variance `effective`, the instrument's stated one `stated` (bins^2, at every
+    bin). The light of each bin is spread by the variance max(scale^2 stated - effective, 0).
+    """
+
+    stated: Float[Array | ndarray, " wave"]
+    effective: Float[Array | ndarray, " wave"]
+    reach: int = eqx.field(static=True)
+
+    def __call__(self, flux: Flux, scale: Float[Array, ""]) -> Flux:
+        """The flux of the wider line spread; beyond its ends spectra go on as their last bins."""
+        reach, n_wave = self.reach, flux.shape[2]
+        stated, effective = (jnp.asarray(own, flux.dtype) for own in (self.stated, self.effective))
+        variance = jnp.pad(jnp.maximum(scale**2 * stated - effective, 0.0), reach, mode="edge")
+        weights = jax.vmap(lambda own: weights_of_variance(own, reach))(variance)
+        longer = jnp.pad(flux, ((0, 0), (0, 0), (reach, reach)), mode="edge")
+
+        def add(total: Array, number: Array) -> tuple[Array, None]:
+            """What bins `number - reach` before each one give it."""
+            start = 2 * reach - number
+            light = lax.dynamic_slice_in_dim(longer, start, n_wave, axis=2)
+            own = lax.dynamic_slice_in_dim(weights, start, n_wave, axis=0)
+            return total + light * jnp.take(own, number, axis=1)[None, None], None
+
+        return lax.scan(add, jnp.zeros_like(flux), jnp.arange(2 * reach + 1, dtype=jnp.int32))[0]
+
+
+class Effects(eqx.Module):
+    """All of them, for one set; None: there is none of its kind."""
+
+    broadening: Broadening | None = None
+    view: AbstractView | None = None
+    polynomial: Float[Array | ndarray, "wave degree"] | None = None
+    sky: Float[Array | ndarray, "template wave"] | None = None
+
+    def __call__(self, flux: Flux, own: Mapping[str, Any]) -> Seen:
+        """The data's flux (1e-20 erg/s/cm2/Angstrom) of a model's cube; `own`: the set's nuisances by key."""
+        if self.broadening is not None and "lsf_scale" in own:
+            flux = self.broadening(flux, own["lsf_scale"])
+        if self.view is not None:
+            flux = self.view.seen(flux)
+        if "scale" in own:
+            flux = flux * own["scale"]
+        if self.polynomial is not None:
+            continuum = jnp.asarray(self.polynomial, flux.dtype) @ own["polynomial"]
+            flux = flux * (1 + continuum)[None, None]
+        if self.sky is not None:
+            flux = flux + (own["sky"] @ jnp.asarray(self.sky, flux.dtype))[None, None]
+        return flux
+
 
 _OFFSET, _VELOCITY, _FWHM = "observation.offset", "observation.velocity_offset", "instrument.psf.fwhm"
 
@@ -146,3 +253,144 @@ class JointForward(AbstractForward):
     def particles_of(self, values: Values) -> Galaxy:
         """The particles for values on the host; not to be traced."""
         return self.main.particles_of(self.sets[self.first].seen_values(values))
+
+
+_CELLS = 15
+"""Cells along the smaller side of an aperture."""
+
+_FINE = 16
+"""Places along each side of a cell at which it is asked whether they lie inside an aperture."""
+
+_ARMS = ("arms", "arm", "join")
+"""Keys of an instrument that say which of its arms there are."""
+
+_PARTS = ("wavelength", "psf", "detector")
+"""Sections of an instrument that are merged key by key."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetGrid:
+    """Where the model of a set is computed: `cube` has the axes of the model's cube (and no data), `view` takes it to
+    those of the data (None: they are the same)."""
+
+    cube: ObservedCube
+    view: AbstractView | None
+
+
+def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
+    """The grid of a set's model: of an image the bins of its band, of a spectrum cells that cover its aperture, of
+    fibres the field of their instrument, as the run `run` of the set has it."""
+    observed, settings = data.observed, data.settings
+    if data.band is not None:
+        bins = data.band.bins(settings.bins)
+        return SetGrid(_empty(observed, bins=bins), BandView(data.band.weights(bins)))
+    if settings.aperture is not None:
+        footprint, share = cells_of(settings.aperture)
+        aperture = settings.aperture
+        place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
+        return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
+    if data.kind == "fibres":
+        turned = {
+            "footprint": Footprint.build(run.instrument),
+            "field_angle": float(run.observation.field_angle or 0.0),
+        }
+        return SetGrid(_empty(observed, **turned), None)
+    return SetGrid(observed, None)
+
+
+def _empty(observed: ObservedCube, **axes: Any) -> ObservedCube:
+    """A cube without data on other axes."""
+    footprint, bins = axes.get("footprint", observed.footprint), axes.get("bins", observed.bins)
+    shape = (*footprint.shape, bins.n_wave)
+    flux, used = np.broadcast_to(0.0, shape), np.broadcast_to(True, shape)
+    return dataclasses.replace(observed, flux=flux, variance=None, used=used, **axes)
+
+
+def cells_of(aperture: SpectrumAperture) -> tuple[Footprint, Float[ndarray, "y x"]]:
+    """Cells about the centre of an aperture, and the share of each that lies inside."""
+    shape = ApertureSettings(shape=aperture.shape, size=aperture.size)
+    width, height = aperture_sides(shape, (0.0, 0.0))
+    side = aperture.pixel_scale or min(width, height) / _CELLS
+    n_y, n_x = (int(np.ceil(side_length / side - 1e-6)) for side_length in (height, width))
+    footprint, fine = Footprint(n_y, n_x, side), Footprint(_FINE * n_y, _FINE * n_x, side / _FINE)
+    x, y = np.meshgrid(*fine.centres())
+    inside = inside_aperture(aperture.shape, x, y, width, height)
+    return footprint, inside.reshape(n_y, _FINE, n_x, _FINE).mean(axis=(1, 3))
+
+
+def frame_of(frame: Header, data: DataSet, first_bins: ObservedCube) -> Header:
+    """The axes, mask and header of a set's own data, from those of its model's cube."""
+    observed = data.observed
+    if data.kind == "image":
+        nothing = np.zeros(1, np.int32)
+        return dataclasses.replace(frame, bins=observed.bins, lsf_fwhm=np.zeros(1), wave_bits=nothing)
+    if data.kind == "spectrum":
+        side = float(np.sqrt(first_bins.footprint.n_element)) * first_bins.pixel_scale
+        bits = np.zeros((1, 1), np.int32)
+        return dataclasses.replace(frame, footprint=Footprint(1, 1, side), spaxel_bits=bits)
+    if data.kind == "fibres":
+        n_fibre, scale = observed.footprint.n_y, frame.footprint.pixel_scale
+        bits = np.zeros((n_fibre, 1), np.int32)
+        return dataclasses.replace(frame, footprint=Footprint(n_fibre, 1, scale), spaxel_bits=bits)
+    return frame
+
+
+def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunConfig:
+    """The configuration with the instrument and the pipeline of a set, its line spread `lsf_scale` times as wide.
+
+    Of an instrument with arms it is the arm that saw the data, or the one that the set names; what the set says of
+    wavelengths, line spread and detector is that arm's.
+    """
+    settings = data.settings
+    section = dict(settings.instrument or {})
+    try:
+        made = config
+        if "name" in section or "based_on" in section:
+            made, section = load_config(made, overrides={"instrument": section}), {}
+        if data.band is None:
+            arms = {f"instrument.{key}": section.pop(key) for key in _ARMS if key in section}
+            made = of_one_arm(load_config(made, overrides=arms) if arms else made, data.observed)
+        found = {}
+        for key, value in section.items():
+            part = key in _PARTS and isinstance(value, Mapping) and "kind" not in value
+            found |= (
+                {f"instrument.{key}.{own}": one for own, one in value.items()} if part else {f"instrument.{key}": value}
+            )
+        overrides = found | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
+        made = load_config(made, overrides=overrides) if overrides else made
+        if data.band is not None:
+            bins = data.band.bins(settings.bins)
+            ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
+            section = {"sampling": "linear", "medium": "vacuum", **ends}
+            alone = {"lsf": None, "arms": None, "join": False, "wavelength": section}
+            made = load_config(made, overrides={f"instrument.{key}": value for key, value in alone.items()})
+        if lsf_scale != 1.0 and made.instrument.lsf is not None:
+            lsf = made.instrument.lsf
+            times = {
+                name: tuple(lsf_scale * value for value in given)
+                for name in ("polynomial", "fwhm")
+                if (given := getattr(lsf, name))
+            }
+            if lsf.resolving_power:
+                times["resolving_power"] = tuple(value / lsf_scale for value in lsf.resolving_power)
+            wider = lsf.model_copy(update=times).model_dump()
+            made = load_config(made, overrides={"instrument.lsf": wider})
+        return made
+    except ConfigError as error:
+        raise ConfigError(f"fit.data.{data.name}: {error}") from error
+
+
+def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCube) -> Float[ndarray, "2"]:
+    """(East, North) in arcsec by which the galaxy's offset from the centre of a set's field is more than that from the
+    first cube's; 0 where one of them does not say where it is."""
+    if observed.ra is None or observed.dec is None or first.ra is None or first.dec is None:
+        return np.zeros(2)
+    east, north = config.observation.offset
+    galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
+    return np.array(to_tangent_plane((observed.ra, observed.dec), galaxy)) - np.array([east, north])
+
+
+def within_ends(n_wave: int, reach: float) -> Bool[ndarray, " wave"]:
+    """Bins that no light from beyond the ends is spread to."""
+    place = np.arange(n_wave)
+    return np.minimum(place, place[::-1]) >= reach

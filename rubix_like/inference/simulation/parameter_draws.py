@@ -99,7 +99,14 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
             raise ConfigError(f"draws.{name}: expected an array with one value per simulation, got {values!r}{remedy}")
     with named_in(DRAWS):
         found = {
-            name: np.asarray(read_values(f"draws.{name}", _plain(values), find_parameter(name).unit), np.float64)
+            name: np.asarray(
+                read_values(
+                    f"draws.{name}",
+                    values if isinstance(values, list | tuple | ndarray) else np.asarray(values, np.float64),
+                    find_parameter(name).unit,
+                ),
+                np.float64,
+            )
             for name, values in draws.items()
         }
     lengths = {name: values.shape[0] for name, values in found.items()}
@@ -112,26 +119,22 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
             )
         if not np.isfinite(values).all():
             raise ConfigError(f"draws.{name}: expected finite numbers, got others; leave these draws out")
-        _check_limits(find_parameter(name), values)
+        declared = find_parameter(name)
+        unit = f" {declared.unit}" if declared.unit else ""
+        for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
+            for own in settings_of(declared.name, extreme):
+                fault = declared.fault(own.tolist())
+                if fault is not None:
+                    raise ConfigError(
+                        f"draws.{declared.name}: expected values within the parameter's limits, got {own.flat[0]:.4g}"
+                        f"{unit}: {fault}; leave it out, or check its unit"
+                    )
+        if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
+            raise ConfigError(
+                f"draws.{declared.name}: expected angles within {_TURN:g} deg of each other, got {values.min():.4g} to "
+                f"{values.max():.4g} deg; take them modulo {_TURN:g} deg"
+            )
     return found
-
-
-def _check_limits(declared: Declaration, values: ndarray) -> None:
-    """Raise ConfigError for values that a parameter cannot have."""
-    unit = f" {declared.unit}" if declared.unit else ""
-    for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
-        for own in settings_of(declared.name, extreme):
-            fault = declared.fault(own.tolist())
-            if fault is not None:
-                raise ConfigError(
-                    f"draws.{declared.name}: expected values within the parameter's limits, got {own.flat[0]:.4g}"
-                    f"{unit}: {fault}; leave it out, or check its unit"
-                )
-    if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
-        raise ConfigError(
-            f"draws.{declared.name}: expected angles within {_TURN:g} deg of each other, got {values.min():.4g} to "
-            f"{values.max():.4g} deg; take them modulo {_TURN:g} deg"
-        )
 
 
 def spanned_priors(draws: Values) -> dict[str, Any]:
@@ -150,11 +153,6 @@ def _apart(declared: Declaration, low: ndarray, high: ndarray) -> tuple[ndarray,
     if declared.fault((high + room).tolist()) is None:
         return low, np.asarray(high + room)
     return np.asarray(low - room), high
-
-
-def _plain(values: Any) -> Any:
-    """Lists and arrays as `read_values` takes them."""
-    return values if isinstance(values, list | tuple | ndarray) else np.asarray(values, np.float64)
 
 
 @contextmanager

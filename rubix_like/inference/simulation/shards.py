@@ -1,16 +1,110 @@
-"""What a file of simulations holds, whatever its format, and the formats."""
+"""Files of simulations: HDF5, or Zarr stores (format 3), which xarray opens; each cube is a chunk with a checksum."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.inference.simulation.simulations import Simulations
+from rubix_like.arguments import expect_fields
+from rubix_like.cube.files.zarr_cube import WAVE, consolidate, import_zarr
+from rubix_like.inference.described_trees import add_dataset, numbers_of
+from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
+from rubix_like.runtime.files.outputs import FOLDER_SUFFIX
 from rubix_like.runtime.files.writers import CREATOR, SIMULATIONS
 from rubix_like.runtime.files.writing_date import date_words
+from rubix_like.runtime.files.zarr_storage import ALL_STORED, check_store
+from rubix_like.runtime.words import counted
+
+Cubes = Float[Array | ndarray, "simulation y x wave"]
+
+
+@dataclass(frozen=True, eq=False)
+class Simulations:
+    """Cubes of random parameters, beside the parameters; every array has the axis simulation first.
+
+    | field | shape | |
+    |---|---|---|
+    | number | (simulation,) | of each in its set, from 0 |
+    | parameters | name: (simulation, ...) | in the units of `units` |
+    | units | name: text | empty: a number |
+    | galaxy | (simulation,) | which of several galaxies each shows; 0 where there is one |
+    | flux | (simulation, y, x, wave) or None | 1e-20 erg/s/cm2/Angstrom, with noise if the run has any |
+    | variance | (simulation, y, x, wave) or None | of the noise, the square of that unit |
+    | truth | (simulation, y, x, wave) or None | flux without noise (`noise.keep_truth`) |
+    | wavelength | (wave,) | Angstrom, centres of the bins, in the instrument's medium |
+    | mask | (y, x, wave) | the same for all; bits as in `Cube.mask` |
+
+    `flux` is None where the cubes went to a sink or into files. What a sink gets are arrays on the devices. `n_kept`:
+    how many of them were in the files already, before the call.
+    """
+
+    number: Int[ndarray, " simulation"]
+    parameters: Mapping[str, Float[ndarray, "simulation ..."]]
+    units: Mapping[str, str]
+    galaxy: Int[ndarray, " simulation"]
+    wavelength: Float[ndarray, " wave"]
+    mask: Int[ndarray, "y x wave"]
+    flux: Cubes | None = None
+    variance: Cubes | None = None
+    truth: Cubes | None = None
+    n_kept: int = 0
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
+
+    def __len__(self) -> int:
+        """How many simulations there are."""
+        return len(self.number)
+
+    def table(self) -> Float[ndarray, "simulation value"]:
+        """All parameters as columns, in the order of `labels`."""
+        rows = [np.asarray(values).reshape(len(self), -1) for values in self.parameters.values()]
+        return np.concatenate(rows, axis=1)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each column of `table`: that of the parameter, with an index where it has several values."""
+        shapes = {name: np.shape(values)[1:] for name, values in self.parameters.items()}
+        return tuple(
+            f"{name}[{','.join(map(str, index))}]" if index else name
+            for name, shape in shapes.items()
+            for index in np.ndindex(shape)
+        )
+
+    def without_cubes(self) -> "Simulations":
+        """Numbers and parameters alone."""
+        return replace(self, flux=None, variance=None, truth=None)
+
+    def __repr__(self) -> str:
+        """How many there are, of what size, and what was random."""
+        size = " x ".join(map(str, self.mask.shape))
+        cubes = "" if self.flux is None else f" with cubes of {size} (y, x, wave)"
+        return f"Simulations({counted(len(self), 'simulation')}{cubes}; random: {', '.join(self.labels)})"
+
+
+def join_simulations(parts: Sequence[Simulations]) -> Simulations:
+    """Parts of one set as one, on the host."""
+
+    def together(name: str) -> ndarray | None:
+        arrays = [getattr(part, name) for part in parts]
+        return None if arrays[0] is None else np.concatenate([np.asarray(own) for own in arrays])
+
+    first = parts[0]
+    cubes: dict[str, Any] = {name: together(name) for name in ("flux", "variance", "truth")}
+    return Simulations(
+        number=np.concatenate([part.number for part in parts]),
+        parameters={name: np.concatenate([part.parameters[name] for part in parts]) for name in first.parameters},
+        units=first.units,
+        galaxy=np.concatenate([part.galaxy for part in parts]),
+        wavelength=first.wavelength,
+        mask=first.mask,
+        **cubes,
+    )
+
 
 LAYOUT: int = 1
 """Version of what is in the files."""
@@ -94,3 +188,105 @@ def checked_simulations(made: Simulations) -> Simulations:
     if made.galaxy.shape != (count,) or made.wavelength.shape != made.mask.shape[2:]:
         raise ValueError("galaxy, wavelength: expected as many as there are simulations and bins, got others")
     return made
+
+
+def _write_hdf5(made: Simulations, of_set: SetDescription, path: Path) -> None:
+    with writing_hdf5(path) as file:
+        file.attrs.update(stated())
+        for name, (unit, meaning) in (NUMBERS | SHARED).items():
+            add_dataset(file, name, getattr(made, name), meaning, unit)
+        parameters = file.create_group("parameters", track_order=True)
+        for name, values in made.parameters.items():
+            own = of_set.parameters[name]
+            add_dataset(parameters, name, values, own["meaning"], own["unit"])
+        for name, values in kept_cubes(made).items():
+            unit, meaning = CUBES[name]
+            add_dataset(file, name, values, meaning, unit, chunks=(1, *values.shape[1:]), fletcher32=True)
+        file["config"] = of_set.config
+
+
+def _read_hdf5(path: Path, rows: slice, cubes: bool) -> Simulations:
+    with opened_hdf5(path) as opened:
+        file: Any = opened
+        check_stated(file.attrs)
+        arrays: dict[str, Any] = {name: numbers_of(file[name])[rows] for name in NUMBERS}
+        arrays |= {name: numbers_of(file[name]) for name in SHARED}
+        arrays |= {name: np.asarray(file[name][rows]) for name in CUBES if cubes and name in file}
+        return Simulations(
+            **arrays,
+            parameters={name: numbers_of(own)[rows] for name, own in file["parameters"].items()},
+            units={name: str(own.attrs["unit"]) for name, own in file["parameters"].items()},
+        )
+
+
+def _numbers_hdf5(path: Path) -> ndarray:
+    with opened_hdf5(path, whole=False) as file:
+        return numbers_of(file["number"])
+
+
+HDF5 = ShardFormat(".h5", _write_hdf5, _read_hdf5, _numbers_hdf5)
+
+
+_PURPOSE = "simulate.files: zarr"
+_AXES = ("simulation", "y", "x", WAVE)
+
+
+def _write_zarr(made: Simulations, of_set: SetDescription, path: Path) -> None:
+    zarr = import_zarr(_PURPOSE)
+    path.unlink(missing_ok=True)  # an empty file that keeps the name
+    known = {**stated(), "config": of_set.config, "parameters": list(made.parameters), ALL_STORED: True}
+    group = zarr.create_group(path, zarr_format=3, attributes=known)
+
+    def add(name: str, values: ndarray, axes: tuple[str, ...], unit: str, meaning: str, **options: Any) -> None:
+        array = group.create_array(
+            name,
+            shape=values.shape,
+            dtype=values.dtype,
+            dimension_names=axes,
+            attributes={"units": unit, "long_name": meaning},
+            compressors=(zarr.codecs.Crc32cCodec(),),
+            fill_value=0,
+            config={"write_empty_chunks": True},  # a chunk that is missing is lost
+            **({"chunks": values.shape} | options),
+        )
+        array[...] = values
+
+    for name, described in NUMBERS.items():
+        add(name, np.asarray(getattr(made, name)), _AXES[:1], *described)
+    for name, values in made.parameters.items():
+        own = of_set.parameters[name]
+        axes = (_AXES[0], *(f"{name}_{axis}" for axis in range(1, values.ndim)))
+        add(name, values, axes, own["unit"], own["meaning"])
+    add(WAVE, made.wavelength, (WAVE,), *SHARED["wavelength"])
+    add("mask", made.mask, _AXES[1:], *SHARED["mask"])
+    for name, values in kept_cubes(made).items():
+        add(name, values, _AXES, *CUBES[name], chunks=(1, *values.shape[1:]), shards=values.shape)
+    consolidate(group)
+
+
+def _read_zarr(path: Path, rows: slice, cubes: bool) -> Simulations:
+    group = _opened(path)
+    check_stated(group.attrs)
+    names = [str(name) for name in group.attrs["parameters"]]
+    kept = [name for name in CUBES if cubes and name in group]
+    arrays: dict[str, Any] = {name: np.asarray(group[name][rows]) for name in (*NUMBERS, *kept)}
+    return Simulations(
+        **arrays,
+        parameters={name: np.asarray(group[name][rows]) for name in names},
+        units={name: str(group[name].attrs["units"]) for name in names},
+        wavelength=np.asarray(group[WAVE][...]),
+        mask=np.asarray(group["mask"][...]),
+    )
+
+
+def _numbers_zarr(path: Path) -> ndarray:
+    return np.asarray(_opened(path)["number"][...])
+
+
+def _opened(path: Path) -> Any:
+    """The group of a store, all of which is there."""
+    check_store(path, (*CUBES, WAVE))
+    return import_zarr(_PURPOSE).open_group(path, mode="r")
+
+
+ZARR = ShardFormat(FOLDER_SUFFIX, _write_zarr, _read_zarr, _numbers_zarr, package="zarr")

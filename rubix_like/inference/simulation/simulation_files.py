@@ -11,16 +11,17 @@ import numpy as np
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.inference.simulation.hdf5_shards import HDF5
 from rubix_like.inference.simulation.shards import (
+    HDF5,
     LAYOUT,
+    ZARR,
     SetDescription,
     ShardFormat,
+    Simulations,
     checked_simulations,
+    join_simulations,
     kept_cubes,
 )
-from rubix_like.inference.simulation.simulations import Simulations, join_simulations
-from rubix_like.inference.simulation.zarr_shards import ZARR
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.outputs import (
     check_writable,
@@ -140,7 +141,13 @@ def open_folder(
     if problem is not None and not overwrite:
         raise ConfigError(f"{problem}. Write to another place (output=...), or replace it with overwrite=True")
     resume = not restart and problem is None
-    _check_strangers(folder, manifest, before)
+    others = [path for path in manifest.files_in(folder) if path not in before]
+    others += [own for path in before for own in files_of_others(path)]
+    if others:
+        raise ConfigError(
+            f"simulate.output: expected no file '{others[0]}', which would be replaced and is not one of those that "
+            f"'{folder / SET_FILE}' describes; move it, or choose another folder (output=...)"
+        )
     open_numbers = [number for number in range(manifest.n_file) if not (resume and _is_done(folder, manifest, number))]
     if open_numbers:
         left = sum(stop - start for start, stop in map(manifest.ranges, open_numbers))
@@ -182,18 +189,6 @@ def _difference(folder: Path, found: Manifest, manifest: Manifest) -> str | None
     if found.n > manifest.n:
         return f"{folder}: expected at most {manifest.n} simulations (simulate.n), got {found.n}"
     return None
-
-
-def _check_strangers(folder: Path, manifest: Manifest, before: list[Path]) -> None:
-    """Raise ConfigError for a file in the place of a new one that is not among those of the set before, or one in a
-    store of these."""
-    others = [path for path in manifest.files_in(folder) if path not in before]
-    others += [own for path in before for own in files_of_others(path)]
-    if others:
-        raise ConfigError(
-            f"simulate.output: expected no file '{others[0]}', which would be replaced and is not one of those that "
-            f"'{folder / SET_FILE}' describes; move it, or choose another folder (output=...)"
-        )
 
 
 def _is_done(folder: Path, manifest: Manifest, number: int) -> bool:

@@ -19,7 +19,7 @@ from rubix_like.errors import ConfigError, expect_path
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checkpoint import claimed, versions_of
 from rubix_like.inference.posterior.free_parameters import check_free
-from rubix_like.inference.posterior.prior_kinds import section_of
+from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,
@@ -31,10 +31,17 @@ from rubix_like.inference.simulation.parameter_draws import (
     spanned_priors,
     words_for,
 )
+from rubix_like.inference.simulation.shards import Simulations, join_simulations
 from rubix_like.inference.simulation.simulation_files import Manifest, open_folder, write_shard
-from rubix_like.inference.simulation.simulation_model import SimulationModel, plan_simulations
-from rubix_like.inference.simulation.simulations import Simulations, join_simulations
-from rubix_like.inference.simulation.simulator import GalaxiesInTurn, Program, Simulated, Simulator, Sizes
+from rubix_like.inference.simulation.simulator import (
+    GalaxiesInTurn,
+    Program,
+    Simulated,
+    SimulationModel,
+    Simulator,
+    Sizes,
+    plan_simulations,
+)
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
@@ -213,25 +220,14 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
     for note in model.notes:
         logging.getLogger("rubix_like").warning(words_for(request.place, note))
     draws = GivenDraws(request.draws) if request.draws is not None else PriorDraws(model.free, settings.seed)
-    n_bytes = _bytes_of_one(model, request)
-    return PlannedSimulations(
-        request, model, draws, _sizes(settings, n_bytes, model.pipeline.mesh.shape[SAMPLE_AXIS]), n_bytes
-    )
-
-
-def _bytes_of_one(model: SimulationModel, request: SimulationRequest) -> int:
-    """Bytes that are kept of a simulation."""
     frame, plan, noise = model.pipeline.frame, model.pipeline.plan, request.config.noise
     n_array = 1 + (noise is not None and request.settings.variance) + request.config.keeps_truth
-    return frame.n_y * frame.n_x * plan.n_wave * np.dtype(plan.dtype).itemsize * n_array
-
-
-def _sizes(settings: SimulateSettings, n_bytes: int, n_row: int) -> Sizes:
-    """Batches and files of a size that suits the memory, where the settings do not say."""
+    n_bytes = frame.n_y * frame.n_x * plan.n_wave * np.dtype(plan.dtype).itemsize * n_array
+    n_row = model.pipeline.mesh.shape[SAMPLE_AXIS]
     batch = settings.batch or min(max(_BATCH_BYTES // n_bytes, 1), _MOST_IN_A_BATCH)
     batch = min(-(-batch // n_row) * n_row if settings.batch is None else batch, settings.n)
     shard = settings.shard or min(max(_SHARD_BYTES // n_bytes, 1), _MOST_IN_A_SHARD)
-    return Sizes(batch, settings.at_once, shard)
+    return PlannedSimulations(request, model, draws, Sizes(batch, settings.at_once, shard), n_bytes)
 
 
 def _handed_on(work: PlannedSimulations, sink: Sink, progress: Progress) -> Simulations:
@@ -272,35 +268,6 @@ def _written(
     work: PlannedSimulations, folder: Path, progress: Progress, *, restart: bool, overwrite: bool
 ) -> Simulations:
     """All simulations into files; those that are there already are kept."""
-    manifest = _manifest(work)
-    missing = open_folder(folder, manifest, work.n_bytes, restart=restart, overwrite=overwrite)
-    n_new = sum(stop - start for start, stop in map(manifest.ranges, missing))
-    if missing:
-        program = work.program(progress)
-        with progress.step("run", work.words(n_new, manifest.n - n_new)) as report:
-            for number in missing:
-                made = _of_file(work, program, manifest, number, report)
-                write_shard(made, manifest, folder, number)
-    return replace(work.described(0, manifest.n), n_kept=manifest.n - n_new)
-
-
-def _of_file(
-    work: PlannedSimulations, program: Program, manifest: Manifest, number: int, report: Report
-) -> Simulations:
-    """The simulations of one file, on the host."""
-    parts = []
-    for made in work.batches(program, *manifest.ranges(number)):
-        parts.append(_fetched(made))
-        _tell(report, made, manifest.n)
-    return join_simulations(parts)
-
-
-def _tell(report: Report, made: Simulations, total: int) -> None:
-    report("cubes made", int(made.number[-1]) + 1, total)
-
-
-def _manifest(work: PlannedSimulations) -> Manifest:
-    """What is written, and a fingerprint of all that the numbers depend on; devices and batches are not among it."""
     settings, model = work.request.settings, work.model
     forward = model.forward
     planned = forward.tables, forward.parameters
@@ -319,7 +286,24 @@ def _manifest(work: PlannedSimulations) -> Manifest:
         for own in model.free.parameters
     }
     config = work.request.config.to_yaml()
-    return Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)
+    manifest = Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)
+    missing = open_folder(folder, manifest, work.n_bytes, restart=restart, overwrite=overwrite)
+    n_new = sum(stop - start for start, stop in map(manifest.ranges, missing))
+    if missing:
+        program = work.program(progress)
+        with progress.step("run", work.words(n_new, manifest.n - n_new)) as report:
+            for number in missing:
+                parts = []
+                for made in work.batches(program, *manifest.ranges(number)):
+                    parts.append(_fetched(made))
+                    _tell(report, made, manifest.n)
+                made = join_simulations(parts)
+                write_shard(made, manifest, folder, number)
+    return replace(work.described(0, manifest.n), n_kept=manifest.n - n_new)
+
+
+def _tell(report: Report, made: Simulations, total: int) -> None:
+    report("cubes made", int(made.number[-1]) + 1, total)
 
 
 def _leaves(tree: Any) -> list[ndarray]:

@@ -1,16 +1,288 @@
-"""A catalogue from Python: every galaxy of a list in every view."""
+"""A catalogue, from Python or a command: what is done is left alone, the rest is computed here or by an executor."""
 
-from concurrent.futures import Executor
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from rubix_like.arguments import named_arguments, note_renamed
 from rubix_like.config.loading import ConfigSource
+from rubix_like.config.plug_ins import EXECUTORS
+from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
-from rubix_like.runs.batch.entries import read_entries
-from rubix_like.runs.batch.rows import RowSource
-from rubix_like.runs.batch.running import How, Outcome, observe_all
-from rubix_like.runtime.files.separate_files import given_files
-from rubix_like.runtime.progress import Progress
+from rubix_like.runs.batch.blocks import BlockWork, Galaxies, blocks_of, galaxies_of, observe_block, observe_galaxies
+from rubix_like.runs.batch.entries import Entry, RowSource, Sources, changes, read_entries
+from rubix_like.runs.batch.executors import Terms
+from rubix_like.runs.batch.records import Record, Records, Summary, SummaryRow
+from rubix_like.runtime.files.existing_files import may_be_replaced
+from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import remove_stale
+from rubix_like.runtime.files.separate_files import Named, check_separate, given_files
+from rubix_like.runtime.files.writers import PICTURE
+from rubix_like.runtime.progress import Progress, Report, Stream
+from rubix_like.runtime.python_processes import safe_python
+from rubix_like.runtime.words import counted, reason_of
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a catalogue: `rows` of the summary, and how many entries of this part it did, could not do
+    (`n_failed`) and found done (`n_skipped`); `lost`: name -> why, of those whose worker ended or could not write;
+    `names`: the entries of this part."""
+
+    folder: Path
+    summary: Path
+    rows: tuple[SummaryRow, ...]
+    n_done: int
+    n_failed: int
+    n_skipped: int
+    lost: dict[str, str]
+    names: frozenset[str]
+
+
+@dataclass(frozen=True)
+class How:
+    """How a catalogue is computed: `executor`, the words that name one, or None (in this process), is handed blocks of
+    at most `block` entries (None: a galaxy in all its views); `alone`: nothing else computes in this process."""
+
+    executor: Executor | str | None = None
+    block: int | None = None
+    with_picture: bool = False
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        if self.block is not None and (self.executor is None or self.block < 1):
+            raise ConfigError(
+                f"block: expected a number of entries from 1 on, beside an executor, got {self.block}"
+                f"{' without one' if self.executor is None else ''}"
+            )
+        if isinstance(self.executor, str):
+            EXECUTORS.find(self.executor.partition(":")[0])
+
+
+HERE = How()
+"""The default: in this process, galaxy by galaxy."""
+
+
+@dataclass
+class _Front:
+    """What the front process keeps of a catalogue."""
+
+    summary: Summary
+    report: Report
+    n_total: int
+    stream: Stream | None
+    done: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+    lost: dict[str, str] = field(default_factory=dict)
+    shown: set[tuple[str, str]] = field(default_factory=set)
+
+    def settle(self, entry: Entry, record: Record) -> None:
+        """Count an entry as done or failed; in a log it gets a line of its own.
+
+        Where views of a galaxy fail alike only the first one is shown; why is said at the end.
+        """
+        is_good = record.status == "done"
+        (self.done if is_good else self.failed).add(entry.name)
+        self.summary.settle(entry.name, record)
+        self.summary.update()
+        if is_good:
+            self._tell(entry.name, f"done in {record.seconds or 0.0:.1f} s", is_good=True)
+        elif (failure := (entry.galaxy, record.error)) in self.shown:
+            self.show()
+        else:
+            self.shown.add(failure)
+            self._tell(entry.name, "failed", is_good=False)
+
+    def lose(self, entry: Entry, reason: str) -> None:
+        """Count an entry as lost."""
+        self.lost[entry.name] = reason
+        self._tell(entry.name, f"lost: {reason}", is_good=False)
+
+    def _tell(self, name: str, ended: str, *, is_good: bool) -> None:
+        n_settled = self.show()
+        if self.stream is None or (is_good and self.stream.isatty()):
+            return
+        place = sys.stderr if self.stream.isatty() else self.stream
+        print(f"[{n_settled}/{self.n_total}] {name}: {ended}", file=place, flush=True)
+
+    def show(self) -> int:
+        """Report how far the catalogue is."""
+        n_settled = len(self.done) + len(self.failed) + len(self.skipped) + len(self.lost)
+        self.report("entries", n_settled, self.n_total)
+        return n_settled
+
+
+def observe_all(
+    entries: Sequence[Entry],
+    progress: Progress,
+    part: tuple[int, int] | None = None,
+    *,
+    overwrite: bool = False,
+    how: How = HERE,
+    read: Sequence[Named] = (),
+) -> Outcome:
+    """Compute every entry that is not done.
+
+    `part` (k, n), from 1: only every n-th galaxy from the k-th on, while other processes may be at work on the others;
+    `overwrite`: make entries again whose settings or files have changed since, which else are refused (ConfigError).
+    `read`: files that must not be replaced, such as the lists, beside those that the settings name.
+    """
+    records = Records(entries[0].path.parent)
+    records.create()
+    summary = Summary(entries, records)
+    groups = galaxies_of(entries)[slice(None) if part is None else slice(part[0] - 1, None, part[1])]
+    mine = [entry for group in groups for entry in group]
+    sources = Sources()
+    made_from = {entry.name: sources.made_from(entry) for entry in mine}
+    owned = ((*own.own_files, beside(own.path, ".png"), summary.records.path(own.name)) for own in mine)
+    written = [*chain.from_iterable(owned)]
+    made_of = (("a source", Path(name)) for found in made_from.values() for name in found["sources"])
+    check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "output")
+    before = {entry.name: records.read(entry.name) for entry in mine}
+    if not overwrite:
+        changed = [
+            (entry, changes(record.made_from, made_from[entry.name]))
+            for entry in mine
+            for record in [before[entry.name]]
+            if record is not None and record.status == "done" and record.made_from != made_from[entry.name]
+        ]
+        if changed:
+            entry, lines = changed[0]
+            more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
+            raise ConfigError(
+                f"{entry.path.parent}: {len(changed)} of {len(mine)} entries are done, but were made from something "
+                f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or "
+                f"another folder (output=...)"
+            )
+    pictures = [beside(entry.path, ".png") for entry in mine] if how.with_picture else []
+    _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary, pictures)
+    label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
+    with progress.step("catalogue", label) as report:
+        front = _Front(summary, report, len(mine), progress.stream)
+        work = BlockWork(records, made_from, how.with_picture, front.settle, how.alone)
+        others_go_on = isinstance(how.executor, Executor)  # its owner's work is not ended with this run
+        with _clean([*written, *([summary.path] if part is None else [])], afterwards=not others_go_on):
+            try:
+                _observe(front, work, _left(front, work, groups, before), how)
+            finally:
+                summary.update(now=True)
+    counts = (len(front.done), len(front.failed), len(front.skipped))
+    return Outcome(records.folder, summary.path, tuple(summary.rows()), *counts, front.lost, frozenset(made_from))
+
+
+@contextmanager
+def _clean(paths: Sequence[Path], *, afterwards: bool) -> Iterator[None]:
+    """Remove half-written files of dead processes; `afterwards`: where this run breaks off, those of its workers."""
+    remove_stale(paths)
+    try:
+        yield
+    except BaseException:
+        if afterwards:
+            remove_stale(paths)
+        raise
+
+
+def _left(
+    front: _Front, work: BlockWork, groups: Galaxies, before: dict[str, Record | None]
+) -> tuple[Galaxies, Galaxies]:
+    """The galaxies that are not done, and apart from them those that were being computed when a process ended.
+
+    These come last: if one of them was the cause, all else is done first.
+    """
+    for entry in (entry for group in groups for entry in group):
+        record = before[entry.name]
+        if record is not None and work.is_done(entry.name, record):
+            front.skipped.add(entry.name)
+            front.summary.settle(entry.name, record)
+    front.show()
+    interrupted = {name for name, record in before.items() if record is not None and record.status == "started"}
+    left, last = list[tuple[Entry, ...]](), list[tuple[Entry, ...]]()
+    for group in groups:
+        remaining = tuple(entry for entry in group if entry.name not in front.skipped)
+        if remaining:
+            (last if any(entry.name in interrupted for entry in remaining) else left).append(remaining)
+    return left, last
+
+
+def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], how: How) -> None:
+    """What is left, in this process or by blocks."""
+    galaxies = [galaxy for part in left for galaxy in part]
+    if how.executor is None or not galaxies:
+        observe_galaxies(work, galaxies)
+        return
+    alike = {galaxy[0].compiling: number for number, galaxy in reversed(list(enumerate(galaxies)))}
+    parts = (sorted(part, key=lambda galaxy: alike[galaxy[0].compiling]) for part in left)
+    blocks = [block for part in parts for block in blocks_of(part, how.block)]
+    with _opened(how.executor, galaxies[0][0].config.devices) as executor:
+        terms = Terms.here(with_picture=work.with_picture)
+        waiting: dict[Future, tuple[Entry, ...]] = {}
+        try:
+            for block in blocks:
+                waiting[_submit(executor, block, work.records.folder, terms)] = block
+            for future in as_completed(waiting):
+                _take_back(front, work, waiting.pop(future), future)
+        except BaseException:
+            for future in waiting:
+                with suppress(NotImplementedError):  # Parsl cannot
+                    future.cancel()
+            raise
+
+
+@contextmanager
+def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Executor]:
+    """An executor by its name, shut down in the end; one that was given stays as it is."""
+    if isinstance(executor, Executor):
+        yield executor
+        return
+    name, _, where = executor.partition(":")
+    with safe_python(), EXECUTORS.find(name)(where, devices) as found:
+        yield found
+
+
+def _submit(executor: Executor, block: Sequence[Entry], output: Path, terms: Terms) -> Future:
+    try:
+        return executor.submit(observe_block, block[0].base, [entry.row for entry in block], output, terms)
+    except BrokenExecutor as error:
+        broken: Future = Future()
+        broken.set_exception(error)
+        return broken
+
+
+def _take_back(front: _Front, work: BlockWork, block: Sequence[Entry], future: Future) -> None:
+    """The records of a block; of one that broke off, those that its worker left."""
+    reason, found = "", dict[str, Record | None]()
+    try:
+        found = future.result()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {reason_of(error)}"
+        for entry in block:
+            with suppress(ConfigError):  # a damaged record is none
+                found[entry.name] = work.records.read(entry.name)
+    for entry in block:
+        record = found.get(entry.name)
+        if record is not None and (not reason or work.is_done(entry.name, record)):
+            front.settle(entry, record)
+        else:
+            front.lose(entry, reason)
+
+
+def _refuse_unknown(entries: Sequence[Entry], summary: Summary, pictures: Sequence[Path]) -> None:
+    """Raise ConfigError where files of entries without a record, a summary of others, or what is no picture of ours in
+    the place of `pictures`, would be overwritten."""
+    found = [file for entry in entries for file in entry.own_files if file.exists()]
+    found += [] if summary.may_be_replaced() else [summary.path]
+    found += [path for path in pictures if not may_be_replaced(path, [PICTURE])]
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise ConfigError(
+            f"{found[0]}{more}: expected no file, or one that this catalogue has made, got another; move it, or "
+            f"give another folder (output=...)"
+        )
 
 
 @named_arguments

@@ -35,10 +35,14 @@ import scipy.optimize
 import scipy.stats
 
 import rubix_like as rl
-from rubix_like.inference.populations.nonnegative import nonnegative_least_squares
-from rubix_like.inference.populations.ratio_prior import draw_by_ratios, neighbours_of
-from rubix_like.inference.populations.smoothness import smoothness_rows
-from rubix_like.inference.populations.weight_draws import Reduced, draw_weights
+from rubix_like.inference.populations.mixtures import nonnegative_least_squares
+from rubix_like.inference.populations.weight_draws import (
+    Reduced,
+    draw_by_ratios,
+    draw_weights,
+    neighbours_of,
+    smoothness_rows,
+)
 
 KINDS = ("tau", "delayed", "continuity", "two", "single", "mixture")
 LEVELS = (0.6827, 0.95)

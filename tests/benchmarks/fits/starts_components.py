@@ -25,8 +25,7 @@ from foreign_components import OF_SYNTHETIC, configuration
 
 from rubix_like import load_config, log_posterior
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.checks.notes_after import trouble_of
-from rubix_like.inference.checks.optima import other_optima
+from rubix_like.inference.checks.notes import other_optima, trouble_of
 from rubix_like.inference.search.search import search
 
 CASES = tuple(itertools.product((20, 50, 80), (10, 50)))

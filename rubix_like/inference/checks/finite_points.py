@@ -1,37 +1,53 @@
-"""How far the best values of a synthetic galaxy move where its finite base draws become many more.
+"""How far the best values move where a finite number of draws, or of quadrature points, becomes much larger.
 
-A model with N stars is the mean over all draws plus grain g. Against smooth data the fit then minimises |data - mean|^2
-+ |g|^2, and whatever makes the grain smaller (a wider PSF, a smaller disc) is preferred: a bias to the same side for
-all seeds, beside a scatter from seed to seed. Both are measured by a refit, from the best fit, to the same data with
-`times` as many stars of another seed, by Gauss-Newton steps of all latents (halved where they lead up)
+A model of a synthetic galaxy with N stars is the mean over all draws plus grain g. Against smooth data the fit then
+minimises |data - mean|^2 + |g|^2, and whatever makes the grain smaller (a wider PSF, a smaller disc) is preferred: a
+bias to the same side for all seeds, beside a scatter from seed to seed. Both are measured by a refit, from the best
+fit, to the same data with `times` as many stars of another seed, by Gauss-Newton steps of all latents (halved where
+they lead up)
 
     x -> x - (J^T J + 1)^-1 (J^T r + x),       r, J: residuals and their slopes with times N stars,
 
 of which one is enough where it is short (`_CLOSE`). The stars are computed N at a time: models add up, so that nothing
 is compiled for their number, and no more memory is taken than for the fit. What is left of grain is less by about
 `times`^1.7 in its square for Sobol draws, by `times` for random ones, and so is the bias.
+
+The quadrature of smooth components with N points is compared with that of the rule of `TIMES` N points, the mean of
+models of its parts, each of N. The error of the finer rule is left out.
 """
 
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.config.readers.components import MOST_POINTS
 from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.checks.edges import at_edge
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.posterior.fit_model import SyntheticSource
+from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
 from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.linearise import linear_of
+from rubix_like.inference.posterior.linearise import (
+    Tangent,
+    group_of,
+    is_dense,
+    linear_of,
+    mean_tangent,
+    models_at,
+    on_mesh,
+    tangents,
+    tangents_at,
+    with_draws,
+)
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.posterior.start_groups import group_of, with_draws
-from rubix_like.inference.posterior.tangent import Tangent, mean_tangent, tangents
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import listed
 
@@ -225,3 +241,111 @@ def _mean_tangent(posterior: Posterior, latent: Group, sets: BaseDraws, count: i
             yield tangents(other.forward, other.free, latent)
 
     return mean_tangent(of_sets())
+
+
+TIMES: int = 4
+"""How many times the points of the model that it is compared with."""
+
+PART_OF_NOISE: float = 0.1
+"""Part of the noise of a voxel beyond which more points are advised."""
+
+MOVES: float = 0.3
+"""Standard deviations that the error may move a value by until more points are advised, as many times more."""
+
+
+SPOILS: float = 1.0
+"""Part of the noise of a voxel, or of the standard deviation of a value, beyond which the first line of a result says
+so."""
+
+
+class QuadratureError(NamedTuple):
+    """The largest error of a voxel that is fitted, and the rms, in standard deviations of the data; by how many of
+    their standard deviations it moves the best values (None: not known); `numbers`: points of each component."""
+
+    largest: float
+    rms: float
+    shift: dict[str, float] | None
+    numbers: dict[str, int]
+
+    @property
+    def wanted(self) -> int | None:
+        """The number of points that would do, which may be more than there can be; None where there are enough."""
+        shift = abs(self._worst[1]) if self._worst else 0.0
+        excess = max(self.largest / PART_OF_NOISE, shift / MOVES)
+        return None if excess <= 1 else 2 ** int(np.ceil(np.log2(excess))) * max(self.numbers.values())
+
+    @property
+    def trouble(self) -> str:
+        """Why the values are not to be trusted; empty where the error is below the noise and moves no value."""
+        worst = self._worst
+        words = f", which moves {worst[0]} by {worst[1]:+.2g} sigma" if worst and abs(worst[1]) > SPOILS else ""
+        if self.largest <= SPOILS and not words:
+            return ""
+        return f"the quadrature points are too few ({self.points}: they err by {self.largest:.2g} of the noise{words})"
+
+    @property
+    def _worst(self) -> tuple[str, float] | None:
+        """The value that is moved most, by how many of its standard deviations; None where that is not known."""
+        return max((self.shift or {}).items(), key=lambda own: abs(own[1]), default=None)
+
+    @property
+    def points(self) -> str:
+        """The numbers in words."""
+        return ", ".join(f"{number} of {name}" for name, number in self.numbers.items())
+
+    @property
+    def note(self) -> str:
+        """The error, and the remedy where it matters."""
+        text = (
+            f"the quadrature of the smooth components ({self.points}) errs by {self.largest:.2g} of the noise at "
+            f"most, {self.rms:.2g} rms, at the best fit"
+        )
+        worst = self._worst
+        if worst is not None:
+            text = f"{text}, which moves {worst[0]} by {worst[1]:+.1g} sigma and all others by less"
+        wanted = self.wanted
+        if wanted is None:
+            return text
+        most = "" if wanted <= MOST_POINTS else ", the most there can be, which is still too few"
+        return f"{text}; for less set galaxy.points: {min(wanted, MOST_POINTS)}{most}"
+
+
+def measure_quadrature(problem: Problem, latent: Float[ndarray, " latent"]) -> QuadratureError | None:
+    """The error at some latents; None for a galaxy of another kind."""
+    posterior = problem.posterior
+    source = posterior.forward.source
+    if not isinstance(source, ComponentsSource):
+        return None
+    cube = _cube(posterior, latent)
+    finer = np.zeros_like(cube)
+    for part in range(TIMES):
+        points = source.base.points(source.numbers, part, TIMES)
+        other = eqx.tree_at(lambda tree: tree.forward.source.points, posterior, points)
+        finer += _cube(on_mesh(other, posterior.forward.main.layout.mesh), latent) / TIMES
+    error, used = cube - finer, np.asarray(posterior.likelihood.inverse_sigma) > 0
+    return QuadratureError(
+        largest=float(np.abs(error[used]).max()),
+        rms=float(np.sqrt(np.mean(error[used] ** 2))),
+        shift=_shift(posterior, latent, error),
+        numbers=dict(zip(source.base.names, source.numbers, strict=True)),
+    )
+
+
+def _shift(
+    posterior: Posterior, latent: Float[ndarray, " latent"], error: Float[ndarray, "y x wave"]
+) -> dict[str, float] | None:
+    """(J^T J + 1)^-1 J^T error of every latent over its standard deviation, J being the slopes of the voxels alone;
+    None where there is no room for them."""
+    if not is_dense(posterior.free.n_latent, error.size):
+        return None
+    inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
+    slopes = np.asarray(tangents_at(posterior, latent).slopes)[0] * inverse_sigma
+    flat = slopes.reshape(len(slopes), -1)
+    covariance = np.linalg.inv(flat @ flat.T + np.eye(len(flat)))
+    moved = covariance @ (flat @ error.reshape(-1)) / np.sqrt(np.diag(covariance))
+    return dict(zip(posterior.free.labels, (float(own) for own in moved), strict=True))
+
+
+def _cube(posterior: Posterior, latent: Float[ndarray, " latent"]) -> Float[ndarray, "y x wave"]:
+    """The model's flux in units of the data's sigma."""
+    return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)

@@ -1,0 +1,328 @@
+"""Data sets as they are asked for, read, and their nuisances as free parameters."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from pydantic import Field
+
+from rubix_like.config.data_sets import FLAT, GIVEN, DataSetSettings
+from rubix_like.config.parameters import Declaration, Parameter
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
+from rubix_like.cube.observed.observed_fibres import ObservedFibres, fibres_from, read_fibres
+from rubix_like.cube.observed.observed_spectrum import read_spectrum
+from rubix_like.cube.observed.reading_observed import read_image
+from rubix_like.errors import ConfigError
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.products.bands import load_band
+from rubix_like.inference.posterior.free import OF_DATA
+from rubix_like.inference.posterior.free_parameters import find_parameter
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.words import reason_of
+
+FWHM: str = "instrument.psf.fwhm"
+
+_POSITIVE = Annotated[float, Field(gt=0)]
+
+_FLUX = "1e-20 erg/s/cm2/Angstrom"
+
+_WORDS: Mapping[str, tuple[str, Any, str]] = {
+    "scale": ("", _POSITIVE, "factor on the model's flux"),
+    "shift": ("arcsec", Any, "(East, North) by which the galaxy is displaced"),
+    "velocity_shift": ("km/s", Any, "velocity added along the line of sight"),
+    "psf_fwhm": ("arcsec", Any, "full width at half maximum of the PSF"),
+    "lsf_scale": ("", _POSITIVE, "factor on the width of the line spread"),
+    "polynomial": ("", Any, "coefficients of Legendre's polynomials, degree 1 first, of the factor on the flux"),
+    "sky": (_FLUX, Any, "amplitudes of the templates of what the sky's subtraction has left"),
+}
+"""Key -> unit, form and meaning."""
+
+
+def names_of(name: str, settings: DataSetSettings) -> dict[str, str]:
+    """Key -> dotted name of the nuisances of a set."""
+    given = (key for key in _WORDS if getattr(settings.nuisance, key) is not None)
+    return {key: f"{OF_DATA}{name}.{key}" for key in given}
+
+
+def priors_of(name: str, settings: DataSetSettings) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """Dotted name -> prior of the nuisances of a set."""
+    nuisance = settings.nuisance
+    found = {}
+    for key, dotted in names_of(name, settings).items():
+        own = getattr(nuisance, key)
+        found[dotted] = {"normal": (0.0, own.sigma)} if key in {"polynomial", "sky"} else own
+    return found
+
+
+def declared_nuisances(sets: Mapping[str, DataSetSettings]) -> dict[str, Declaration]:
+    """The declarations of all nuisances, by dotted name."""
+    found = {}
+    for name, settings in sets.items():
+        for key, dotted in names_of(name, settings).items():
+            unit, form, words = _WORDS[key]
+            form = find_parameter(FWHM).form if key == "psf_fwhm" else form
+            mark = Parameter(moves=key == "shift")
+            found[dotted] = Declaration(dotted, unit, mark, form, None, f"{words}, of the data '{name}'")
+    return found
+
+
+def leaves_of(
+    name: str, settings: DataSetSettings, parameters: Parameters, sky: Float[ndarray, "template wave"] | None
+) -> dict[str, Any]:
+    """Dotted name -> what a nuisance of a set is without it, of the shape of its values."""
+    psf = parameters.instrument.psf
+    plain: dict[str, Any] = {
+        "scale": np.ones(()),
+        "shift": np.zeros(2),
+        "velocity_shift": np.zeros(()),
+        "psf_fwhm": None if psf is None else psf.fwhm,
+        "lsf_scale": np.ones(()),
+        "polynomial": np.zeros(0 if settings.nuisance.polynomial is None else settings.nuisance.polynomial.degree),
+        "sky": np.zeros(0 if sky is None else len(sky)),
+    }
+    return {dotted: plain[key] for key, dotted in names_of(name, settings).items()}
+
+
+def check_free_names(names: Iterable[str], sets: Mapping[str, DataSetSettings]) -> None:
+    """Raise ConfigError for free parameters that belong to one of several sets."""
+    example = next(iter(sets))
+    for name in names:
+        key = "psf_fwhm" if name == FWHM else None
+        if name.startswith(OF_DATA):
+            _, own, *rest = (*name.split("."), "NAME")
+            raise ConfigError(
+                f"fit.free.{name}: expected the prior of a nuisance in the section of its data set, got it among the "
+                f"free parameters; give it as fit.data.{own}.nuisance.{rest[0]}"
+            )
+        if name.startswith("instrument.") or name == "observation.field_angle":
+            remedy = "leave it out" if key is None else f"give it as fit.data.{example}.nuisance.{key}"
+            raise ConfigError(
+                f"fit.free.{name}: expected a parameter of the galaxy or of all observations, got one of a single "
+                f"instrument beside several data sets; {remedy}"
+            )
+
+
+def sky_templates(
+    name: str, settings: DataSetSettings, observed: ObservedCube
+) -> Float[ndarray, "template wave"] | None:
+    """Templates of what the sky's subtraction has left, on a set's bins; ConfigError for a table that is none."""
+    own = settings.nuisance.sky
+    if own is None:
+        return None
+    if own.templates == Path(FLAT):
+        return np.ones((1, observed.bins.n_wave))
+    place = f"fit.data.{name}.nuisance.sky.templates"
+    table = read_columns(own.templates, place)
+    if table.shape[1] < 2 or np.any(np.diff(table[:, 0]) <= 0):
+        raise ConfigError(
+            f"{place}: expected columns of increasing wavelengths and at least one template, got {table.shape[1]} "
+            f"columns in {own.templates}, or wavelengths that do not increase"
+        )
+    first, last = observed.wavelength[[0, -1]]
+    if table[0, 0] > first or table[-1, 0] < last:
+        raise ConfigError(
+            f"{place}: expected templates from {first:g} to {last:g} Angstrom, as the data, got {table[0, 0]:g} to "
+            f"{table[-1, 0]:g} ({own.templates}); fit fewer wavelengths (fit.data.{name}.windows), or add 0 at its ends"
+        )
+    return np.stack([np.interp(observed.wavelength, table[:, 0], column) for column in table[:, 1:].T])
+
+
+def read_columns(path: Path, place: str) -> Float[ndarray, "row column"]:
+    """The columns of finite numbers in a table of text; ConfigError for any other."""
+    try:
+        table = np.loadtxt(path.expanduser(), ndmin=2)
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"{place}: expected a table of text with columns of numbers, got {path}: {reason_of(error)}"
+        ) from error
+    if not (len(table) > 1 and np.isfinite(table).all()):
+        raise ConfigError(f"{place}: expected at least two rows of finite numbers, got others in {path}")
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class ImageBand:
+    """A response R for photons, linear between its nodes (Angstrom in vacuum) and 0 beyond them.
+
+    The mean flux density in it is int F_lambda R lambda dlambda / int R lambda dlambda (Tokunaga & Vacca 2005, PASP
+    117, 421, appendix A).
+    """
+
+    name: str
+    wavelength: Float[ndarray, " node"]
+    response: Float[ndarray, " node"]
+
+    @property
+    def pivot(self) -> float:
+        """sqrt(int R lambda dlambda / int R / lambda dlambda): F_nu = F_lambda pivot^2 / c of the means (ibid.)."""
+        between = np.linspace(self.wavelength[0], self.wavelength[-1], 20001)
+        fine = np.unique(np.concatenate([between, self.wavelength]))
+        response = np.interp(fine, self.wavelength, self.response)
+        return float(np.sqrt(np.trapezoid(response * fine, fine) / np.trapezoid(response / fine, fine)))
+
+    def bins(self, count: int) -> WavelengthBins:
+        """Even bins in vacuum from end to end."""
+        first, last = self.wavelength[[0, -1]]
+        step = float(last - first) / count
+        return WavelengthBins(float(first) + 0.5 * step, step, count, "linear", "vacuum")
+
+    @property
+    def whole(self) -> WavelengthBins:
+        """One bin about the pivot wavelength, as wide as the band."""
+        first, last = self.wavelength[[0, -1]]
+        return WavelengthBins(self.pivot, 2 * float(min(self.pivot - first, last - self.pivot)), 1, "linear", "vacuum")
+
+    def weights(self, bins: WavelengthBins) -> Float[ndarray, " wave"]:
+        """w with sum_b w_b F_b the mean flux density of a spectrum that has F_b all over bin b: int_b R lambda dlambda,
+        exactly, over the same of all bins."""
+        edges = bins.edges
+        grid = np.union1d(edges, self.wavelength)
+        grid = grid[(grid >= edges[0]) & (grid <= edges[-1])]
+        middle = 0.5 * (grid[1:] + grid[:-1])
+        values = [np.interp(own, self.wavelength, self.response, 0, 0) * own for own in (grid, middle)]
+        cell = (values[0][1:] + 4 * values[1] + values[0][:-1]) * np.diff(grid) / 6  # Simpson: exact for a square
+        owner = np.clip(np.searchsorted(edges, middle) - 1, 0, bins.n_wave - 1)
+        found = np.bincount(owner, cell, minlength=bins.n_wave)
+        return found / found.sum()
+
+
+def band_of(given: str, place: str) -> ImageBand:
+    """The band of a table of text (Angstrom in vacuum, response), or of speclite by its name; else ConfigError."""
+    if Path(given).suffix and not given.endswith(".ecsv"):
+        table = read_columns(Path(given), place)
+        wavelength, response = table[:, 0], table[:, 1] if table.shape[1] > 1 else np.full(len(table), np.nan)
+        name = Path(given).stem
+    else:
+        known = load_band(given, place)
+        name, wavelength, response = known.name, known.wavelength, known.response
+    if table_fault := _fault(wavelength, response):
+        raise ConfigError(f"{place}: {table_fault} ({given})")
+    seen = np.flatnonzero(response > 0)
+    kept = slice(max(seen[0] - 1, 0), seen[-1] + 2)
+    return ImageBand(name, wavelength[kept], response[kept])
+
+
+def _fault(wavelength: ndarray, response: ndarray) -> str | None:
+    """What is wrong with a response curve."""
+    if not (np.isfinite(response).all() and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all()):
+        return "expected two columns of finite numbers, wavelengths that increase and responses, got others"
+    if (response < 0).any() or not (response > 0).any():
+        return "expected responses of 0 or more, and some above 0, got others"
+    return None
+
+
+_WITH = {"image": "filter", "spectrum": "aperture"}
+"""What makes data an image, or a spectrum."""
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """A set of data before its model is planned: `band` of an image; `places` (East, North) in arcsec where fibres see
+    each bin."""
+
+    name: str
+    settings: DataSetSettings
+    observed: ObservedCube
+    band: ImageBand | None = None
+    places: Float[ndarray, "fibre wave 2"] | None = None
+
+    def cut(self, observed: ObservedCube) -> "DataSet":
+        """The same with some of its bins, those of `observed`."""
+        if self.places is None:
+            return replace(self, observed=observed)
+        start = int(np.argmin(np.abs(self.observed.wavelength - observed.wavelength[0])))
+        return replace(self, observed=observed, places=self.places[:, start : start + len(observed.wavelength)])
+
+    @property
+    def middle_places(self) -> Float[ndarray, "fibre 2"] | None:
+        """Of fibres the places in the middle of the wavelengths."""
+        return None if self.places is None else self.places[:, self.places.shape[1] // 2]
+
+    @property
+    def kind(self) -> str:
+        """cube, image, spectrum or fibres."""
+        return self.settings.kind
+
+    @property
+    def centred(self) -> bool:
+        """Whether it is said to lie at the centre of the first cube."""
+        return self.settings.aperture is not None and self.settings.aperture.ra is None
+
+
+def read_sets(sets: Mapping[str, DataSetSettings], given: Mapping[str, Any]) -> tuple[DataSet, ...]:
+    """All sets in their order; `given`: those of Python by name, Cube or ObservedCube.
+
+    Raises ConfigError, ValueError or FileNotFoundError for what cannot be read.
+    """
+    return tuple(_read(name, settings, given.get(name)) for name, settings in sets.items())
+
+
+def split_sets(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Cube | ObservedCube]]:
+    """Data sets as they are given in Python: sections as in a configuration, and the cubes among them by name."""
+    sections, objects = dict[str, Any](), dict[str, Cube | ObservedCube]()
+    for name, given in data.items():
+        section = dict(given) if isinstance(given, Mapping) else {"cube": given}
+        kinds = ("cube", "image", "spectrum", "fibres")
+        held = [key for key in kinds if isinstance(section.get(key), Cube | ObservedCube)]
+        objects.update((name, section.pop(key)) for key in held)
+        section |= {"fibres": GIVEN} if held == ["fibres"] else {}
+        sections[name] = section
+    return sections, objects
+
+
+def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
+    kind, path = settings.kind, settings.file
+    if kind == "fibres":
+        return _fibres(name, settings, given)
+    stated: dict[str, Any] = {key: getattr(settings, key) for key in ("medium", "units", "pixel_scale", "hdu")}
+    band = None if settings.filter is None else band_of(settings.filter, f"fit.data.{name}.filter")
+    if given is not None:
+        if settings.file is not None:
+            raise ConfigError(f"fit.data.{name}.{settings.kind}: expected null for data given in Python, got a file")
+        for key, value in stated.items():
+            if value is not None:
+                raise ConfigError(
+                    f"fit.data.{name}.{key}: expected null for data given in Python, which say it themselves, got "
+                    f"{value!r}; leave it out"
+                )
+        observed = observed_from(given, name) if isinstance(given, Cube) else given
+    elif path is None:
+        raise ConfigError(f"fit.data.{name}: expected {kind}: FILE, or data given in Python, got neither")
+    else:
+        observed = _from_file(path, kind, band, stated)
+    wanted = {
+        "image": ("(y, x, 1)", observed.shape[2] == 1),
+        "spectrum": ("(1, 1, wave)", observed.shape[:2] == (1, 1)),
+    }
+    text, right = wanted.get(kind, ("", True))
+    if not right:
+        raise ConfigError(
+            f"fit.data.{name}: expected an ObservedCube of shape {text} with a {_WITH[kind]}, got {observed.shape}"
+        )
+    return DataSet(name, settings, observed, band)
+
+
+def _fibres(name: str, settings: DataSetSettings, given: Any) -> DataSet:
+    """Spectra of fibres as a column of spaxels."""
+    path = settings.file
+    if (given is None) == (path is None):
+        what = "neither" if given is None else "both"
+        raise ConfigError(f"fit.data.{name}.fibres: expected a file, or a cube given in Python, got {what}")
+    if isinstance(given, ObservedCube):
+        raise ConfigError(f"fit.data.{name}.fibres: expected a Cube that holds its fibres, got an ObservedCube")
+    found: ObservedFibres = fibres_from(given, name) if path is None else read_fibres(path)
+    return DataSet(name, settings, found.spectra, places=np.stack([found.east, found.north], axis=2))
+
+
+def _from_file(path: Path, kind: str, band: ImageBand | None, stated: Mapping[str, Any]) -> ObservedCube:
+    if band is not None:
+        return read_image(path, band.whole, stated["units"], stated["pixel_scale"], stated["hdu"])
+    if kind == "spectrum":
+        return read_spectrum(path, stated["medium"], stated["units"])
+    return read_observed(path, **stated)
