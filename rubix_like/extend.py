@@ -68,8 +68,8 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
-from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.config.readers.component_kinds import AbstractKind
+from rubix_like.config.readers.snapshot import AgeRecipe
 from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.bins import WavelengthBins
@@ -100,12 +100,10 @@ from rubix_like.forward.stages.base import (
     WavelengthSpatial,
     refuse_options,
 )
-from rubix_like.forward.stages.noise_models import normal_row
-from rubix_like.galaxy.components.dispersions import AbstractDispersion
-from rubix_like.galaxy.components.heights import AbstractHeight
-from rubix_like.galaxy.components.light import AbstractLight
+from rubix_like.forward.stages.noise import normal_row
+from rubix_like.galaxy.components.light import AbstractHeight, AbstractLight
 from rubix_like.galaxy.components.populations import AbstractPopulation, Born
-from rubix_like.galaxy.components.rotation import AbstractRotation
+from rubix_like.galaxy.components.rotation import AbstractDispersion, AbstractRotation
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.scene import to_scene
 from rubix_like.galaxy.synthetic import draw_base

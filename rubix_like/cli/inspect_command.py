@@ -14,8 +14,7 @@ from rubix_like.cli.made_files import print_made, print_observed
 from rubix_like.cli.options import read_overrides, read_stated
 from rubix_like.config.loading import with_overrides
 from rubix_like.errors import ConfigError
-from rubix_like.readers.inspection.report import inspect_galaxy
-from rubix_like.readers.inspection.text import inspection_text
+from rubix_like.readers.inspection.report import inspect_galaxy, inspection_text
 from rubix_like.runtime.files.fits_opening import holds_cube
 from rubix_like.runtime.files.writers import written_by_us
 from rubix_like.runtime.words import counted

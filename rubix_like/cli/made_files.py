@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.readers.inspection.report import Inspection
-from rubix_like.readers.inspection.text import inspection_text
-from rubix_like.runtime.files.file_names import beside
+from rubix_like.readers.inspection.report import Inspection, inspection_text
 from rubix_like.runtime.files.fits_opening import first_header
+from rubix_like.runtime.files.outputs import beside
 from rubix_like.runtime.files.writers import (
     CATALOGUE,
     CUBE,

@@ -10,9 +10,9 @@ from rubix_like.config.run_config import (
     SSPSettings,
     json_schema,
 )
-from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.instrument import (
+    ApertureSettings,
     InstrumentSettings,
     LSFSettings,
 )

@@ -12,8 +12,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import SAME_BINS, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
-from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.fibres.fibre_spectra import FibrePlaces, FibreSpectra
 
 Values = Float[ndarray, "... _"]
 

@@ -12,12 +12,14 @@ from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube, Voxels
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
-from rubix_like.cube.mosaic_grid import Field, MosaicGrid, grid_around
 from rubix_like.cube.mosaic_noise import (
+    Field,
+    MosaicGrid,
     MosaicNoise,
     PointingLayer,
     PointingNoise,
     fibre_noise,
+    grid_around,
     pointing_weights,
     summed_variance,
 )

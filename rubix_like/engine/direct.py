@@ -31,8 +31,7 @@ from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, varying, where_wanted
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, varying, where_wanted
 
 Responds = Literal["sum", "device", "chunk"]
 

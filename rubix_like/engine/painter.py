@@ -19,7 +19,7 @@ from numpy import ndarray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import Corners, TemplateAxes
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import DeviceLayout
 
 
 class View(eqx.Module):

@@ -22,12 +22,11 @@ from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
 from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
 from rubix_like.forward.fields.field import Counted, sum_field
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.products.gas_sums import GasSums
-from rubix_like.forward.products.sums import ProductImages, Sighting
+from rubix_like.forward.products.sums import GasSums, ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
 from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
-from rubix_like.forward.stages.dust import screen_transmission
+from rubix_like.forward.stages.scene import screen_transmission
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
@@ -35,10 +34,8 @@ from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.accumulate import UsedFirst
-from rubix_like.runtime.mesh.bin_split import WHOLE
-from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
+from rubix_like.runtime.mesh.bin_split import WHOLE, padded, wave_specs
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, replicated
 
 
 class Partial(eqx.Module):

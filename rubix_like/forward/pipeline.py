@@ -42,9 +42,7 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.validation import integer_notes, validate
 from rubix_like.instrument.pointing import Pointing
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import replicated
-from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
+from rubix_like.runtime.mesh.mesh import DeviceLayout, as_dtype, own_copy, put, replicated
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted

@@ -10,13 +10,11 @@ from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.forward.census import Census
-from rubix_like.forward.products.dust_sums import AttenuationTables
-from rubix_like.forward.products.gas_sums import GasTables
 from rubix_like.forward.products.line_sums import LineTables
-from rubix_like.forward.products.sums import ProductTables
+from rubix_like.forward.products.sums import AttenuationTables, GasTables, ProductTables
 from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
 from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
-from rubix_like.forward.stages.dust import Dust, relative_attenuation
+from rubix_like.forward.stages.scene import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.physics.templates import layers_of
 

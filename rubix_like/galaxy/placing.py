@@ -15,8 +15,14 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, process_count, size_class
-from rubix_like.runtime.mesh.placement import check_process_mesh
+from rubix_like.runtime.mesh.mesh import (
+    DATA_AXIS,
+    check_process_mesh,
+    pad_on_host,
+    pad_particles,
+    process_count,
+    size_class,
+)
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 

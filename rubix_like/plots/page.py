@@ -30,9 +30,8 @@ from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.page_layers import FLUX_STEP, MASKED, SIGMA_STEP, Blocks, Layer, page_layers
 from rubix_like.plots.sky_offsets import cube_title, scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
-from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import PICTURE, PICTURE_CREATOR
+from rubix_like.runtime.files.writers import PICTURE, PICTURE_CREATOR, check_outputs
 
 PAGE_BYTES: int = 32_000_000
 """Largest size of the packed numbers in a page: a browser opens it within seconds."""

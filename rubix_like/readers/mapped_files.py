@@ -5,16 +5,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.plug_ins import TABLE
-from rubix_like.config.readers.selection import AUTO
-from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.config.readers.table_columns import TableSettings
+from rubix_like.config.readers.snapshot import AUTO, SnapshotReader, TableSettings
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.containers.snapshot_files import open_files, single_file_bytes
 from rubix_like.readers.fields.epoch import read_epoch
 from rubix_like.readers.fields.field_map import FieldMap, load_field_map
-from rubix_like.readers.fields.file_parts import check_parts
 from rubix_like.readers.fields.recognise import check_named, recognise
-from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.fields.snapshot_particles import Snapshot, check_parts
 from rubix_like.readers.fields.table_map import table_field_map
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import Selected, select

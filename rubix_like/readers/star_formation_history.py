@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config.readers.ages import AgeRecipe
+from rubix_like.config.readers.snapshot import AgeRecipe
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.numbered_random import uniform_by_row
 from rubix_like.physics.units import universe_age_in_yr

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.readers.ages import AgeRecipe
-from rubix_like.readers.fields.columns import Table
+from rubix_like.config.readers.snapshot import AgeRecipe
+from rubix_like.readers.fields.field_map import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.star_formation_history import draw_log_ages, draw_metallicities

@@ -8,7 +8,7 @@ from numpy import ndarray
 
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.cosmology import age_table, find_cosmology
-from rubix_like.readers.fields.columns import Table
+from rubix_like.readers.fields.field_map import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 
 BIRTHS = ("birth_scale_factor", "birth_redshift", "birth_time")

@@ -12,7 +12,7 @@ from rubix_like.config import RunConfig
 from rubix_like.forward.census import Census, gas_weight, take_census
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved
-from rubix_like.forward.slabs import SlabCuts, read_ahead
+from rubix_like.forward.streaming import SlabCuts, read_ahead
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard_local

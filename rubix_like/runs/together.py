@@ -18,8 +18,7 @@ from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.runs.particles_on_disk import hold_galaxy
 from rubix_like.runs.run_files import output_files
-from rubix_like.runtime.mesh.mesh import replicated
-from rubix_like.runtime.mesh.placement import check_process_mesh, put
+from rubix_like.runtime.mesh.mesh import check_process_mesh, put, replicated
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.progress import Progress
 

@@ -22,7 +22,7 @@ from rubix_like.plots.scales import scale_of
 from rubix_like.plots.sky_offsets import scale_bar, sky_of
 from rubix_like.plots.spectra import brightest_spaxel, field_spectrum, spaxel_spectrum
 from rubix_like.plots.style import unit_label
-from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import beside
 
 
 @pytest.fixture

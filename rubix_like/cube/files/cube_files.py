@@ -24,9 +24,8 @@ from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.files.zarr_cube import read_zarr
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import expect_path
-from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import is_store
-from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, refuse_removed, written_by_us
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs, refuse_removed, written_by_us
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 

@@ -16,8 +16,16 @@ from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import ERROR_CARD, FLUX_UNIT, VARIANCE_UNIT
 from rubix_like.cube.files.fits_checksum import broken_sums
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
-from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, join_rows
+from rubix_like.cube.meta import (
+    COUNTER_PREFIX,
+    SOURCE_PREFIX,
+    Counters,
+    Meta,
+    Row,
+    SourceCounters,
+    join_rows,
+    source_counters,
+)
 from rubix_like.cube.wcs import SPECTRAL_TYPE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits

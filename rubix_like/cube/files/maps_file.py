@@ -23,10 +23,8 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.existing_files import check_outputs
-from rubix_like.runtime.files.file_names import beside
-from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import MAPS, MAPS_CARD, ORIGIN
+from rubix_like.runtime.files.outputs import beside, replacing
+from rubix_like.runtime.files.writers import MAPS, MAPS_CARD, ORIGIN, check_outputs
 
 SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
 

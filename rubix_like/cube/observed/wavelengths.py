@@ -17,8 +17,16 @@ from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.observed.axes import Axes, is_converted
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
-from rubix_like.cube.observed.observed_layouts import Parts, Survey, is_tabulated
-from rubix_like.cube.observed.opening_observed import image_values, is_image, label, number_card, text_card
+from rubix_like.cube.observed.observed_layouts import (
+    Parts,
+    Survey,
+    image_values,
+    is_image,
+    is_tabulated,
+    label,
+    number_card,
+    text_card,
+)
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.words import reason_of
 

@@ -12,7 +12,7 @@ from astropy.io import fits
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.files.default import config_table, primary_cards
-from rubix_like.cube.survey_files.sami_cube import FLUX_PER_OURS
+from rubix_like.cube.survey_files.survey_cubes import FLUX_PER_OURS
 from rubix_like.cube.wcs import Card, header_of, world_coordinates
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 

@@ -13,8 +13,7 @@ from rubix_like.cube.files.fits_images import encoded
 from rubix_like.cube.survey_files.manga_spectra import manga_spectra
 from rubix_like.cube.survey_files.sami_spectra import sami_spectra
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.file_names import beside
-from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.outputs import beside, replacing
 
 _IMAGES: dict[str, int] = {"manga": 7, "sami": 2}
 """Images (fibre, wave) of a layout, 4 bytes each."""

@@ -8,7 +8,7 @@ from numpy import ndarray
 
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.motion import LARGEST_STEP
-from rubix_like.engine.spectra.detector_view import Window, seen
+from rubix_like.engine.spectra.projection import Window, seen
 from rubix_like.physics import bspline
 
 BETWEEN: float = 1.05

@@ -28,7 +28,7 @@ from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
 from rubix_like.nebular.active_nuclei import photons_per_erg
-from rubix_like.nebular.photon_templates import PHOTONS
+from rubix_like.nebular.line_grid import PHOTONS
 
 _PEAK = "log_peak_energy"
 

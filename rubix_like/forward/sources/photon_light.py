@@ -8,14 +8,13 @@ from rubix_like.engine.lines.line_plan import dispersion_of, with_dispersion
 from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines, sees_line
 from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.painter_pair import PainterPair
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
+from rubix_like.engine.wrapped_painters import PainterPair
 from rubix_like.errors import ConfigError
 from rubix_like.forward.sources.dust_in_front import seen_through_dust
 from rubix_like.nebular import NebularTable
-from rubix_like.nebular.line_grid import fixed
-from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
+from rubix_like.nebular.line_grid import fixed, photon_continuum, photon_lines
 from rubix_like.physics.templates import LineTemplates, Templates
 
 _MARGIN = 1.2

@@ -13,8 +13,8 @@ from numpy import ndarray
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import PaintedCube, refuse_options
-from rubix_like.forward.systematics.sky_patterns import line_absorption, sky_for
-from rubix_like.forward.systematics.smooth_errors import SmoothErrors
+from rubix_like.forward.systematics.sky_residual import line_absorption, sky_for
+from rubix_like.forward.systematics.spectral_errors import SmoothErrors
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
     ErrorRecord,

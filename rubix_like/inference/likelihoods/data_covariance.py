@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 from scipy.linalg import get_lapack_funcs, solve_triangular
 
-from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.cube.fibres.covariance import SpaxelCorrelations
 from rubix_like.errors import ConfigError
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, Voxels
 from rubix_like.runtime.words import format_bytes

@@ -25,11 +25,9 @@ from rubix_like.inference.posterior.prior_kinds import section_of
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.set_result import read_set_results, read_set_verdicts, write_sets
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
-from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import CREATOR
-from rubix_like.runtime.files.writing_date import date_words
+from rubix_like.runtime.files.outputs import date_words, replacing
+from rubix_like.runtime.files.writers import CREATOR, check_outputs
 from rubix_like.runtime.words import reason_of
 
 TEXT = h5py.string_dtype()

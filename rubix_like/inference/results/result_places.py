@@ -9,9 +9,8 @@ from rubix_like.config import RunConfig
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.cube_files import write_cube
-from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
 from rubix_like.runtime.files.outputs import check_writable
-from rubix_like.runtime.files.writers import CUBE
+from rubix_like.runtime.files.writers import CUBE, check_outputs, configuration_words
 
 
 @runtime_checkable

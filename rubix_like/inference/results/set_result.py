@@ -11,7 +11,7 @@ from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.inference.checks.verdict import SetVerdict
 from rubix_like.inference.described_trees import read_tree, write_tree
 from rubix_like.inference.samplers.predictive_checks import Pointwise
-from rubix_like.runtime.files.file_names import with_addition
+from rubix_like.runtime.files.outputs import with_addition
 
 GROUP: str = "data_sets"
 """Of a result's file."""

@@ -18,7 +18,7 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import AbstractForward, AbstractParticleSource, Forward
 from rubix_like.inference.posterior.free import OF_DATA, Values
 from rubix_like.inference.sets.effects import Effects
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import DeviceLayout
 
 _OFFSET, _VELOCITY, _FWHM = "observation.offset", "observation.velocity_offset", "instrument.psf.fwhm"
 

@@ -12,8 +12,7 @@ from numpy import ndarray
 from rubix_like.config.data_sets import GIVEN, DataSetSettings
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
-from rubix_like.cube.observed.observed_fibres import ObservedFibres, fibres_from, read_fibres
-from rubix_like.cube.observed.observed_spectrum import read_spectrum
+from rubix_like.cube.observed.observed_spectrum import ObservedFibres, fibres_from, read_fibres, read_spectrum
 from rubix_like.cube.observed.reading_observed import read_image
 from rubix_like.errors import ConfigError
 from rubix_like.inference.sets.response_curves import ImageBand, band_of

@@ -10,8 +10,7 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import SpectrumAperture
-from rubix_like.config.sections.aperture import ApertureSettings
-from rubix_like.config.sections.instrument import LSFSettings
+from rubix_like.config.sections.instrument import ApertureSettings, LSFSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
@@ -19,7 +18,7 @@ from rubix_like.forward.cube_header import Header
 from rubix_like.inference.data_grid import of_one_arm, on_grid_of
 from rubix_like.inference.sets.effects import AbstractView, ApertureView, BandView
 from rubix_like.inference.sets.read_sets import DataSet
-from rubix_like.instrument.apertures import aperture_sides, inside_aperture
+from rubix_like.instrument.instrument import aperture_sides, inside_aperture
 from rubix_like.physics.tangent_plane import from_tangent_plane, to_tangent_plane
 
 _CELLS = 15

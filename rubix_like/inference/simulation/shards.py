@@ -9,8 +9,8 @@ import numpy as np
 from numpy import ndarray
 
 from rubix_like.inference.simulation.simulations import Simulations
+from rubix_like.runtime.files.outputs import date_words
 from rubix_like.runtime.files.writers import CREATOR, SIMULATIONS
-from rubix_like.runtime.files.writing_date import date_words
 
 LAYOUT: int = 1
 """Version of what is in the files."""

@@ -20,7 +20,7 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
-from rubix_like.forward.slabs import reads_gas
+from rubix_like.forward.streaming import reads_gas
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.alignment import align
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo

@@ -23,8 +23,7 @@ from rubix_like.inference.posterior.free import Values
 from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.memory import check_memory, memory_need
-from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
-from rubix_like.runtime.mesh.placement import as_dtype, own_copy
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, as_dtype, own_copy
 
 _NOISE, _PARTICLES = 0, 1
 """What the keys of a simulation are for."""

@@ -16,8 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.fibre_settings import FibreCubeSettings
-from rubix_like.cube.fibres.cube_weights import CubeWeights
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.fibres.disc_overlap import disc_overlap

@@ -12,7 +12,7 @@ from numpy import ndarray
 from numpy.lib.stride_tricks import sliding_window_view
 
 from rubix_like.config import PSFSettings
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.cube.fibres.fibre_spectra import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.fibres.disc_overlap import disc_overlap
@@ -21,8 +21,7 @@ from rubix_like.instrument.optics.adaptive import effective_area, lights_in_disc
 from rubix_like.instrument.optics.psf_image import load_psf_image, sharpening
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
-from rubix_like.instrument.psf_nodes import WavelengthNodes
-from rubix_like.instrument.psf_profile import TAPS, sharpened
+from rubix_like.instrument.psf_profile import TAPS, WavelengthNodes, sharpened
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.words import format_bytes
 

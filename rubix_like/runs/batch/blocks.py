@@ -25,7 +25,7 @@ from rubix_like.runs.run import Prepared, begin, write_results
 from rubix_like.runs.run_files import check_output
 from rubix_like.runtime.compiled_programs import HELD
 from rubix_like.runtime.exit_codes import explained_exhaustion
-from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import beside
 from rubix_like.runtime.progress import Progress
 
 _EXPECTED = (ValueError, OSError, MemoryError)

@@ -18,11 +18,9 @@ from rubix_like.runs.batch.entries import Entry, Sources, changes
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.table import Summary, SummaryRow
 from rubix_like.runs.batch.workers import Terms
-from rubix_like.runtime.files.existing_files import check_outputs
-from rubix_like.runtime.files.file_names import beside
-from rubix_like.runtime.files.outputs import remove_stale
+from rubix_like.runtime.files.outputs import beside, remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
-from rubix_like.runtime.files.writers import PICTURE
+from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.progress import Progress, Report, Stream
 from rubix_like.runtime.python_processes import safe_python
 from rubix_like.runtime.words import counted, reason_of

@@ -19,8 +19,8 @@ from numpy import ndarray
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.fits_opening import check_packed
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
-from rubix_like.runtime.files.packed_files import check_packed
 from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, basel_fwhm, bc03_miles_fwhm
 from rubix_like.ssp.library_file import SSPTable
 
