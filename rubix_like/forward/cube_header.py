@@ -331,7 +331,12 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     setup = planned.setup
     bins, footprint = setup.instrument.bins, setup.instrument.footprint
     stages = _stage_reports(planned)
-    painters = _painter_reports(planned)
+    reports = [source.painter.report() for source in planned.tables.paint]
+    later = zip(planned.plan.sources[1:], reports[1:], strict=True)
+    painters = [
+        dict(reports[0]),
+        *({f"{name}_{key}": value for key, value in report.items()} for name, report in later),
+    ]
     widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
     if len(widths) > 1:
         raise ConfigError(
@@ -377,13 +382,6 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
         check_returned_shapes(call, {key: (getattr(report, key), shape) for key, shape in shapes.items()})
         found.append(report)
     return found
-
-
-def _painter_reports(planned: Planned) -> list[dict[str, Any]]:
-    """Sizes and accuracy of every painter: the first source's under their names, others' after the source's."""
-    reports = [source.painter.report() for source in planned.tables.paint]
-    later = zip(planned.plan.sources[1:], reports[1:], strict=True)
-    return [dict(reports[0]), *({f"{name}_{key}": value for key, value in report.items()} for name, report in later)]
 
 
 def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:

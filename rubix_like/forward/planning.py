@@ -244,8 +244,15 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     setup = make_setup(config, resolved, census)
     alignment = _alignment(config, census)
     pipeline = resolved.pipeline
-    _check_noise(config, pipeline)
-    paint = _sources(setup)
+    if config.noise is not None and not pipeline.has_cube_stage("noise"):
+        raise ConfigError(
+            f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
+            f"list, or set noise: null"
+        )
+    paint = tuple(
+        _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
+        for source in setup.pipeline.paint
+    )
     lists = (
         (FIELDS.find, pipeline.fields, (AbstractField, type(None))),
         (SCENE_STAGES.find, pipeline.scene, (AbstractSceneStage,)),
@@ -259,11 +266,13 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     lines = choose_lines(setup)
+    deposit, cells = setup.painting
+    beyond = 0 if setup.widths is None else setup.widths.reach
     tables = Tables(
         alignment=None if alignment is None else alignment.rotation,
         arcsec_per_kpc=np.asarray(resolved.arcsec_per_kpc),
         footprint=setup.instrument.footprint,
-        grid=_grid(setup, margin),
+        grid=SpaxelGrid(setup.instrument.footprint.painted(margin, cells).painted(beyond), deposit, setup.widths),
         scene=scene,
         paint=paint,
         cube=cube,
@@ -302,22 +311,6 @@ def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:
         scene=tuple(stage.name for stage in setup.pipeline.scene),
         cube=tuple(stage.name for stage in setup.pipeline.cube),
     )
-
-
-def _grid(setup: Setup, margin: int) -> SpaxelGrid:
-    """The cells that are painted: those of the field and of a margin in spaxels, and what wide stars need beyond."""
-    deposit, cells = setup.painting
-    beyond = 0 if setup.widths is None else setup.widths.reach
-    return SpaxelGrid(setup.instrument.footprint.painted(margin, cells).painted(beyond), deposit, setup.widths)
-
-
-def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
-    """Raise ConfigError for noise that nothing would add, since files are planned with a variance."""
-    if config.noise is not None and not pipeline.has_cube_stage("noise"):
-        raise ConfigError(
-            f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
-            f"list, or set noise: null"
-        )
 
 
 def _check_fields(
@@ -406,14 +399,6 @@ def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourceP
         for source in setup.pipeline.paint
     }
     return {name: replace(plan, step=steps.get(name)) for name, plan in plans.items()}
-
-
-def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
-    """The sources with their painters."""
-    return tuple(
-        _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
-        for source in setup.pipeline.paint
-    )
 
 
 def _cube_stage(name: str) -> Any:

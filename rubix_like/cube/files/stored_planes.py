@@ -42,7 +42,11 @@ class StoredPlane(NamedTuple):
 def stored_planes(path: Path) -> tuple[StoredPlane, ...]:
     """The planes in the file of a cube, in its order. Raises what the file's library raises for one that is damaged."""
     if is_store(path):
-        return _of_zarr(path)
+        group = import_zarr().open_group(path, mode="r")
+        arrays = [(name, group[name]) for name in group.array_keys() if group[name].ndim == 3]
+        return tuple(
+            StoredPlane(name, array.dtype.name, ", ".join(_codecs(array.compressors))) for name, array in arrays
+        )
     return _of_hdf5(path) if h5py.is_hdf5(path) else _of_fits(path)
 
 
@@ -79,12 +83,6 @@ def _of_hdf5(path: Path) -> tuple[StoredPlane, ...]:
             (name, array) for name, array in file.items() if isinstance(array, h5py.Dataset) and array.ndim == 3
         ]
         return tuple(StoredPlane(name, array.dtype.name, array.compression or "") for name, array in datasets)
-
-
-def _of_zarr(path: Path) -> tuple[StoredPlane, ...]:
-    group = import_zarr().open_group(path, mode="r")
-    arrays = [(name, group[name]) for name in group.array_keys() if group[name].ndim == 3]
-    return tuple(StoredPlane(name, array.dtype.name, ", ".join(_codecs(array.compressors))) for name, array in arrays)
 
 
 def _codecs(compressors: Iterable[object]) -> list[str]:

@@ -33,7 +33,8 @@ def opened(path: Path) -> Iterator[Any]:
         warnings.filterwarnings("error", message=r"(.|\n)*(truncated|corrupted)", category=AstropyUserWarning)
         try:
             hdus = stack.enter_context(opened_fits(path))
-            _names(hdus)
+            # astropy reads all headers
+            tuple(hdu.name for hdu in hdus)
         except UNREADABLE as error:
             raise ValueError(
                 f"{path}: expected a whole FITS file with a cube, got one that cannot be read ({reason_of(error)})"
@@ -46,11 +47,6 @@ def opened(path: Path) -> Iterator[Any]:
             raise ValueError(
                 f"{path}: expected a cube that can be read, got a damaged header ({reason_of(error)})"
             ) from error
-
-
-def _names(hdus: Any) -> tuple[str, ...]:
-    """The names of all HDUs, which makes astropy read all headers."""
-    return tuple(hdu.name for hdu in hdus)
 
 
 def notes_on_sums(path: Path, hdus: Any) -> tuple[str, ...]:

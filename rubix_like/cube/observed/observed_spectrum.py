@@ -195,7 +195,10 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
     good = np.isfinite(ivar) & (ivar > 0)
     variance = np.where(good, 1 / np.where(good, ivar, 1.0), np.nan) / FLUX_PER_OURS**2
     header = file[0].header
-    place = {name: _number(_first(header, cards)) for name, cards in (("ra", _RA), ("dec", _DEC))}
+    place = {
+        name: _number(next((header[name] for name in cards if name in header), None))
+        for name, cards in (("ra", _RA), ("dec", _DEC))
+    }
     of_wave = file["WAVE"].header
     unit = f"{of_wave['BUNIT']}{of_wave.comments['BUNIT']}" if "BUNIT" in of_wave else ""
     medium: Medium = "air" if "air" in unit else "vacuum"
@@ -205,10 +208,6 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
 
 
 _RA, _DEC = ("IFURA", "OBJRA"), ("IFUDEC", "OBJDEC")
-
-
-def _first(header: Any, names: tuple[str, ...]) -> Any:
-    return next((header[name] for name in names if name in header), None)
 
 
 def _spectra(

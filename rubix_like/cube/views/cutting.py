@@ -47,7 +47,11 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
         raise ValueError("expected a place as 'at' or as 'offset', got both; leave one out")
     middle = (cube.n_x - 1) / 2, (cube.n_y - 1) / 2
     if offset is not None:
-        return _displaced(cube, middle, offset)
+        east, north = parse_pair(offset, "arcsec", "offset", "(East, North)")
+        angle = np.radians(float(cube.meta.get("field_angle") or 0.0))
+        along_x = east * np.cos(angle) - north * np.sin(angle)  # against the columns, whose first is East
+        along_y = east * np.sin(angle) + north * np.cos(angle)
+        return middle[0] - float(along_x) / cube.pixel_scale, middle[1] + float(along_y) / cube.pixel_scale
     if at is None:
         return middle
     place = _as_coordinates(at)
@@ -72,15 +76,6 @@ def _as_coordinates(at: Place) -> SkyCoord:
     if abs(dec) > 90:
         raise ValueError(f"at: expected (RA, Dec) with Dec from -90 to 90 deg, got {at!r}")
     return SkyCoord(ra, dec, unit="deg")
-
-
-def _displaced(cube: Cube, middle: tuple[float, float], offset: Offset) -> tuple[float, float]:
-    """The position a few arcsec East and North of the field's centre, on the tangent plane."""
-    east, north = parse_pair(offset, "arcsec", "offset", "(East, North)")
-    angle = np.radians(float(cube.meta.get("field_angle") or 0.0))
-    along_x = east * np.cos(angle) - north * np.sin(angle)  # against the columns, whose first is East
-    along_y = east * np.sin(angle) + north * np.cos(angle)
-    return middle[0] - float(along_x) / cube.pixel_scale, middle[1] + float(along_y) / cube.pixel_scale
 
 
 def field_about(cube: Cube, x: float, y: float) -> tuple[float, float, float]:

@@ -63,7 +63,7 @@ def find_basis(
     bins each: every one has to be within the tolerance of its own mean.
     """
     views = (seen.shape[1],) if n_bin is None else n_bin
-    mean = _window_mean(templates, rest_wavelength)
+    mean = np.trapezoid(templates, rest_wavelength, axis=1) / (rest_wavelength[-1] - rest_wavelength[0])
     lit = mean > 0
     shape = np.divide(templates, mean[:, None], out=np.zeros_like(templates), where=lit[:, None])
     seen_shape = np.divide(seen, mean[:, None], out=np.zeros_like(seen), where=lit[:, None])
@@ -83,13 +83,6 @@ def find_basis(
         errors=errors,
         residuals=residuals,
     )
-
-
-def _window_mean(
-    templates: Float[ndarray, "template rest"], rest_wavelength: Float[ndarray, " rest"]
-) -> Float[ndarray, " template"]:
-    """Mean of each piecewise linear template over the window."""
-    return np.trapezoid(templates, rest_wavelength, axis=1) / (rest_wavelength[-1] - rest_wavelength[0])
 
 
 def _principal(rows: Float[ndarray, "template bin"]) -> tuple[ndarray, ndarray]:

@@ -349,17 +349,11 @@ class ProductTables(eqx.Module):
         )
         columns = [jnp.stack(sums, axis=1), flux[:, 1:]]
         if self.has_dust:
-            a_v = self._a_v(layers, scene.amount, parameters)
+            layered = jnp.zeros_like(scene.amount) if layers is None else layers.sum(axis=1)
+            screen = None if self.screen is None else screen_a_v(parameters)
+            a_v = layered if screen is None else layered + screen
             columns += [jnp.stack([bare[:, 0], bare[:, 0] * a_v, mass * a_v], axis=1), bare[:, 1:]]
         return jnp.concatenate(columns, axis=1)
-
-    def _a_v(
-        self, layers: Float[Array, "particle layer"] | None, like: Float[Array, " particle"], parameters: Parameters
-    ) -> Float[Array, " particle"]:
-        """A(V) of all dust in front of each star, mag; `layers`: of its own."""
-        layered = jnp.zeros_like(like) if layers is None else layers.sum(axis=1)
-        screen = None if self.screen is None else screen_a_v(parameters)
-        return layered if screen is None else layered + screen
 
 
 def _detector_band(setup: Setup) -> Band:

@@ -219,7 +219,12 @@ class AbstractNebulae(AbstractSource):
         if any(source.name == STAR_SOURCE for source in setup.pipeline.paint):
             check_bare(setup.library)
         settings, table = _settings(setup), _table(setup)
-        _check_log_u(settings, table)
+        # of a law with a slope, particles beyond the table are counted
+        numbers = {} if settings.log_u.slope else {"log_u": settings.log_u.at_solar}
+        if settings.diffuse is not None:
+            numbers["diffuse.log_u"] = settings.diffuse.log_u
+        for name, number in numbers.items():
+            check_number(table, "log_u", f"nebular.{name}", number)
         widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
         light = PhotonLight(table, settings.log_pressure, _source_of(settings).movers, settings.continuum)
         return light.plan(setup, min(widths))
@@ -386,15 +391,6 @@ def _settings(setup: Setup) -> NebularSettings:
 
 def _source_of(settings: NebularSettings) -> type[AbstractNebulae]:
     return StarNebulae if settings.source == "stars" else GasNebulae
-
-
-def _check_log_u(settings: NebularSettings, table: NebularTable) -> None:
-    """Raise ConfigError for a number beyond the table; of a law with a slope particles beyond it are counted."""
-    numbers = {} if settings.log_u.slope else {"log_u": settings.log_u.at_solar}
-    if settings.diffuse is not None:
-        numbers["diffuse.log_u"] = settings.diffuse.log_u
-    for name, number in numbers.items():
-        check_number(table, "log_u", f"nebular.{name}", number)
 
 
 def _table(setup: Setup) -> NebularTable:

@@ -71,7 +71,11 @@ class TargetNoise(AbstractNoise):
         instrument = setup.instrument
         radius = None if settings.radius is None else np.asarray(settings.radius)
         if radius is not None:
-            _check_spaxels(setup)
+            if setup.instrument.fibres is not None:
+                raise ConfigError(
+                    "noise.radius: expected null for an instrument with fibres (the signal to noise is that of the "
+                    "brightest fibre), got one; leave it out, or state noise.exposure"
+                )
             _check_ring(setup, settings.radius)
         return cls(
             radius=radius,
@@ -149,15 +153,6 @@ def ring_weights(inside: Any, footprint: Footprint, center: Any, radius: Any) ->
     near = jnp.abs(distance - radius) <= footprint.pixel_scale * np.sqrt(0.5).item()
     weights = (near & inside).astype(distance.dtype)
     return weights / jnp.maximum(jnp.sum(weights), jnp.ones((), distance.dtype))
-
-
-def _check_spaxels(setup: Setup) -> None:
-    """Raise ConfigError for a ring of spaxels where noise is that of fibres."""
-    if setup.instrument.fibres is not None:
-        raise ConfigError(
-            "noise.radius: expected null for an instrument with fibres (the signal to noise is that of the brightest "
-            "fibre), got one; leave it out, or state noise.exposure"
-        )
 
 
 def _check_ring(setup: Setup, radius: float | None) -> None:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces, FibreVoxels
@@ -257,15 +257,12 @@ class FibreCube(AbstractCubeStage):
         """1 for good bins of the spectra, by what the weights of these grow in each voxel, and the voxels' flags."""
         good = (bits == 0).astype(dtype)
         scale = self.weights.regained(good)
-        return good, scale, self._flags(bits, (scale == 0) | (scale * _LEAST > 1))
-
-    def _flags(self, bits: Int[Array, "fibre wave"], few: Bool[Array, "y x wave"]) -> Int[Array, "y x wave"]:
-        """All bits of the fibres near those spaxels that have few good ones."""
+        few = (scale == 0) | (scale * _LEAST > 1)
         found = jnp.zeros(few.shape, jnp.int32)
         for bit in (SATURATED, COSMIC_RAY, NO_DATA, DETECTOR_GAP):
             there = self.weights.images(((bits & bit) > 0).astype(self.weights.weights.dtype)) > 0
             found = found | jnp.where(few & there, jnp.int32(bit), jnp.int32(0))
-        return found
+        return good, scale, found
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
         """None: it comes after the noise of the fibres."""
