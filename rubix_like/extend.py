@@ -82,9 +82,8 @@ from rubix_like.cube.observed import observed_from
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import plan_lines
-from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import Setup, SourcePlan, build_line_painter, build_painter
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.census import take_census
 from rubix_like.forward.fields.field import AbstractField, Counted, PaintedField, painted_field, spread
@@ -126,8 +125,8 @@ from rubix_like.plots.figure import save_attenuation, save_bpt, save_figure
 from rubix_like.plots.page import write_page
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.mapped_files import open_selected
-from rubix_like.readers.model_reader import AbstractModelReader
-from rubix_like.readers.star_formation_history import draw_log_ages
+from rubix_like.readers.model_readers import AbstractModelReader
+from rubix_like.readers.stellar_ages import draw_log_ages
 from rubix_like.runs.together import plan_share
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin

@@ -33,7 +33,7 @@ from rubix_like.runtime.words import counted
 
 _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
 _RUN_WORDS = "rubix_like.cube.meta:RUN_WORDS"
-_PLANE_FACTS = "rubix_like.cube.files.stored_planes:plane_facts"
+_PLANE_FACTS = "rubix_like.cube.files.cube_files:plane_facts"
 _READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
 _RESULT_LINES = "rubix_like.inference.results.result_places:result_lines"
 _DESCRIBE_SET = "rubix_like.inference.simulation.simulation_files:describe_set"

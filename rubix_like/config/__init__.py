@@ -17,8 +17,8 @@ from rubix_like.config.sections.instrument import (
     LSFSettings,
 )
 from rubix_like.config.sections.noise import DetectorSettings, ExposureSettings, NoiseSettings
+from rubix_like.config.sections.observation import PointingSettings
 from rubix_like.config.sections.pipeline import PipelineSettings, StageSettings, load_pipeline
-from rubix_like.config.sections.pointings import PointingSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.psf import AdaptiveOptics, PSFComponent, PSFSettings
 from rubix_like.config.sections.wavelength import WavelengthSettings

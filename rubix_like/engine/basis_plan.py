@@ -19,9 +19,17 @@ from rubix_like.engine.source_planning import OnBins, work_of
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.engine.spectra.coefficient_map import TABLES, MatrixMap, TermMap, TermWeights, find_term_tables
 from rubix_like.engine.spectra.dusty_histogram import DustColours
-from rubix_like.engine.spectra.projection import Window, project_compiled, seen, window_of
 from rubix_like.engine.spectra.spectral_basis import Views, find_basis, find_dusty_basis
-from rubix_like.engine.spectra.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
+from rubix_like.engine.spectra.velocity_nodes import (
+    Basis,
+    Window,
+    candidates_at_rest,
+    choose_nodes,
+    node_velocity,
+    project_compiled,
+    seen,
+    window_of,
+)
 from rubix_like.physics import bspline
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.mesh.mesh import as_dtype

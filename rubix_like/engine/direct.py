@@ -20,8 +20,7 @@ from numpy import ndarray
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import MOST_ROWS, rates_here
-from rubix_like.engine.counters import no_counts
-from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Look, Sum, View, no_counts
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.attenuation import transmission

@@ -26,8 +26,7 @@ from rubix_like.cube.maps import ProductAxes
 from rubix_like.cube.meta import OUTSIDE_SSP, Meta, MetaValue
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
-from rubix_like.forward.planning import Planned
-from rubix_like.forward.product_planning import product_axes
+from rubix_like.forward.planning import Planned, product_axes
 from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.base import StageReport

@@ -17,8 +17,7 @@ from rubix_like.arguments import returned
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import count
-from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Look, Sum, View, count
 from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
 from rubix_like.forward.fields.field import Counted, sum_field
 from rubix_like.forward.parameters import Parameters

@@ -2,9 +2,9 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
@@ -22,7 +22,8 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.maps import Maps
-from rubix_like.engine.counters import check_counters
+from rubix_like.engine.lines.line_plan import LineMap
+from rubix_like.engine.painter import check_counters
 from rubix_like.errors import ConfigError, expect
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
@@ -31,21 +32,113 @@ from rubix_like.forward.model import Observed, Signature, Voxels, compiled_obser
 from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
-from rubix_like.forward.planned_ranges import check_within_plan
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
+from rubix_like.forward.stages.psf import PSFStage, psf_widths
+from rubix_like.forward.stages.through_fibres import FibreStage
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.validation import integer_notes, validate
+from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.pointing import Pointing
+from rubix_like.instrument.psf import PSF
 from rubix_like.runtime.mesh.mesh import DeviceLayout, as_dtype, own_copy, put, replicated
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
+
+
+class PlannedRange(NamedTuple):
+    """A parameter's value, and those from `least` to `most` that a plan holds; `words` on what the ends are.
+
+    `setting`: the key that such a value is planned by; `beside`: other parameters that the ends depend on.
+    """
+
+    name: str
+    unit: str
+    value: Float[ndarray, "..."]
+    least: Float[ndarray, "..."]
+    most: Float[ndarray, "..."]
+    words: str
+    setting: str
+    beside: str = ""
+
+    def check(self) -> None:
+        """Raise ConfigError for a value outside."""
+        value, least, most = np.broadcast_arrays(*map(np.atleast_1d, (self.value, self.least, self.most)))
+        low, high = value < least, value > most
+        if low.any() or high.any():
+            expected = f"at least {_first(least, low)}" if low.any() else f"at most {_first(most, high)}"
+            got = _first(value, low if low.any() else high)
+            raise ConfigError(
+                f"parameters['{self.name}']: expected {expected} {self.unit}{self.beside} ({self.words}), got "
+                f"{got}; plan a pipeline for it (rl.Pipeline.from_config with {self.setting} of {got} {self.unit}"
+                f"{self.beside}), or call rl.simulate or rl.log_posterior, which plan for their priors, with wider ones"
+            )
+
+
+def _first(values: Float[ndarray, "..."], where: Bool[ndarray, "..."]) -> str:
+    return f"{values[where][0]:.4g}"
+
+
+def check_within_plan(tables: Tables, parameters: Parameters) -> None:
+    """Raise ConfigError for parameters beyond what a pipeline is planned for; traced ones pass."""
+    for planned in _ranges(tables, parameters):
+        planned.check()
+
+
+def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
+    for stage in tables.cube:
+        if isinstance(stage, PSFStage | FibreStage) and stage.psf is not None and stage.psf.image is None:
+            yield from _of_psf(stage.psf, stage.field, parameters)
+    leaves = jax.tree.leaves(
+        [source.painter_for(parameters) for source in tables.paint], is_leaf=lambda leaf: isinstance(leaf, LineMap)
+    )
+    for leaf in leaves:
+        if isinstance(leaf, LineMap):
+            yield from _of_lines(leaf, parameters)
+
+
+def _of_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> Iterator[PlannedRange]:
+    """The widths (arcsec) whose light the painted margin holds, at every place of the field."""
+    widths, (psf, field) = psf_widths(parameters), own_copy((psf, field))
+    if _is_traced((psf, field, widths)):
+        return
+    width, slope = (1.0, 1.0) if field is None else (np.asarray(field.width), np.asarray(field.beta))
+    beta = None if widths.beta is None else np.asarray(1.0 + (np.asarray(widths.beta) - 1.0) * slope)
+    most = np.asarray(psf.widest(beta) / width)
+    yield PlannedRange(
+        name="instrument.psf.fwhm",
+        unit="arcsec",
+        value=np.asarray(widths.fwhm),
+        least=np.zeros(()),
+        most=most if field is None else np.asarray(most.min(axis=0)),
+        words="the widest PSF that the margin of this pipeline is planned for",
+        setting=f"instrument.psf.{'fwhm' if widths.fraction is None else 'components'}",
+        beside="" if widths.beta is None else f" beside instrument.psf.beta of {np.min(np.asarray(widths.beta)):.4g}",
+    )
+
+
+def _of_lines(lines: LineMap, parameters: Parameters) -> Iterator[PlannedRange]:
+    """The velocity_dispersion (km/s) of lines that the velocity nodes resolve."""
+    value, least = own_copy((lines.velocity_dispersion, lines.narrowest))
+    if _is_traced((value, least)):
+        return
+    for name, leaf in parameters.named().items():
+        if name.endswith(".velocity_dispersion") and not _is_traced(leaf) and np.asarray(leaf) == np.asarray(value):
+            words = "the narrowest lines that the velocity nodes of method 'basis' are planned for"
+            least_of_32_bits = np.asarray(least) * (1 - 1e-5)
+            yield PlannedRange(name, "km/s", np.asarray(value), least_of_32_bits, np.asarray(np.inf), words, name)
+            return
+
+
+def _is_traced(tree: object) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
 
 Chosen = Parameters | Mapping[str, Any] | None
 """All parameters, or some of them by dotted name, each in its unit or a quantity; None: the configuration's."""

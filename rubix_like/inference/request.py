@@ -24,7 +24,7 @@ from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.sets.nuisances import check_free_names
 from rubix_like.inference.sets.read_sets import DataSet, read_sets, split_sets
-from rubix_like.readers.model_reader import AbstractModelReader
+from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
 

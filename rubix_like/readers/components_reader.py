@@ -20,7 +20,7 @@ from rubix_like.galaxy.components.light import LineLight
 from rubix_like.galaxy.components.quadrature import Axis
 from rubix_like.galaxy.components.smooth import Asymmetry, SmoothComponent, SmoothGalaxy, Warp, as_leaf, emitted
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.instrument.line_width import least_line_width
+from rubix_like.instrument.detector import least_line_width
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 
 SPACING: float = 0.5

@@ -13,13 +13,18 @@ from rubix_like.config.readers.snapshot import AgeRecipe
 from rubix_like.galaxy.galaxy_parts import check_range
 from rubix_like.galaxy.particles import CELL_RADII, GalaxyInfo, Gas, Stars
 from rubix_like.galaxy.validation import whole_number_notes
+from rubix_like.readers.derived_columns import (
+    IONISED_FROM,
+    PRIMORDIAL_HYDROGEN,
+    age_source,
+    assumed_temperature,
+    gas_temperature,
+)
 from rubix_like.readers.fields.field_map import REQUIRED, Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot, find_whole_numbers
 from rubix_like.readers.galaxy_frame import GalaxyFrame
-from rubix_like.readers.gas_temperature import IONISED_FROM, PRIMORDIAL_HYDROGEN, assumed_temperature, gas_temperature
 from rubix_like.readers.selection.selected import Selected
 from rubix_like.readers.stellar_ages import Origins, ages_and_metallicities, check_ages, drawn_origins
-from rubix_like.readers.stored_ages import age_source
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 

@@ -19,7 +19,7 @@ import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_config, load_nebular, load_ssp, make_mesh
 from rubix_like.cube.files.maps_file import LINE_EXTENSIONS, PHOTON_EXTENSION, TRUE, line_name
 from rubix_like.extend import fixed, resolve
-from rubix_like.nebular.leaking import leaked_share
+from rubix_like.nebular.ionising_light import leaked_share
 from rubix_like.nebular.line_grid import photon_continuum, photon_lines
 from rubix_like.plots.derived import read_sky_images
 

@@ -26,10 +26,9 @@ from rubix_like.config.data_sets import (
     check_windows,
     one_prior,
 )
-from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
 from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
 from rubix_like.config.quantities import Arcsec, Integer, Number
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.settings import AbstractSettings, read_with_sections, schema_with_sections
 from rubix_like.errors import nearest
 
 PriorsByName = dict[str, dict[str, tuple[Any, ...]]]

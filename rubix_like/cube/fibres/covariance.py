@@ -111,6 +111,12 @@ class AbstractCovariance(ABC):
         rows, columns = self.shape
         return f"{type(self).__name__}({rows} x {columns} spaxels)"
 
+    def _image(self, residual: Float[ndarray, "y x"]) -> Float[ndarray, "y x"]:
+        image = np.asarray(given_numbers(residual, CUBE_FLUX_DENSITY, "residual"), dtype=np.float64)
+        if image.shape != self.shape:
+            raise ValueError(f"residual: expected an image of shape {self.shape}, got shape {image.shape}")
+        return image
+
     def _chosen(self, spaxels: Bool[ndarray, "y x"]) -> Float[ndarray, " spaxel"]:
         chosen, good = plain_flags(spaxels, "spaxels"), self.matrix.diagonal() > 0
         if chosen.shape != self.shape or not (chosen.ravel() & good).any():
@@ -166,10 +172,7 @@ class SpaxelCovariance(AbstractCovariance):
         residual that this map cannot make of any fluxes of fibres.
         """
         right, singular = self._decomposed
-        image = np.asarray(given_numbers(residual, CUBE_FLUX_DENSITY, "residual"), dtype=np.float64)
-        if image.shape != self.shape:
-            raise ValueError(f"residual: expected an image of shape {self.shape}, got shape {image.shape}")
-        rest = np.where(self._good, image.ravel(), 0.0)
+        rest = np.where(self._good, self._image(residual).ravel(), 0.0)
         if not np.isfinite(rest).all():
             raise ValueError("covariance.chi2: expected finite residuals in all spaxels near a fibre, got others")
         inside = right.T @ (np.sqrt(self.fibre_variance) * (self.weights.T @ rest)) / singular

@@ -22,7 +22,7 @@ from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 FLUX_UNIT: str = "10**(-16) erg /s /cm**2 /angstrom /pixel"
-FLUX_PER_OURS: float = 1e-4
+SAMI_FLUX_PER_OURS: float = 1e-4
 """1e-20 erg/s/cm2/Angstrom in units of 1e-16."""
 
 
@@ -47,11 +47,11 @@ def sami_members(cube: ShardedCube) -> list[Member]:
 
 
 def _flux(block: Block) -> ndarray:
-    return np.where(block.mask == 0, block.flux * np.float32(FLUX_PER_OURS), np.float32(np.nan))
+    return np.where(block.mask == 0, block.flux * np.float32(SAMI_FLUX_PER_OURS), np.float32(np.nan))
 
 
 def _variance(block: Block) -> ndarray:
-    return np.where(block.mask == 0, np.asarray(block.variance) * np.float32(FLUX_PER_OURS**2), np.float32(np.nan))
+    return np.where(block.mask == 0, np.asarray(block.variance) * np.float32(SAMI_FLUX_PER_OURS**2), np.float32(np.nan))
 
 
 def survey_cube(hdus: Any) -> Cube:
@@ -98,7 +98,7 @@ def _manga_voxels(hdus: Any) -> tuple[Float[ndarray, "y x wave"], Float[ndarray,
 def _sami_voxels(hdus: Any) -> tuple[Float[ndarray, "y x wave"], Float[ndarray, "y x wave"], Int[ndarray, "y x wave"]]:
     flux, variance = _voxels(hdus[0]), _voxels(hdus["VARIANCE"])
     good = np.isfinite(flux)
-    ours = np.float32(FLUX_PER_OURS)
+    ours = np.float32(SAMI_FLUX_PER_OURS)
     mask = np.where(good, 0, NO_DATA).astype(np.int32)
     return np.where(good, flux, 0) / ours, np.where(good, variance, 0) / ours**2, mask
 

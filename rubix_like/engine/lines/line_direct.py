@@ -17,7 +17,6 @@ from rubix_like.config.sections.products import LARGEST_DISPERSION
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.bins import Sampling, WavelengthBins
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import no_counts
 from rubix_like.engine.direct import (
     AbstractDirectPainter,
     DirectContribution,
@@ -28,7 +27,7 @@ from rubix_like.engine.direct import (
     sum_spectra,
 )
 from rubix_like.engine.lines.line_planning import LINE_REACH, LineTracks, lines_of, rounded_up
-from rubix_like.engine.painter import Look, Sum, View
+from rubix_like.engine.painter import Look, Sum, View, no_counts
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows

@@ -15,10 +15,9 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.deposits import Spaxels
-from rubix_like.engine.painter import Look, View, corners_of
+from rubix_like.engine.painter import Look, View, corners_of, no_counts
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows

@@ -21,8 +21,7 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.wrapped_painters import PainterPair, SpreadPainter
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.products.sums import Placed, sum_columns
-from rubix_like.forward.sources.photon_light import PhotonLight
-from rubix_like.forward.sources.point_painter import PointPainter
+from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.nebular.line_list import find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, layers_of, weighted_rows

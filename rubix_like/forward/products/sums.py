@@ -23,8 +23,7 @@ from rubix_like.engine.spectra.attenuation import DustFactors, factored_dust
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
-from rubix_like.forward.sources.dust_in_front import DustInFront
-from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.forward.sources.source import DustInFront, Kind, ReaderWords
 from rubix_like.forward.stages.scene import relative_attenuation, screen_transmission
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene

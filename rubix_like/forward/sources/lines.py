@@ -17,18 +17,16 @@ from rubix_like.config.sections.products import LINE_SOURCE, LinesSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines
-from rubix_like.engine.methods import build_line_painter
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import Setup, SourcePlan, build_line_painter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
-from rubix_like.forward.sources.source import AbstractSource, Kind, ReaderWords
+from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, ReaderWords, seen_through_dust
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.components.light import LineRow
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
-from rubix_like.instrument.line_width import least_line_width
+from rubix_like.instrument.detector import least_line_width
 from rubix_like.nebular.line_list import FIXED_RATIOS, EmissionLine, find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes
 

@@ -17,15 +17,14 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.wrapped_painters import PainterPair, SpreadPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.dust_in_front import DustInFront
 from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, table_at
-from rubix_like.forward.sources.source import AbstractSource, Kind
+from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE, star_coordinates
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
-from rubix_like.nebular.leaking import REACH, leaked_share
+from rubix_like.nebular.ionising_light import REACH, leaked_share
 from rubix_like.nebular.line_grid import PHOTONS
 from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.physics.templates import TemplateAxes, weighted_rows

@@ -28,8 +28,7 @@ from rubix_like.forward.stages.base import (
 from rubix_like.forward.stages.psf import psf_entries, psf_widths
 from rubix_like.instrument.fibres.bundle import displaced_nodes, displacements
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
-from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
-from rubix_like.instrument.fibres.fixed_map import FixedFibreMap, image_width
+from rubix_like.instrument.fibres.fibre_map import FibreMap, FixedFibreMap, image_width, margin_for
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF

@@ -25,7 +25,7 @@ from rubix_like.forward.systematics.systematic import (
     systematics_of,
     with_error,
 )
-from rubix_like.instrument.line_width import instrument_fwhm
+from rubix_like.instrument.detector import instrument_fwhm
 from rubix_like.physics.numbered_random import numbered_normal
 from rubix_like.runtime.mesh.bin_split import per_bin
 

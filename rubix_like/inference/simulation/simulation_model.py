@@ -50,8 +50,7 @@ from rubix_like.inference.posterior.problem import (
 )
 from rubix_like.inference.simulation.simulator import GalaxiesInTurn
 from rubix_like.instrument.crowding import AUTO
-from rubix_like.readers.galaxy_loading import load, with_deposit
-from rubix_like.readers.smoothing_lengths import smoothing_choice, with_neighbour_lengths
+from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
 from rubix_like.runtime.mesh.mesh import pad_on_host, size_class
 from rubix_like.runtime.progress import Report
 from rubix_like.runtime.words import counted

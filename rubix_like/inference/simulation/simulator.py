@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import check_counters
+from rubix_like.engine.painter import check_counters
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
 from rubix_like.forward.pipeline import Pipeline

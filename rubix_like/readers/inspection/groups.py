@@ -11,12 +11,12 @@ from rubix_like.config.plug_ins import TABLE
 from rubix_like.galaxy.limits import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.containers.snapshot_files import JoinedContainer
+from rubix_like.readers.derived_columns import age_source, log_ages
 from rubix_like.readers.fields.epoch import Conversion
 from rubix_like.readers.fields.field_map import Family, FieldMap, FieldSettings, dataset_words, unit_words
 from rubix_like.readers.fields.snapshot_particles import Snapshot, count_notes
 from rubix_like.readers.inspection.missing import missing_of_gas, missing_of_stars, stored_shape, unused_datasets
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
-from rubix_like.readers.stored_ages import age_source, log_ages
 
 MEDIAN_ROWS: int = 1 << 21
 """Rows that the median is taken of at most: of more, every second, third ... row."""

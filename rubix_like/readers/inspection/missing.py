@@ -11,10 +11,9 @@ from rubix_like.config.plug_ins import TABLE, field_map_names
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import suggest
 from rubix_like.readers.containers.container import AbstractContainer, as_text
+from rubix_like.readers.derived_columns import IONISED_FROM, PRIMORDIAL_HYDROGEN, SOURCES, age_source
 from rubix_like.readers.fields.field_map import QUANTITIES, REQUIRED, VECTORS, Family
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.gas_temperature import IONISED_FROM, PRIMORDIAL_HYDROGEN
-from rubix_like.readers.stored_ages import SOURCES, age_source
 from rubix_like.runtime.words import counted
 
 MOST_ATTRIBUTES: int = 40

@@ -17,9 +17,9 @@ from rubix_like.errors import ConfigError
 from rubix_like.physics.centering import densest_place, unwrap
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.derived_columns import log_ages
 from rubix_like.readers.fields.epoch import first_number, read_epoch, side_words
 from rubix_like.readers.fields.field_map import FAMILIES, Family, FieldMap, Table, stacked
-from rubix_like.readers.fields.recognise import conditions
 from rubix_like.readers.fields.snapshot_particles import Snapshot, check_parts
 from rubix_like.readers.inspection.groups import (
     MEDIAN_ROWS,
@@ -30,11 +30,10 @@ from rubix_like.readers.inspection.groups import (
     report_group,
 )
 from rubix_like.readers.inspection.missing import dataset_names, required, shape_words, skeleton, structure_lines
-from rubix_like.readers.mapped_files import find_field_map, open_mapped_file
+from rubix_like.readers.mapped_files import conditions, find_field_map, open_mapped_file
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
 from rubix_like.readers.selection.selected import Selected, select
-from rubix_like.readers.stored_ages import log_ages
 from rubix_like.runtime.text_tables import table_lines
 from rubix_like.runtime.words import counted
 
