@@ -42,14 +42,12 @@ def galaxy_html(kinds: Mapping[str, Columns | None]) -> str:
             continue
         known = {name: values for name, values in _known(columns).items() if name != "weight"}
         rows = [("column", "unit", "lowest", "median", "highest")]
-        rows += [(name, _unit(name), *_range(values)) for name, values in known.items()]
+        rows += [
+            (name, "log10(yr)" if name == "log_age" else COLUMN_UNITS.get(name, "").replace(" ", ""), *_range(values))
+            for name, values in known.items()
+        ]
         tables.append(html_table(counted(_number(columns), noun), rows))
     return "".join(tables)
-
-
-def _unit(name: str) -> str:
-    """`km/s`; nothing for a pure number."""
-    return "log10(yr)" if name == "log_age" else COLUMN_UNITS.get(name, "").replace(" ", "")
 
 
 def _known(columns: Columns) -> dict[str, Any]:

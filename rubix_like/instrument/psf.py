@@ -101,7 +101,12 @@ class PSF(eqx.Module):
             given = None if like is None else (like.reach, like.nodes)
             image, nodes, reach, lost = _of_image(settings.every_place[0], pixel_scale, range_, painting.cells, given)
             own_sharpening = sharpening(image, painting)
-        _check_reach(reach, settings.enclosed)
+        if reach > _LARGEST_REACH:
+            raise ConfigError(
+                f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "
+                f"{_LARGEST_REACH} spaxels, got {reach:.3g}; lower psf.enclosed (e.g. 0.98), raise psf.beta or use "
+                f"larger spaxels"
+            )
         return cls(
             pixel_scale=np.asarray(pixel_scale),
             table_wavelength=table,
@@ -229,16 +234,6 @@ def _given(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."]:
 
 def _array(value: Float[Array | ndarray, "..."] | None) -> Float[Array, "..."] | None:
     return None if value is None else jnp.asarray(value)
-
-
-def _check_reach(reach: int, enclosed: float) -> None:
-    """Raise ConfigError for light that reaches too far."""
-    if reach > _LARGEST_REACH:
-        raise ConfigError(
-            f"instrument.psf: expected the fraction psf.enclosed = {enclosed:g} of the light within "
-            f"{_LARGEST_REACH} spaxels, got {reach:.3g}; lower psf.enclosed (e.g. 0.98), raise psf.beta or use "
-            f"larger spaxels"
-        )
 
 
 def _of_profile(

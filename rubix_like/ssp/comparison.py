@@ -163,7 +163,12 @@ def spectrum_bin_means(
 
 def comparison_lines(one: SolarPopulation, other: SolarPopulation) -> list[str]:
     """The table of V light, colour and mass-to-light ratio, then what differs, one sentence a line."""
-    return [*_table(one, other), "", *_sentences(one, other)]
+    first, second = one.library, other.library
+    lines = []
+    for (what, a), b in zip(_facts(first).items(), _facts(second).values(), strict=True):
+        known = f"both {a}" if a == b else f"{first.name} {a}, {second.name} {b}"
+        lines.append(f"{what}: {known}")
+    return [*_table(one, other), "", *lines, _light_sentence(one, other)]
 
 
 def _table(one: SolarPopulation, other: SolarPopulation) -> list[str]:
@@ -187,15 +192,6 @@ def _cell(population: SolarPopulation, log_age: float) -> str:
         f"{value:.{digits}f}" if np.isfinite(value) else "-" for value, digits in zip(values, (2, 3, 3), strict=True)
     )
     return " ".join(f"{text:<{size}}" for text, size in zip(texts, (6, 6, 6), strict=True))
-
-
-def _sentences(one: SolarPopulation, other: SolarPopulation) -> list[str]:
-    first, second = one.library, other.library
-    lines = []
-    for (what, a), b in zip(_facts(first).items(), _facts(second).values(), strict=True):
-        known = f"both {a}" if a == b else f"{first.name} {a}, {second.name} {b}"
-        lines.append(f"{what}: {known}")
-    return [*lines, _light_sentence(one, other)]
 
 
 def _facts(library: SSPLibrary) -> dict[str, str]:

@@ -354,7 +354,10 @@ def shares_of_image(
     for fibre, (north, west) in enumerate(zip(away.north, away.west, strict=True)):
         rows, columns = _split(north / scale, n_row, half), _split(west / scale, n_column, half)
         for (phase_y, row_of, first_row), (phase_x, column_of, first_column) in itertools.product(rows, columns):
-            inside = _in_disc(phase_y, phase_x, half, radius).reshape(-1)
+            left = np.arange(-half, half + 1)[None, :] - phase_x
+            bottom = np.arange(-half, half + 1)[:, None] - phase_y
+            left, bottom = np.broadcast_arrays(left, bottom)
+            inside = disc_overlap(left, left + 1, bottom, bottom + 1, radius).reshape(-1)
             for row, first in zip(row_of, first_row, strict=True):
                 seen = windows[:, first, first_column].reshape(len(planes), len(column_of), -1)
                 found[:, fibre, row, column_of] = seen @ inside
@@ -373,14 +376,6 @@ def _split(place: Float[ndarray, " n"], size: int, half: int) -> Sequence[tuple[
         chosen = np.flatnonzero(touches & (phase == own))
         groups.append((float(own), chosen, pixel[chosen].astype(int) + half + 1))
     return groups
-
-
-def _in_disc(y: float, x: float, half: int, radius: float) -> Float[ndarray, "row column"]:
-    """Parts of the area of pixels of side 1 in a disc whose middle lies at (x, y) within the one in the middle."""
-    left = np.arange(-half, half + 1)[None, :] - x
-    bottom = np.arange(-half, half + 1)[:, None] - y
-    left, bottom = np.broadcast_arrays(left, bottom)
-    return disc_overlap(left, left + 1, bottom, bottom + 1, radius)
 
 
 def _at_each(

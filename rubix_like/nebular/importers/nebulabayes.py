@@ -80,7 +80,9 @@ def read_nebulabayes(path: Path) -> NebularTable:
     order = np.lexsort([values[name] for name in reversed(found)])
     if len(order) != np.prod(shape):
         raise ValueError(f"{path}: expected a model at every node of the axes {shape}, got {len(order)} models")
-    columns = _columns(names)
+    bare = {name.translate(str.maketrans("", "", "[] ")): name for name in LINES}
+    known = {name: SPECTRA.get(name) or bare.get(name.replace(" ", "")) for name in names}
+    columns = {name: line for name, line in known.items() if line is not None}
     ratios = {line: np.nan_to_num(values[name])[order].reshape(shape) for name, line in columns.items()}
     return _per_photon(path, axes, ratios)
 
@@ -107,13 +109,6 @@ def _per_photon(path: Path, axes: dict[str, Any], ratios: dict[str, Float[ndarra
         solar_oxygen=SOLAR_OXYGEN,
         solar_metallicity=SOLAR_METALLICITY,
     )
-
-
-def _columns(names: list[str]) -> dict[str, str]:
-    """Column -> line, of those that have a line in our list."""
-    bare = {name.translate(str.maketrans("", "", "[] ")): name for name in LINES}
-    known = {name: SPECTRA.get(name) or bare.get(name.replace(" ", "")) for name in names}
-    return {name: line for name, line in known.items() if line is not None}
 
 
 NEBULABAYES_FITS = SourceFormat(_is_nebulabayes, read_nebulabayes)

@@ -149,7 +149,11 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
         raise OSError(f"galaxy.path: '{path}' is a pipe or device; expected a file")
     refuse_ours(path)
     if by_pynbody or is_ramses(path):
-        _refuse_gadget(path)
+        if path.is_file() and byte_order(_head(path)) is not None:
+            raise ConfigError(
+                f"galaxy.reader: '{path}' is a binary snapshot of Gadget, which is read without pynbody; leave out "
+                f"galaxy.reader"
+            )
         opened, kind = open_pynbody(path), "pynbody"
     elif path.is_dir():
         raise IsADirectoryError(f"galaxy.path: '{path}' is a directory; expected a file, or an output of RAMSES")
@@ -167,15 +171,6 @@ def refuse_ours(path: Path) -> None:
         raise ConfigError(
             f"galaxy.path: '{path}' is {what} that rubix-like wrote; expected a galaxy's particles; open it with "
             f"{opener.format(path=str(path))}"
-        )
-
-
-def _refuse_gadget(path: Path) -> None:
-    """pynbody takes a unit of length of its own for Gadget's binary files, which state none."""
-    if path.is_file() and byte_order(_head(path)) is not None:
-        raise ConfigError(
-            f"galaxy.reader: '{path}' is a binary snapshot of Gadget, which is read without pynbody; leave out "
-            f"galaxy.reader"
         )
 
 

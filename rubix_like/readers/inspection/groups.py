@@ -266,7 +266,14 @@ def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...
 def light_of_gas(fields: Sequence[FieldReport]) -> tuple[str, ...]:
     """One sentence each on star formation, abundances, dust, neutral hydrogen and maps of a group of gas."""
     found = {row.quantity: row for row in fields}
-    return (_star_formation(found), _abundances(found), _dust(found), _neutral_hydrogen(found), _maps(found))
+    there = [name for name in ("hi_fraction", "h2_fraction") if name in found]
+    return (
+        _star_formation(found),
+        _abundances(found),
+        _dust(found),
+        f"neutral hydrogen: {' and '.join(there) or 'neither hi_fraction nor h2_fraction'}",
+        _maps(found),
+    )
 
 
 def _star_formation(found: Mapping[str, FieldReport]) -> str:
@@ -305,11 +312,6 @@ def _dust(found: Mapping[str, FieldReport]) -> str:
     if "metallicity" in found:
         return "dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio"
     return "dust: neither dust_mass nor metallicity"
-
-
-def _neutral_hydrogen(found: Mapping[str, FieldReport]) -> str:
-    there = [name for name in ("hi_fraction", "h2_fraction") if name in found]
-    return f"neutral hydrogen: {' and '.join(there) or 'neither hi_fraction nor h2_fraction'}"
 
 
 def _maps(found: Mapping[str, FieldReport]) -> str:
@@ -365,6 +367,9 @@ def report_group(rows: GroupRows) -> GroupReport:
     fields = report_fields(rows)
     slabs = [(start, min(start + SLAB_ROWS, rows.n_rows)) for start in range(0, rows.n_rows, SLAB_ROWS)]
     missing = missing_of_stars(snapshot, group) if family == "stars" else missing_of_gas(snapshot, group)
+    container = rows.snapshot.container
+    names = unused_datasets(rows.snapshot, rows.family, rows.group)
+    shapes = {name: stored_shape(container, rows.group, name) for name in names}
     return GroupReport(
         family=family,
         group=group,
@@ -382,7 +387,7 @@ def report_group(rows: GroupRows) -> GroupReport:
             *(f"{group}: {found.text}" for found in missing if found.is_refused),
             *(f"{group}: {row.dataset}: {text}" for row in fields for text in row.problems),
         ),
-        unused=_unused(rows),
+        unused=tuple(name if shape == f"({rows.n_rows})" else f"{name} {shape}" for name, shape in shapes.items()),
     )
 
 
@@ -396,11 +401,3 @@ def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[
     if counts.dtype.kind in "iuf" and counts.size > index and counts[index] != n_rows:
         notes.append(f"the Header's {_COUNT} is {counts[index]}, the file has {n_rows} rows: those are read")
     return notes
-
-
-def _unused(rows: GroupRows) -> tuple[str, ...]:
-    """The datasets of the group that the field map does not name, with the shape of those that are no columns."""
-    container = rows.snapshot.container
-    names = unused_datasets(rows.snapshot, rows.family, rows.group)
-    shapes = {name: stored_shape(container, rows.group, name) for name in names}
-    return tuple(name if shape == f"({rows.n_rows})" else f"{name} {shape}" for name, shape in shapes.items())

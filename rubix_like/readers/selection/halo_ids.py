@@ -154,7 +154,12 @@ def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> CatalogueEnt
     if not selection.catalogue:
         return None
     with open_files(selection.catalogue, "galaxy.catalogue") as (catalogue, _):
-        _check_time(catalogue, snapshot)
+        time, own = as_number(catalogue.attribute("Header", "Time")), snapshot.epoch.time
+        if time is not None and own and abs(time / own - 1.0) > SAME_TIME:
+            raise ValueError(
+                f"galaxy.catalogue: '{catalogue.name}' is of time {time:.6g}, the snapshot "
+                f"'{snapshot.container.name}' of {own:.6g}; take the catalogue of the same snapshot"
+            )
         halo = None if selection.halo is None else find_halo(catalogue, selection.halo)
         if selection.subhalo is None:
             assert halo is not None
@@ -163,18 +168,14 @@ def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> CatalogueEnt
         entry = find_subhalo(catalogue, selection.subhalo)
         _check_stars(catalogue, entry, snapshot)
         if halo is not None:
-            _check_host(entry, halo)
+            filled = entry.length > 0
+            before = entry.first[filled] < halo.first[filled]
+            beyond = entry.first[filled] + entry.length[filled] > halo.first[filled] + halo.length[filled]
+            if before.any() or beyond.any():
+                raise ValueError(
+                    f"galaxy.halo: {entry.title} is not in {halo.title}; leave galaxy.halo out to select it"
+                )
         return entry
-
-
-def _check_time(catalogue: AbstractContainer, snapshot: Snapshot) -> None:
-    """Catalogue and snapshot are of one time, where both tell it."""
-    time, own = as_number(catalogue.attribute("Header", "Time")), snapshot.epoch.time
-    if time is not None and own and abs(time / own - 1.0) > SAME_TIME:
-        raise ValueError(
-            f"galaxy.catalogue: '{catalogue.name}' is of time {time:.6g}, the snapshot '{snapshot.container.name}' of "
-            f"{own:.6g}; take the catalogue of the same snapshot"
-        )
 
 
 def _check_stars(catalogue: AbstractContainer, entry: CatalogueEntry, snapshot: Snapshot) -> None:
@@ -186,15 +187,6 @@ def _check_stars(catalogue: AbstractContainer, entry: CatalogueEntry, snapshot: 
     nearest = nearest_with_particles(catalogue, entry, own[0])
     found = f"the nearest number with stars is {nearest}" if nearest is not None else "and none near it has stars"
     raise ValueError(f"galaxy.{entry.kind}: {entry.title} of '{catalogue.name}' has no stars; {found}")
-
-
-def _check_host(entry: CatalogueEntry, halo: CatalogueEntry) -> None:
-    """The subhalo's rows are among the halo's."""
-    filled = entry.length > 0
-    before = entry.first[filled] < halo.first[filled]
-    beyond = entry.first[filled] + entry.length[filled] > halo.first[filled] + halo.length[filled]
-    if before.any() or beyond.any():
-        raise ValueError(f"galaxy.halo: {entry.title} is not in {halo.title}; leave galaxy.halo out to select it")
 
 
 Kind = Literal["halo", "subhalo"]

@@ -167,8 +167,18 @@ def check_fits(path: Path) -> None:
         place = 0
         while (sizes := _sizes(path, stream, place)) is not None:
             header_bytes, cards = sizes
-            _check_sizes(f"{path}: header at byte {place}", cards)
-            place += header_bytes + _data_bytes(cards)
+            for name in (name for name in cards if name != "BITPIX"):
+                most = MOST_AXES if name == "NAXIS" else LARGEST_SIZE
+                if not 0 <= cards[name] <= most:
+                    raise ValueError(
+                        f"{path}: header at byte {place}: {name}: expected a size of 0 to {most}, got {cards[name]}; "
+                        f"{DAMAGED}"
+                    )
+            # |BITPIX| / 8 x GCOUNT x (PCOUNT + NAXIS1 x NAXIS2 ...) bytes, filled up
+            axes = [cards.get(f"NAXIS{axis}", 0) for axis in range(1, cards.get("NAXIS", 0) + 1)]
+            values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
+            count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
+            place += header_bytes + (-(-count // FITS_BLOCK) * FITS_BLOCK)
 
 
 def _sizes(path: Path, stream: BufferedIOBase, place: int) -> tuple[int, dict[str, int]] | None:
@@ -198,21 +208,6 @@ def _cards(stream: BufferedIOBase, place: int) -> Iterator[bytes]:
         if len(block) < FITS_BLOCK:
             return
         yield from (block[start : start + FITS_BLOCK // CARDS] for start in range(0, FITS_BLOCK, FITS_BLOCK // CARDS))
-
-
-def _check_sizes(place: str, cards: dict[str, int]) -> None:
-    for name in (name for name in cards if name != "BITPIX"):
-        most = MOST_AXES if name == "NAXIS" else LARGEST_SIZE
-        if not 0 <= cards[name] <= most:
-            raise ValueError(f"{place}: {name}: expected a size of 0 to {most}, got {cards[name]}; {DAMAGED}")
-
-
-def _data_bytes(cards: dict[str, int]) -> int:
-    """Bytes of the data behind a header, filled up: |BITPIX| / 8 x GCOUNT x (PCOUNT + NAXIS1 x NAXIS2 ...)."""
-    axes = [cards.get(f"NAXIS{axis}", 0) for axis in range(1, cards.get("NAXIS", 0) + 1)]
-    values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
-    count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
-    return -(-count // FITS_BLOCK) * FITS_BLOCK
 
 
 def holds_cube(path: Path) -> bool:

@@ -133,7 +133,9 @@ def sources_of(dataset: h5py.Dataset, path: Path, folders: tuple[Path, ...] | No
         words = f"{mapping.dset_name} in '{mapping.file_name}'"
         blocks = _BLOCK in mapping.file_name + mapping.dset_name
         for number in itertools.count() if blocks else (0,):
-            file_name, name = (_of_block(text, number) for text in (mapping.file_name, mapping.dset_name))
+            file_name, name = (
+                text.replace(_BLOCK, str(number)).replace("%%", "%") for text in (mapping.file_name, mapping.dset_name)
+            )
             source = Source(path if file_name == "." else located(file_name, path, folders), name, words)
             if blocks and not _is_there(source):
                 break
@@ -176,10 +178,6 @@ def _is_there(source: Source) -> bool:
         return False
     with h5py.File(source.path, "r") as file:
         return source.name in file
-
-
-def _of_block(name: str, number: int) -> str:
-    return name.replace(_BLOCK, str(number)).replace("%%", "%")
 
 
 LARGEST_EXPANSION: int = 1100

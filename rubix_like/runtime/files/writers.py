@@ -105,7 +105,8 @@ def written_by_us(path: Path) -> Written | None:
     if not path.is_file():
         return None
     if path.suffix in _PICTURE_SUFFIXES:
-        return _written_picture(path)
+        found = _PICTURE_MARK.search(path.read_bytes())
+        return None if found is None else Written(PICTURE, found[1].decode())
     refuse_removed(path)
     return _written_hdf5(path) if h5py.is_hdf5(path) else _written_fits(path)
 
@@ -117,12 +118,6 @@ def _written_fits(path: Path) -> Written | None:
     if header.get("ORIGIN") != ORIGIN:
         return None
     return Written(kind, header.get("CREATOR"), header.get("DATE"), _text(header.get(CONFIGURATION_CARD)))
-
-
-def _written_picture(path: Path) -> Written | None:
-    """What a picture or a page of ours says of itself."""
-    found = _PICTURE_MARK.search(path.read_bytes())
-    return None if found is None else Written(PICTURE, found[1].decode())
 
 
 def _written_hdf5(path: Path) -> Written | None:

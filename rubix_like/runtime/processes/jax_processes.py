@@ -71,7 +71,11 @@ def _plain(value: Any, arrays: list[ndarray], classes: dict[str, type]) -> Any:
         return [_plain(item, arrays, classes) for item in items]
 
     if isinstance(value, ndarray | np.generic):
-        return _plain_array(np.asarray(value), arrays, "array" if isinstance(value, ndarray) else "number")
+        array = np.asarray(value)
+        if array.dtype.kind not in _SENT:
+            raise TypeError(f"arrays of '{array.dtype}' cannot be sent to other processes")
+        arrays.append(array)
+        return {("array" if isinstance(value, ndarray) else "number"): [array.dtype.str, list(array.shape)]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
@@ -84,13 +88,6 @@ def _plain(value: Any, arrays: list[ndarray], classes: dict[str, type]) -> Any:
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     classes[name] = type(value)
     return {"record": name, "fields": held}
-
-
-def _plain_array(array: ndarray, arrays: list[ndarray], kind: str) -> dict[str, Any]:
-    if array.dtype.kind not in _SENT:
-        raise TypeError(f"arrays of '{array.dtype}' cannot be sent to other processes")
-    arrays.append(array)
-    return {kind: [array.dtype.str, list(array.shape)]}
 
 
 def _fields(value: Any) -> list[Any]:
@@ -165,7 +162,7 @@ class JaxProcesses(AbstractProcessGroup):
             message, classes = encode(work())
         except Exception as error:  # whatever it is, the others must not wait
             own = error
-        sent = _VALUE + message if own is None else _ERROR + _words(own).encode()
+        sent = _VALUE + message if own is None else _ERROR + (str(own) or type(own).__name__).encode()
         answers = messages_of_all(sent)
         if own is not None:
             raise own
@@ -249,10 +246,6 @@ def _all_blocks(message: bytes, size: int) -> list[bytes]:
     block: UInt8[ndarray, " byte"] = np.zeros(size, np.uint8)
     block[: len(message)] = np.frombuffer(message, np.uint8)
     return [own.tobytes() for own in multihost_utils.process_allgather(block)]
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 @named_arguments
