@@ -15,7 +15,7 @@ from rubix_like.readers.fields.field_map import (
     load_field_map,
     unit_words,
 )
-from rubix_like.readers.fields.recognise import way_words
+from rubix_like.readers.mapped_files import way_words
 from rubix_like.runtime.resources import resource_names
 
 GAS: tuple[str, ...] = (

@@ -21,15 +21,13 @@ import rubix_like
 from rubix_like import _PLACES
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.quantities import InUnit
-from rubix_like.config.readers.ages import AgeRecipe
+from rubix_like.config.readers.snapshot import AgeRecipe
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
-from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.config.sections.lines import LinesSettings
+from rubix_like.config.sections.fit import SamplingSettings, SimulateSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
-from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
-from rubix_like.config.sections.simulate import SimulateSettings
+from rubix_like.config.sections.products import LinesSettings, LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.systematics import SystematicsSettings
 from rubix_like.config.settings import AbstractSettings, described_settings, sections_in
 from rubix_like.cube.files.maps_file import (

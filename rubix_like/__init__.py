@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from rubix_like.runs.run import run
     from rubix_like.runtime.mesh.mesh import make_mesh
-    from rubix_like.runtime.processes.joining import join_processes
+    from rubix_like.runtime.processes.jax_processes import join_processes
     from rubix_like.ssp import SSPLibrary, load_ssp
 
 _PLACES: dict[str, str] = {
@@ -78,7 +78,7 @@ _PLACES: dict[str, str] = {
     "SyntheticGalaxy": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
     "Tables": "rubix_like.forward.tables:Tables",
     "fit": "rubix_like.inference.fitting:fit",
-    "join_processes": "rubix_like.runtime.processes.joining:join_processes",
+    "join_processes": "rubix_like.runtime.processes.jax_processes:join_processes",
     "lines": "rubix_like.cube.line_table:lines",
     "list_configs": "rubix_like.runs.known_names:list_configs",
     "list_executors": "rubix_like.runs.known_names:list_executors",

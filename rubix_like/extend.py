@@ -68,8 +68,8 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
-from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.config.readers.component_kinds import AbstractKind
+from rubix_like.config.readers.snapshot import AgeRecipe
 from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.bins import WavelengthBins
@@ -82,9 +82,8 @@ from rubix_like.cube.observed import observed_from
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import plan_lines
-from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import Setup, SourcePlan, build_line_painter, build_painter
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.census import take_census
 from rubix_like.forward.fields.field import AbstractField, Counted, PaintedField, painted_field, spread
@@ -100,12 +99,10 @@ from rubix_like.forward.stages.base import (
     WavelengthSpatial,
     refuse_options,
 )
-from rubix_like.forward.stages.noise_models import normal_row
-from rubix_like.galaxy.components.dispersions import AbstractDispersion
-from rubix_like.galaxy.components.heights import AbstractHeight
-from rubix_like.galaxy.components.light import AbstractLight
+from rubix_like.forward.stages.noise import normal_row
+from rubix_like.galaxy.components.light import AbstractHeight, AbstractLight
 from rubix_like.galaxy.components.populations import AbstractPopulation, Born
-from rubix_like.galaxy.components.rotation import AbstractRotation
+from rubix_like.galaxy.components.rotation import AbstractDispersion, AbstractRotation
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.scene import to_scene
 from rubix_like.galaxy.synthetic import draw_base
@@ -135,8 +132,8 @@ from rubix_like.plots.figure import (
 from rubix_like.plots.page import write_page
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.mapped_files import open_selected
-from rubix_like.readers.model_reader import AbstractModelReader
-from rubix_like.readers.star_formation_history import draw_log_ages
+from rubix_like.readers.model_readers import AbstractModelReader
+from rubix_like.readers.stellar_ages import draw_log_ages
 from rubix_like.runs.particles_on_disk import plan_share
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin

@@ -11,7 +11,7 @@ from rubix_like.config.plug_ins import (
     SCENE_STAGES,
     SYSTEMATIC_STAGES,
 )
-from rubix_like.runtime.mesh.placement import as_dtype
+from rubix_like.runtime.mesh.mesh import as_dtype
 
 REGISTRIES = {
     "fields": FIELDS,

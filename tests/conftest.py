@@ -138,15 +138,15 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def packaged_files_read_once() -> Iterator[None]:
     """Almost every test reads the packaged library and an instrument, and those of readers all maps of fields: once is
     enough, which saves 40 ms and 300 ms each time."""
-    from rubix_like.config import fibre_settings, loading, presets  # noqa: PLC0415
-    from rubix_like.config.sections import pipeline  # noqa: PLC0415
+    from rubix_like.config import fibre_settings, loading  # noqa: PLC0415
+    from rubix_like.config.sections import instrument, pipeline  # noqa: PLC0415
     from rubix_like.readers.fields import field_map  # noqa: PLC0415
     from rubix_like.ssp import library  # noqa: PLC0415
 
-    read_section = _once(presets.read_section)
+    read_section = _once(instrument.read_section)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "read_table", _once(library.read_table))
-        for module in (presets, field_map, fibre_settings, loading, pipeline):
+        for module in (instrument, field_map, fibre_settings, loading, pipeline):
             patch.setattr(module, "read_section", read_section)
         yield
 

@@ -9,9 +9,7 @@ from astropy.io import fits
 from scipy.sparse import csr_array
 
 from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars, load_config
-from rubix_like.cube.fibres.cube_weights import CubeWeights
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
-from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces, FibreSpectra
 from rubix_like.cube.files.maps_file import EXTENSIONS
 from rubix_like.cube.maps import MapLabel, MapSet
 from rubix_like.extend import Footprint, Meta, WavelengthBins

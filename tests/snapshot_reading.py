@@ -6,7 +6,7 @@ from counting_container import Counting
 
 from rubix_like import load_config
 from rubix_like.readers.containers.hdf5 import open_hdf5
-from rubix_like.readers.containers.opening import open_container
+from rubix_like.readers.containers.snapshot_files import open_container
 from rubix_like.readers.fields.epoch import read_epoch
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.mapped_files import open_snapshot

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from rubix_like.runtime.processes.exchanged_values import decode, encode
+from rubix_like.runtime.processes.jax_processes import decode, encode
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup, Value
 
 Outcome = TypeVar("Outcome")

@@ -15,10 +15,9 @@ from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.run_files import named_files
-from rubix_like.runtime.files.existing_files import check_outputs
-from rubix_like.runtime.files.file_names import with_addition
+from rubix_like.runtime.files.outputs import with_addition
 from rubix_like.runtime.files.separate_files import given_files
-from rubix_like.runtime.files.writers import PICTURE
+from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.progress import Progress, terminal_progress
 
 

@@ -17,10 +17,9 @@ import rubix_like as rl
 from rubix_like.cli.options import read_overrides, read_stated
 from rubix_like.config.loading import with_overrides
 from rubix_like.errors import ConfigError
-from rubix_like.readers.inspection.report import Inspection, inspect_galaxy
-from rubix_like.readers.inspection.text import inspection_text
-from rubix_like.runtime.files.file_names import beside
+from rubix_like.readers.inspection.report import Inspection, inspect_galaxy, inspection_text
 from rubix_like.runtime.files.fits_opening import first_header, holds_cube
+from rubix_like.runtime.files.outputs import beside
 from rubix_like.runtime.files.writers import (
     CATALOGUE,
     CUBE,
@@ -77,7 +76,7 @@ def _width() -> int:
 
 _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
 _RUN_WORDS = "rubix_like.cube.meta:RUN_WORDS"
-_PLANE_FACTS = "rubix_like.cube.files.stored_planes:plane_facts"
+_PLANE_FACTS = "rubix_like.cube.files.cube_files:plane_facts"
 _READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
 _RESULT_LINES = "rubix_like.inference.results.result_parts:result_lines"
 _DESCRIBE_SET = "rubix_like.inference.simulation.simulation_files:describe_set"

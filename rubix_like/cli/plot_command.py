@@ -19,10 +19,8 @@ from rubix_like.plots.derived import Choice, SkyImage, check_choice, read_band, 
 from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runtime.files.existing_files import check_outputs
-from rubix_like.runtime.files.file_names import beside, with_addition
 from rubix_like.runtime.files.fits_opening import first_header
-from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.outputs import beside, check_writable, with_addition
 from rubix_like.runtime.files.separate_files import given_files
 from rubix_like.runtime.files.writers import (
     CUBE,
@@ -33,6 +31,7 @@ from rubix_like.runtime.files.writers import (
     PICTURE,
     SAMPLES,
     Written,
+    check_outputs,
     written_by_us,
 )
 

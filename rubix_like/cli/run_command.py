@@ -31,13 +31,11 @@ from rubix_like.runs.run_files import (
     with_default_maps,
 )
 from rubix_like.runs.run_summary import closing_lines
-from rubix_like.runtime.files.existing_files import check_outputs
-from rubix_like.runtime.files.file_names import beside
-from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.outputs import beside, check_writable
 from rubix_like.runtime.files.separate_files import Named, given_files
-from rubix_like.runtime.files.writers import PICTURE
+from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.memory import check_memory
-from rubix_like.runtime.processes.joining import joined
+from rubix_like.runtime.processes.jax_processes import joined
 from rubix_like.runtime.processes.launch import read_launch
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, terminal_progress

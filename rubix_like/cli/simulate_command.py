@@ -9,7 +9,7 @@ import numpy as np
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
-from rubix_like.config.sections.simulate import SimulateSettings
+from rubix_like.config.sections.fit import SimulateSettings
 from rubix_like.inference.simulation.shards import Simulations
 from rubix_like.inference.simulation.training_sets import simulate
 from rubix_like.runtime.progress import terminal_progress

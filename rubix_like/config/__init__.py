@@ -10,15 +10,15 @@ from rubix_like.config.run_config import (
     SSPSettings,
     json_schema,
 )
-from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.instrument import (
+    ApertureSettings,
     InstrumentSettings,
     LSFSettings,
 )
 from rubix_like.config.sections.noise import DetectorSettings, ExposureSettings, NoiseSettings
+from rubix_like.config.sections.observation import PointingSettings
 from rubix_like.config.sections.pipeline import PipelineSettings, StageSettings, load_pipeline
-from rubix_like.config.sections.pointings import PointingSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.psf import AdaptiveOptics, PSFComponent, PSFSettings
 from rubix_like.config.sections.wavelength import WavelengthSettings

@@ -62,7 +62,13 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
     for item in items:
         if item["type"] == "too_short" and any(_is_below(other["loc"], item["loc"]) for other in items):
             continue  # too short only because items were refused
-        location = _real_parts(item["loc"])
+        # without the names that pydantic adds for the members of a union
+        parts: list[str | int] = []
+        for part in item["loc"]:
+            if isinstance(part, str) and re.search(r"[\[\]()]", part):
+                break
+            parts.append(part)
+        location = tuple(parts)
         key = dotted(location)
         lines.setdefault(key, refusal(key, item["input"]) or _sentence(item, model, location))
     texts = list(lines.values())
@@ -87,16 +93,6 @@ def dotted(location: Sequence[str | int]) -> str:
     named = [part for part in location if not _is_tag(part)]
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named)
     return text.removeprefix(".")
-
-
-def _real_parts(location: Sequence[str | int]) -> tuple[str | int, ...]:
-    """The keys of a location, without the names that pydantic adds for the members of a union."""
-    parts: list[str | int] = []
-    for part in location:
-        if isinstance(part, str) and re.search(r"[\[\]()]", part):
-            break
-        parts.append(part)
-    return tuple(parts)
 
 
 def _is_tag(part: str | int) -> bool:

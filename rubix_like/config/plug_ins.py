@@ -27,7 +27,7 @@ READERS = Registry(
 
 READING: Mapping[str, str] = {
     "build_synthetic": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
-    "load_synthetic": "rubix_like.readers.synthetic_reader:load_synthetic",
+    "load_synthetic": "rubix_like.readers.model_readers:load_synthetic",
     "build_components": "rubix_like.readers.components_reader:build_components",
     "load_components": "rubix_like.readers.components_reader:load_components",
     "load_snapshot": "rubix_like.readers.snapshot:load_snapshot",
@@ -108,7 +108,7 @@ FIELDS = Registry(
 SCENE_STAGES = Registry(
     "scene stage",
     "rubix_like.scene_stages",
-    {"orient": "rubix_like.forward.stages.orient:Orient", "point": "rubix_like.forward.stages.point:Point"},
+    {"orient": "rubix_like.forward.stages.scene:Orient", "point": "rubix_like.forward.stages.scene:Point"},
     needs=("build",),
 )
 PAINT_STAGES = Registry(
@@ -127,7 +127,7 @@ CUBE_STAGES = Registry(
     "rubix_like.cube_stages",
     {
         "psf": "rubix_like.forward.stages.psf:PSFStage",
-        "dust": "rubix_like.forward.stages.dust:Dust",
+        "dust": "rubix_like.forward.stages.scene:Dust",
         "degrade_lsf": "rubix_like.forward.stages.degrade_lsf:DegradeLSF",
         "aperture": "rubix_like.forward.stages.aperture:Aperture",
         "noise": "rubix_like.forward.stages.noise:Noise",
@@ -140,7 +140,7 @@ FIBRE_STAGES = Registry(
     "rubix_like.fibre_stages",
     {
         "fibres": "rubix_like.forward.stages.through_fibres:FibreStage",
-        "fibre_cube": "rubix_like.forward.stages.fibre_cube:FibreCube",
+        "fibre_cube": "rubix_like.forward.stages.through_fibres:FibreCube",
     },
     needs=("build",),
 )
@@ -192,7 +192,7 @@ LINE_METHODS = Registry(
 KERNELS = Registry(
     "deposit kernel",
     "rubix_like.kernels",
-    {"scatter": "rubix_like.engine.kernels.scatter:ScatterKernel"},
+    {"scatter": "rubix_like.engine.kernels.kernel:ScatterKernel"},
     needs=("add",),
 )
 """Ways to add what particles give to rows of sums, by the name that `engine.kernel` gives them."""

@@ -19,7 +19,6 @@ from pydantic_core import CoreSchema
 
 from rubix_like.config.file_layouts import Compression, LayoutName, Packing, check_layout, check_packing, find_format
 from rubix_like.config.parameters import Parameter, parameter_values
-from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
 from rubix_like.config.plug_ins import (
     COSMOLOGIES,
     KERNELS,
@@ -34,19 +33,16 @@ from rubix_like.config.plug_ins import (
 )
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import Dust, DustSettings, screen_of
-from rubix_like.config.sections.fit import FitSettings
+from rubix_like.config.sections.fit import FitSettings, SimulateSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
-from rubix_like.config.sections.lines import LINE_SOURCE, LinesSettings
 from rubix_like.config.sections.nebular import NEBULAE, NebularSettings
 from rubix_like.config.sections.noise import NoiseSettings
+from rubix_like.config.sections.observation import AlignRadius, Pointings
 from rubix_like.config.sections.pipeline import load_pipeline, stage_names
-from rubix_like.config.sections.pointings import Pointings
-from rubix_like.config.sections.products import ProductsSettings
-from rubix_like.config.sections.simulate import SimulateSettings
+from rubix_like.config.sections.products import LINE_SOURCE, LinesSettings, ProductsSettings
 from rubix_like.config.sections.systematics import SystematicsSettings
-from rubix_like.config.settings import AbstractSettings, described_schema
+from rubix_like.config.settings import AbstractSettings, described_schema, read_with_sections, schema_with_sections
 from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, nearest_words, suggest
 from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE

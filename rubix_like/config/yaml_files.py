@@ -149,7 +149,11 @@ def _count(events: Iterable[yaml.Event], place: str, *, tags: bool = False) -> N
     for event in events:
         where = f"{place}{_where(event.start_mark)}"
         if not tags:
-            _check_tag(event, where)
+            tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
+            if tag not in (None, "!"):
+                raise ConfigError(
+                    f"{where}: expected a value without a tag, got the tag '{tag}'; write the value alone"
+                )
         _check_scalar(event, where)
         _note_anchors(event, begun, sizes, count)
         count += _size_of(event, sizes, where)
@@ -181,12 +185,6 @@ def _size_of(event: yaml.Event, sizes: dict[str, int], where: str) -> int:
             f"it; write the values out"
         )
     return size
-
-
-def _check_tag(event: yaml.Event, where: str) -> None:
-    tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
-    if tag not in (None, "!"):
-        raise ConfigError(f"{where}: expected a value without a tag, got the tag '{tag}'; write the value alone")
 
 
 def _check_scalar(event: yaml.Event, where: str) -> None:

@@ -12,7 +12,6 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import SAME_BINS, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 
 Values = Float[ndarray, "... _"]
@@ -125,15 +124,16 @@ def _joined_fibres(
     joined, shares = _joined(arms, stretches)
     mask = np.concatenate([_joined_bits([masks[number][at] for number, at in stretch.arms]) for stretch in stretches])
     flagged = None if all(arm.bits is None for arm in fibres) else joined.mask & ~mask
-    added = {"mask": mask, "bits": flagged, "places": _joined_places(fibres, stretches)}
-    return dataclasses.replace(fibres[0], **joined.fields(), **added), shares
-
-
-def _joined_places(fibres: Sequence[FibreSpectra], stretches: Sequence[_Stretch]) -> FibrePlaces:
-    """The places of the first arm, with the displacement of the light in the bins of all."""
     moved = [fibres[number].places.part(at).moved for number, at in (stretch.arms[0] for stretch in stretches)]
     known = [values for values in moved if values is not None]
-    return dataclasses.replace(fibres[0].places, moved=np.concatenate(known, axis=1)) if known else fibres[0].places
+    added = {
+        "mask": mask,
+        "bits": flagged,
+        "places": (
+            dataclasses.replace(fibres[0].places, moved=np.concatenate(known, axis=1)) if known else fibres[0].places
+        ),
+    }
+    return dataclasses.replace(fibres[0], **joined.fields(), **added), shares
 
 
 def _joined(

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]
     from xarray import Dataset
 
-    from rubix_like.cube.fibres.covariance import AbstractCovariance
-    from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+    from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCorrelations
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.mosaic_noise import MosaicNoise
 
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
 _OUTPUTS: dict[str, str] = {
     "write": "rubix_like.cube.files.cube_files:write_cube",
     "read": "rubix_like.cube.files.cube_files:load_cube",
-    "to_specutils": "rubix_like.cube.views.specutils_spectrum:to_specutils",
-    "to_xarray": "rubix_like.cube.views.xarray_dataset:to_xarray",
-    "spectrum": "rubix_like.cube.views.extraction:extract_spectrum",
+    "to_specutils": "rubix_like.cube.views.other_packages:to_specutils",
+    "to_xarray": "rubix_like.cube.views.other_packages:to_xarray",
+    "spectrum": "rubix_like.cube.views.cutting:extract_spectrum",
     "image": "rubix_like.cube.views.imaging:image_of",
     "map": "rubix_like.cube.views.imaging:map_of",
     "cut": "rubix_like.cube.views.cutting:cut_cube",

@@ -24,7 +24,7 @@ from rubix_like.cube.meta import NOISE_KEYS, SYSTEMATICS_KEYS, Counters, Meta, S
 from rubix_like.cube.wcs import Card, cube_cards
 
 if TYPE_CHECKING:
-    from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+    from rubix_like.cube.fibres.covariance import SpaxelCorrelations
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.mosaic_noise import MosaicNoise
 

@@ -1,6 +1,7 @@
 """The record of a run in its cube: the values of the header, and the counts of particles."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -248,3 +249,48 @@ NO_DATA: int = 64
 
 DETECTOR_GAP: int = 128
 """Mask bit: the bin lies in a gap of the detector."""
+
+COUNTER_PREFIX: str = "counters."
+"""Keys of the stars' counters in the CONFIG table."""
+
+SOURCE_PREFIX: str = "source_counters/"
+"""Keys of the counters of other sources there."""
+
+Row = tuple[str, str]
+
+
+def split_rows(values: Mapping[str, str | int | float | bool | None]) -> list[Row]:
+    """The rows of `values`, in their order."""
+    rows = []
+    for key, value in values.items():
+        lines = [_quoted(line) for line in value.split("\n")] if isinstance(value, str) else [json.dumps(value)]
+        rows.extend((key, line) for line in lines)
+    return rows
+
+
+def join_rows(rows: Iterable[Row]) -> dict[str, str | int | float | bool | None]:
+    """The values of rows made by `split_rows`."""
+    lines: dict[str, list[str]] = {}
+    for key, line in rows:
+        lines.setdefault(key, []).append(line)
+    return {key: _value(parts) for key, parts in lines.items()}
+
+
+def _value(lines: list[str]) -> str | int | float | bool | None:
+    if len(lines) == 1:
+        return _unquoted(lines[0])
+    return "\n".join(str(_unquoted(line)) for line in lines)
+
+
+def _quoted(line: str) -> str:
+    printable = line.isascii() and line.isprintable() and line == line.rstrip()
+    return line if printable and _unquoted(line) is line else json.dumps(line)
+
+
+def _unquoted(line: str) -> str | int | float | bool | None:
+    """The scalar that `line` is in JSON, else `line` itself."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return line
+    return line if isinstance(value, list | dict) else value

@@ -14,12 +14,14 @@ from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube, Voxels
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
-from rubix_like.cube.mosaic_grid import Field, MosaicGrid, grid_around
 from rubix_like.cube.mosaic_noise import (
+    Field,
+    MosaicGrid,
     MosaicNoise,
     PointingLayer,
     PointingNoise,
     fibre_noise,
+    grid_around,
     pointing_weights,
     summed_variance,
 )
@@ -79,6 +81,8 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     truths = [cube.truth for cube in cubes if cube.truth is not None]
     errors = [name for name in first.contributions if all(name in cube.contributions for cube in cubes)]
     images = grid.footprint.images
+    ra, dec = grid.center
+    pointing = dict.fromkeys(("pointing", "pointing_name", "pointing_east", "pointing_north"))
     return Cube(
         flux=images(flux),
         variance=None if variance is None else images(variance),
@@ -87,7 +91,11 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
         mask=images(mask),
         footprint=grid.footprint,
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
-        meta=first.meta.replace(**_place(grid), **_TARGET, n_pointings=len(cubes)),
+        meta=first.meta.replace(
+            **{"ra": ra, "dec": dec, "field_angle": grid.field_angle or None, **pointing},
+            **_TARGET,
+            n_pointings=len(cubes),
+        ),
         noise_sources=_noise(cubes, grid, weights),
         **{name: getattr(first, name) for name in _SHARED},
     )
@@ -163,13 +171,6 @@ def _field(cube: Cube, reference: tuple[float, float]) -> Field:
     """Where a cube lies in the plane of the reference, from its header."""
     ra, dec, angle = (float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
     return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), cube.footprint)
-
-
-def _place(grid: MosaicGrid) -> dict[str, float | None]:
-    """The header's entries on where the mosaic lies; those of a single pointing are taken out."""
-    ra, dec = grid.center
-    pointing = dict.fromkeys(("pointing", "pointing_name", "pointing_east", "pointing_north"))
-    return {"ra": ra, "dec": dec, "field_angle": grid.field_angle or None, **pointing}
 
 
 def _combined(layers: Sequence[PointingLayer], n_spaxel: int) -> tuple[ndarray, ndarray | None, ndarray, ndarray]:
@@ -265,8 +266,8 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
         different = [name for name, is_same in same.items() if not is_same]
         if different:
             raise ValueError(
-                f"mosaic: expected cubes of one instrument and galaxy, got another {', '.join(different)} in cube {number} than "
-                f"in the first; observe all of them with one configuration"
+                f"mosaic: expected cubes of one instrument and galaxy, got another {', '.join(different)} in "
+                f"cube {number} than in the first; observe all of them with one configuration"
             )
 
 

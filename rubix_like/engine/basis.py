@@ -27,12 +27,10 @@ from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
 from rubix_like.engine.spaxels import Images, SpaxelGrid
-from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, MatrixMap
+from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, MatrixMap, TermMap
 from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
-from rubix_like.engine.spectra.term_map import TermMap
 from rubix_like.physics.templates import TemplateAxes
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout
 
 _PIECES = 4
 """Pieces, at most, of as many particles as a processor's cache has room for."""

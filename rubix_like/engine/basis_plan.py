@@ -17,17 +17,22 @@ from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import OnBins, work_of
 from rubix_like.engine.spectra.attenuation import DustFactors
-from rubix_like.engine.spectra.coefficient_map import MatrixMap
-from rubix_like.engine.spectra.detector_view import Window, seen, window_of
-from rubix_like.engine.spectra.dusty_basis import Views, find_dusty_basis
+from rubix_like.engine.spectra.coefficient_map import TABLES, MatrixMap, TermMap, TermWeights, find_term_tables
 from rubix_like.engine.spectra.dusty_histogram import DustColours
-from rubix_like.engine.spectra.projection import project_compiled
-from rubix_like.engine.spectra.spectral_basis import find_basis
-from rubix_like.engine.spectra.term_map import TABLES, TermMap, TermWeights, find_term_tables
-from rubix_like.engine.spectra.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
+from rubix_like.engine.spectra.spectral_basis import Views, find_basis, find_dusty_basis
+from rubix_like.engine.spectra.velocity_nodes import (
+    Basis,
+    Window,
+    candidates_at_rest,
+    choose_nodes,
+    node_velocity,
+    project_compiled,
+    seen,
+    window_of,
+)
 from rubix_like.physics import bspline
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
-from rubix_like.runtime.mesh.placement import as_dtype
+from rubix_like.runtime.mesh.mesh import as_dtype
 
 _PSF_SHARE = 0.5
 """Share of the tolerance, beside it, for the terms of a PSF that follows wavelength."""

@@ -20,8 +20,7 @@ from numpy import ndarray
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import MOST_ROWS, rates_here
-from rubix_like.engine.counters import no_counts
-from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Look, Sum, View, no_counts
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.attenuation import transmission
@@ -31,8 +30,7 @@ from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, varying, where_wanted
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, varying, where_wanted
 
 Responds = Literal["sum", "device", "chunk"]
 

@@ -11,11 +11,9 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import no_counts
-from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, sum_pieces
+from rubix_like.engine.kernels.deposits import AtOnce, Pieces, Spaxels, sum_pieces
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
-from rubix_like.engine.kernels.pieces import Pieces
-from rubix_like.engine.painter import Look, View
+from rubix_like.engine.painter import Look, View, no_counts
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate

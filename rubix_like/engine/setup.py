@@ -10,7 +10,9 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import PipelineSettings, RunConfig
+from rubix_like.config.plug_ins import LINE_METHODS, METHODS
 from rubix_like.engine.motion import FastParticles, Motion
+from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.smoothing import WidthClasses
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.instrument import Instrument
@@ -90,3 +92,13 @@ class Setup:
         """Those of `line_spreads` that are narrower than `lsf_fwhm` somewhere."""
         widest = self.lsf_fwhm
         return {name: own for name, own in self.line_spreads.items() if np.any(own < widest * (1 - 1e-6))}
+
+
+def build_painter(plan: SourcePlan, setup: Setup) -> AbstractPainter:
+    """The painter of the plan's method for the plan's templates."""
+    return METHODS.find(plan.method)(plan, setup)
+
+
+def build_line_painter(plan: SourcePlan, setup: Setup) -> AbstractPainter:
+    """The painter of the plan's method for the plan's lines (`plan_lines`)."""
+    return LINE_METHODS.find(plan.method)(plan, setup)

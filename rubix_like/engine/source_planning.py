@@ -3,20 +3,182 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from jaxtyping import Bool
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.engine.cost import Work, rates_here
+from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.engine.cost import BasisSize, Work, rates_here
 from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.engine.spectra.basis_size import basis_size
+from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread, rest_window
 from rubix_like.instrument.psf import PSF
-from rubix_like.instrument.response import n_fine_bins, n_spread_products
-from rubix_like.physics.templates import Templates
+from rubix_like.instrument.response import Response, n_fine_bins, n_spread_products, plan_response
+from rubix_like.physics import bspline
+from rubix_like.physics.templates import Templates, layers_of
+from rubix_like.runtime.arrays_on_disk import key_of, remembered
+
+_N_SAMPLE = 256
+"""Templates that the rank is estimated from, evenly spread; the first guess of the step from a quarter of them."""
+
+_N_WORST = 16
+"""Templates that the step is then found for."""
+
+_RANK_STEP = 8
+_STEP_SHARE, _OWN_SHARE, _DUST_SHARE = 0.55, 0.55, 0.3
+"""Shares of the tolerance: for what lies between nodes, for templates without their dust, for functions of A(V)."""
+
+_RANK_BEHIND_DUST = 1.4
+"""Rank over that of the templates without their dust, as found for two libraries and several curves."""
+
+_N_SIDE = 8
+_FIRST_STEP = 60.0
+_STEPS = (2.0, 200.0)
+_N_TRIES = 4
+_REACH = (_N_SIDE + 0.5) * _STEPS[1]
+"""Largest velocity (km/s) at which templates are looked at."""
+
+
+class _Sample(NamedTuple):
+    """Some templates on the rest-frame window that the detector can see, its fine edges at rest (vacuum Angstrom), and
+    the map from light in fine bins to the detector's bins."""
+
+    rows: Float[ndarray, "row rest"]
+    rest_wavelength: Float[ndarray, " rest"]
+    edges: Float[ndarray, " fine_edge"]
+    response: scipy.sparse.csr_matrix
+
+    def some(self, number: int) -> "_Sample":
+        """So many of them at most, evenly spread."""
+        return self._replace(rows=_evenly(self.rows, number))
+
+    def seen(self, velocity: float) -> Float[ndarray, "row wave"]:
+        """The piecewise linear spectra in the detector's bins, of a source at this velocity (km/s)."""
+        nodes, edges = self.rest_wavelength, self.edges / np.exp(velocity / SPEED_OF_LIGHT)
+        width, columns = np.diff(nodes)[:, None], np.ascontiguousarray(self.rows.T)
+        segment = np.clip(np.searchsorted(nodes, edges, side="right") - 1, 0, len(nodes) - 2)
+        step = np.clip(edges - nodes[segment], 0.0, width[segment, 0])[:, None]
+        areas = 0.5 * (columns[1:] + columns[:-1]) * width
+        running = np.concatenate([np.zeros((1, columns.shape[1])), np.cumsum(areas, axis=0)])
+        low = columns[segment]
+        slope = (columns[segment + 1] - low) / width[segment]
+        light = np.diff(running[segment] + step * (low + 0.5 * step * slope), axis=0)
+        return np.ascontiguousarray((self.response @ light).T)
+
+
+def basis_size(templates: Templates, spread: LineSpread, tolerance: float) -> BasisSize:
+    """The estimated size of the basis for templates on a detector; from the disk cache where it was estimated before.
+
+    Rank and number of nodes are within a quarter of those of the basis itself (`tests/benchmarks/methods.py` prints
+    both for three libraries); behind dust of the particles' own, the rank is known to about a third.
+    """
+    response = plan_response(spread.bins, spread)
+    edges = response.fine_edges / (1.0 + spread.redshift)
+    window = rest_window(templates.rest_wavelength, edges, _REACH)
+    nodes = templates.rest_wavelength[window]
+    rows = _evenly(templates.table, _N_SAMPLE)[:, window].astype(np.float64)
+    covered, number = spread.covered(-_REACH, _REACH), templates.axes.n_template
+    layers = layers_of(templates)
+    relative = None if layers is None else layers(nodes)
+    largest = 0.0 if templates.axes.largest_a_v is None else float(np.asarray(templates.axes.largest_a_v))
+    key = key_of(rows, nodes, edges, response.kernel, covered, number, tolerance, relative, largest)
+
+    def estimated() -> dict[str, ndarray]:
+        sample = _Sample(rows, nodes, edges, _matrix(response.response, covered if covered.any() else ~covered))
+        size = _estimate(sample, number, tolerance, relative, largest)
+        return {name: np.asarray(value) for name, value in size._asdict().items()}
+
+    found = remembered("size", key, BasisSize._fields, estimated)
+    return BasisSize(int(found["rank"]), float(found["step"]), int(found["n_own"]), int(found["n_factor"]))
+
+
+def _estimate(
+    sample: _Sample, n_template: int, tolerance: float, relative: Float[ndarray, "layer rest"] | None, largest: float
+) -> BasisSize:
+    """The size for all of the templates; `relative`: A / A(V) of their dust, up to A(V) = `largest`."""
+    seen = sample.seen(0.0)
+    step = _step(sample.some(_N_SAMPLE // 4), _STEP_SHARE * tolerance)
+    if relative is None:
+        return BasisSize(_rank_of_all(seen, n_template, tolerance), step)
+    own = _rank_of_all(seen, n_template, _OWN_SHARE * tolerance)
+    n_factor = len(factored_dust(relative, largest, _DUST_SHARE * tolerance).parts)
+    rank = int(own * (_RANK_BEHIND_DUST if n_factor > 1 else 1.0))
+    return BasisSize(rank, step, own, n_factor)
+
+
+def _rank_of_all(seen: Float[ndarray, "row wave"], n_template: int, tolerance: float) -> int:
+    """The rank for all templates, of which these are some: more of them need more vectors, by about as many again as
+    these need beyond those of every second one."""
+    rank = _rank(seen, tolerance)
+    if len(seen) < n_template:
+        rank = max(rank, 2 * rank - _rank(seen[::2], tolerance))
+    return min(-(-rank // _RANK_STEP) * _RANK_STEP, n_template)
+
+
+def _rank(seen: Float[ndarray, "row wave"], tolerance: float) -> int:
+    """Vectors, with the mean, that keep the rms error of every row within the tolerance, relative to its mean."""
+    mean = seen.mean(axis=1)
+    shape = seen[mean > 0] / mean[mean > 0, None]
+    if len(shape) == 0:
+        return 1
+    rest = shape - shape.mean(axis=0)
+    squares, vectors = scipy.linalg.eigh(rest @ rest.T)
+    scores = vectors[:, ::-1] ** 2 * np.maximum(squares[::-1], 0.0)
+    beyond = np.cumsum(scores[:, ::-1], axis=1)[:, ::-1].max(axis=0) / rest.shape[1]
+    return 1 + int(np.count_nonzero(np.sqrt(beyond) > tolerance))
+
+
+def _step(sample: _Sample, budget: float) -> float:
+    """Velocity step (km/s) at which the rms error of a spline, midway between nodes, is the budget for the worst row.
+
+    The error grows about as a power of the step, the third to begin with.
+    """
+    step, power, last = _FIRST_STEP, 3.0, None
+    for _ in range(_N_TRIES):
+        error = _spline_errors(sample, step)
+        worst = max(float(error.max(initial=0.0)), np.finfo(float).tiny)
+        if last is not None and step != last[0]:
+            power = float(np.clip(np.log(worst / last[1]) / np.log(step / last[0]), 2.0, 5.0))
+        last = step, worst
+        step = float(np.clip(step * np.clip((0.9 * budget / worst) ** (1 / power), 0.25, 4.0), *_STEPS))
+        if 0.7 * budget <= worst <= budget or step == last[0]:
+            break
+        sample = sample._replace(rows=sample.rows[np.argsort(error)[::-1][:_N_WORST]])
+    return step
+
+
+def _spline_errors(sample: _Sample, step: float) -> Float[ndarray, " row"]:
+    """rms error midway between two nodes of a spline whose nodes are `step` km/s apart, relative to each row's mean."""
+    offsets = (np.arange(-_N_SIDE, _N_SIDE) + 0.5) * step
+    true = sample.seen(0.0)
+    error = -true
+    for weight, velocity in zip(bspline.halfway(_N_SIDE), offsets, strict=True):
+        error += weight * sample.seen(float(velocity))
+    level = true.mean(axis=1)
+    return np.divide(np.sqrt((error**2).mean(axis=1)), level, out=np.zeros_like(level), where=level > 0)
+
+
+def _evenly(table: Float[ndarray, "row column"], number: int) -> Float[ndarray, "some column"]:
+    """So many rows at most, evenly spread."""
+    return table[np.unique(np.linspace(0, len(table) - 1, min(number, len(table))).round().astype(int))]
+
+
+def _matrix(response: Response, chosen: Bool[ndarray, " wave"]) -> scipy.sparse.csr_matrix:
+    """The response of some of the bins to light in fine bins."""
+    matrix = np.asarray(response.matrix)
+    block, part, n_wave = matrix.shape
+    fine = (np.arange(n_wave)[:, None, None] + np.arange(block)[None, :, None]) * part + np.arange(part)
+    values = np.moveaxis(matrix, 2, 0).reshape(n_wave, -1)
+    bins = np.repeat(np.arange(n_wave), block * part)
+    shape = n_wave, response.n_fine
+    return scipy.sparse.csr_matrix((values.reshape(-1), (bins, fine.reshape(-1))), shape)[np.flatnonzero(chosen)]
+
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0
 _NAMED = "engine.method"

@@ -13,8 +13,8 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
-from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
+from rubix_like.config.sections.products import LINE_SOURCE
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved

@@ -2,7 +2,12 @@
 
 import functools
 import operator
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,20 +15,279 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from rubix_like.arguments import check_returned_shapes, returned
+from rubix_like.config.sections.dust import DUST_COLUMN, DustSettings, ParticleDustSettings
+from rubix_like.config.sections.instrument import InstrumentSettings
+from rubix_like.config.sections.nebular import AGN, NEBULAE
+from rubix_like.config.sections.products import LINE_SOURCE
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.fibres.cube_weights import CubeWeights
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
+from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.maps import ProductAxes
-from rubix_like.cube.meta import OUTSIDE_SSP, Meta
+from rubix_like.cube.meta import OUTSIDE_SSP, Meta, MetaValue
+from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
-from rubix_like.forward.planning import Planned
-from rubix_like.forward.product_planning import product_axes
-from rubix_like.forward.provenance import describe_run
+from rubix_like.forward.planning import Planned, product_axes
+from rubix_like.forward.products.bands import load_band
+from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.base import StageReport
-from rubix_like.forward.stages.fibre_cube import FibreCube
+from rubix_like.forward.stages.noise import describe_noise
+from rubix_like.forward.stages.through_fibres import FibreCube
+from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.pointing import Pointing, pointings_of
+from rubix_like.instrument.sky import load_sky
+from rubix_like.nebular import load_nebular
+from rubix_like.physics.dust_curves import CURVES
+from rubix_like.runtime.arrays_on_disk import digest_of
+from rubix_like.version import __version__
+
+Report = Mapping[str, Any]
+"""What a painter or a stage says of itself: entries of `Cube.meta`."""
+
+_PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy", "dust_extinction")
+
+
+def describe_run(
+    setup: Setup, plan: Plan, info: GalaxyInfo | None, reports: Sequence[Report], notes: tuple[str, ...]
+) -> Meta:
+    """Settings, versions and the galaxy's origin under the names of `fits.META_CARDS`; `config` is the whole YAML.
+
+    `reports`: what the painters know of their accuracy, and the cube stages of what they did.
+    """
+    config = setup.config
+    known = {name: value for report in reports for name, value in report.items()}
+    accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
+    entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
+    entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
+    element = "spaxel" if setup.instrument.fibres is None else "fibre"
+    named = () if config.systematics is None else config.systematics.names
+    entries |= _nebular_entries(setup) | _agn_entries(setup)
+    entries |= describe_noise(config.noise, element, sky_errors="sky_residual" in named)
+    if config.systematics is not None:
+        entries |= {"systematics": ", ".join(named), "systematics_seed": config.systematics.seed}
+    if info is not None:
+        entries |= _galaxy_entries(info)
+        notes = tuple(dict.fromkeys(info.notes + notes))
+    entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
+    entries |= {f"version_{package}": version(package) for package in _PACKAGES}
+    entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
+    entries |= describe_tables(setup)
+    return Meta({**entries, "config": config.to_yaml()})
+
+
+def describe_tables(setup: Setup) -> dict[str, str]:
+    """`context`, the id of the package's version and of all data tables of a run, and `context_NAME`, that of each.
+
+    An id is a hash of numbers, so it does not depend on where a table is stored, nor on what is done with it. `ssp`:
+    the library; `lines`, `agn_lines`: the tables of nebular lines; `templates_NAME`: those of a source that has its
+    own; `psf`, `lsf`, `detector`: the instrument's; `sky`; `dust`: the package with the curves; `filters`.
+    """
+    config = setup.config
+    tables = {**_light_tables(setup), **_instrument_tables(config.instrument)}
+    sky = None if config.noise is None or config.noise.exposure is None else load_sky(config.noise.exposure.sky)
+    if sky is not None:
+        tables["sky"] = (sky.wavelength, sky.emission, sky.transmission)
+    if _dust_entries(setup):
+        tables["dust"] = (version("dust_extinction"),)
+    bands = () if config.products is None else (*config.products.filters, config.products.band)
+    found = [load_band(name) for name in bands if name is not None]
+    if found:
+        tables["filters"] = tuple(own for band in found for own in (band.wavelength, band.response))
+    ids = {f"context_{name}": digest_of(*parts) for name, parts in tables.items()}
+    return {"context": digest_of(__version__, *sorted(ids.items())), **ids}
+
+
+def _light_tables(setup: Setup) -> dict[str, tuple[Any, ...]]:
+    """What the light of each source is made of."""
+    tables: dict[str, tuple[Any, ...]] = {}
+    if _library_entries(setup) or setup.config.products is not None:
+        library = setup.library
+        axes = (library.metallicity, library.log_age, library.rest_wavelength, library.fwhm)
+        tables["ssp"] = (np.asarray(library.spectra, np.float32), *map(np.asarray, axes))  # in 32 bits, as it is stored
+    for name, plan in setup.sources.items():
+        if name not in (STAR_SOURCE, NEBULAE, AGN):
+            own = plan.templates
+            tables[f"templates_{name}"] = (own.rest_wavelength, own.table, own.fwhm)
+    nebular = setup.config.nebular
+    if nebular is not None and NEBULAE in setup.sources:
+        tables["lines"] = _line_table(nebular.table)
+    if nebular is not None and nebular.agn is not None and AGN in setup.sources:
+        tables["agn_lines"] = _line_table(nebular.agn.table)
+    return tables
+
+
+def _line_table(name: str) -> tuple[Any, ...]:
+    table = load_nebular(name)
+    return (table.lines, *table.axes, *table.axes.values(), table.per_photon, table.temperature)
+
+
+def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, ...]]:
+    """PSF, line spread and detector, as far as the instrument has them; not its field, spaxels and bins."""
+    parts = {name: getattr(instrument, name) for name in ("psf", "lsf", "detector")}
+    tables: dict[str, tuple[Any, ...]] = {
+        name: (own.model_dump(mode="json", exclude={"file": True, "field": {"__all__": {"file"}}}),)
+        for name, own in parts.items()
+        if own is not None
+    }
+    if instrument.psf is not None and instrument.psf.kind == "image":
+        for own in instrument.psf.every_place:
+            planes, scale, table = load_psf_image(own)
+            tables["psf"] += (planes, scale) if own.wavelength is not None or table is None else (planes, scale, table)
+    return tables
+
+
+def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
+    """What the configuration and the plan say."""
+    config = setup.config
+    observation, instrument = config.observation, config.instrument
+    return {
+        "configuration": config.output.configuration,
+        "telescope": instrument.telescope,
+        "instrument": instrument.label,
+        "ra": observation.ra,
+        "dec": observation.dec,
+        "field_angle": observation.field_angle,
+        "redshift": observation.redshift,
+        "luminosity_distance": setup.luminosity_distance,
+        "cosmology": observation.cosmology if observation.distance is None else "explicit distance",
+        "align": config.resolved_align,
+        "inclination": observation.inclination,
+        "position_angle": observation.position_angle,
+        "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
+        "lsf_not_of": ", ".join(setup.narrower) or None,
+        "pipeline": setup.pipeline.name,
+        "method": plan.method,
+        "method_reason": _reasons(setup),
+        "deposit": plan.deposit,
+        "deposit_reason": setup.deposit_reason,
+        "precision": plan.dtype,
+        "git_revision": git_revision(),
+    }
+
+
+def _reasons(setup: Setup) -> str:
+    """Why each source is painted by its method."""
+    found = {name: plan.reason for name, plan in setup.sources.items()}
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{name}: {reason}" for name, reason in found.items())
+
+
+def _library_entries(setup: Setup) -> dict[str, str]:
+    """The SSP library that the light is made of: none where the run paints only lines, or what a nucleus ionises."""
+    if set(setup.sources) <= {LINE_SOURCE, AGN}:
+        return {}
+    return {"ssp_library": setup.library.name, "ssp_citation": setup.library.citation}
+
+
+def _slope(dust: DustSettings | ParticleDustSettings) -> float | None:
+    """That of the curve, where it has one."""
+    return CURVES.find(dust.curve).slope if dust.slope is None else dust.slope
+
+
+def _dust_entries(setup: Setup) -> dict[str, str | int | float | None]:
+    """The dust that the light went through: none where the pipeline has no stage or field for it."""
+    dust, screen = setup.config.dust, setup.config.screen
+    entries: dict[str, str | int | float | None] = {}
+    if screen is not None and setup.pipeline.has_cube_stage("dust"):
+        entries |= {
+            "dust_a_v": screen.a_v,
+            "dust_r_v": screen.resolved_r_v,
+            "dust_curve": screen.curve,
+            "dust_slope": _slope(screen),
+            "dust_place": screen.place,
+        }
+    if isinstance(dust, ParticleDustSettings) and setup.pipeline.has_field(DUST_COLUMN):
+        entries |= {
+            "dust_kind": dust.kind,
+            "dust_gas_curve": dust.curve,
+            "dust_gas_r_v": dust.resolved_r_v,
+            "dust_gas_slope": _slope(dust),
+            "dust_to_metal": dust.dust_to_metal,
+            "dust_opacity": dust.opacity,
+            "dust_cold": dust.cold,
+            "dust_hot": dust.hot_dust,
+            "dust_a_v_birth": dust.a_v_birth,
+            "dust_birth_age": dust.birth_age,
+            "dust_largest": dust.largest,
+            "dust_cells": dust.cells,
+        }
+        if dust.has_birth_clouds:
+            entries |= {"dust_birth_curve": dust.resolved_birth_curve}
+            entries |= {} if dust.birth_slope is None else {"dust_birth_slope": dust.birth_slope}
+    return entries
+
+
+def _nebular_entries(setup: Setup) -> dict[str, str | float | None]:
+    """How the gas shines: none where the pipeline does not paint it."""
+    nebular = setup.config.nebular
+    if nebular is None or NEBULAE not in setup.sources:
+        return {}
+    return {
+        "nebular_table": nebular.table,
+        "nebular_source": nebular.source,
+        "nebular_log_u": nebular.log_u.at_solar,
+        "nebular_log_u_slope": nebular.log_u.slope,
+        "nebular_log_pressure": nebular.log_pressure,
+        "nebular_escape_fraction": nebular.escape_fraction,
+        "nebular_dust_fraction": nebular.dust_fraction,
+        "nebular_velocity_dispersion": nebular.velocity_dispersion,
+        "nebular_diffuse_fraction": None if nebular.diffuse is None else nebular.diffuse.fraction,
+    }
+
+
+def _agn_entries(setup: Setup) -> dict[str, str | float | None]:
+    """The active nucleus, and how the gas shines that it ionises: none where the pipeline does not paint it."""
+    nebular = setup.config.nebular
+    if nebular is None or nebular.agn is None or AGN not in setup.sources:
+        return {}
+    own = nebular.agn
+    return {
+        "agn_table": own.table,
+        "agn_log_luminosity": own.log_luminosity,
+        "agn_radius": own.radius,
+        "agn_covering_fraction": own.covering_fraction,
+        "agn_log_u": own.log_u,
+        "agn_log_pressure": own.log_pressure,
+        "agn_log_peak_energy": own.log_peak_energy,
+        "agn_oxygen_abundance": own.oxygen_abundance,
+        "agn_velocity_dispersion": own.velocity_dispersion,
+    }
+
+
+def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:
+    entries: dict[str, str | int | float | None] = {
+        "galaxy_reader": info.reader,
+        "galaxy_source": info.source,
+        "galaxy_simulation": info.simulation,
+        "galaxy_redshift": info.redshift,
+        "galaxy_cosmology": info.cosmology,
+        "galaxy_initial_mass": info.initial_mass,
+        "galaxy_ages": info.ages,
+        "galaxy_metallicities": info.metallicities,
+        "galaxy_velocities": info.velocities,
+        "galaxy_smoothing_length": info.smoothing_length or None,
+        "galaxy_stars": info.n_stars,
+        "galaxy_gas": info.n_gas,
+    }
+    for name, vector in (("center_kpc", info.center), ("bulk_velocity_km_s", info.bulk_velocity)):
+        if vector is not None:
+            entries[f"galaxy_{name}"] = " ".join(f"{value:.8g}" for value in vector)
+    return entries
+
+
+def git_revision() -> str | None:
+    """Revision of the checkout that the package runs from; None for an installed package."""
+    folder = Path(__file__).resolve().parent.parent.parent
+    if not (folder / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 class FibreFrame(NamedTuple):
@@ -66,7 +330,12 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     setup = planned.setup
     bins, footprint = setup.instrument.bins, setup.instrument.footprint
     stages = _stage_reports(planned)
-    painters = _painter_reports(planned)
+    reports = [source.painter.report() for source in planned.tables.paint]
+    later = zip(planned.plan.sources[1:], reports[1:], strict=True)
+    painters = [
+        dict(reports[0]),
+        *({f"{name}_{key}": value for key, value in report.items()} for name, report in later),
+    ]
     widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
     if len(widths) > 1:
         raise ConfigError(
@@ -112,13 +381,6 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
         check_returned_shapes(call, {key: (getattr(report, key), shape) for key, shape in shapes.items()})
         found.append(report)
     return found
-
-
-def _painter_reports(planned: Planned) -> list[dict[str, Any]]:
-    """Sizes and accuracy of every painter: the first source's under their names, others' after the source's."""
-    reports = [source.painter.report() for source in planned.tables.paint]
-    later = zip(planned.plan.sources[1:], reports[1:], strict=True)
-    return [dict(reports[0]), *({f"{name}_{key}": value for key, value in report.items()} for name, report in later)]
 
 
 def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:

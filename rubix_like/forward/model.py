@@ -17,17 +17,15 @@ from rubix_like.arguments import returned
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import count
-from rubix_like.engine.painter import AbstractPainter, Look, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Look, Sum, View, count
 from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
 from rubix_like.forward.fields.field import Counted, sum_field
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.products.gas_sums import GasSums
-from rubix_like.forward.products.sums import ProductImages, Sighting
+from rubix_like.forward.products.sums import GasSums, ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
 from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
-from rubix_like.forward.stages.dust import screen_transmission
+from rubix_like.forward.stages.scene import screen_transmission
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Gas
 from rubix_like.galaxy.placing import particle_shardings
@@ -35,10 +33,8 @@ from rubix_like.galaxy.scene import Scene, to_scene, without_impossible
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.accumulate import UsedFirst
-from rubix_like.runtime.mesh.bin_split import WHOLE
-from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
+from rubix_like.runtime.mesh.bin_split import WHOLE, padded, wave_specs
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, replicated
 
 
 class Partial(eqx.Module):

@@ -32,9 +32,7 @@ from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.scene import Scene
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS
-from rubix_like.runtime.mesh.placement import as_dtype, own_copy
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, as_dtype, own_copy
 
 
 class Model(NamedTuple):

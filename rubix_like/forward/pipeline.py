@@ -23,7 +23,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.maps import Maps
-from rubix_like.engine.counters import check_counters
+from rubix_like.engine.painter import check_counters
 from rubix_like.errors import ConfigError, expect
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
@@ -33,10 +33,9 @@ from rubix_like.forward.not_finite import Model, check_variance, count_not_finit
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
-from rubix_like.forward.planning import plan_run
+from rubix_like.forward.planning import call_notes, plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
-from rubix_like.forward.run_notes import call_notes
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
@@ -44,9 +43,7 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.validation import integer_notes, validate
 from rubix_like.instrument.pointing import Pointing
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import replicated
-from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
+from rubix_like.runtime.mesh.mesh import DeviceLayout, as_dtype, own_copy, put, replicated
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted

@@ -4,8 +4,7 @@ from jax.sharding import Mesh
 
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.engine.cost import rates_here
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, check_mesh, make_mesh
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, DeviceLayout, check_mesh, make_mesh
 
 
 def mesh_of(devices: DevicesSettings) -> Mesh:

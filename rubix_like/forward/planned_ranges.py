@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.engine.lines.line_map import LineMap
+from rubix_like.engine.lines.line_plan import LineMap
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.psf import PSFStage, psf_widths
@@ -19,7 +19,7 @@ from rubix_like.forward.tables import Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSF
-from rubix_like.runtime.mesh.placement import own_copy
+from rubix_like.runtime.mesh.mesh import own_copy
 
 _USUAL_EXCESS = 0.01
 """Of the widest class by which particles may be wider, such as those of finite differences."""

@@ -1,41 +1,357 @@
 """What the host works out before a run: sizes, tables, stages, and what the user should know of them."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
+from jax.core import Tracer
 
 from rubix_like.arguments import returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
-from rubix_like.config.sections.nebular import YOUNG_STARS
-from rubix_like.cube.maps import LineAxes
+from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.config.sections.nebular import AGN, NEBULAE, YOUNG_STARS
+from rubix_like.config.sections.products import LINE_SOURCE
+from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, MapLabel, ProductAxes
+from rubix_like.cube.meta import Counters
+from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.errors import ConfigError, expect, expect_count
-from rubix_like.forward.census import Census
+from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.fields.field import AbstractField
-from rubix_like.forward.product_planning import (
-    plan_attenuation,
-    plan_gas,
-    plan_line_maps,
-    plan_products,
-    products_notes,
-)
-from rubix_like.forward.products.line_choice import choose_lines, line_notes
+from rubix_like.forward.products.line_sums import LineTables, choose_lines, line_notes
+from rubix_like.forward.products.sums import AttenuationTables, GasTables, ProductTables
 from rubix_like.forward.resolved import Resolved
-from rubix_like.forward.run_notes import run_notes
-from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.forward.sources.source import AbstractSource, DustInFront, seen_through_dust
+from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
+from rubix_like.forward.stages.scene import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
 from rubix_like.instrument.psf import PSFParameters
 from rubix_like.instrument.psf_terms import PSFTerms, find_terms
+from rubix_like.physics.plausibility import implausible_galaxy, implausible_mass
+from rubix_like.physics.templates import LineTemplates, layers_of
+from rubix_like.runtime.mesh.mesh import own_copy
+from rubix_like.runtime.words import counted, percent
+
+_MOST_BEYOND = 0.5
+"""Share of the stars' mass beyond the SSP library, above which a call of a pipeline says so."""
+
+_DUST_ERROR = 1e-4
+"""Largest rms error of stars' own dust over the bands, relative to its mean."""
+
+
+def plan_products(
+    setup: Setup, sources: tuple[Any, ...], stages: tuple[Any, ...], census: Census | None
+) -> ProductTables:
+    """Tables for the sums over the stars, painted or not, behind the screen of the pipeline's stage `dust`.
+
+    Velocities reach to the fastest star, or without a census to the planned limit. Raises ConfigError for bands that
+    are not known or not covered by the library.
+    """
+    painted = (number for number, source in enumerate(sources) if isinstance(source, StarsSource))
+    reader = next(painted, len(sources))
+    limits = [plan.velocity_limit for plan in setup.sources.values()]
+    fastest = limits[reader % len(limits)] if census is None else float(census.fast.speed[0])
+    tables = ProductTables.build(setup, reader, fastest)
+    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if _has_screen(stages) else None
+    return _behind_dust(dataclasses.replace(tables, screen=screen, has_dust=_has_dust_maps(setup)), setup)
+
+
+def _has_screen(stages: tuple[Any, ...]) -> bool:
+    return any(isinstance(stage, Dust) for stage in stages)
+
+
+def _has_dust_maps(setup: Setup) -> bool:
+    return setup.config.products is not None and setup.config.products.dust
+
+
+def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
+    """The tables for stars that are each seen through dust of their own, where the run has such dust."""
+    templates = seen_through_dust(setup.library.templates(), setup)
+    layers, largest = layers_of(templates), templates.axes.largest_a_v
+    if layers is None or largest is None:
+        return tables
+    wavelength = np.asarray(tables.bands.wavelength) / (1.0 + setup.config.observation.redshift)
+    dust = factored_dust(layers(wavelength), float(np.asarray(largest)), _DUST_ERROR)
+    return dataclasses.replace(
+        tables, axes=templates.axes, in_front=DustInFront.of(setup), dust=dust.factors, dimmed=dust.parts
+    )
+
+
+def plan_attenuation(setup: Setup, stages: tuple[Any, ...]) -> AttenuationTables | None:
+    """Tables for the attenuation curve of the stars; None where the run makes no maps of dust."""
+    if not _has_dust_maps(setup):
+        return None
+    templates = seen_through_dust(setup.library.templates(), setup)
+    return AttenuationTables.build(setup, templates, has_screen=_has_screen(stages))
+
+
+def plan_gas(setup: Setup) -> GasTables | None:
+    """Tables for the sums over gas; None where the run makes no maps of it."""
+    products = setup.config.products
+    return GasTables(build_kernel(setup.config.engine.kernel)) if products is not None and products.gas else None
+
+
+def plan_line_maps(
+    setup: Setup, sources: tuple[Any, ...], stages: tuple[Any, ...], axes: LineAxes | None
+) -> LineTables | None:
+    """Tables for the sums over these lines, behind the screen of the stage `dust`; None where there are none."""
+    if axes is None:
+        return None
+    vacuum = np.array([line.wavelength for line in axes.lines]) * (1.0 + axes.redshift)
+    screen = relative_attenuation(setup, vacuum) if _has_screen(stages) else None
+    return LineTables.build(setup, sources, axes, screen)
+
+
+def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes | None) -> ProductAxes | None:
+    """What the maps' files need to know of their axes; None where there are no maps."""
+    settings, tables = setup.config.products, run_tables.products
+    if tables is None or settings is None:
+        return None
+    losvd = settings.losvd
+    mapped = [(name, field.map) for name, field in zip(plan.fields, run_tables.fields, strict=True)]
+    return ProductAxes(
+        filters=tables.filters,
+        band="detector" if settings.band is None else settings.band,
+        velocity=None if tables.losvd is None else tables.losvd.velocity,
+        fit_particles=0 if losvd is None else losvd.fit_particles,
+        fields=tuple(MapLabel(name, *words) for name, words in mapped if words is not None),
+        has_gas=run_tables.gas is not None,
+        lines=lines,
+        dust=_dust_axes(setup, run_tables, lines),
+    )
+
+
+def _dust_axes(setup: Setup, tables: Tables, lines: LineAxes | None) -> DustAxes | None:
+    """What maps of dust need; by the curve of the section `dust`, be it of the particles or of the screen."""
+    if tables.attenuation is None:
+        return None
+    places = {} if lines is None else {line.name: line.wavelength for line in lines.lines}
+    wavelength = np.asarray(tables.attenuation.wavelength)
+    if any(name not in places for name in BALMER_LINES):
+        return DustAxes(wavelength, None)
+    both = np.array([places[name] for name in BALMER_LINES])
+    curve = seen_through_dust(setup.library.templates(), setup).attenuation
+    stretch = 1.0 + setup.config.observation.redshift
+    relative = relative_attenuation(setup, both * stretch) if curve is None else curve(both)
+    return DustAxes(wavelength, None if relative is None else float(relative[1] - relative[0]))
+
+
+def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+    """Says which maps show what is not in the cube, which stars are too fast, and where the mass now comes from."""
+    products = setup.config.products
+    if products is None:
+        return ()
+    notes = []
+    if STAR_SOURCE not in setup.sources:
+        notes.append(
+            "products: the pipeline paints no stars; maps of them, and of their light, show what is not in the cube"
+        )
+    if products.losvd is not None and census is not None and census.n_beyond_losvd:
+        notes.append(
+            f"{census.n_beyond_losvd} of {census.n_stars} stars may be faster (up to {census.fast.speed[0]:.0f} km/s) "
+            f"than products.losvd.limit, {products.losvd.limit:g} km/s: their light is in the outermost velocity bins"
+        )
+    if census is not None and not census.n_without_mass:
+        return tuple(notes)
+    library = setup.library
+    if library.surviving_fraction is None:
+        notes.append(
+            f"the galaxy has no current masses and the SSP library '{library.name}' no surviving fractions: the maps "
+            f"of current mass hold the mass at birth"
+        )
+    else:
+        notes.append(f"maps of current mass: mass at birth times the surviving fraction of '{library.name}'")
+    return tuple(notes)
+
+
+def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census | None) -> tuple[str, ...]:
+    """Sentences on the spectra, on settings without effect, on the accuracy of `sources` and on the stars."""
+    return (
+        *setup.notes,
+        *(note for plan in setup.sources.values() for note in _source_notes(plan)),
+        *_spread_notes(setup),
+        *_psf_notes(setup),
+        *_component_notes(setup),
+        *_unused_notes(setup),
+        *_noise_notes(setup),
+        *_line_notes(setup),
+        *_accuracy_notes(sources, setup.config),
+        *_star_notes(setup, census),
+    )
+
+
+def _source_notes(plan: SourcePlan) -> list[str]:
+    """Says so where the velocity range, the widths or the templates limit a source's spectra."""
+    notes = [plan.motion.note] if plan.method == "basis" and plan.motion.note else []
+    templates, spread = plan.templates, plan.spread
+    _, effective, instrument = spread.widths(spread.bins.wavelength)
+    coarser = spread.settings is not None and effective > instrument * (1 + 1e-6)
+    if np.any(coarser):
+        share, worst = np.mean(coarser), np.max(effective / np.maximum(instrument, 1e-12))
+        remedy = f"; {templates.remedy}" if templates.remedy else ""
+        notes.append(
+            f"{templates.name} is coarser than the instrument in {percent(share)} of the bins (up to {worst:.1f} times "
+            f"its LSF); the file's LSF table holds the effective width{remedy}"
+        )
+    if not plan.covered.all():
+        notes.append(
+            f"{percent(np.mean(~plan.covered), 1)} of the detector's bins lie outside {templates.name} and are flagged "
+            f"in the mask (bit 1)"
+        )
+    return notes
+
+
+def _spread_notes(setup: Setup) -> list[str]:
+    """Says so where sources have different line spreads, of which the file's table holds the widest."""
+    return [
+        f"the file's LSF table holds the widest line spread; that of source '{name}' is narrower where templates of "
+        f"another are coarser than the instrument (FWHM {own.min():.3g} to {own.max():.3g} Angstrom as painted)"
+        for name, own in setup.narrower.items()
+    ]
+
+
+def _psf_notes(setup: Setup) -> list[str]:
+    """Says so where the detector sees wavelengths beyond those at which its PSF is given."""
+    psf, settings = setup.instrument.psf, setup.config.instrument.psf
+    if psf is None or settings is None or not setup.pipeline.blurs:
+        return []
+    is_image = psf.kind == "image"
+    table = psf.node_wavelength if is_image else psf.table_wavelength
+    if table is None:
+        return []
+    first, last = (float(end) for end in np.asarray(table)[[0, -1]])
+    wavelength = setup.instrument.bins.wavelength
+    beyond = np.mean((wavelength < first) | (wavelength > last))
+    if beyond == 0:
+        return []
+    what = f"the planes of {settings.file or 'psf.field'}" if is_image else "the widths of psf.wavelength"
+    return [
+        f"{what} reach from {first:.6g} to {last:.6g} Angstrom: in {percent(beyond)} of the bins, which lie beyond, "
+        f"the PSF is that of the nearest end; the bins reach from {wavelength[0]:.6g} to {wavelength[-1]:.6g}"
+    ]
+
+
+def _component_notes(setup: Setup) -> list[str]:
+    """Says so where smooth components are not aligned, or painted wider than they are."""
+    config, deposit = setup.config, setup.painting.deposit
+    if not isinstance(config.galaxy, ComponentsReader):
+        return []
+    notes = []
+    if config.observation.align not in (None, "none"):
+        notes.append(
+            f"observation.align: {config.observation.align} has no effect on smooth components, which lie face-on as "
+            f"they are and are turned by their angles"
+        )
+    if deposit != "nearest" and (setup.instrument.psf is None or not setup.pipeline.blurs):
+        notes.append(
+            f"without a PSF images are as wide as engine.deposit: {deposit} makes them, which shares each quadrature "
+            f"point among the spaxels around it (a point source keeps about half of its light in one); give "
+            f"instrument.psf, of which that is taken off, or engine.deposit: nearest, which has no gradients of places"
+        )
+    return notes
+
+
+def _unused_notes(setup: Setup) -> list[str]:
+    """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
+    config, pipeline = setup.config, setup.pipeline
+    listed = {stage.name for stage in pipeline.stages}
+    listed |= {NEBULAE} if AGN in listed else set()
+    screen = "dust" if config.dust is config.screen else "dust.foreground"
+    own = {"dust": (screen, config.screen), LINE_SOURCE: ("lines", config.lines), NEBULAE: ("nebular", config.nebular)}
+    sections = {stage: name for stage, (name, settings) in own.items() if settings is not None}
+    sections |= {name: name for name in config.model_extra or {}}
+    notes = [
+        f"the pipeline '{pipeline.name}' has no stage '{stage}': the section {name} has no effect"
+        for stage, name in sections.items()
+        if stage not in listed
+    ]
+    if isinstance(config.dust, ParticleDustSettings) and not pipeline.has_field(DUST_COLUMN):
+        notes.append(f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect")
+    wanted = config.engine.oversampling
+    if wanted not in ("auto", setup.painting.cells):
+        notes.append(
+            f"engine.oversampling: {wanted} has no effect without a PSF, or where stage 'psf' is not the first of the "
+            f"cube"
+        )
+    return notes
+
+
+def _noise_notes(setup: Setup) -> list[str]:
+    """Says so where a target is the median over bins of which most hold no line."""
+    noise, painted = setup.config.noise, [source.name for source in setup.pipeline.paint]
+    if noise is None or noise.signal_to_noise is None or noise.wavelength is not None or painted != [LINE_SOURCE]:
+        return []
+    return [
+        f"noise.signal_to_noise: {noise.signal_to_noise:g} is that of the median bin, and most bins of lines alone are "
+        f"empty; give noise.wavelength and noise.width around a line"
+    ]
+
+
+def _line_notes(setup: Setup) -> list[str]:
+    """Says so where the detector does not see some of the lines that the user named, or none of a table."""
+    notes = [
+        f"{section}: the detector sees no line of the table: its gas shines in the continuum alone"
+        for name, section in ((NEBULAE, "nebular"), (AGN, "nebular.agn"))
+        if name in setup.sources and not isinstance(setup.sources[name].templates, LineTemplates)
+    ]
+    plan = setup.sources.get(LINE_SOURCE)
+    if plan is not None and plan.unseen:
+        notes.append(f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}")
+    return notes
+
+
+def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:
+    """Says so where the error of a spectrum, or of terms of the PSF, is more than the tolerance allows for."""
+    tolerance = config.engine.tolerance
+    reports = [report for source in sources for report in source.painter.report().items()]
+    errors = [error for name, error in reports if name.endswith("basis_spectrum_error")]
+    painters = [source.painter for source in sources if isinstance(source.painter, BasisPainter)]
+    refused = [own.psf_error for own in painters if own.psf_error is not None and not own.by_terms]
+    inaccurate = [
+        f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {tolerance:g}; use method "
+        f"direct where that is too much"
+        for error in errors
+        if error > 1.2 * tolerance
+    ]
+    steep = [
+        f"the PSF changes too much with wavelength to act on coefficients within engine.tolerance, {tolerance:g} (it "
+        f"would err by {float(error):.1e} of its peak): every bin's image is convolved, which takes longer; a "
+        f"larger engine.tolerance avoids it"
+        for error in refused
+    ]
+    return inaccurate + steep
+
+
+def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+    """Says so where the particles are no galaxy's (but for stars at rest on purpose), or stars are too old."""
+    if census is None:
+        return ()
+    found = implausible_galaxy(census.sums, is_at_rest=setup.config.is_at_rest)
+    return (*found, *_age_notes(setup, census))
+
+
+def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:
+    """Says so when stars are older than the Universe at the redshift where the galaxy is put."""
+    if not census.n_older:
+        return ()
+    return (
+        f"{counted(census.n_older, 'star is', 'stars are')} older than the Universe at redshift "
+        f"{setup.config.observation.redshift:g} ({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are "
+        f"observed as they are",
+    )
 
 
 @dataclass(frozen=True)
@@ -61,8 +377,15 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     setup = make_setup(config, resolved, census)
     alignment = _alignment(config, census)
     pipeline = resolved.pipeline
-    _check_noise(config, pipeline)
-    paint = _sources(setup)
+    if config.noise is not None and not pipeline.has_cube_stage("noise"):
+        raise ConfigError(
+            f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
+            f"list, or set noise: null"
+        )
+    paint = tuple(
+        _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
+        for source in setup.pipeline.paint
+    )
     lists = (
         (FIELDS.find, pipeline.fields, (AbstractField, type(None))),
         (SCENE_STAGES.find, pipeline.scene, (AbstractSceneStage,)),
@@ -76,11 +399,13 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     lines = choose_lines(setup)
+    deposit, cells = setup.painting
+    beyond = 0 if setup.widths is None else setup.widths.reach
     tables = Tables(
         alignment=None if alignment is None else alignment.rotation,
         arcsec_per_kpc=np.asarray(resolved.arcsec_per_kpc),
         footprint=setup.instrument.footprint,
-        grid=_grid(setup, margin),
+        grid=SpaxelGrid(setup.instrument.footprint.painted(margin, cells).painted(beyond), deposit, setup.widths),
         scene=scene,
         paint=paint,
         cube=cube,
@@ -119,22 +444,6 @@ def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:
         scene=tuple(stage.name for stage in setup.pipeline.scene),
         cube=tuple(stage.name for stage in setup.pipeline.cube),
     )
-
-
-def _grid(setup: Setup, margin: int) -> SpaxelGrid:
-    """The cells that are painted: those of the field and of a margin in spaxels, and what wide stars need beyond."""
-    deposit, cells = setup.painting
-    beyond = 0 if setup.widths is None else setup.widths.reach
-    return SpaxelGrid(setup.instrument.footprint.painted(margin, cells).painted(beyond), deposit, setup.widths)
-
-
-def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
-    """Raise ConfigError for noise that nothing would add, since files are planned with a variance."""
-    if config.noise is not None and not pipeline.has_cube_stage("noise"):
-        raise ConfigError(
-            f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
-            f"list, or set noise: null"
-        )
 
 
 def _check_fields(
@@ -225,14 +534,6 @@ def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourceP
     return {name: replace(plan, step=steps.get(name)) for name, plan in plans.items()}
 
 
-def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
-    """The sources with their painters."""
-    return tuple(
-        _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
-        for source in setup.pipeline.paint
-    )
-
-
 def _cube_stage(name: str) -> Any:
     """A stage on the cube, those that only instruments and systematic errors bring among them."""
     return next((stages for stages in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in stages), CUBE_STAGES).find(name)
@@ -277,3 +578,22 @@ def _alignment(config: RunConfig, census: Census | None) -> Alignment | None:
             f"galaxy to Pipeline.from_config, or set 'align: none'"
         )
     return align(by, config.observation.align_radius, census.sample)
+
+
+def call_notes(counters: Counters | None) -> tuple[str, ...]:
+    """Sentences on the stars of a call of a pipeline: no galaxy's mass, or most of it beyond the SSP library."""
+    if counters is None or isinstance(counters.mass_total, Tracer):
+        return ()
+    counters = jax.device_get(own_copy(counters))
+    mass = float(counters.mass_total)
+    notes = [*implausible_mass(mass)]
+    for name, beyond, meant in (
+        ("ages", counters.mass_clamped_age, "log10(age / yr)"),
+        ("metallicities", counters.mass_clamped_metallicity, "mass fractions (the Sun's is about 0.0134)"),
+    ):
+        if float(beyond) > _MOST_BEYOND * mass:
+            notes.append(
+                f"{percent(float(beyond) / mass)} of the stars' mass has {name} beyond the SSP library, whose nearest "
+                f"is taken: are they {meant}?"
+            )
+    return tuple(notes)

@@ -14,10 +14,8 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.products.dust_sums import AttenuationTables
-from rubix_like.forward.products.gas_sums import GasTables
 from rubix_like.forward.products.line_sums import LineTables
-from rubix_like.forward.products.sums import ProductTables
+from rubix_like.forward.products.sums import AttenuationTables, GasTables, ProductTables
 from rubix_like.forward.sources.source import AbstractSource, ReadsParticles
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage, PaintedCube
 from rubix_like.galaxy.scene import Scene

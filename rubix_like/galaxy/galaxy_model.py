@@ -54,7 +54,7 @@ def galaxy_of(model: AbstractGalaxyModel, draws: Any) -> Galaxy:
 def named_leaves(tree: Any) -> dict[str, Any]:
     """The float leaves of a pytree by their dotted names."""
     found = jax.tree_util.tree_leaves_with_path(tree)
-    return {_name(path): leaf for path, leaf in found if _is_float(leaf)}
+    return {_name(path): leaf for path, leaf in found if jax.numpy.issubdtype(_dtype(leaf), jax.numpy.inexact)}
 
 
 def with_named_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
@@ -83,10 +83,6 @@ def without_units(model: AbstractGalaxyModel) -> AbstractGalaxyModel:
 def as_arrays(tree: Any) -> Any:
     """The pytree with its numbers as arrays of the host."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, float) if isinstance(leaf, float) else leaf, tree)
-
-
-def _is_float(leaf: Any) -> bool:
-    return jax.numpy.issubdtype(_dtype(leaf), jax.numpy.inexact)
 
 
 def _dtype(leaf: Any) -> Any:

@@ -15,8 +15,14 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, process_count, size_class
-from rubix_like.runtime.mesh.placement import check_process_mesh
+from rubix_like.runtime.mesh.mesh import (
+    DATA_AXIS,
+    check_process_mesh,
+    pad_on_host,
+    pad_particles,
+    process_count,
+    size_class,
+)
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 
@@ -59,8 +65,8 @@ def shard(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
     shape = np.shape(galaxy.stars.initial_mass)
     if len(shape) != 1:
         raise ConfigError(
-            f"galaxy: expected one galaxy, with columns over its particles, got stars.initial_mass of shape {shape}; map "
-            f"over several with jax.vmap"
+            f"galaxy: expected one galaxy, with columns over its particles, got stars.initial_mass of shape {shape}; "
+            f"map over several with jax.vmap"
         )
     n_devices = mesh.shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)

@@ -105,6 +105,7 @@ def to_scene(
     if alignment is not None:
         position, velocity = rotate(position, jnp.asarray(alignment)), rotate(velocity, jnp.asarray(alignment))
     length = particles.smoothing_length
+    columns = {} if isinstance(particles, Gas) else {name: getattr(particles, name) for name in ON_SKY}
     return Scene(
         position=position * arcsec_per_kpc,
         velocity=velocity,
@@ -112,7 +113,7 @@ def to_scene(
         coordinates=dict(coordinates),
         weight=weight,
         smoothing_length=None if length is None else jnp.asarray(length) * arcsec_per_kpc,
-        on_sky=_on_sky(particles),
+        on_sky={name: jnp.asarray(own) for name, own in columns.items() if own is not None},
         possible=_possible(particles),
     )
 
@@ -127,9 +128,3 @@ def _possible(particles: Stars | Gas) -> Bool[Array, " particle"]:
             low += -_ROUNDING if name == "log_age" else SMALLEST_METALLICITY
             possible &= ~((values < low) | (values > high + _ROUNDING * max(high, 1.0)))
     return possible
-
-
-def _on_sky(particles: Stars | Gas) -> dict[str, Float[Array, " particle"]]:
-    """What emitters bring for the observer's frame; nothing of particles."""
-    columns = {} if isinstance(particles, Gas) else {name: getattr(particles, name) for name in ON_SKY}
-    return {name: jnp.asarray(own) for name, own in columns.items() if own is not None}

@@ -17,8 +17,8 @@ from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.fits_opening import check_packed
 from rubix_like.runtime.files.outputs import explained, own_name, remove_stale, replacing
-from rubix_like.runtime.files.packed_files import check_packed
 from rubix_like.runtime.words import reason_of
 
 Fingerprint = Mapping[str, str]

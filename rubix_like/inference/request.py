@@ -22,7 +22,7 @@ from rubix_like.inference.posterior.free_parameters import check_component, chec
 from rubix_like.inference.posterior.priors import AbstractPrior, section_of
 from rubix_like.inference.search.optimisers import make_optimiser
 from rubix_like.inference.sets.data_sets import DataSet, check_free_names, read_sets, split_sets
-from rubix_like.readers.model_reader import AbstractModelReader
+from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
 

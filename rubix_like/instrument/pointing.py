@@ -6,7 +6,7 @@ import numpy as np
 
 from rubix_like.arguments import expect_fields
 from rubix_like.config import ObservationSettings
-from rubix_like.config.sections.pointings import labels
+from rubix_like.config.sections.observation import labels
 from rubix_like.cube.meta import Meta
 from rubix_like.errors import expect_count
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane

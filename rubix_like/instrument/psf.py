@@ -18,8 +18,13 @@ from rubix_like.errors import ConfigError
 from rubix_like.instrument.optics.adaptive import adaptive_images
 from rubix_like.instrument.optics.psf_image import load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
-from rubix_like.instrument.psf_nodes import WavelengthNodes
-from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
+from rubix_like.instrument.psf_profile import (
+    WavelengthNodes,
+    gaussian_weights_in_spaxel,
+    moffat_image,
+    shared_out,
+    sharpened,
+)
 
 USUAL_CHANGE: float = 0.05
 """Relative change of each width (and of beta - 1) that the PSF is planned for: enough for its gradient."""

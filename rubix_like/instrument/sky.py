@@ -10,7 +10,7 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.skies import NO_SKY, find_sky
+from rubix_like.config.sections.noise import NO_SKY, find_sky
 from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError

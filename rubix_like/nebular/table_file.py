@@ -5,7 +5,8 @@ energy_unit, temperature_unit, solar_oxygen, solar_metallicity, citation, licenc
 axis, called axis_NAME; per_photon (axes ..., line) and temperature (axes ...), float32, gzip with shuffle.
 """
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.arguments import expect_fields, named_arguments
-from rubix_like.nebular.line_list import LINES, find_line
+from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.nebular.case_b import hydrogen_lines, ratio_to_h_beta, temperature_of_ratio
+from rubix_like.nebular.line_list import FIXED_RATIOS, LINES, find_line
 from rubix_like.physics.units import plain_fields
 from rubix_like.runtime.files.array_files import ArrayFileLayout
 from rubix_like.runtime.files.writers import NEBULAR
@@ -194,3 +197,107 @@ def _check_range(table: NebularTable, what: str, value: Any, unit: Any, limits: 
         f"nebular table '{table.name}': {what}: expected {limits[0]:.3g} to {limits[1]:.3g}, got {found:.3g} at "
         f"{', '.join(nodes)} ({np.sum(wrong)} of {np.size(wrong)} nodes): no nebula shines so; leave such nodes out"
     )
+
+
+THERMOMETER = "Brg"
+"""The line whose ratio to Hb tells the temperature: collisions excite it least, and every code has it."""
+
+NEAREST = 30.0
+"""km/s: how near two wavelengths of one line must be: programs differ by up to 27, lines of one ion by 44 or more."""
+
+
+def recombination_temperature(
+    lines: Mapping[str, Float[ndarray, "*axes"]], density: Float[ndarray, "*axes"]
+) -> Float[ndarray, "*axes"]:
+    """Temperature (K) where hydrogen recombines, of Brg/Hb in case B; `density` in electrons per cm^3."""
+    return temperature_of_ratio(THERMOMETER, lines[THERMOMETER] / lines["Hb"], density)
+
+
+def assembled(
+    lines: Mapping[str, Float[ndarray, "*axes"]],
+    density: Float[ndarray, "*axes"],
+    axes: Mapping[str, Float[ndarray, "_"]],
+    source: str,
+    **texts: Any,
+) -> NebularTable:
+    """The table of energies per photon (erg) that another program gives, with the lines that it lacks.
+
+    `density` in electrons per cm^3; `texts` are the other fields of the table. The temperature is that of Brg/Hb.
+    """
+    temperature = recombination_temperature(lines, density)
+    full = completed(lines, temperature, density)
+    added = [name for name in full if name not in lines]
+    return NebularTable(
+        source=f"{source}; temperature of {THERMOMETER}/Hb in case B; lines added by case B or fixed ratios: "
+        f"{', '.join(added) or 'none'}",
+        axes=axes,
+        lines=tuple(full),
+        per_photon=np.stack(list(full.values()), axis=-1),
+        temperature=temperature,
+        **texts,
+    )
+
+
+def completed(
+    lines: Mapping[str, Float[ndarray, "*axes"]],
+    temperature: Float[ndarray, "*axes"],
+    density: Float[ndarray, "*axes"],
+) -> dict[str, Float[ndarray, "*axes"]]:
+    """All lines in order of wavelength, those that are missing included.
+
+    Of two lines with a fixed ratio (`FIXED_RATIOS`) the missing one follows from the other; a missing line of hydrogen
+    is Hb times its ratio in case B.
+    """
+    full = dict(lines)
+    for name, (partner, ratio) in FIXED_RATIOS.items():
+        if partner in lines and name not in lines:
+            full[name] = lines[partner] * ratio
+    for name in hydrogen_lines():
+        if name not in lines:
+            full[name] = lines["Hb"] * ratio_to_h_beta(name, temperature, density)
+    return {name: full[name] for name in LINES if name in full}
+
+
+def matched_lines(wavelength: Float[ndarray, " entry"], ions: Sequence[str] | None = None) -> dict[str, int]:
+    """Line -> place among vacuum wavelengths (Angstrom) of the one nearest to it, if that is within `NEAREST`.
+
+    With `ions` ("O III", one per wavelength) only lines of the same ion are the same.
+    """
+    found = {}
+    for line in LINES.values():
+        own = [True] * len(wavelength) if ions is None else [ion == line.ion for ion in ions]
+        offset = np.where(own, np.abs(wavelength / line.wavelength - 1.0) * SPEED_OF_LIGHT, np.inf)
+        if offset.min() < NEAREST:
+            found[line.name] = int(np.argmin(offset))
+    return found
+
+
+_COLUMN = 16
+_WIDTH = 120
+_TIGHT = "\xa0"
+
+
+def describe_table(table: NebularTable) -> str:
+    """What `rubix-like nebular info` prints: axes, lines, temperatures, Ha per photon, provenance."""
+    h_alpha = table.line("Ha")
+    rows = [("name", table.name)]
+    for name, nodes in table.axes.items():
+        rows.append((name, f"{len(nodes)}, {nodes[0]:.4g} to {nodes[-1]:.4g}: {AXES[name]}"))
+    rows += [
+        ("temperature", f"{table.temperature.min():.0f} - {table.temperature.max():.0f} K"),
+        ("Ha", f"{h_alpha.min():.3g} - {h_alpha.max():.3g} erg per ionising photon"),
+        ("Sun", f"12 + log10(O/H) {table.solar_oxygen:g} at a metal mass fraction of {table.solar_metallicity:g}"),
+        ("lines", f"{len(table.lines)}: {', '.join(name.replace(' ', _TIGHT) for name in table.lines)}"),
+        ("citation", table.citation),
+        ("licence", table.licence),
+        ("source", table.source),
+    ]
+    wide = max(_COLUMN, *(len(label) + 2 for label, _ in rows))
+    wrap = textwrap.TextWrapper(width=_WIDTH, subsequent_indent=" " * wide, break_long_words=False)
+    text = "\n".join(wrap.fill(f"{label + ':':<{wide}}{value}") for label, value in rows)
+    return text.replace(_TIGHT, " ")
+
+
+def line_rows() -> list[tuple[str, str]]:
+    """(name, vacuum wavelength and ion) of all known lines, from short wavelengths to long ones."""
+    return [(line.name, f"{line.wavelength:.3f} A (vacuum)  {line.ion}") for line in LINES.values()]

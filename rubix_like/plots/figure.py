@@ -44,8 +44,7 @@ from rubix_like.plots.style import (
     unit_label,
     write_picture,
 )
-from rubix_like.runtime.files.existing_files import check_outputs
-from rubix_like.runtime.files.writers import PICTURE
+from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import ipython_shell
 

@@ -30,9 +30,8 @@ from rubix_like.physics.air import to_vacuum
 from rubix_like.plots.derived import Choice, SkyImage, check_choice, chosen_images
 from rubix_like.plots.images import cube_title, scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
-from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import PICTURE, PICTURE_CREATOR
+from rubix_like.runtime.files.writers import PICTURE, PICTURE_CREATOR, check_outputs
 
 MASKED: int = 65535
 """The code of a masked voxel; good ones have 0 to 65534."""

@@ -16,12 +16,11 @@ from rubix_like.config.readers.components import (
 )
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
-from rubix_like.galaxy.components.deformations import Asymmetry, Warp
-from rubix_like.galaxy.components.line_light import LineLight
+from rubix_like.galaxy.components.light import LineLight
 from rubix_like.galaxy.components.quadrature import Axis
-from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy, as_leaf, emitted
+from rubix_like.galaxy.components.smooth import Asymmetry, SmoothComponent, SmoothGalaxy, Warp, as_leaf, emitted
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.instrument.line_width import least_line_width
+from rubix_like.instrument.detector import least_line_width
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 
 SPACING: float = 0.5

@@ -22,7 +22,7 @@ from rubix_like.physics.centering import (
     unwrap,
 )
 from rubix_like.physics.clipping import SIGMAS, Clip, clip_velocities
-from rubix_like.readers.fields.columns import Table, Vector, Vectors, row_count, stacked
+from rubix_like.readers.fields.field_map import Table, Vector, Vectors, row_count, stacked
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.readers.birth_mass import MISSING, share_of
-from rubix_like.readers.fields.columns import Vector
-from rubix_like.readers.fields.file_parts import count_notes
+from rubix_like.readers.fields.field_map import Vector
+from rubix_like.readers.fields.snapshot_particles import count_notes
 from rubix_like.readers.fields.table_map import assumed_units
 from rubix_like.readers.galaxy_frame import AbstractStars, GalaxyFrame, HeldStars, StoredStars, find_frame
 from rubix_like.readers.mapped_files import check_has_stars, open_selected, open_snapshot

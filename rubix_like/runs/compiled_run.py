@@ -11,12 +11,22 @@ from jax.sharding import Mesh
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.forward.joint.arm_pipelines import ArmPipelines
+from rubix_like.forward.arms import ArmPipelines
 from rubix_like.forward.model import Observed
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.slab_passes import SlabPass, SlabView, passes_of
-from rubix_like.forward.slabs import SlabCuts, columns_of, place_slabs, read_ahead, reads_gas
-from rubix_like.forward.streaming import SlabPrograms, compile_programs, sum_slabs
+from rubix_like.forward.streaming import (
+    SlabCuts,
+    SlabPass,
+    SlabPrograms,
+    SlabView,
+    columns_of,
+    compile_programs,
+    passes_of,
+    place_slabs,
+    read_ahead,
+    reads_gas,
+    sum_slabs,
+)
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, HeldGalaxy, Source

@@ -23,14 +23,13 @@ from rubix_like.forward.census import Census, gas_weight, take_census
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.plan_layout import mesh_of
 from rubix_like.forward.resolved import Resolved, resolve
-from rubix_like.forward.slabs import SlabCuts, read_ahead
+from rubix_like.forward.streaming import SlabCuts, read_ahead
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard_local
 from rubix_like.readers.galaxy_loading import has_more_stars, load, needs_all_stars, open_galaxy
 from rubix_like.runs.run_files import output_files
-from rubix_like.runtime.mesh.mesh import replicated
-from rubix_like.runtime.mesh.placement import check_process_mesh, put
+from rubix_like.runtime.mesh.mesh import check_process_mesh, put, replicated
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_memory
 from rubix_like.runtime.progress import Progress, Report

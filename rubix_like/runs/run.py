@@ -24,8 +24,8 @@ from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError, expect_path
+from rubix_like.forward.arms import ArmPipelines
 from rubix_like.forward.census import take_census
-from rubix_like.forward.joint.arm_pipelines import ArmPipelines
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo

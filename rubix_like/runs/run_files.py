@@ -9,11 +9,10 @@ from rubix_like.config import ProductsSettings, RunConfig, load_pipeline
 from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.fibres.correlation_planes import correlation_bytes
-from rubix_like.cube.fibres.stored_fibres import fibres_bytes
+from rubix_like.cube.fibres.fibre_files import correlation_bytes, fibres_bytes
 from rubix_like.cube.files.maps_file import maps_path, plain_maps_size
 from rubix_like.cube.footprint import AbstractGridded, Footprint
-from rubix_like.cube.mosaic_grid import Field, grid_around
+from rubix_like.cube.mosaic_noise import Field, grid_around
 from rubix_like.cube.survey_files.spectra_files import spectra_bytes, spectra_paths
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.crowding import paints_stars
@@ -21,11 +20,9 @@ from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
-from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
-from rubix_like.runtime.files.file_names import with_addition
-from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.outputs import check_writable, with_addition
 from rubix_like.runtime.files.separate_files import Named, paths_in
-from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs, configuration_words
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import percent
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF

@@ -15,7 +15,7 @@ from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.maps import NO_ATTENUATION
 from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, Counters, SourceCounters
-from rubix_like.nebular.photon_templates import PHOTONS
+from rubix_like.nebular.line_grid import PHOTONS
 from rubix_like.physics.templates import A_V, A_V_BIRTH
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, output_bytes
 from rubix_like.runtime.words import counted, format_bytes

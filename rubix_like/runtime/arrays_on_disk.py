@@ -103,14 +103,6 @@ def _load(path: Path, names: Sequence[str]) -> dict[str, ndarray] | None:
     return found
 
 
-def _pack(arrays: Mapping[str, ndarray]) -> bytes:
-    """An .npz file after the hash of its bytes."""
-    stream = io.BytesIO()
-    np.savez(stream, allow_pickle=False, **dict(arrays))
-    payload = stream.getvalue()
-    return _checksum(payload) + payload
-
-
 def _unpack(content: bytes, names: Sequence[str]) -> dict[str, ndarray] | None:
     """The arrays; None where a byte is not what was written, or a name is missing."""
     n_hash = len(_checksum(b""))
@@ -139,7 +131,10 @@ def _store(path: Path, arrays: Mapping[str, ndarray]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            temporary.write_bytes(_pack(arrays))
+            stream = io.BytesIO()
+            np.savez(stream, allow_pickle=False, **dict(arrays))
+            payload = stream.getvalue()
+            temporary.write_bytes(_checksum(payload) + payload)
         _evict(path)
     except OSError as error:
         _LOG.info("not kept for later runs: %s", error)

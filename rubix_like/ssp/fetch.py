@@ -3,7 +3,7 @@ computed with a program of the user's."""
 
 from pathlib import Path
 
-from rubix_like.runtime.pinned_wheels import Progress
+from rubix_like.runtime.shelf import Progress
 from rubix_like.ssp.formats import FORMATS
 from rubix_like.ssp.importers.fsps import compute_fsps
 from rubix_like.ssp.known_libraries import SHELF

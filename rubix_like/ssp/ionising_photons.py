@@ -79,3 +79,74 @@ def photons_of_constant_rate(
     last_weight = nodes[1:] - step / np.diff(np.log(nodes))
     between = values[:, :-1] * (step - last_weight) + values[:, 1:] * last_weight
     return nodes[0] * values[:, 0] + between.sum(axis=1)
+
+
+LARGEST_WIDTH: float = 30.0
+"""Angstrom of Ha in emission that young bare stars may have: those of PopStar and BC03 have -5 to 1."""
+
+LARGEST_JUMP: float = 1.1
+"""Light at 3595 A over that extrapolated from 4040-4460 A that young bare stars may have: PopStar and BC03 have 0.9 or
+less; with the continuum of their gas populations of 1 Myr have 1.3 (Z = 0.05) to 2.8."""
+
+_JUMP_SEEN = 6.3
+"""log10(age / yr) up to which gas turns the Balmer jump into emission at every metallicity up to the Sun's."""
+
+_H_ALPHA = 6564.6
+_CORE, _SIDE = 25.0, 100.0
+"""Angstrom around Ha of the line, and of the continuum."""
+
+_BLUE, _MIDDLE, _RED = (3560.0, 3630.0), (4000.0, 4080.0), (4420.0, 4500.0)
+"""Angstrom below the Balmer jump, and of two windows beyond it."""
+
+
+def check_bare(library: SSPLibrary) -> None:
+    """Raise ConfigError, with the libraries to take instead, for one whose young populations hold nebular light."""
+    signs = nebular_signs(library)
+    if signs:
+        raise ConfigError(
+            f"ssp.library: expected bare stars for a pipeline that paints stars and nebulae, got '{library.name}', "
+            f"whose young populations hold nebular light ({signs}): it would be counted twice; take the pipeline "
+            f"stellar, or one of popstar (embedded), bc03-miles (rubix-like ssp get bc03-miles) and fsps (rubix-like "
+            f"ssp get fsps)"
+        )
+
+
+def nebular_signs(library: SSPLibrary) -> str:
+    """In words how the light of gas shows in the youngest spectra; empty where it does not, or none are young.
+
+    Lines of Ha are looked for up to 5 Myr, the continuum's Balmer jump up to 2 Myr, where it is sure to be seen.
+    """
+    wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(young_populations(library), dtype=np.float64)
+    youngest = float(library.log_age[0])
+    if youngest > SHORT_LIVED:
+        return ""
+    found = []
+    if wavelength[0] < _H_ALPHA - _SIDE and wavelength[-1] > _H_ALPHA + _SIDE:
+        width = max(_width_of_h_alpha(wavelength, spectrum) for spectrum in spectra)
+        found += [f"an equivalent width of Ha of {width:.0f} A"] if width > LARGEST_WIDTH else []
+    if youngest <= _JUMP_SEEN and wavelength[0] < _BLUE[0] and _RED[1] < wavelength[-1]:
+        jump = max(_balmer_jump(wavelength, spectrum) for spectrum in spectra)
+        found += [f"a Balmer jump in emission, by a factor of {jump:.2g}"] if jump > LARGEST_JUMP else []
+    return " and ".join(found)
+
+
+def _width_of_h_alpha(wavelength: Float[ndarray, " rest"], spectrum: Float[ndarray, " rest"]) -> float:
+    """Equivalent width (Angstrom), positive in emission."""
+    near = np.linspace(_H_ALPHA - _CORE, _H_ALPHA + _CORE, 2001)
+    sides = [(_H_ALPHA + sign * 0.75 * _SIDE - _CORE, _H_ALPHA + sign * 0.75 * _SIDE + _CORE) for sign in (-1, 1)]
+    level = 0.5 * sum(_mean(wavelength, spectrum, *side) for side in sides)
+    return float(np.trapezoid(np.interp(near, wavelength, spectrum) / level - 1.0, near)) if level > 0 else 0.0
+
+
+def _balmer_jump(wavelength: Float[ndarray, " rest"], spectrum: Float[ndarray, " rest"]) -> float:
+    """Light below the jump over that of the power law through the two windows beyond it."""
+    blue, middle, red = (_mean(wavelength, spectrum, *window) for window in (_BLUE, _MIDDLE, _RED))
+    places = [0.5 * sum(window) for window in (_BLUE, _MIDDLE, _RED)]
+    if min(blue, middle, red) <= 0:
+        return 0.0
+    slope = np.log(middle / red) / np.log(places[1] / places[2])
+    return float(blue / (middle * (places[0] / places[1]) ** slope))
+
+
+def _mean(wavelength: Float[ndarray, " rest"], spectrum: Float[ndarray, " rest"], first: float, last: float) -> float:
+    return float(np.interp(np.linspace(first, last, 201), wavelength, spectrum).mean())

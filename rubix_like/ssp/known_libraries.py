@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from rubix_like.runtime.pinned_wheels import Wheel
-from rubix_like.runtime.shelf import AbstractKnownFile, Shelf
+from rubix_like.runtime.shelf import AbstractKnownFile, Shelf, Wheel
 
 
 @dataclass(frozen=True)

@@ -118,17 +118,13 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
 def write_table(table: SSPTable, path: Path, compression: int = 4, *, overwrite: bool = True) -> None:
     """Write `table` to `path` in one step, with gzip's level `compression`; errors as of `ArrayFileLayout.write`."""
     attributes = {name: getattr(table, name) for name in (*LAYOUT.texts, *LAYOUT.numbers)}
-    LAYOUT.write(Path(path), attributes, _stored_arrays(table), compression, overwrite=overwrite)
+    stored = {name: np.ascontiguousarray(getattr(table, name), dtype="<f8") for name in _ARRAYS}
+    stored["spectra"] = np.ascontiguousarray(table.spectra, dtype="<f4")
+    if table.surviving_fraction is not None:
+        stored["surviving_fraction"] = np.ascontiguousarray(table.surviving_fraction, dtype="<f4")
+    LAYOUT.write(Path(path), attributes, stored, compression, overwrite=overwrite)
 
 
 def read_table(path: Path) -> SSPTable:
     """Read and verify a file written by `write_table`; errors as of `ArrayFileLayout.read`."""
     return LAYOUT.read(path, lambda attributes, arrays: SSPTable(**attributes, **arrays))
-
-
-def _stored_arrays(table: SSPTable) -> dict[str, np.ndarray]:
-    stored = {name: np.ascontiguousarray(getattr(table, name), dtype="<f8") for name in _ARRAYS}
-    stored["spectra"] = np.ascontiguousarray(table.spectra, dtype="<f4")
-    if table.surviving_fraction is not None:
-        stored["surviving_fraction"] = np.ascontiguousarray(table.surviving_fraction, dtype="<f4")
-    return stored

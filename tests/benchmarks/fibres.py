@@ -21,7 +21,7 @@ from rubix_like import Pipeline
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
 from rubix_like.extend import WavelengthBins, resolve, take_census
-from rubix_like.forward.joint.arm_pipelines import ArmPipelines
+from rubix_like.forward.arms import ArmPipelines
 
 
 def config_of(name: str, n_stars: int, noise: bool) -> Any:

@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.cube.fibres.correlation_planes import local_covariance
+from rubix_like.cube.fibres.fibre_files import local_covariance
 
 N_SIDE = 36
 """Spaxels of 0.5 arcsec along a side."""

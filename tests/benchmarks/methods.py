@@ -66,7 +66,7 @@ def planned(config: Any, galaxy: Any) -> Any:
 
 def decided(group: dict[str, Any], galaxy: Any) -> dict[str, Any]:
     """The method that `auto` takes, why, and the sizes that it goes by."""
-    from rubix_like.engine.spectra.basis_size import basis_size  # noqa: PLC0415
+    from rubix_like.engine.source_planning import basis_size  # noqa: PLC0415
 
     setup = planned(configuration(group, "auto"), galaxy)
     plan = setup.sources["stars"]

@@ -28,7 +28,7 @@ from rubix_like.inference.samplers import chains as nuts_chains
 from rubix_like.inference.samplers import variational
 from rubix_like.inference.samplers.chains import Whitening
 from rubix_like.inference.samplers.nuts import NutsSampler
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import DeviceLayout
 
 N_SAMPLE = 8
 N_DEVICES = 8

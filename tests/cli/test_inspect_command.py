@@ -16,11 +16,9 @@ from small_snapshots import write_small
 from rubix_like import ConfigError
 from rubix_like.readers.containers.container import as_text
 from rubix_like.readers.fields.field_map import parse_field_map
-from rubix_like.readers.inspection import inspected_fields
-from rubix_like.readers.inspection.gas_light import light_of_gas
-from rubix_like.readers.inspection.inspected_fields import FieldReport, measure_range
-from rubix_like.readers.inspection.report import inspect_galaxy
-from rubix_like.readers.inspection.text import inspection_text, table_text
+from rubix_like.readers.inspection import groups
+from rubix_like.readers.inspection.groups import FieldReport, light_of_gas, measure_range
+from rubix_like.readers.inspection.report import inspect_galaxy, inspection_text, table_text
 
 HEADER = {
     "BoxSize": 1000.0,
@@ -543,7 +541,7 @@ def test_ranges_do_not_depend_on_the_slabs(size, shape):
 
 
 def test_the_median_of_many_rows_is_that_of_every_few(monkeypatch):
-    monkeypatch.setattr(inspected_fields, "MEDIAN_ROWS", 10)
+    monkeypatch.setattr(groups, "MEDIAN_ROWS", 10)
     values = np.random.default_rng(4).normal(size=35)
     kept = np.arange(35) % 3 > 0
     for size in (1, 5, 35):

@@ -26,7 +26,7 @@ import rubix_like as rl
 from rubix_like import ConfigError, Cube
 from rubix_like.cli.main import main
 from rubix_like.cube.cube_parts import Part
-from rubix_like.cube.files.stored_planes import plane_facts
+from rubix_like.cube.files.cube_files import plane_facts
 from rubix_like.extend import in_parts, write_cube
 from rubix_like.inference.simulation.simulation_files import open_folder, write_shard
 from rubix_like.runtime.files.outputs import check_writable, remove_stale

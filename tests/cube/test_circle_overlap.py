@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rubix_like.cube.views.circle_overlap import circle_overlap
+from rubix_like.cube.views.cutting import circle_overlap
 
 N_POINT = 200
 

@@ -15,8 +15,8 @@ from small import OUTSIDE_APERTURE, few_stars, instrument_settings, muse
 
 import rubix_like as rl
 from rubix_like import Cube
-from rubix_like.cube.fibres.correlation_planes import correlation_tables, local_covariance
 from rubix_like.cube.fibres.covariance import SpaxelCovariance
+from rubix_like.cube.fibres.fibre_files import correlation_tables, local_covariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.extend import Footprint, Meta, WavelengthBins
 from rubix_like.instrument.fibres.bundle import fibre_places

@@ -8,7 +8,7 @@ from astropy.wcs import WCS
 from small import OUTSIDE_APERTURE, OUTSIDE_SSP, mixed_fibres
 
 from rubix_like import ConfigError, Cube, make_mosaic
-from rubix_like.cube.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
+from rubix_like.cube.mosaic_noise import Field, area_in_unit_square, grid_around, overlap_matrix
 from rubix_like.extend import Footprint, Meta, WavelengthBins, coverage
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
 

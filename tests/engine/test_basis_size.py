@@ -6,7 +6,7 @@ from scipy.interpolate import CubicSpline
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.cost import BasisSize
-from rubix_like.engine.spectra.basis_size import basis_size
+from rubix_like.engine.source_planning import basis_size
 from rubix_like.extend import TemplateAxes, Templates, WavelengthBins
 from rubix_like.instrument.detector import LineSpread
 
@@ -87,7 +87,7 @@ def test_dust_takes_more():
 def test_it_is_kept_and_depends_on_what_it_was_made_from(monkeypatch):
     table = np.random.default_rng(2).dirichlet(np.ones(14), 400) @ shapes(14)
     first = size_of(table)
-    monkeypatch.setattr("rubix_like.engine.spectra.basis_size._estimate", lambda *_: BasisSize(1, 1.0))
+    monkeypatch.setattr("rubix_like.engine.source_planning._estimate", lambda *_: BasisSize(1, 1.0))
     assert size_of(table) == first
     assert size_of(table, 1e-4) == BasisSize(1, 1.0)
     assert size_of(table * np.linspace(1, 2, len(REST))) == BasisSize(1, 1.0)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from rubix_like import load_config
-from rubix_like.engine.spectra.detector_view import seen, window_of
+from rubix_like.engine.spectra.velocity_nodes import seen, window_of
 from rubix_like.extend import make_setup, resolve
 
 

@@ -14,7 +14,6 @@ from numpy import ndarray
 from scipy.interpolate import BSpline
 
 from rubix_like import make_mesh
-from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import (
     VelocityNodes,
     coefficient_histogram,
@@ -23,7 +22,7 @@ from rubix_like.engine.histogram import (
 )
 from rubix_like.engine.kernels.deposits import AtOnce
 from rubix_like.engine.kernels.kernel import build_kernel
-from rubix_like.engine.painter import View
+from rubix_like.engine.painter import View, no_counts
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint, TemplateAxes
 from rubix_like.runtime.mesh.mesh import DATA_AXIS

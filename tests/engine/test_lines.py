@@ -16,7 +16,7 @@ from scipy.special import erf
 from small import few_stars
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config, load_nebular, make_mesh
-from rubix_like.engine.lines.line_ratios import FAINT_LINE, find_ratios, reference_light
+from rubix_like.engine.lines.line_planning import FAINT_LINE, find_ratios, reference_light
 from rubix_like.extend import (
     AbstractSource,
     LineTemplates,

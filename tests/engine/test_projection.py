@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from rubix_like import SSPLibrary
 from rubix_like.config import LSFSettings
-from rubix_like.engine.spectra.projection import Detection, detect, project
+from rubix_like.engine.spectra.velocity_nodes import Detection, detect, project
 from rubix_like.extend import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.response import Response, plan_response, spread_matrix

@@ -7,7 +7,7 @@ import pytest
 from test_cost import BC03_LR, work_of
 
 from rubix_like.engine.cost import RATES
-from rubix_like.engine.spectra.term_map import TermWeights, find_term_tables
+from rubix_like.engine.spectra.coefficient_map import TermWeights, find_term_tables
 
 N_NODE, RANK, N_WAVE = 7, 12, 160
 SIZES = (1.0, 0.3, 0.04)

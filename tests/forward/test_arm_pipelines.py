@@ -9,7 +9,7 @@ from small import few_stars
 import rubix_like as rl
 from rubix_like.config.loading import arms_of
 from rubix_like.extend import resolve, take_census
-from rubix_like.forward.joint.arm_pipelines import ArmPipelines
+from rubix_like.forward.arms import ArmPipelines
 
 GALAXY = few_stars(40, 0.3)
 ARMS = {

@@ -32,8 +32,7 @@ from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_cube, ma
 from rubix_like.extend import BinSplit
 from rubix_like.forward.model import lay_out, table_specs
 from rubix_like.forward.plan_layout import plan_layout
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.placement import put
+from rubix_like.runtime.mesh.mesh import DeviceLayout, put
 
 LAYOUTS = {
     "parts on all devices": {"data": 8, "output": "sharded"},

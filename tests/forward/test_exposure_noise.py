@@ -13,7 +13,7 @@ from small import exposure_settings, few_stars, instrument_settings, muse
 import rubix_like as rl
 from rubix_like import ConfigError, Parameters
 from rubix_like.extend import Footprint, PaintedCube, WavelengthBins
-from rubix_like.forward.stages.exposure_noise import ExposureNoise
+from rubix_like.forward.stages.noise import ExposureNoise
 
 SMALL = {"wavelength": {"start": 6980.0, "stop": 7020.0, "step": 1.25}}
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2, "pixels_per_voxel": 3}

@@ -10,7 +10,7 @@ from test_nebulae import forming_gas, stars_of
 
 from rubix_like import load_nebular, load_ssp
 from rubix_like.extend import fixed
-from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
+from rubix_like.forward.sources.nebulae import RatePhotons, StarPhotons, of_constant_rate
 
 
 @eqx.filter_jit

@@ -19,8 +19,8 @@ import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_config, load_nebular, load_ssp, make_mesh
 from rubix_like.cube.files.maps_file import LINE_EXTENSIONS, PHOTON_EXTENSION, TRUE, line_name
 from rubix_like.extend import fixed, resolve
-from rubix_like.nebular.leaking import leaked_share
-from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
+from rubix_like.nebular.ionising_light import leaked_share
+from rubix_like.nebular.line_grid import photon_continuum, photon_lines
 from rubix_like.plots.derived import read_sky_images
 
 REDSHIFT, A_V, WIDTH, GAS_WIDTH, OFFSET, LUMINOSITY = 0.01, 0.7, 20.0, 30.0, 15.0, 2e-4

@@ -17,7 +17,7 @@ from nebular_files import write_nlr
 import rubix_like as rl
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
 from rubix_like.extend import fixed
-from rubix_like.nebular.active_nuclei import photons_per_erg
+from rubix_like.nebular.ionising_light import photons_per_erg
 from rubix_like.runs.run_summary import agn_lines, nebular_lines
 
 DISTANCE = 10.0

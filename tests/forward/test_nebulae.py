@@ -16,11 +16,11 @@ from scipy.special import ndtr
 from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_nebular, load_ssp, make_mesh
-from rubix_like.engine.painter_pair import PainterPair
+from rubix_like.engine.wrapped_painters import PainterPair
 from rubix_like.extend import fixed, make_setup, resolve, take_census
 from rubix_like.forward.sources.nebulae import OxygenScale
-from rubix_like.nebular.leaking import leaked_share
-from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
+from rubix_like.nebular.ionising_light import leaked_share
+from rubix_like.nebular.line_grid import photon_continuum, photon_lines
 from rubix_like.runs.run_summary import nebular_lines
 
 DISTANCE = 10.0

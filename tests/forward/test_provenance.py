@@ -14,7 +14,7 @@ import rubix_like as rl
 from rubix_like import load_nebular
 from rubix_like.extend import Meta, make_setup, resolve
 from rubix_like.forward import provenance
-from rubix_like.forward.provenance import describe_tables
+from rubix_like.forward.cube_header import describe_tables
 
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2}
 

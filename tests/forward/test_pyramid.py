@@ -10,7 +10,7 @@ from kernel_columns import exact_columns
 from scipy.spatial import cKDTree
 
 from rubix_like.extend import Footprint
-from rubix_like.forward.fields.pyramid import Pyramid
+from rubix_like.forward.fields.dust_column import Pyramid
 
 N, SIDE, CELLS = 1000, 16.0, 64
 FIELD = Footprint(8, 8, jnp.asarray(SIDE / 8))

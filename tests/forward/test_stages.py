@@ -38,7 +38,7 @@ from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.extend import Footprint, PaintedCube, import_library, make_setup, resolve, to_scene
 from rubix_like.forward.model import observe
 from rubix_like.physics.templates import weighted_rows
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import DeviceLayout
 
 N_STARS = 48
 GENERATOR = np.random.default_rng(12)

@@ -19,8 +19,7 @@ from small import BLUR, muse
 from rubix_like import ConfigError, Parameters, load_config
 from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, per_bin, resolve
 from rubix_like.physics.numbered_random import numbered_normal
-from rubix_like.runtime.mesh.bin_split import WHOLE
-from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
+from rubix_like.runtime.mesh.bin_split import WHOLE, padded, wave_specs
 
 N_WAVE = {"even": 40, "uneven, one part empty": 33, "fewer than devices": 5}
 TOLERANCE = {"float32": 5e-6, "float64": 1e-12}

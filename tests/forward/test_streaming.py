@@ -27,10 +27,16 @@ from thread_team import run_team, values_of
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.extend import AbstractSource, Progress, resolve
-from rubix_like.forward.slab_passes import PAINTING_PASS, SlabView
-from rubix_like.forward.slabs import SlabCuts, place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import Kind, particles_of
-from rubix_like.forward.streaming import sum_slabs
+from rubix_like.forward.streaming import (
+    PAINTING_PASS,
+    SlabCuts,
+    SlabView,
+    place_slabs,
+    read_ahead,
+    reads_gas,
+    sum_slabs,
+)
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
 from rubix_like.runs.compiled_run import SlabObserver, check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source

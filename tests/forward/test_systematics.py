@@ -21,10 +21,15 @@ from test_fibres import three_stars
 import rubix_like as rl
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
 from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, resolve, resource
-from rubix_like.forward.systematics.moved_light import SHIFT_REACH, WIDTH_REACH, shifted_light, spread_light
-from rubix_like.forward.systematics.smooth_errors import SmoothErrors
+from rubix_like.forward.systematics.spectral_errors import (
+    SHIFT_REACH,
+    WIDTH_REACH,
+    SmoothErrors,
+    shifted_light,
+    spread_light,
+)
 from rubix_like.inference.posterior.problem import without_noise
-from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
+from rubix_like.runtime.mesh.bin_split import padded, wave_specs
 
 LSF = 2.6
 EVERYTHING = {

@@ -23,13 +23,13 @@ from rubix_like import (
     load_ssp,
     read_observed,
 )
-from rubix_like.cube.observed.observed_fibres import read_fibres
+from rubix_like.cube.observed.observed_spectrum import read_fibres
 from rubix_like.extend import import_library
 from rubix_like.inference import checkpoint
 from rubix_like.inference.likelihoods.kinds import make_correlation
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.simulation.simulation_files import describe_set
-from rubix_like.instrument.apertures import read_mask
+from rubix_like.instrument.instrument import read_mask
 from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS

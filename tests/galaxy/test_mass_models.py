@@ -6,7 +6,7 @@ import pytest
 from astropy import constants, units
 from scipy import integrate, special
 
-from rubix_like.galaxy.components import mass_models
+from rubix_like.galaxy.components import rotation
 
 GRAVITY = constants.G.to_value(units.kpc * units.km**2 / units.s**2 / units.Msun)
 RADII = np.array([0.01, 0.3, 1.0, 4.0, 8.1, 30.0])
@@ -23,14 +23,14 @@ def test_the_disc_is_freeman_s():
     bessel = special.iv(0, y) * special.kv(0, y) - special.iv(1, y) * special.kv(1, y)
     surface = 3e10 / (2 * np.pi * 2.5**2)
     expected = 4 * np.pi * GRAVITY * surface * 2.5 * y**2 * bessel
-    np.testing.assert_allclose(mass_models.disc_square(AT, jnp.array(3e10), jnp.array(2.5)), expected, rtol=3e-6)
+    np.testing.assert_allclose(rotation.disc_square(AT, jnp.array(3e10), jnp.array(2.5)), expected, rtol=3e-6)
 
 
 def test_the_bulge_is_hernquist_s():
     half = 1.8152671
     within = [integrate.quad(lambda r: 2 * r / (1 + r) ** 3, 0, radius * half / 1.2)[0] for radius in RADII]
     expected = GRAVITY * 2e10 * np.array(within) / RADII
-    np.testing.assert_allclose(mass_models.bulge_square(AT, jnp.array(2e10), jnp.array(1.2)), expected, rtol=1e-6)
+    np.testing.assert_allclose(rotation.bulge_square(AT, jnp.array(2e10), jnp.array(1.2)), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("halo", HALO_DENSITIES)
@@ -40,4 +40,4 @@ def test_halos_have_the_mass_of_their_density(halo):
         integrate.quad(lambda x: 4 * np.pi * x**2 * HALO_DENSITIES[halo](x), 0, radius / scale)[0] for radius in RADII
     ]
     expected = GRAVITY * density * scale**3 * np.array(within) / RADII
-    np.testing.assert_allclose(mass_models.HALOS[halo](AT, jnp.array(density), jnp.array(scale)), expected, rtol=1e-5)
+    np.testing.assert_allclose(rotation.HALOS[halo](AT, jnp.array(density), jnp.array(scale)), expected, rtol=1e-5)

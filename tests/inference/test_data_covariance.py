@@ -14,7 +14,7 @@ from small import BEHIND_DUST, few_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError, Pipeline, load_config, log_posterior
-from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.cube.fibres.covariance import SpaxelCorrelations
 from rubix_like.inference.likelihoods.kinds import make_data_covariance
 
 CONFIG = {

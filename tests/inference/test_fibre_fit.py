@@ -11,7 +11,7 @@ from small import BEHIND_DUST, few_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError, Pipeline, load_config, log_posterior
-from rubix_like.cube.observed.observed_fibres import fibres_from, read_fibres
+from rubix_like.cube.observed.observed_spectrum import fibres_from, read_fibres
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.inference.best_fit import on_grid, sets_alone
 

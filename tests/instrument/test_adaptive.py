@@ -11,7 +11,7 @@ from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.optics.adaptive import adaptive_images, effective_area, optical_transfer
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
-from rubix_like.instrument.psf_nodes import WavelengthNodes
+from rubix_like.instrument.psf_profile import WavelengthNodes
 
 ARCSEC = np.pi / 180 / 3600
 VLT = {"diameter": 8, "obstruction": 0.14, "cutoff": 33 / 16, "wavelength": 6500}

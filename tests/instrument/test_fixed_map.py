@@ -11,8 +11,8 @@ from small import muse
 from rubix_like import ConfigError, Pipeline, load_config, make_mesh
 from rubix_like.config import AdaptiveOptics
 from rubix_like.extend import to_vacuum
-from rubix_like.instrument.fibres.fixed_map import Displacements, shares_of_image
-from rubix_like.instrument.fibres.refraction import index_of_air
+from rubix_like.instrument.fibres.bundle import index_of_air
+from rubix_like.instrument.fibres.fibre_map import Displacements, shares_of_image
 from rubix_like.instrument.optics.adaptive import light_in_discs, lights_in_discs, optical_transfer
 
 FINE = 0.06

@@ -13,7 +13,7 @@ from small import instrument_settings
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import WavelengthBins, resource_names, to_vacuum
-from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
+from rubix_like.instrument.instrument import FLAT_PER_CORNER, inside_aperture
 
 
 @pytest.mark.parametrize("name", resource_names("instruments"))

@@ -12,7 +12,7 @@ from small import muse
 from rubix_like import ConfigError, Pipeline, make_mesh
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.extend import to_vacuum
-from rubix_like.instrument.fibres.refraction import index_of_air
+from rubix_like.instrument.fibres.bundle import index_of_air
 from rubix_like.physics.air import refractive_index
 
 STANDARD = (1013.25, 15.0, 0.0)

@@ -13,7 +13,7 @@ from small import exposure_settings
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.config.skies import find_sky
+from rubix_like.config.sections.noise import find_sky
 from rubix_like.extend import resource, resource_names
 from rubix_like.instrument.sky import bin_means, load_sky
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from rubix_like.nebular.leaking import absorbed_within, leaked_share
+from rubix_like.nebular.ionising_light import absorbed_within, leaked_share
 
 
 def test_the_share_within_a_radius_is_that_of_random_ways():

@@ -5,8 +5,7 @@ import pytest
 
 from rubix_like import load_nebular, load_ssp
 from rubix_like.extend import fixed, nebular_continuum
-from rubix_like.nebular.line_grid import refined
-from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
+from rubix_like.nebular.line_grid import photon_continuum, photon_lines, refined
 
 LUMINOSITY = 1e49 / 3.828e33
 """Lsun of 1e49 erg/s."""

@@ -12,7 +12,7 @@ from scipy.signal import fftconvolve
 from small import muse
 
 from rubix_like import Pipeline, load_config, make_mesh
-from rubix_like.engine.spectra.term_map import TermMap
+from rubix_like.engine.spectra.coefficient_map import TermMap
 from rubix_like.instrument.psf import PSFParameters
 
 TABLE = [4750.0, 7000.0, 9350.0]

@@ -8,7 +8,7 @@ import pytest
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.extend import resolve
-from rubix_like.forward.sources.component_lines import component_templates
+from rubix_like.forward.sources.lines import component_templates
 from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.posterior.fit_model import leaf_at, with_leaves
 

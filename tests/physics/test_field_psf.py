@@ -14,7 +14,7 @@ from scipy.stats import norm
 from small import few_stars, mock_data, muse, psf_settings
 
 from rubix_like import ConfigError, Pipeline, fit, load_config, make_mesh
-from rubix_like.engine.spectra.term_map import TermMap
+from rubix_like.engine.spectra.coefficient_map import TermMap
 from rubix_like.instrument.blur import blur
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSFParameters

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kstest, norm
 
 from rubix_like.extend import AgeRecipe, draw_log_ages
-from rubix_like.readers.star_formation_history import draw_metallicities
+from rubix_like.readers.stellar_ages import draw_metallicities
 
 ROWS = np.arange(40000.0)
 RATES = {

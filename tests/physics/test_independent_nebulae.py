@@ -9,7 +9,7 @@ import pytest
 
 from rubix_like import Galaxy, Gas, Pipeline, Stars, load_config, load_galaxy, load_nebular, load_ssp
 from rubix_like.extend import fixed
-from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
+from rubix_like.nebular.line_grid import photon_continuum, photon_lines
 
 FILES = {
     "EAGLE": ("SimSpin_example_EAGLE.hdf5", {}, 1.0),

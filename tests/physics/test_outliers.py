@@ -12,7 +12,7 @@ from observing import configuration, galaxy_of
 from small import muse
 
 from rubix_like import Pipeline, make_mesh
-from rubix_like.engine.spectra.term_map import TermMap
+from rubix_like.engine.spectra.coefficient_map import TermMap
 
 CHROMATIC = {"kind": "moffat", "wavelength": [4750, 9350], "fwhm": [0.9, 0.7], "beta": 2.8, "enclosed": 0.8}
 NARROW = (5000.0, 5400.0, 1.25)

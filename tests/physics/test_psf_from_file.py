@@ -13,7 +13,7 @@ from scipy.signal import fftconvolve
 from small import few_stars, mock_data, muse
 
 from rubix_like import Pipeline, fit, load_config, make_mesh
-from rubix_like.engine.spectra.term_map import TermMap
+from rubix_like.engine.spectra.coefficient_map import TermMap
 
 PIXEL, FINE, REACH = 0.2, 4, 6
 """arcsec; the file's pixels along a spaxel's side; spaxels on each side that its images reach."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rubix_like.physics.rebin import Rebinner
-from rubix_like.runtime.mesh.placement import as_dtype
+from rubix_like.runtime.mesh.mesh import as_dtype
 
 LIGHT = 299792.458
 GENERATOR = np.random.default_rng(5)

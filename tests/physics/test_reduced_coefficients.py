@@ -7,8 +7,7 @@ from small import muse
 
 from rubix_like import Pipeline, make_mesh
 from rubix_like.engine import basis_plan, cost
-from rubix_like.engine.spectra.coefficient_map import MatrixMap
-from rubix_like.engine.spectra.term_map import TermMap
+from rubix_like.engine.spectra.coefficient_map import MatrixMap, TermMap
 
 N = 400
 

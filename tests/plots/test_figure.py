@@ -28,7 +28,7 @@ from rubix_like.plots.derived import (
 from rubix_like.plots.figure import brightest_spaxel, field_spectrum, spaxel_spectrum
 from rubix_like.plots.images import draw_images, scale_bar, sky_of
 from rubix_like.plots.style import unit_label
-from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import beside
 
 
 @pytest.fixture

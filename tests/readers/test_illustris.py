@@ -11,7 +11,7 @@ from astropy.cosmology import FlatLambdaCDM
 from snapshot_files import write_snapshot
 from snapshot_reading import reader_of
 
-from rubix_like.readers.gas_temperature import gas_temperature
+from rubix_like.readers.derived_columns import gas_temperature
 
 A, H, BOX = 0.64, 0.7, 35000.0
 CENTER = np.array([34990.0, 12.0, 17000.0])

@@ -8,7 +8,7 @@ from snapshot_reading import open_hdf5
 
 from rubix_like import ConfigError
 from rubix_like.extend import load_field_map, resource_names
-from rubix_like.readers.fields.recognise import check_named, fits, recognise
+from rubix_like.readers.mapped_files import check_named, fits, recognise
 
 MAPS = {name: load_field_map(name) for name in resource_names("simulations")}
 

@@ -9,7 +9,7 @@ from snapshot_files import write_snapshot
 from snapshot_reading import reader_of
 
 from rubix_like import ConfigError
-from rubix_like.config.readers.selection import to_kpc
+from rubix_like.config.readers.snapshot import to_kpc
 from rubix_like.extend import open_selected
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, chained, row_range, where

@@ -8,7 +8,7 @@ import simulations_page as script
 import yaml
 
 from rubix_like.readers.fields.field_map import QUANTITIES, FieldSettings, dataset_words, parse_field_map, unit_words
-from rubix_like.readers.fields.recognise import way_words
+from rubix_like.readers.mapped_files import way_words
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAPS = {

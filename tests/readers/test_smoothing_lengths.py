@@ -7,7 +7,7 @@ import pytest
 from snapshot_reading import reader_of
 
 from rubix_like import ConfigError, Galaxy, GalaxyInfo, Stars, load_config
-from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, neighbour_distance
+from rubix_like.readers.galaxy_loading import choose_smoothing_lengths, neighbour_distance
 
 N = 400
 INFO = GalaxyInfo(name="ball", reader="auto", source="ball.hdf5")

@@ -15,7 +15,7 @@ from astropy.table import QTable, Table
 from snapshot_reading import open_container, reader_of
 
 from rubix_like import ConfigError, load_config
-from rubix_like.config.readers.table_columns import TableSettings
+from rubix_like.config.readers.snapshot import TableSettings
 from rubix_like.readers.fields.field_map import QUANTITIES
 from rubix_like.readers.fields.table_map import NAMES
 

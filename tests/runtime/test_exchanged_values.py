@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from rubix_like.runtime.processes.exchanged_values import decode, encode
+from rubix_like.runtime.processes.jax_processes import decode, encode
 
 
 class Pair(NamedTuple):

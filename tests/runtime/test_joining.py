@@ -501,8 +501,7 @@ def test_an_address_of_another_computer_is_refused(host, words):
 
 
 def test_arrays_go_to_the_devices_of_this_process_as_ever():
-    from rubix_like.runtime.mesh.mesh import replicated  # noqa: PLC0415
-    from rubix_like.runtime.mesh.placement import own_copy, put  # noqa: PLC0415
+    from rubix_like.runtime.mesh.mesh import own_copy, put, replicated  # noqa: PLC0415
 
     tree = {"a": np.arange(3.0), "key": jax.random.key(1)}
     placed = put(tree, replicated(rl.make_mesh(2)))

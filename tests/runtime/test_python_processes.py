@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rubix_like import run_catalogue
-from rubix_like.runtime.pinned_wheels import Wheel, fetch_member
+from rubix_like.runtime.shelf import Wheel, fetch_member
 
 SHADOWS = ("pip", "random", "json", "multiprocessing", "pickle", "typing", "numpy")
 

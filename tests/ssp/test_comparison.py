@@ -13,8 +13,16 @@ from ssp_files import light
 from rubix_like import SSPLibrary, load_ssp
 from rubix_like.extend import read_table, write_table
 from rubix_like.plots.ssp_figure import save_comparison
-from rubix_like.ssp.comparison import common_bins, comparison_lines, solar_population, spectrum_bin_means
-from rubix_like.ssp.photometry import B_BAND, V_BAND, magnitudes, mass_to_light
+from rubix_like.ssp.comparison import (
+    B_BAND,
+    V_BAND,
+    common_bins,
+    comparison_lines,
+    magnitudes,
+    mass_to_light,
+    solar_population,
+    spectrum_bin_means,
+)
 
 
 @pytest.fixture(scope="module")

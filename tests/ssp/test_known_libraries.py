@@ -12,7 +12,7 @@ from ssp_files.cached import cached_library
 
 from rubix_like import load_ssp
 from rubix_like.extend import import_library, read_table
-from rubix_like.runtime.pinned_wheels import Wheel, fetch_member
+from rubix_like.runtime.shelf import Wheel, fetch_member
 from rubix_like.ssp import LIBRARIES, get
 from rubix_like.ssp.importers.packaged import read_rubix
 

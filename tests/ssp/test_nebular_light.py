@@ -8,8 +8,7 @@ from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import ionising_photons, nebular_continuum
-from rubix_like.ssp.ionising_photons import check_ionising
-from rubix_like.ssp.nebular_light import check_bare
+from rubix_like.ssp.ionising_photons import check_bare, check_ionising
 
 SUN = 3.828e33
 H_ALPHA, PER_PHOTON = 6564.61, 1.365e-12

@@ -120,14 +120,14 @@ class PointLight(AbstractKind):
 class ThinHeight(AbstractKind):
     """All light in the plane."""
 
-    built_by: ClassVar[str] = "rubix_like.galaxy.components.heights:Thin"
+    built_by: ClassVar[str] = "rubix_like.galaxy.components.light:Thin"
     profile: Literal["thin"] = "thin"
 
 
 class SechSquaredHeight(AbstractKind):
     """sech^2(z / `scale_height`)."""
 
-    built_by: ClassVar[str] = "rubix_like.galaxy.components.heights:SechSquared"
+    built_by: ClassVar[str] = "rubix_like.galaxy.components.light:SechSquared"
     profile: Literal["sech2"]
     scale_height: Length
     """Height h of the vertical profile."""
@@ -136,7 +136,7 @@ class SechSquaredHeight(AbstractKind):
 class ExponentialScaleHeight(AbstractKind):
     """exp(-|z| / `scale_height`)."""
 
-    built_by: ClassVar[str] = "rubix_like.galaxy.components.heights:ExponentialHeight"
+    built_by: ClassVar[str] = "rubix_like.galaxy.components.light:ExponentialHeight"
     profile: Literal["exponential"]
     scale_height: Length
     """Height h of the vertical profile."""
@@ -223,7 +223,7 @@ class MassModelCurve(AbstractKind):
 class ExponentialSigma(AbstractKind):
     """From `central` at the centre to `floor`, its square falling as exp(-2 R / `scale_length`)."""
 
-    built_by: ClassVar[str] = "rubix_like.galaxy.components.dispersions:ExponentialDispersion"
+    built_by: ClassVar[str] = "rubix_like.galaxy.components.rotation:ExponentialDispersion"
     profile: Literal["exponential"]
     central: Dispersion
     """Dispersion at the centre."""
@@ -236,7 +236,7 @@ class ExponentialSigma(AbstractKind):
 class SigmaFromHeight(AbstractKind):
     """What holds the component's own mass up at its scale height."""
 
-    built_by: ClassVar[str] = "rubix_like.galaxy.components.dispersions:FromHeight"
+    built_by: ClassVar[str] = "rubix_like.galaxy.components.rotation:FromHeight"
     profile: Literal["from_height"]
     mass_factor: Annotated[Number, Field(gt=0), Parameter()] = 1.0
     """All mass over that of the component."""

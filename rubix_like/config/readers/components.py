@@ -23,7 +23,7 @@ from rubix_like.config.quantities import (
     parse_quantity,
 )
 from rubix_like.config.readers.component_kinds import SECTIONS, AbstractKind, SigmaFromHeight, ThinHeight
-from rubix_like.config.sections.lines import Line
+from rubix_like.config.sections.products import Line
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.runtime.places import found_at
 

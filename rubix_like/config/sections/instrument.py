@@ -2,9 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -22,9 +22,7 @@ from pydantic import (
 
 from rubix_like.config.fibre_settings import Fibres
 from rubix_like.config.messages import explain_value
-from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.quantities import Arcsec, Number, as_tuple, one_or_many, parse_quantity
-from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.noise import DetectorSettings, merged_detector
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
 from rubix_like.config.sections.wavelength import (
@@ -36,8 +34,113 @@ from rubix_like.config.sections.wavelength import (
     whole_steps,
 )
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.yaml_files import SUFFIXES
+from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.resources import resource_names
+
+KIND = "instruments"
+
+Merge = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+"""A section below and the one above it -> the section of both."""
+
+
+def preset_layers(section: Mapping[str, Any], complete: frozenset[str]) -> tuple[Mapping[str, Any], ...]:
+    """The files below `section`, the deepest first, then `section` itself.
+
+    The first file is the one called `section["based_on"]` or, without it, `section["name"]`; each may be `based_on`
+    another (a path is taken from the folder of the file that states it). What states every key of `complete` needs
+    nothing below. Raises ConfigError for a name that is not known, for two names of one thing and for a circle.
+    """
+    layers: list[Mapping[str, Any]] = [section]
+    passed: list[Path] = []
+    reference, folder = None if complete <= set(section) else _first_reference(section), None
+    while reference is not None and not complete <= set(layers[-1]):
+        path = _find(reference, folder)
+        if path in passed:
+            circle = " -> ".join(f"'{_name(step)}'" for step in (*passed[passed.index(path) :], path))
+            raise ConfigError(f"{path}: based_on goes round in a circle: {circle}")
+        passed.append(path)
+        layers.append(read_section(path))
+        reference, folder = layers[-1].get("based_on"), path.parent
+    return tuple(reversed(layers))
+
+
+def merge_layers(layers: Sequence[Mapping[str, Any]], merges: Mapping[str, Merge]) -> dict[str, Any]:
+    """Each layer put on the one before: sections by their function in `merges`, other values replaced whole."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        both = {
+            key: merge(result[key], layer[key])
+            for key, merge in merges.items()
+            if isinstance(result.get(key), Mapping) and isinstance(layer.get(key), Mapping)
+        }
+        result |= {**layer, **both}
+    return {**result, "based_on": None}
+
+
+def _first_reference(section: Mapping[str, Any]) -> object:
+    name, base = section.get("name"), section.get("based_on")
+    names = resource_names(KIND)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"expected the key 'name': one of {', '.join(names)}, or the path of a .yaml file; got {name!r}"
+        )
+    if base is None:
+        return name
+    if base != name and (name in names or Path(name).suffix in SUFFIXES):
+        raise ConfigError(
+            f"based_on: expected it beside a name of your own, but '{name}' stands for a preset or file itself; "
+            f"got '{base}' (give another name, or no based_on)"
+        )
+    return base
+
+
+def _find(reference: object, folder: Path | None) -> Path:
+    """The file of a preset's name or path, a path being relative to `folder` (None: the working directory)."""
+    if not isinstance(reference, str):
+        raise ConfigError(f"based_on: expected the name of a preset or the path of a .yaml file, got {reference!r}")
+    path = Path(reference).expanduser()
+    if folder is not None and path.suffix in SUFFIXES:
+        reference = str(folder / path)
+    return find_file(KIND, reference).resolve()
+
+
+def _name(path: Path) -> str:
+    """The name under which users know a file: that of the preset, or the file's."""
+    return path.stem if path.stem in resource_names(KIND) else path.name
+
+
+Sizes = Annotated[
+    tuple[Annotated[Arcsec, Field(gt=0)], ...],
+    BeforeValidator(as_tuple),
+    Field(min_length=1, max_length=2),
+    one_or_many({"minItems": 1, "maxItems": 2}),
+]
+
+_MOST_SIZES: dict[str, int] = {"square": 1, "rectangle": 2, "circle": 1, "hexagon": 2, "mask": 0}
+
+
+class ApertureSettings(AbstractSettings):
+    """Part of the field that sees the sky; spaxels whose centre lies outside are masked, after the PSF."""
+
+    shape: Literal["square", "rectangle", "circle", "hexagon", "mask"]
+    size: Sizes | None = None
+    """Arcsec: the square's side; the rectangle's side or [x, y]; the circle's diameter; the hexagon from corner to
+    corner (East-West) or [corner to corner, flat to flat]; null: as large as the field."""
+    file: Path | None = None
+    """Of shape mask: a FITS image or .npy file (y, x) of the field's spaxels, in the cube's order; not 0 is inside."""
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "ApertureSettings":
+        if (self.file is not None) != (self.shape == "mask"):
+            came = "none" if self.file is None else f"'{self.file}'"
+            wanted = "a file (FITS or .npy) with shape mask" if self.shape == "mask" else "a file only with shape mask"
+            raise ValueError(f"expected {wanted}, got {came}")
+        given, most = len(self.size or ()), _MOST_SIZES[self.shape]
+        if given > most:
+            allowed = "no size" if most == 0 else "one size" if most == 1 else "one or two sizes"
+            raise ValueError(f"expected {allowed} of a {self.shape}, got {given}")
+        return self
 
 
 def _require_only(*names: str) -> ConfigDict:

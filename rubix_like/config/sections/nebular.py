@@ -8,7 +8,7 @@ from pydantic_core import CoreSchema
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Kms, Kpc, Myr, Number
-from rubix_like.config.sections.lines import LARGEST_DISPERSION
+from rubix_like.config.sections.products import LARGEST_DISPERSION
 from rubix_like.config.settings import AbstractSettings
 
 NEBULAE: str = "nebulae"

@@ -1,10 +1,19 @@
 """Settings of the noise: a target signal to noise, or a physical exposure and the detector that it is taken with."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
@@ -19,7 +28,56 @@ from rubix_like.config.quantities import (
     one_or_many,
 )
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.skies import Skies
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.runtime.resources import resource, resource_names
+
+SKY_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz", ".ecsv")
+
+NO_SKY: str = "none"
+
+
+def find_sky(name: str) -> Path | None:
+    """The file of an embedded sky or of a table by its path; None for 'none'. Raises ConfigError if there is none."""
+    known = resource_names("skies")
+    if name == NO_SKY:
+        return None
+    if name in known:
+        return resource("skies", name)
+    path = Path(name).expanduser()
+    if name.lower().endswith(SKY_SUFFIXES):
+        if path.is_file():
+            return path
+        raise ConfigError(f"expected one of {', '.join(known)}, {NO_SKY} or the path of a table, got no file '{name}'")
+    raise ConfigError(
+        f"expected one of {', '.join(known)}, {NO_SKY}, or a path ending in {', '.join(SKY_SUFFIXES)}, got '{name}'"
+        f"{suggest(name, (*known, NO_SKY))}"
+    )
+
+
+def _texts(value: object) -> object:
+    if isinstance(value, list | tuple) and value and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, or a list of texts, got {'null' if value is None else repr(value)}")
+    return value
+
+
+def _check_skies(names: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    found = [find_sky(name) for name in as_tuple(names)]
+    if None in found and len(found) > 1:
+        raise ValueError(f"expected '{NO_SKY}' alone, or a list of skies without it, got {list(names)}")
+    return names
+
+
+_LIST = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+
+Skies = Annotated[
+    str | tuple[str, ...],
+    BeforeValidator(_texts),
+    AfterValidator(_check_skies),
+    WithJsonSchema({"anyOf": [{"type": "string"}, _LIST]}),
+]
+"""One sky, by its name or path, or a list of them; the first that covers a wavelength counts there."""
 
 Fraction = Annotated[Number, Field(ge=1e-6, le=1)]
 

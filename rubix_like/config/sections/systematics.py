@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StrictBool, WithJsonSchema, model_validator
 
 from rubix_like.config.quantities import Angstrom, Integer, InUnit, Kms, Number, parse_number, parse_quantity
+from rubix_like.config.sections.noise import Skies
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.skies import Skies
 
 SYSTEMATICS_BEFORE_NOISE: tuple[str, ...] = ("lsf_variation", "wavelength_solution")
 """Sections, each with a stage of its name, that change the light before it is detected, in their order."""

@@ -2,10 +2,13 @@
 
 import dataclasses
 import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
+from astropy.io import fits
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.file_layouts import (
@@ -21,14 +24,14 @@ from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
 from rubix_like.cube.files.fits_reading import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5
 from rubix_like.cube.files.maps_file import maps_path
-from rubix_like.cube.files.zarr_cube import read_zarr
+from rubix_like.cube.files.zarr_cube import import_zarr, read_zarr
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import expect_path
-from rubix_like.runtime.files.existing_files import check_outputs
+from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import is_store
-from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, refuse_removed, written_by_us
-from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
-from rubix_like.runtime.processes.shared_outputs import replacing_together
+from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs, refuse_removed, written_by_us
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup, replacing_together
 
 _BLOCKS_AT_ONCE = 8
 """Blocks of values, and of what they are turned into, that are in memory while a cube is written."""
@@ -122,3 +125,81 @@ def writing_bytes(n_bytes: int, packing: Packing = UNPACKED) -> int:
     A compressed image is in memory whole, and once more as it is packed.
     """
     return min(n_bytes, _BLOCKS_AT_ONCE * BLOCK_BYTES) if packing.is_none else 2 * n_bytes
+
+
+_MEANINGS: Mapping[str, str] = {
+    "DATA": "flux",
+    "STAT": "variance",
+    "DQ": "mask",
+    "VAR": "the variance again",
+    "flux": "flux",
+    "variance": "variance",
+    "mask": "mask",
+    "truth": "flux without noise",
+}
+"""Names of planes in FITS files, HDF5 files and Zarr stores -> what they are."""
+
+
+class StoredPlane(NamedTuple):
+    """Name of a plane (y, x, wave), the type of its numbers in the file, how they are compressed ("": they are not)."""
+
+    name: str
+    kind: str
+    compression: str
+
+    @property
+    def meaning(self) -> str:
+        """What the plane is, in a word."""
+        return _MEANINGS.get(self.name, self.name)
+
+
+def stored_planes(path: Path) -> tuple[StoredPlane, ...]:
+    """The planes in the file of a cube, in its order. Raises what the file's library raises for one that is damaged."""
+    if is_store(path):
+        group = import_zarr().open_group(path, mode="r")
+        arrays = [(name, group[name]) for name in group.array_keys() if group[name].ndim == 3]
+        return tuple(
+            StoredPlane(name, array.dtype.name, ", ".join(_codecs(array.compressors))) for name, array in arrays
+        )
+    return _of_hdf5(path) if h5py.is_hdf5(path) else _of_fits(path)
+
+
+def plane_facts(path: Path) -> dict[str, str]:
+    """In words, for people: which planes there are, which are not, and how they are compressed."""
+    planes = stored_planes(path)
+    there = {plane.meaning for plane in planes}
+    words = [f"{p.name} ({p.meaning}, {p.kind})" if p.name != p.meaning else f"{p.name} ({p.kind})" for p in planes]
+    missing = {"variance": "no variance: no noise model", "mask": "no mask: no voxel is flagged"}
+    words += [text for name, text in missing.items() if name not in there]
+    kinds = dict.fromkeys(plane.compression for plane in planes)
+    packed = [f"{kind or 'none'} of {', '.join(p.name for p in planes if p.compression == kind)}" for kind in kinds]
+    whole = ["gzip of the whole file"] if path.name.lower().endswith(".gz") else []
+    said = whole or (packed if len(kinds) > 1 else [next(iter(kinds), "") or "none"])
+    return {"planes": ", ".join(words), "compression": ", ".join(said)}
+
+
+def _of_fits(path: Path) -> tuple[StoredPlane, ...]:
+    with opened_fits(path, quiet=True) as hdus:
+        images = [hdu for hdu in hdus if hdu.header.get("NAXIS") == 3]
+        return tuple(
+            StoredPlane(
+                hdu.name,
+                np.dtype(fits.BITPIX2DTYPE[hdu.header["BITPIX"]]).name,
+                hdu.compression_type.lower() if isinstance(hdu, fits.CompImageHDU) else "",
+            )
+            for hdu in images
+        )
+
+
+def _of_hdf5(path: Path) -> tuple[StoredPlane, ...]:
+    with opened_hdf5(path) as file:
+        datasets = [
+            (name, array) for name, array in file.items() if isinstance(array, h5py.Dataset) and array.ndim == 3
+        ]
+        return tuple(StoredPlane(name, array.dtype.name, array.compression or "") for name, array in datasets)
+
+
+def _codecs(compressors: Iterable[object]) -> list[str]:
+    """Their names, without that of the checksum."""
+    names = [type(codec).__name__.removesuffix("Codec").lower() for codec in compressors]
+    return [name for name in names if name != "crc32c"]

@@ -22,19 +22,22 @@ from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.cube.meta import (
+    COUNTER_PREFIX,
     FIT_KEYS,
     LINE_OF_SIGHT,
     SATURATED,
+    SOURCE_PREFIX,
     Described,
     Meta,
     MetaValue,
+    Row,
     SourceCounters,
     flat_counters,
+    split_rows,
 )
-from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, split_rows
 from rubix_like.cube.wcs import Card, header_of, table_hdu
+from rubix_like.runtime.files.outputs import date_words
 from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
-from rubix_like.runtime.files.writing_date import date_words
 
 ERROR_CARD: str = "SYSTERR"
 """Card of an image that holds what a systematic error adds: the error's name."""
@@ -330,7 +333,7 @@ def run_rows(cube: Described, others: Mapping[str, SourceCounters]) -> list[Row]
 
 
 def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = None) -> fits.BinTableHDU:
-    """`cube.meta`, the stars' counters and those of other sources as rows KEY, VALUE (`rubix_like.cube.meta_table`)."""
+    """`cube.meta`, the stars' counters and those of other sources as rows KEY, VALUE (`rubix_like.cube.meta`)."""
     rows = run_rows(cube, others or {})
     columns = []
     for index, name in enumerate(("KEY", "VALUE")):

@@ -17,7 +17,7 @@ from numpy import ndarray
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import Block, ShardedCube
-from rubix_like.cube.fibres.correlation_planes import correlation_tables
+from rubix_like.cube.fibres.fibre_files import correlation_tables
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.cube.meta import OUTSIDE_APERTURE

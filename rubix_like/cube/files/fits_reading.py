@@ -11,19 +11,49 @@ import numpy as np
 from astropy.utils.exceptions import AstropyUserWarning
 
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_values import checked_values
+from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.files.default import ERROR_CARD, FLUX_UNIT, VARIANCE_UNIT
-from rubix_like.cube.files.fits_checksum import broken_sums
+from rubix_like.cube.files.fits_images import broken_sums
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
-from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, join_rows
+from rubix_like.cube.meta import (
+    COUNTER_PREFIX,
+    SOURCE_PREFIX,
+    Counters,
+    Meta,
+    Row,
+    SourceCounters,
+    join_rows,
+    source_counters,
+)
 from rubix_like.cube.wcs import SPECTRAL_TYPE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, MAPS_CARD, ORIGIN
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
+
+
+def checked_values(cube: Cube) -> Cube:
+    """The cube; raises ValueError for flux or variance that is no number, and for bins or spaxels that cannot be.
+
+    Flux and variance are finite in every voxel that is not masked, variances >= 0; wavelengths are positive and ascend,
+    each between the edges of its bin.
+    """
+    for name in ("flux", "truth", "variance"):
+        values = getattr(cube, name)
+        count = 0 if values is None else n_unusable(values, cube.mask)
+        if count:
+            raise ValueError(f"{name}: expected finite numbers where the mask is 0, got {count} others")
+    if cube.variance is not None and np.asarray(cube.variance).min(initial=0.0) < 0:
+        raise ValueError(f"variance: expected values >= 0, got {np.asarray(cube.variance).min():g}")
+    centres, edges = cube.bins.wavelength, cube.bins.edges
+    between = (edges[:-1] < centres) & (centres < edges[1:])  # not where either is NaN
+    if not (between.all() and np.isfinite(edges).all() and edges.min(initial=1.0) > 0):
+        raise ValueError("wavelength: expected positive wavelengths that ascend, each between the edges of its bin")
+    if not (np.isfinite(cube.pixel_scale) and cube.pixel_scale > 0):
+        raise ValueError(f"pixel_scale: expected the side of a spaxel in arcsec, > 0, got {cube.pixel_scale}")
+    return cube
+
 
 _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 """BUNIT of the images that have one."""

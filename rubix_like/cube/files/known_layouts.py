@@ -17,7 +17,7 @@ _FITS_COMPRESSIONS = ("gzip", "rice")
 
 _ALL_SAMPLINGS = ("linear", "log", "table")
 
-_FITS_WRITER = "rubix_like.cube.files.fits_writer:fits_writer"
+_FITS_WRITER = "rubix_like.cube.files.fits_images:fits_writer"
 
 
 def _by(place: str) -> Callable[..., None]:
@@ -90,7 +90,7 @@ MANGA = FileLayout(
 SAMI = FileLayout(
     (
         FileFormat(
-            _fits_of("rubix_like.cube.survey_files.sami_cube:sami_members"),
+            _fits_of("rubix_like.cube.survey_files.survey_cubes:sami_members"),
             (".fits",),
             images=3,
             masks=0,
@@ -105,7 +105,7 @@ SAMI = FileLayout(
 HSIM = FileLayout(
     (
         FileFormat(
-            _fits_of("rubix_like.cube.scenes.hsim_scene:hsim_members"),
+            _fits_of("rubix_like.cube.files.scenes:hsim_members"),
             (".fits",),
             images=1,
             masks=0,
@@ -119,7 +119,7 @@ HSIM = FileLayout(
 SCOPESIM = FileLayout(
     (
         FileFormat(
-            _fits_of("rubix_like.cube.scenes.scopesim_scene:scopesim_members"),
+            _fits_of("rubix_like.cube.files.scenes:scopesim_members"),
             (".fits",),
             images=1,
             masks=0,

@@ -23,10 +23,8 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.existing_files import check_outputs
-from rubix_like.runtime.files.file_names import beside
-from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.files.writers import MAPS, MAPS_CARD, ORIGIN
+from rubix_like.runtime.files.outputs import beside, replacing
+from rubix_like.runtime.files.writers import MAPS, MAPS_CARD, ORIGIN, check_outputs
 
 SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
 
@@ -291,7 +289,11 @@ def _maps_from(hdus: Any) -> Maps:
     meta, counters, _ = read_config_table(hdus["CONFIG"])
     of_fields = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
     fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in of_fields)
-    lines = tuple(_label_from(hdu.header) for hdu in hdus if hdu.name == line_name(hdu.header.get(LINE_CARD, "")))
+    lines = tuple(
+        LineLabel(hdu.header[LINE_CARD], hdu.header["LINEWAVE"], hdu.header["LINESEEN"], hdu.header["LINEBASE"])
+        for hdu in hdus
+        if hdu.name == line_name(hdu.header.get(LINE_CARD, ""))
+    )
     mask = np.array(hdus["DQ"].data, np.int32)
     return Maps(
         before=_set_from(hdus, filters, fields, lines, TRUE),
@@ -329,10 +331,6 @@ def _curve_from(rows: Any) -> AttenuationCurve:
     return AttenuationCurve(
         *(np.array(rows[name.upper()], np.float64) for name in ("wavelength", "intrinsic", "attenuated"))
     )
-
-
-def _label_from(header: Any) -> LineLabel:
-    return LineLabel(header[LINE_CARD], header["LINEWAVE"], header["LINESEEN"], header["LINEBASE"])
 
 
 def _velocity_from(header: Any) -> Float[ndarray, " velocity"]:

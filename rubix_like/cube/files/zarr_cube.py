@@ -45,7 +45,10 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     n_y, n_x, n_wave = cube.shape
     sizes = {"y": n_y, "x": n_x, "wave": n_wave, "edge": n_wave + 1}
     arrays: dict[str, Any] = {}  # to write to: those that the group gives would leave out chunks of zeros
-    for name, (axes, unit, meaning) in _described(cube).items():
+    known = {WAVE if name == "wavelength" else name: description for name, description in ARRAYS.items()}
+    known |= {name: ((name,), "arcsec", meaning) for name, meaning in _OFFSETS.items()}
+    for name in _dtypes(cube):
+        axes, unit, meaning = known[name]
         shape = tuple(sizes[axis] for axis in axes)
         arrays[name] = group.create_array(
             name,
@@ -88,13 +91,6 @@ def _vectors(cube: ShardedCube) -> dict[str, Any]:
 
 def _dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
     return {name: np.asarray(own).dtype for name, own in _vectors(cube).items()} | voxel_dtypes(cube)
-
-
-def _described(cube: ShardedCube) -> dict[str, tuple[tuple[str, ...], str, str]]:
-    """Axes, unit and meaning of every array of the store."""
-    known = {WAVE if name == "wavelength" else name: description for name, description in ARRAYS.items()}
-    known |= {name: ((name,), "arcsec", meaning) for name, meaning in _OFFSETS.items()}
-    return {name: known[name] for name in _dtypes(cube)}
 
 
 def read_zarr(path: Path) -> Cube:

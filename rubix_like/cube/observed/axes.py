@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
-from rubix_like.cube.observed.opening_observed import label, number_card, text_card
+from rubix_like.cube.observed.observed_layouts import label, number_card, text_card
 from rubix_like.cube.wcs import header_of
 
 SPECTRAL_WORDS: tuple[str, ...] = ("WAVE", "AWAV", "LAMBDA", "WAVELENGTH", "ANGSTROM", "LINEAR", "LOGLAM", "LAMB")

@@ -14,7 +14,7 @@ from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations, StoredCovariance
+from rubix_like.cube.fibres.covariance import SpaxelCorrelations, StoredCovariance
 from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Footprint
 from rubix_like.cube.meta import (
     COSMIC_RAY,

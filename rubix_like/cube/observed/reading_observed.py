@@ -16,13 +16,12 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.reading_correlations import read_correlations
-from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.cube.fibres.covariance import SpaxelCorrelations
+from rubix_like.cube.fibres.fibre_files import read_correlations
 from rubix_like.cube.files.fits_reading import read_config_table
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Meta
 from rubix_like.cube.observed.axes import Axes, SkyGrid, check_axes, find_axes, pixel_matrix, read_sky
-from rubix_like.cube.observed.beams import read_beam
 from rubix_like.cube.observed.flux_units import F_LAMBDA, F_NU, flux_factor, in_unit, parse_unit
 from rubix_like.cube.observed.observed_cube import (
     NO_VARIANCE,
@@ -40,13 +39,78 @@ from rubix_like.cube.observed.observed_layouts import (
     Survey,
     find_image_parts,
     find_parts,
+    image_values,
+    label,
+    notes_on_sums,
+    number_card,
+    opened,
+    text_card,
 )
-from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
 from rubix_like.errors import expect_path
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 from rubix_like.runtime.words import reason_of
+
+_AIPS = re.compile(r"CLEAN\s+BMAJ=\s*(\S+)\s+BMIN=\s*(\S+)")
+
+
+def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndarray, " wave"], tuple[str, ...]]:
+    """Solid angle (arcsec2) of the Gaussian beam of each plane of a file, pi BMAJ BMIN / (4 ln 2), and sentences on it:
+    by the table BEAMS of CASA, the cards BMAJ1 ... of WSClean, BMAJ and BMIN, or the history of AIPS.
+
+    Raises ValueError where there is none, or another number of beams than planes.
+    """
+    place, header = label(path, flux), flux.header
+    if header.get("CASAMBM") or "BEAMS" in hdus:
+        axes, notes = _table(place, hdus, n_wave), (f"each of the {n_wave} planes has its own beam (BEAMS)",)
+    elif f"BMAJ{n_wave}" in header and f"BMAJ{n_wave + 1}" not in header:
+        axes = np.array(
+            [[_card(header, f"{axis}{n}", place) for axis in ("BMAJ", "BMIN")] for n in range(1, n_wave + 1)]
+        )
+        notes = (f"each of the {n_wave} planes has its own beam (BMAJ1 ...)",)
+    else:
+        axes, notes = np.array([[_card(header, axis, place) for axis in ("BMAJ", "BMIN")]]), ()
+        found = _AIPS.search("\n".join(str(line) for line in header.get("HISTORY", [])))
+        if not axes.all() and found:
+            axes, notes = np.array([found.groups()], np.float64), ("the beam is that of the history of AIPS",)
+    if not (np.isfinite(axes).all() and (axes > 0).all()):
+        raise ValueError(
+            f"{place}: expected the size of the beam (BMAJ and BMIN in deg, or a table BEAMS with each plane's) beside "
+            f"a flux per beam, got none; write it into the header, or divide the fluxes by the beam's solid angle and "
+            f"give units='Jy/arcsec2' (of a fit: fit.data_units)"
+        )
+    area = math.pi * axes[:, 0] * axes[:, 1] / (4 * math.log(2)) * 3600.0**2
+    return np.broadcast_to(area, (n_wave,)), notes
+
+
+def _card(header: Any, card: str, place: str) -> float:
+    return number_card(header, card, 0.0, place)
+
+
+def _table(place: str, hdus: Any, n_wave: int) -> Float[ndarray, "wave 2"]:
+    """Major and minor axes (deg) in CASA's table, in the order of its channels, for the first polarisation."""
+    try:
+        table = hdus["BEAMS"]
+        rows = table.data
+        first = rows["POL"] == rows["POL"].min() if "POL" in rows.names else slice(None)
+        order = np.argsort(rows["CHAN"][first], kind="stable") if "CHAN" in rows.names else slice(None)
+        factors = [in_unit(parse_unit(table.columns[axis].unit or "arcsec"), units.deg) for axis in ("BMAJ", "BMIN")]
+        axes = [
+            factor * np.float64(rows[axis][first][order])
+            for axis, factor in zip(("BMAJ", "BMIN"), factors, strict=True)
+        ]
+        found = np.stack(axes, axis=1)
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{place}: expected the beams of its planes (CASAMBM) in a table BEAMS with BMAJ and BMIN, got none; bring "
+            f"the planes to one beam (CASA's imsmooth with kind='commonbeam'), or copy the table into the file"
+        ) from error
+    if len(found) != n_wave:
+        raise ValueError(f"{place}: expected a beam for each of {n_wave} planes, got {len(found)} in the table BEAMS")
+    return found
+
 
 _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": -2, "inverse sigma": -1}
 """Power of the flux that the numbers of an error have."""

@@ -17,8 +17,16 @@ from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.observed.axes import Axes, is_converted
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
-from rubix_like.cube.observed.observed_layouts import Parts, Survey, is_tabulated
-from rubix_like.cube.observed.opening_observed import image_values, is_image, label, number_card, text_card
+from rubix_like.cube.observed.observed_layouts import (
+    Parts,
+    Survey,
+    image_values,
+    is_image,
+    is_tabulated,
+    label,
+    number_card,
+    text_card,
+)
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.words import reason_of
 
@@ -88,7 +96,13 @@ def read_wavelengths(path: Path, hdus: Any, parts: Parts, axes: Axes, medium: Me
         )
     else:
         wavelength, edges, notes = nodes[1::2], nodes[::2], (*notes, *more)
-    _check_plausible(wavelength, place, _LONGEST_RADIO if is_converted(kind) else PLAUSIBLE[1])
+    longest = _LONGEST_RADIO if is_converted(kind) else PLAUSIBLE[1]
+    low, high = float(np.min(wavelength)), float(np.max(wavelength))
+    if not (math.isfinite(low) and math.isfinite(high) and PLAUSIBLE[0] <= low and high <= longest):
+        raise ValueError(
+            f"{place}: expected wavelengths between {PLAUSIBLE[0]:g} and {longest:g} Angstrom, got {low:g} to "
+            f"{high:g}; check CRVAL3, CDELT3 and CUNIT3 (a logarithm is written as CTYPE3 = WAVE-LOG)"
+        )
     descending = bool(len(wavelength) > 1 and wavelength[-1] < wavelength[0])
     if descending:
         wavelength, edges = wavelength[::-1], None if edges is None else edges[::-1]
@@ -187,7 +201,12 @@ def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes
     cards = {"CDELT1": step}
     cards |= {f"{card}1": number_card(header, f"{card}{axis}", 0.0, place) for card in ("CRVAL", "CRPIX")}
     if tabulated:
-        _check_table(hdus, header, axis, place)
+        name = text_card(header, f"PS{axis}_0")
+        if not name or name not in hdus:
+            raise ValueError(
+                f"{place}: expected the table of its wavelengths (CTYPE{axis} = "
+                f"'{text_card(header, f'CTYPE{axis}')}') in an extension '{name}' (PS{axis}_0), got a file without it"
+            )
         parameters = (card for card in header if re.fullmatch(rf"P[SV]{axis}_\d+", card))
         cards |= {f"{card[:2]}1{card[card.index('_') :]}": header[card] for card in parameters}
     pixels = 0.5 + 0.5 * np.arange(2 * axes.lengths[axis - 1] + 1)
@@ -209,16 +228,6 @@ def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes
     cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))} | _at_rest(header, axis, kind, place)
     nodes = _computed(cards, pixels, hdus, place, limit=SPEED_OF_LIGHT * 1e3 if what == "velocity" else math.inf)
     return 1e10 * nodes, (f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths",)
-
-
-def _check_table(hdus: Any, header: Any, axis: int, place: str) -> None:
-    """Raise ValueError without the extension that an axis by a table refers to."""
-    name = text_card(header, f"PS{axis}_0")
-    if not name or name not in hdus:
-        raise ValueError(
-            f"{place}: expected the table of its wavelengths (CTYPE{axis} = '{text_card(header, f'CTYPE{axis}')}') in "
-            f"an extension '{name}' (PS{axis}_0), got a file without it"
-        )
 
 
 def _at_rest(header: Any, axis: int, kind: str, place: str) -> dict[str, float]:
@@ -312,15 +321,6 @@ def _angstrom(text: str, values: Float[ndarray, " wave"], place: str, card: str)
         f"{place}: expected the unit of the wavelengths ({card}), got none for values from {low:.6g} to {high:.6g}; "
         f"write it into the header"
     )
-
-
-def _check_plausible(wavelength: Float[ndarray, " wave"], place: str, longest: float) -> None:
-    low, high = float(np.min(wavelength)), float(np.max(wavelength))
-    if not (math.isfinite(low) and math.isfinite(high) and PLAUSIBLE[0] <= low and high <= longest):
-        raise ValueError(
-            f"{place}: expected wavelengths between {PLAUSIBLE[0]:g} and {longest:g} Angstrom, got {low:g} to "
-            f"{high:g}; check CRVAL3, CDELT3 and CUNIT3 (a logarithm is written as CTYPE3 = WAVE-LOG)"
-        )
 
 
 def _disagreement(

@@ -10,13 +10,48 @@ from numpy import ndarray
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.reading_correlations import read_correlations
+from rubix_like.cube.cube_parts import Block, ShardedCube
+from rubix_like.cube.fibres.fibre_files import local_covariance_image, read_correlations
 from rubix_like.cube.files import fits_manga
+from rubix_like.cube.files.default import config_table, primary_cards
+from rubix_like.cube.files.fits_images import Member, voxel_image
 from rubix_like.cube.files.fits_reading import read_config_table
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE
-from rubix_like.cube.survey_files import sami_cube
+from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
+
+FLUX_UNIT: str = "10**(-16) erg /s /cm**2 /angstrom /pixel"
+SAMI_FLUX_PER_OURS: float = 1e-4
+"""1e-20 erg/s/cm2/Angstrom in units of 1e-16."""
+
+
+def sami_members(cube: ShardedCube) -> list[Member]:
+    """All HDUs of the file, in order. The cube has a variance and fibres."""
+    fibres = cube.fibres
+    assert fibres is not None
+    coverage = np.asarray(fibres.weights.coverage) / cube.pixel_scale**2
+
+    def weight(block: Block) -> ndarray:
+        return np.broadcast_to(coverage[block.rows, :, None], block.shape)
+
+    units: tuple[Card, ...] = (("BUNIT", FLUX_UNIT, ""), (LAYOUT_CARD, "sami", "like a cube of SAMI; a mock"))
+    squared: tuple[Card, ...] = (("BUNIT", f"({FLUX_UNIT})**2", ""), *cube.wcs_cards)
+    return [
+        voxel_image(cube, np.float32, header_of((*primary_cards(cube), *units, *cube.wcs_cards)), _flux),
+        voxel_image(cube, np.float32, header_of(squared), _variance, name="VARIANCE"),
+        voxel_image(cube, np.float32, header_of(cube.wcs_cards), weight, name="WEIGHT"),
+        local_covariance_image(fibres, cube.bins.n_wave),
+        config_table(cube, cube.source_counters),
+    ]
+
+
+def _flux(block: Block) -> ndarray:
+    return np.where(block.mask == 0, block.flux * np.float32(SAMI_FLUX_PER_OURS), np.float32(np.nan))
+
+
+def _variance(block: Block) -> ndarray:
+    return np.where(block.mask == 0, np.asarray(block.variance) * np.float32(SAMI_FLUX_PER_OURS**2), np.float32(np.nan))
 
 
 def survey_cube(hdus: Any) -> Cube:
@@ -63,7 +98,7 @@ def _manga_voxels(hdus: Any) -> tuple[Float[ndarray, "y x wave"], Float[ndarray,
 def _sami_voxels(hdus: Any) -> tuple[Float[ndarray, "y x wave"], Float[ndarray, "y x wave"], Int[ndarray, "y x wave"]]:
     flux, variance = _voxels(hdus[0]), _voxels(hdus["VARIANCE"])
     good = np.isfinite(flux)
-    ours = np.float32(sami_cube.FLUX_PER_OURS)
+    ours = np.float32(SAMI_FLUX_PER_OURS)
     mask = np.where(good, 0, NO_DATA).astype(np.int32)
     return np.where(good, flux, 0) / ours, np.where(good, variance, 0) / ours**2, mask
 

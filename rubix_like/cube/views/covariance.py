@@ -13,9 +13,8 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_quantity
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.fibres.correlation_planes import spread_bins
-from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCovariance, standard_normals
-from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.cube.fibres.covariance import AbstractCovariance, SpaxelCorrelations, SpaxelCovariance, standard_normals
+from rubix_like.cube.fibres.fibre_files import spread_bins
 from rubix_like.cube.meta import Meta
 from rubix_like.runtime.places import found_at
 

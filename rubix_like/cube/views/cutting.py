@@ -6,13 +6,183 @@ from typing import Any
 
 import jax
 import numpy as np
+from astropy import units
+from astropy.coordinates import SkyCoord
+from astropy.wcs import WCS
+from astropy.wcs.utils import pixel_to_skycoord, skycoord_to_pixel
+from jaxtyping import Float
+from numpy import ndarray
 
-from rubix_like.config.quantities import parse_quantity
-from rubix_like.cube.cube import Cube
+from rubix_like.config.quantities import parse_pair, parse_quantity
+from rubix_like.constants import CUBE_FLUX_DENSITY
+from rubix_like.cube.cube import Cube, ExtractedSpectrum
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import Maps
 from rubix_like.cube.views.imaging import bins_within
-from rubix_like.cube.views.sky_places import Offset, Place, field_about, position_of
+
+Place = SkyCoord | Sequence[Any] | str
+"""A place on the sky: a SkyCoord, text that it reads, or (RA, Dec), each with a unit or in degrees."""
+
+Offset = Sequence[Any]
+"""(East, North) of the field's centre, each with a unit or in arcsec."""
+
+_ROUNDING = 1e-9
+"""Degrees by which two angles differ that are the same."""
+
+
+def celestial_of(cube: Cube) -> WCS:
+    """The sky of a cube as an astropy WCS of two axes (x, y) -> (RA, Dec) in deg."""
+    return cube.wcs.celestial
+
+
+def sky_at(cube: Cube, x: Any, y: Any) -> Any:
+    """The place (SkyCoord) of positions in spaxels."""
+    return pixel_to_skycoord(x, y, celestial_of(cube))
+
+
+def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[float, float]:
+    """The position (x, y) in spaxels, counted from 0 at the centre of the first, of a place; default: the field's
+    centre. Raises ValueError where both are given, or one cannot be read."""
+    if at is not None and offset is not None:
+        raise ValueError("expected a place as 'at' or as 'offset', got both; leave one out")
+    middle = (cube.n_x - 1) / 2, (cube.n_y - 1) / 2
+    if offset is not None:
+        east, north = parse_pair(offset, "arcsec", "offset", "(East, North)")
+        angle = np.radians(float(cube.meta.get("field_angle") or 0.0))
+        along_x = east * np.cos(angle) - north * np.sin(angle)  # against the columns, whose first is East
+        along_y = east * np.sin(angle) + north * np.cos(angle)
+        return middle[0] - float(along_x) / cube.pixel_scale, middle[1] + float(along_y) / cube.pixel_scale
+    if at is None:
+        return middle
+    place = _as_coordinates(at)
+    x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, celestial_of(cube)))
+    if not (np.isfinite(x) and np.isfinite(y)):
+        away = float(sky_at(cube, *middle).separation(place).deg)
+        unknown = "" if cube.meta.get("ra") is not None else "; the cube says no ra and dec (meta): give offset=(0, 0)"
+        raise ValueError(
+            f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away{unknown}"
+        )
+    return float(x), float(y)
+
+
+def _as_coordinates(at: Place) -> SkyCoord:
+    if isinstance(at, str):
+        try:
+            at = SkyCoord(at)
+        except ValueError as error:
+            raise ValueError(f"at: expected a text such as '10h00m00s +02d00m00s', got {at!r} ({error})") from error
+    if isinstance(at, SkyCoord):
+        if not at.isscalar:
+            raise ValueError(f"at: expected one place, got a SkyCoord of shape {at.shape}; take one of them, as at[0]")
+        return at
+    ra, dec = parse_pair(at, "deg", "at", "(RA, Dec)")
+    if abs(dec) > 90:
+        raise ValueError(f"at: expected (RA, Dec) with Dec from -90 to 90 deg, got {at!r}")
+    return SkyCoord(ra, dec, unit="deg")
+
+
+def field_about(cube: Cube, x: float, y: float) -> tuple[float, float, float]:
+    """RA, Dec (deg) of a position, and the angle of +y there (deg, North through East), for a field centred on it."""
+    here, above = sky_at(cube, x, y), sky_at(cube, x, y + 1.0)
+    angle, before = float(here.position_angle(above).wrap_at("180d").deg), float(cube.meta.get("field_angle") or 0.0)
+    is_same = abs((angle - before + 180.0) % 360.0 - 180.0) < _ROUNDING
+    return float(here.ra.deg), float(here.dec.deg), before if is_same else angle
+
+
+def circle_overlap(x: Float[ndarray, " x"], y: Float[ndarray, " y"], radius: float) -> Float[ndarray, "y x"]:
+    """Area that unit squares centred on the grid of `x` and `y` share with a circle of `radius` about the origin.
+
+    Exact: by the area of the circle over 0 < u < x, 0 < v < y, which is x y where that corner lies inside, else
+    a y + the integral of sqrt(r^2 - u^2) from a = sqrt(r^2 - y^2) to x. A whole square counts 1.
+    """
+    right, upper = x[None, :] + 0.5, y[:, None] + 0.5
+    corners = [_corner_area(u, v, radius) for u, v in ((right, upper), (right - 1, upper), (right, upper - 1))]
+    return np.clip(corners[0] - corners[1] - corners[2] + _corner_area(right - 1, upper - 1, radius), 0.0, 1.0)
+
+
+def _corner_area(x: Float[ndarray, "*x"], y: Float[ndarray, "*y"], radius: float) -> Float[ndarray, "y x"]:
+    """The area of the circle between the axes and (x, y), negative in the second and fourth quadrant."""
+    sign = np.sign(x) * np.sign(y)
+    x, y = np.minimum(np.abs(x), radius), np.minimum(np.abs(y), radius)
+    edge = np.sqrt(radius**2 - y**2)
+    beyond = np.maximum(x, edge)
+    curved = edge * y + _segment(beyond, radius) - _segment(edge, radius)
+    return sign * np.where(x <= edge, x * y, curved)
+
+
+def _segment(x: Float[ndarray, "*x"], radius: float) -> Float[ndarray, "*x"]:
+    """The integral of sqrt(r^2 - u^2) from 0 to x."""
+    return 0.5 * (x * np.sqrt(np.maximum(radius**2 - x**2, 0.0)) + radius**2 * np.arcsin(np.minimum(x / radius, 1.0)))
+
+
+def extract_spectrum(
+    cube: Cube,
+    x: int | None = None,
+    y: int | None = None,
+    *,
+    at: Place | None = None,
+    offset: Offset | None = None,
+    radius: Any = None,
+) -> ExtractedSpectrum:
+    """The sum of a cube's good voxels over some spaxels (`Cube.spectrum`).
+
+    In an aperture every spaxel counts by the share w of its area inside: flux = sum(w F), error^2 = sum(w^2 variance),
+    as the noise of spaxels is independent. Raises ValueError for a place outside the field or an empty aperture.
+    """
+    weights = _weights(cube, x, y, at, offset, radius)
+    rows, columns = (np.flatnonzero(weights.any(axis=axis)) for axis in (1, 0))
+    box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    own, good = weights[box][:, :, None], np.asarray(cube.mask[box]) == 0
+    counted = good & (own > 0)
+    lit = counted.any(axis=(0, 1))
+
+    def summed(values: Any, share: Float[ndarray, "y x one"]) -> Float[ndarray, " wave"]:
+        found = np.sum(np.where(counted, np.asarray(values[box], np.float64), 0.0) * share, axis=(0, 1))
+        return np.where(lit, found, np.nan)
+
+    error = None if cube.variance is None else np.sqrt(summed(cube.variance, own**2)) * CUBE_FLUX_DENSITY
+    return ExtractedSpectrum(cube.wavelength * units.AA, summed(cube.flux, own) * CUBE_FLUX_DENSITY, error)
+
+
+def _weights(
+    cube: Cube, x: int | None, y: int | None, at: Place | None, offset: Offset | None, radius: Any
+) -> Float[ndarray, "y x"]:
+    """How much of each spaxel counts."""
+    if (x is None) != (y is None):
+        raise ValueError(f"spectrum: expected both x and y of a spaxel, got x={x}, y={y}")
+    placed = at is not None or offset is not None
+    if x is not None and placed:
+        raise ValueError("spectrum: expected a spaxel (x, y) or a place (at, offset), got both; leave one out")
+    if x is None and not placed and radius is None:
+        return np.ones(cube.footprint.shape)
+    column, row = (float(x), float(y)) if x is not None and y is not None else position_of(cube, at, offset)
+    if radius is None:
+        return _one_spaxel(cube, column, row)
+    reach = parse_quantity(radius, "arcsec", "radius") / cube.pixel_scale
+    if reach <= 0:
+        raise ValueError(f"radius: expected more than 0 arcsec, got {radius!r}")
+    weights = circle_overlap(np.arange(cube.n_x) - column, np.arange(cube.n_y) - row, reach)
+    if not (weights > 0).any():
+        raise ValueError(_beside(cube, column, row))
+    return weights
+
+
+def _one_spaxel(cube: Cube, column: float, row: float) -> Float[ndarray, "y x"]:
+    """The spaxel that a position lies in."""
+    x, y = int(np.floor(column + 0.5)), int(np.floor(row + 0.5))
+    if not (0 <= x < cube.n_x and 0 <= y < cube.n_y):
+        raise ValueError(_beside(cube, column, row))
+    weights = np.zeros(cube.footprint.shape)
+    weights[y, x] = 1.0
+    return weights
+
+
+def _beside(cube: Cube, column: float, row: float) -> str:
+    return (
+        f"spectrum: expected a place in the field, x from 0 to {cube.n_x - 1} and y from 0 to {cube.n_y - 1}, got "
+        f"x = {column:.6g}, y = {row:.6g}"
+    )
+
 
 _PER_VOXEL = ("flux", "mask", "variance", "truth")
 

@@ -25,7 +25,7 @@ from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.errors import expect, nearest, suggest
 from rubix_like.runtime.places import found_at
 
-_THROUGH_FILTER = "rubix_like.forward.products.filter_images:filter_image"
+_THROUGH_FILTER = "rubix_like.forward.products.bands:filter_image"
 """Filters are known where maps are made, above cubes."""
 
 _ROUNDING = 1e-6

@@ -13,11 +13,10 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.config.sections.lines import LARGEST_DISPERSION
+from rubix_like.config.sections.products import LARGEST_DISPERSION
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.bins import Sampling, WavelengthBins
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import no_counts
 from rubix_like.engine.direct import (
     AbstractDirectPainter,
     DirectContribution,
@@ -27,15 +26,13 @@ from rubix_like.engine.direct import (
     spectra_at_once,
     sum_spectra,
 )
-from rubix_like.engine.lines.line_planning import lines_of
-from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_up
-from rubix_like.engine.painter import Look, Sum, View
+from rubix_like.engine.lines.line_planning import LINE_REACH, LineTracks, lines_of, rounded_up
+from rubix_like.engine.painter import Look, Sum, View, no_counts
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.bin_split import per_bin
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import varying
+from rubix_like.runtime.mesh.mesh import DeviceLayout, varying
 
 _N_GRID = 129
 """Velocities at which `bent` and `spread` are tabulated."""

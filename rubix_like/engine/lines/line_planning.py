@@ -1,20 +1,157 @@
 """How a source of lines is painted: its line spread, method, velocities and width."""
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.config.sections.products import LARGEST_DISPERSION
+from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.engine.cost import BasisSize, Work
-from rubix_like.engine.lines.line_ratios import factored_dust_of, find_ratios, reference_light
-from rubix_like.engine.lines.line_tracks import LineTracks
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import OnBins, choose_method, velocity_limit_of, work_of
+from rubix_like.engine.spectra.attenuation import FactoredDust, factored_lines
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread
-from rubix_like.physics.templates import LineTemplates
+from rubix_like.physics import air
+from rubix_like.physics.templates import LineTemplates, layers_of
+
+LINE_REACH: float = 5.6
+"""Sigmas on either side of a line within which it is painted: 2e-8 of its light is beyond."""
+
+
+def rounded_up(n_bin: int) -> int:
+    """A window's bins, rounded up so that similar runs share compilations."""
+    return -(-n_bin // 16) * 16
+
+
+class LinePlaces(NamedTuple):
+    """Lines on the detector at some velocities: centres, and sigma of the line spread (Angstrom of the medium)."""
+
+    centre: Float[ndarray, "velocity line"]
+    spread: Float[ndarray, "velocity line"]
+
+
+@dataclass(frozen=True, eq=False)
+class LineTracks:
+    """Lines (vacuum Angstrom at rest) with thermal widths (km/s), through an instrument's line spread at a redshift.
+
+    At the velocity v a line is a Gaussian in wavelength on the detector about c = lambda (1 + z) exp(v / c0), brought
+    into the detector's medium, with sigma^2 = sigma_LSF(c)^2 + (c / c0)^2 (thermal^2 + velocity_dispersion^2).
+    """
+
+    spread: LineSpread
+    wavelength: Float[ndarray, " line"]
+    thermal: Float[ndarray, " line"]
+
+    @classmethod
+    def of(cls, templates: LineTemplates, spread: LineSpread) -> "LineTracks":
+        """The tracks of all lines of a table."""
+        return cls(spread, templates.wavelength, templates.thermal)
+
+    @property
+    def bins(self) -> WavelengthBins:
+        """The detector's bins."""
+        return self.spread.bins
+
+    def chosen(self, which: Bool[ndarray, " line"]) -> "LineTracks":
+        """The tracks of some lines."""
+        return LineTracks(self.spread, self.wavelength[which], self.thermal[which])
+
+    def at(self, velocity: Float[ndarray, " velocity"]) -> LinePlaces:
+        """The lines at velocities in km/s."""
+        stretch = (1.0 + self.spread.redshift) * np.exp(velocity / SPEED_OF_LIGHT)
+        vacuum = (stretch[:, None] * self.wavelength[None, :]).reshape(-1)
+        centre = air.to_air(vacuum) if self.bins.medium == "air" else vacuum
+        kernel, _, _ = self.spread.widths(centre)
+        shape = len(velocity), len(self.wavelength)
+        return LinePlaces(centre.reshape(shape), kernel.reshape(shape) / FWHM_PER_SIGMA)
+
+    def sigma(self, placed: LinePlaces, dispersion: float) -> Float[ndarray, "velocity line"]:
+        """Standard deviation (Angstrom) of lines with a velocity_dispersion (km/s)."""
+        moved = placed.centre / SPEED_OF_LIGHT
+        return np.sqrt(placed.spread**2 + moved**2 * (self.thermal**2 + dispersion**2))
+
+    def windows(self, velocity: Float[ndarray, " velocity"]) -> tuple[Int[ndarray, " line"], Int[ndarray, " line"]]:
+        """The first and last bin (of a detector without ends) that each line reaches at any of these velocities."""
+        placed = self.at(velocity)
+        reach = LINE_REACH * self.sigma(placed, LARGEST_DISPERSION)
+        low = self.bins.place(np.maximum((placed.centre - reach).min(axis=0), np.finfo(float).tiny))
+        high = self.bins.place((placed.centre + reach).max(axis=0))
+        return np.floor(low + 0.5).astype(np.int32), np.floor(high + 0.5).astype(np.int32)
+
+    def on_detector(self, velocity: Float[ndarray, " velocity"]) -> Bool[ndarray, " line"]:
+        """Which lines reach the detector at any of these velocities."""
+        first, last = self.windows(velocity)
+        return (last >= 0) & (first < self.bins.n_wave)
+
+
+FAINT_LINE: float = 1e-2
+"""Relative to Hb, or to the brightest line without it: the error of fainter lines is relative to this brightness."""
+
+_BALMER = "Hb"
+
+
+class LineRatios(NamedTuple):
+    """table[k, l] = sum_r coefficients[k, r] loading[r, l], within `error` of the larger of each entry and `FAINT_LINE`
+    times its template's reference."""
+
+    coefficients: Float[ndarray, "template rank"]
+    loading: Float[ndarray, "rank line"]
+    error: float
+
+
+def reference_light(table: Float[ndarray, "template line"], lines: tuple[str, ...]) -> Float[ndarray, " template"]:
+    """What a template's faint lines are compared with (unit of `table`): Hb, or without it the brightest line."""
+    brightest = table.max(axis=1, initial=0.0)
+    if _BALMER not in lines:
+        return brightest
+    balmer = table[:, lines.index(_BALMER)]
+    return np.where(balmer > 0, balmer, brightest)
+
+
+def find_ratios(
+    table: Float[ndarray, "template line"], reference: Float[ndarray, " template"], tolerance: float
+) -> LineRatios:
+    """The fewest basis line ratios within the tolerance, at most as many as there are templates or lines (exact).
+
+    Each template is divided by its reference, and each line by a level (the root of its harmonic mean square) that
+    gives weight to templates in which it is faint. Singular values of that table are added until each line of each
+    template is within the tolerance.
+    """
+    n_template, n_line = table.shape
+    most = min(n_template, n_line)
+    exact = LineRatios(*((table, np.eye(n_line)) if n_line == most else (np.eye(n_template), table)), 0.0)
+    lit = reference > 0
+    if most == 1 or not lit.any():
+        return exact
+    scale = np.where(lit, reference, 1.0)
+    shape = table / scale[:, None]
+    floor = np.maximum(shape, FAINT_LINE)
+    level = 1.0 / np.sqrt((1.0 / floor[lit] ** 2).mean(axis=0))
+    left, values, right = np.linalg.svd(shape / level, full_matrices=False)
+    for rank in range(1, most):
+        coefficients, loading = left[:, :rank] * values[:rank], right[:rank] * level
+        error = float((np.abs(coefficients @ loading - shape) / floor)[lit].max())
+        if error <= tolerance:
+            return LineRatios(scale[:, None] * coefficients, loading, error)
+    return exact
+
+
+def factored_dust_of(
+    templates: LineTemplates, wavelength: Float[ndarray, " line"], tolerance: float
+) -> FactoredDust | None:
+    """The dust in front of lines at these wavelengths (vacuum Angstrom) as a few functions of A(V); None without."""
+    layers = layers_of(templates)
+    if layers is None:
+        return None
+    return factored_lines(layers(wavelength), float(np.asarray(templates.axes.largest_a_v)), tolerance)
+
 
 LEAST_STEP: float = 0.5
 """Smallest distance between velocity nodes in km/s."""

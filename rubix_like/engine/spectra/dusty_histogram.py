@@ -15,10 +15,9 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.deposits import Spaxels
-from rubix_like.engine.painter import Look, View, corners_of
+from rubix_like.engine.painter import Look, View, corners_of, no_counts
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
@@ -101,15 +100,10 @@ def dusty_histogram(
         empty = jnp.zeros((n_spaxel * n_window, width, rank), jnp.float64)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float64), no_counts(axes, dtype))
         start = varying((empty, zeros), particles)
-        at_once = max(1, _SHARES_AT_ONCE // _n_corner(look, particles))
+        at_once = max(1, _SHARES_AT_ONCE // jax.eval_shape(look, particles)[0].spaxel.shape[1])
         cells, counters = accumulate(contribute, add, start, particles, at_once, two_levels=False)
         cells = _joined(cells.reshape(n_spaxel, n_window, width, rank), n_node)
         return cells.astype(dtype), jax.tree.map(lambda leaf: leaf.astype(dtype), counters)
-
-
-def _n_corner(look: Look, particles: Any) -> int:
-    """Spaxels that each particle is shared among."""
-    return jax.eval_shape(look, particles)[0].spaxel.shape[1]
 
 
 def _joined(cells: Float[Array, "spaxel window width rank"], n_node: int) -> Float[Array, "spaxel velocity rank"]:

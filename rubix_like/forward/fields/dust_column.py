@@ -1,8 +1,9 @@
 """Field `dust_column`: the dust of the gas in front of any position, for what shines to be dimmed by."""
 
 import logging
+import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,17 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
+from scipy.special import ndtr
 
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import declarations
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, SourceCounters
 from rubix_like.engine.setup import Setup
-from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spaxels import SpaxelGrid, deposit_weights
 from rubix_like.forward.fields.field import AbstractField, Parts
-from rubix_like.forward.fields.pyramid import InFront, Levels, Pyramid
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.forward.stages.base import refuse_options
@@ -28,6 +30,318 @@ from rubix_like.galaxy.limits import LARGEST
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, hubble
+
+VARIANCE: float = 0.075
+"""Variance along an axis of a cubic spline kernel per square of the length at which it ends (Dehnen & Aly 2012, MNRAS
+425, 1068, table 1)."""
+
+_SHARED: dict[str, float] = {"cic": 1 / 6, "tsc": 1 / 4}
+"""Variance (cells) of sharing a particle along an axis."""
+
+_READ: float = 1 / 6
+"""Variance (cells) of linear interpolation along an axis."""
+
+_LENGTHS: tuple[float, float] = (4.0, 4.0 * 2**0.5)
+"""Lengths (cells) of the kernels on the two filtered rungs of each level."""
+
+_TAPS: dict[str, tuple[tuple[float, ...], ...]] = {
+    "cic": ((0.2779, 0.0298), (0.2183, 0.1218, 0.0305)),
+    "tsc": ((0.2805, 0.0192), (0.2155, 0.1243, 0.0256)),
+}
+"""Weights of the neighbours (the next, the second, ...) in the filters of these two rungs, fitted to columns of the
+kernel at random offsets by least squares over all lengths that are mixed of two rungs."""
+
+_MARGIN = 4
+"""Cells of each filtered rung beside the field, at each end: gas there reaches into the field."""
+
+_BEYOND = 2
+"""Side of the coarsest level's cells over that of the field: wider particles are as wide as the widest kernel."""
+
+_DEPTH: float = (4 / 3) ** 0.5
+"""Depth of the narrowest rung's cells over their side, such that its kernel is as wide along the line of sight."""
+
+_FAR, _N_FAR = 4 * _DEPTH, 12
+"""How much further along the line of sight all grids reach than the field is wide, and their cells there, at each end.
+
+Within the near part, as long as the field is wide, cells are short enough for the kernels."""
+
+Shape = tuple[int, int, int]
+"""Cells along y, x and the line of sight."""
+
+
+class Rung(NamedTuple):
+    """A grid: its cells, their `side` and the `length` of its kernels in sides of the finest cells, and its filter.
+
+    Along the line of sight `near` cells lie between the middle and the end of the near part, `far` beyond it.
+    """
+
+    shape: Shape
+    side: int
+    length: float
+    taps: tuple[float, ...]
+    near: int
+    far: int
+
+    @property
+    def centres(self) -> Float[np.ndarray, " z"]:
+        """Centres of the cells along the line of sight, in units of the near part's half."""
+        near, far = np.arange(self.near + 1) / self.near, 1 + (_FAR - 1) * np.arange(1, self.far + 1) / self.far
+        ahead = np.concatenate([near, far])
+        return np.concatenate([-ahead[:0:-1], ahead])
+
+
+class Levels(NamedTuple):
+    """The static sizes: `n` cells of the finest level along the field's longer side, and all rungs, narrowest first."""
+
+    n: int
+    rungs: tuple[Rung, ...]
+
+    @classmethod
+    def of(cls, field: Footprint, cells: int, deposit: str = "cic") -> "Levels":
+        """Grids over a field with `cells` cells (or one more) along its longer side."""
+        longest, n = max(field.shape), _even(cells)
+        y, x = (_even(n * size / longest) for size in field.shape)
+        narrowest = ((_SHARED[deposit] + _READ) / VARIANCE) ** 0.5
+        rungs = [_rung((y + 2, x + 2), 1, narrowest, (), round(n / (2 * _DEPTH)))]
+        for level in range(int(np.ceil(np.log2(_BEYOND * n))) + 1):
+            side, across = 2**level, (y + 2 * _MARGIN, x + 2 * _MARGIN)
+            for length, taps in zip(_LENGTHS, _TAPS[deposit], strict=True):
+                rungs.append(_rung(across, side, side * length, taps, max(1, round(1.25 * n / (side * length)))))
+            y, x = _even(y / 2), _even(x / 2)
+        return cls(n, tuple(rungs))
+
+    @property
+    def n_cell(self) -> int:
+        """Cells of all rungs."""
+        return int(self.offsets[-1])
+
+    @property
+    def offsets(self) -> Int[np.ndarray, " boundary"]:
+        """Where each rung's cells begin in the array of all, and where the last one's end."""
+        return np.cumsum([0, *(math.prod(rung.shape) for rung in self.rungs)])
+
+
+def _rung(across: tuple[int, int], side: int, length: float, taps: tuple[float, ...], near: int) -> Rung:
+    far = min(_N_FAR, math.ceil((_FAR - 1) * near))
+    return Rung((*across, 2 * (near + far) + 1), side, length, taps, near, far)
+
+
+def _even(size: float | int) -> int:
+    """The smallest even number that is not less."""
+    return max(2, 2 * int(np.ceil(size / 2 - 1e-9)))
+
+
+class Pyramid(eqx.Module):
+    """The grids: `side` (arcsec) of the finest level's cells.
+
+    Positions are (x, y, z) from the field's centre, z away from the observer. Particles beyond the grids are ignored in
+    x and y, and put at their ends in z.
+    """
+
+    side: Float[Array, ""]
+    levels: Levels = eqx.field(static=True)
+    deposit: str = eqx.field(static=True)
+
+    @classmethod
+    def over(cls, field: Footprint, cells: int, deposit: str) -> "Pyramid":
+        """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc."""
+        levels = Levels.of(field, cells, deposit)
+        return cls(jnp.asarray(field.pixel_scale * (max(field.shape) / levels.n)), levels, deposit)
+
+    @property
+    def near(self) -> Float[Array, ""]:
+        """Half of the length (arcsec) of the near part along the line of sight."""
+        return 0.5 * self.levels.n * self.side
+
+    def parts(
+        self,
+        position: Float[Array, "particle 3"],
+        smoothing_length: Float[Array, " particle"],
+        amount: Float[Array, " particle"],
+    ) -> tuple[Int[Array, "particle part"], Float[Array, "particle part"]]:
+        """The cells of the array of all rungs to which each particle adds, and what: an amount per square arcsec.
+
+        `smoothing_length` (arcsec) is where the particle's kernel ends. Cells beyond the last one get nothing.
+        """
+        low, share = self._shares(smoothing_length)
+        pairs = [self._on_rung(position, rung, amount * part) for rung, part in ((low, 1 - share), (low + 1, share))]
+        cells, amounts = zip(*pairs, strict=True)
+        return jnp.concatenate(cells, axis=1), jnp.concatenate(amounts, axis=1)
+
+    def beyond(self, position: Float[Array, "particle 3"]) -> tuple[Bool[Array, " particle"], Bool[Array, " particle"]]:
+        """Which particles lie beside the field, and which of the others in front of all grids or behind them."""
+        half_y, half_x = (0.5 * (size - 2) * self.side for size in self.levels.rungs[0].shape[:2])
+        beside = (jnp.abs(position[:, 0]) > half_x) | (jnp.abs(position[:, 1]) > half_y)
+        return beside, ~beside & (jnp.abs(position[:, 2]) > _FAR * self.near)
+
+    def _shares(
+        self, smoothing_length: Float[Array, " particle"]
+    ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
+        """The narrower of the two rungs around each particle's length, and the share of the wider one.
+
+        Shares are linear in 1 / length, which keeps the error of the mixed kernel smallest.
+        """
+        ladder = jnp.asarray([rung.length for rung in self.levels.rungs], self.side.dtype)
+        length = jnp.clip(smoothing_length / self.side, ladder[0], ladder[-1])
+        above = jnp.searchsorted(ladder, lax.stop_gradient(length), side="right").astype(jnp.int32)
+        low = jnp.clip(above - 1, 0, len(self.levels.rungs) - 2)
+        narrow, wide = ladder[low], ladder[low + 1]
+        return low, (1 - narrow / length) / (1 - narrow / wide)
+
+    def _on_rung(
+        self, position: Float[Array, "particle 3"], rung: Int[Array, " particle"], amount: Float[Array, " particle"]
+    ) -> tuple[Int[Array, "particle near"], Float[Array, "particle near"]]:
+        """The cells of one rung around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
+        shapes = jnp.asarray([grid.shape for grid in self.levels.rungs], jnp.int32)[rung]
+        offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[rung]
+        sizes = [(grid.side, grid.near, grid.far) for grid in self.levels.rungs]
+        width, near, far = (jnp.asarray(numbers, self.side.dtype)[rung] for numbers in zip(*sizes, strict=True))
+        side = self.side * width
+        middle = 0.5 * shapes.astype(side.dtype) - 0.5
+        n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
+        column, x = deposit_weights(position[:, 0] / side + middle[:, 1], self.deposit)
+        row, y = deposit_weights(position[:, 1] / side + middle[:, 0], self.deposit)
+        depth = _depth(position[:, 2] / self.near, near, far) + middle[:, 2]
+        along, z = deposit_weights(jnp.clip(depth, 0.0, 2 * middle[:, 2]), self.deposit)
+        inside = ((row >= 0) & (row < n_y))[:, :, None] & ((column >= 0) & (column < n_x))[:, None, :]
+        first = jnp.where(inside, offset[:, None, None] + (row * n_x)[:, :, None] * n_z[:, :, None], 0)
+        start = first + column[:, None, :] * n_z[:, :, None]
+        cells = start[:, :, :, None] + jnp.clip(along, 0, n_z - 1)[:, None, None, :]
+        shares = y[:, :, None, None] * x[:, None, :, None] * z[:, None, None, :]
+        cells = jnp.where(inside[:, :, :, None], cells, self.levels.n_cell)
+        amounts = (amount / side**2)[:, None, None, None] * shares
+        around = math.prod(cells.shape[1:])
+        return cells.reshape(len(rung), around), amounts.reshape(len(rung), around)
+
+    def in_front(self, sums: Float[Array, " cell"]) -> "InFront":
+        """The sums of all cells' parts as what is in front of any position."""
+        levels = self.levels
+        parts = [
+            sums[first:last].reshape(rung.shape)
+            for first, last, rung in zip(levels.offsets[:-1], levels.offsets[1:], levels.rungs, strict=True)
+        ]
+        narrow = jnp.pad(jnp.cumsum(parts[0], axis=2), ((0, 0), (0, 0), (1, 0)))
+        running = [self._running(*pair, levels.rungs[2]) for pair in zip(parts[1:], levels.rungs[1:], strict=True)]
+        *finer, wide = (first + second for first, second in zip(running[::2], running[1::2], strict=True))
+        for level in reversed(finer):
+            wide = level + _halved(_halved(wide, 0, level.shape[0]), 1, level.shape[1])
+        return InFront(narrow, wide, self.side, levels)
+
+    def _running(self, cells: Float[Array, "y x z"], rung: Rung, read: Rung) -> Float[Array, "y2 x2 face"]:
+        """The share of a rung's kernels in front of the faces of `read`: filtered across, and along z.
+
+        Along z each cell becomes a Gaussian that has the kernel's variance less that of sharing and reading.
+        """
+        centres, faces = rung.centres, 0.5 * (read.centres[1:] + read.centres[:-1])
+        depth, length = np.gradient(centres), 2 * rung.length / self.levels.n
+        added = _SHARED[self.deposit] * depth**2 + _READ / read.near**2
+        sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
+        share = ndtr((faces - centres[:, None]) / sigma[:, None])
+        share = np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1)
+        filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
+        return jnp.einsum("yxz,zf->yxf", filtered, jnp.asarray(share, cells.dtype), precision=lax.Precision.HIGHEST)
+
+
+class InFront(eqx.Module):
+    """How much lies in front of any position, per square arcsec, at the faces of cells along z.
+
+    `narrow` holds the narrowest rung on cells of this `side` (arcsec), `wide` all others as coefficients of quadratic
+    B-splines on the same cells.
+    """
+
+    narrow: Float[Array, "y x face"]
+    wide: Float[Array, "y2 x2 face2"]
+    side: Float[Array, ""]
+    levels: Levels = eqx.field(static=True)
+
+    def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
+        """The amount in front of positions (x, y, z) in arcsec from the field's centre."""
+        narrow, _, wide = self.levels.rungs[:3]
+        return self._read(self.narrow, position, narrow, 1) + self._read(self.wide, position, wide, 2)
+
+    def _read(
+        self, sums: Float[Array, "y x face"], position: Float[Array, "particle 3"], rung: Rung, degree: int
+    ) -> Float[Array, " particle"]:
+        """Sums at positions, by B-splines across the line of sight and linear between faces; beyond the field, those at
+        its edge."""
+        n_y, n_x, n_face = sums.shape
+        (row, y), (column, x) = (
+            _near_weights(jnp.clip(position[:, axis] / self.side, 1 - 0.5 * n, 0.5 * n - 1) + 0.5 * (n - 1), degree)
+            for axis, n in ((1, n_y), (0, n_x))
+        )
+        depth = _depth(position[:, 2] / (0.5 * self.levels.n * self.side), rung.near, rung.far)
+        face, z = _near_weights(jnp.clip(depth + 0.5 * (n_face - 1), 0.0, n_face - 1), 1)
+        flat, found = sums.reshape(-1), jnp.zeros_like(depth)
+        first = (row * n_x + column) * n_face + face
+        for step_y, share_y in enumerate(y):
+            for step_x, share_x in enumerate(x):
+                start = first + (step_y * n_x + step_x) * n_face
+                found += share_y * share_x * (z[0] * flat[start] + z[1] * flat[start + 1])
+        return found
+
+    def through(self, field: Footprint) -> Float[Array, "row column"]:
+        """The amount along whole lines of sight, its mean over each spaxel of a footprint about the same centre."""
+        y, x = (size - 2 for size in self.narrow.shape[:2])
+        whole = self.narrow[1:-1, 1:-1, -1] + _filtered(self.wide[:, :, -1:], (1 / 6,), (y, x))[:, :, 0]
+        x, y = field.centres(jnp)
+        rows, columns = (
+            _overlaps(centres, field.pixel_scale, size, self.side)
+            for centres, size in ((y, whole.shape[0]), (x, whole.shape[1]))
+        )
+        return jnp.einsum("ri,ij,cj->rc", rows, whole, columns, precision=lax.Precision.HIGHEST)
+
+
+def _near_weights(
+    place: Float[Array, " particle"], degree: int
+) -> tuple[Int[Array, " particle"], tuple[Float[Array, " particle"], ...]]:
+    """The first cell and the weights of the 2 or 3 B-splines of a degree (1 or 2) at places in cells."""
+    first = jnp.floor(lax.stop_gradient(place) + (0.5 * degree - 0.5)) - (degree - 1)
+    d = place - first - (degree - 1)
+    if degree == 1:
+        return first.astype(jnp.int32), (1 - d, d)
+    return first.astype(jnp.int32), (0.5 * (0.5 - d) ** 2, 0.75 - d**2, 0.5 * (0.5 + d) ** 2)
+
+
+def _depth(
+    place: Float[Array, " particle"], near: Float[Array, " particle"] | int, far: Float[Array, " particle"] | int
+) -> Float[Array, " particle"]:
+    """Places along the line of sight, in halves of the near part, as cells from the middle."""
+    within = jnp.clip(place, -1.0, 1.0)
+    return within * near + (place - within) * far / (_FAR - 1)
+
+
+def _filtered(cells: Float[Array, "y x z"], taps: tuple[float, ...], shape: tuple[int, ...]) -> Float[Array, "y2 x2 z"]:
+    """Cells after each gave these shares to its neighbours at each side, along y and x, cut to a `shape`."""
+    for axis in (0, 1):
+        size, first = shape[axis], (cells.shape[axis] - shape[axis]) // 2
+        total = (1 - 2 * sum(taps)) * lax.slice_in_dim(cells, first, first + size, axis=axis)
+        for step, tap in enumerate(taps, start=1):
+            starts = first - step, first + step
+            total += tap * sum(lax.slice_in_dim(cells, start, start + size, axis=axis) for start in starts)
+        cells = lax.optimization_barrier(total)
+    return cells
+
+
+def _halved(cells: Float[Array, "y x face"], axis: int, size: int) -> Float[Array, "y2 x2 face"]:
+    """Coefficients of quadratic B-splines as those on `size` cells of half the width, in the middle."""
+    n_cell = cells.shape[axis]
+    before = lax.slice_in_dim(cells, 0, n_cell - 1, axis=axis)
+    after = lax.slice_in_dim(cells, 1, n_cell, axis=axis)
+    both = jnp.stack([0.75 * before + 0.25 * after, 0.25 * before + 0.75 * after], axis=axis + 1)
+    halves = both.reshape(*cells.shape[:axis], 2 * (n_cell - 1), *cells.shape[axis + 1 :])
+    start = (2 * (n_cell - 1) - size) // 2
+    return lax.slice_in_dim(halves, start, start + size, axis=axis)
+
+
+def _overlaps(
+    centres: Float[Array, " spaxel"], width: Float[Array, ""], n_cell: int, side: Float[Array, ""]
+) -> Float[Array, "spaxel cell"]:
+    """Which share of each spaxel lies in each cell, along one axis."""
+    low = (jnp.arange(n_cell, dtype=centres.dtype) - 0.5 * n_cell) * side
+    first = jnp.maximum(low[None, :], centres[:, None] - 0.5 * width)
+    last = jnp.minimum(low[None, :] + side, centres[:, None] + 0.5 * width)
+    return jnp.maximum(last - first, 0.0) / width
+
 
 _PC_PER_KPC = 1e3
 

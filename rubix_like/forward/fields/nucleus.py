@@ -13,8 +13,7 @@ from rubix_like.config.sections.nebular import NUCLEUS
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField, Parts
-from rubix_like.forward.sources.illumination import agn_settings, covered
-from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.forward.sources.source import Kind, ReaderWords, agn_settings, covered
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField, PaintedField, Parts, painted_field, spread
-from rubix_like.forward.products.mass_now import MassNow
+from rubix_like.forward.products.sums import MassNow
 from rubix_like.forward.sources.source import Kind
 from rubix_like.forward.sources.stars import star_coordinates
 from rubix_like.forward.stages.base import refuse_options

@@ -20,10 +20,9 @@ from rubix_like.cube.maps import (
     ProductAxes,
 )
 from rubix_like.cube.meta import Counters, Meta
-from rubix_like.forward.products.gas_sums import MEANS
-from rubix_like.forward.products.sums import DUST_SUMS, SUMS, ProductImages
+from rubix_like.forward.products.sums import DUST_SUMS, MEANS, SUMS, ProductImages
 from rubix_like.galaxy.limits import POSSIBLE
-from rubix_like.runtime.mesh.placement import own_copy
+from rubix_like.runtime.mesh.mesh import own_copy
 
 _FAINTEST = 1e-6
 """After the PSF a spaxel with less than this share of the brightest one's light (mass) has no mean."""

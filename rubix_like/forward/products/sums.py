@@ -1,32 +1,60 @@
 """Sums over particles that maps, velocity distributions and images are made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.config import LOSVDSettings
+from rubix_like.config.sections.dust import ParticleDustSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, build_kernel
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.engine.spectra.attenuation import DustFactors
+from rubix_like.engine.spectra.attenuation import DustFactors, factored_dust
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
-from rubix_like.forward.products.mass_now import MassNow
-from rubix_like.forward.sources.dust_in_front import DustInFront
-from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.forward.stages.dust import screen_transmission
-from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.forward.sources.source import DustInFront, Kind, ReaderWords
+from rubix_like.forward.stages.scene import relative_attenuation, screen_transmission
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene
-from rubix_like.physics.templates import TemplateAxes, weighted_rows
+from rubix_like.physics.dust_curves import CURVES
+from rubix_like.physics.templates import TemplateAxes, Templates, layers_of, weighted_rows
+from rubix_like.ssp import SSPLibrary
+
+
+class MassNow(eqx.Module):
+    """Mass now, also of stars that do not state it; `surviving`: mass left per mass at birth, None if not known."""
+
+    axes: TemplateAxes
+    surviving: Float[Array | ndarray, "template 1"] | None
+
+    @classmethod
+    def build(cls, library: SSPLibrary) -> "MassNow":
+        """Build it with the surviving fractions of a library."""
+        surviving = library.surviving_fraction
+        return cls(library.templates().axes, None if surviving is None else np.asarray(surviving).reshape(-1, 1))
+
+    def of(
+        self, stars: Stars, born: Float[Array, " particle"], coordinates: Mapping[str, Float[Array, " particle"]]
+    ) -> Float[Array, " particle"]:
+        """Msun; where stars do not state it, from their mass at birth `born` and their coordinates on the axes."""
+        if stars.mass is not None:
+            return jnp.asarray(stars.mass)
+        if self.surviving is None:
+            return born
+        corners = self.axes.corners(tuple(coordinates[name] for name in self.axes.names))
+        return born * weighted_rows(jnp.asarray(self.surviving), corners)[:, 0]
+
 
 SUMS: tuple[str, ...] = (
     "number",
@@ -320,20 +348,185 @@ class ProductTables(eqx.Module):
         )
         columns = [jnp.stack(sums, axis=1), flux[:, 1:]]
         if self.has_dust:
-            a_v = self._a_v(layers, scene.amount, parameters)
+            layered = jnp.zeros_like(scene.amount) if layers is None else layers.sum(axis=1)
+            screen = None if self.screen is None else screen_a_v(parameters)
+            a_v = layered if screen is None else layered + screen
             columns += [jnp.stack([bare[:, 0], bare[:, 0] * a_v, mass * a_v], axis=1), bare[:, 1:]]
         return jnp.concatenate(columns, axis=1)
-
-    def _a_v(
-        self, layers: Float[Array, "particle layer"] | None, like: Float[Array, " particle"], parameters: Parameters
-    ) -> Float[Array, " particle"]:
-        """A(V) of all dust in front of each star, mag; `layers`: of its own."""
-        layered = jnp.zeros_like(like) if layers is None else layers.sum(axis=1)
-        screen = None if self.screen is None else screen_a_v(parameters)
-        return layered if screen is None else layered + screen
 
 
 def _detector_band(setup: Setup) -> Band:
     """The detector's whole range, all light counted."""
     bins = setup.instrument.bins
     return Band("detector", bins.to_vacuum(bins.edges[[0, -1]]), np.ones(2))
+
+
+MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
+"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction; the last one
+where the gas has it."""
+
+
+class GasSums(eqx.Module):
+    """Sums over gas per spaxel, one column for each of `names`: amounts (`amounts_of`), then `MEANS`."""
+
+    values: Float[Array, "spaxel column"]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+
+class GasTables(eqx.Module):
+    """Tables for the sums over gas; the sums are of the gas itself, not of its light."""
+
+    kernel: AbstractDepositKernel
+    kind: ClassVar[Kind] = "gas"
+    words: ClassVar[ReaderWords] = ReaderWords("the maps of products.gas", "set products.gas: false")
+
+    def paint(
+        self,
+        look: Callable[[Gas], Scene],
+        particles: Gas,
+        grid: SpaxelGrid,
+        chunk: int,
+        reference: Float[Array, ""],
+    ) -> GasSums:
+        """The sums of all gas at hand, kept in 64 bits, as many spaxels at a time as there is room for.
+
+        Velocities are relative to `reference` (km/s). Raises ValueError for gas that is to be smoothed and has no
+        smoothing length.
+        """
+        means = MEANS if particles.metallicity is not None else MEANS[:-1]
+        names = (*amounts_of(particles), *means)
+
+        def contribute(own: Gas) -> tuple[Placed, Float[Array, "particle column"]]:
+            scene = look(own)
+            return grid.weights(scene.position, scene.smoothing_length, self.kind), gas_columns(own, scene, reference)
+
+        dtype = jnp.result_type(grid.footprint.pixel_scale)
+        return GasSums(sum_columns(contribute, particles, grid, self.kernel, len(names), chunk, dtype), names)
+
+
+def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:
+    """The quantities that maps add up, by the map's name: mass (Msun) and, where the gas has them, star formation rate
+    (Msun/yr) and masses of neutral and molecular hydrogen (Msun)."""
+    mass, rate = jnp.asarray(gas.mass), gas.star_formation_rate
+    fractions = {"hi_mass": gas.hi_fraction, "h2_mass": gas.h2_fraction}
+    found = {"gas_mass": mass} | ({} if rate is None else {"star_formation_rate": jnp.asarray(rate)})
+    return found | {name: mass * jnp.asarray(own) for name, own in fractions.items() if own is not None}
+
+
+def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Array, "particle column"]:
+    """The columns of each particle: its amounts, then its mass times each of `MEANS`."""
+    amounts = {name: own * scene.amount for name, own in amounts_of(gas).items()}
+    mass, velocity = amounts["gas_mass"], scene.v_los - reference
+    metals = [] if gas.metallicity is None else [jnp.asarray(gas.metallicity)]
+    weighted = (mass * own for own in (velocity, velocity**2, *metals))
+    return jnp.stack([*amounts.values(), *weighted], axis=1)
+
+
+_ERROR = 1e-6
+"""Largest rms error of the dimming over the wavelengths, relative to its mean."""
+
+_LEAST = 1e-3
+"""Share of the light that must come through, in units of its mean, for it to be known: to about 0.01 mag."""
+
+_STEP = 0.01
+"""Step of ln lambda with which curves are looked at for where they hold."""
+
+
+class AttenuationTables(eqx.Module):
+    """Tables for the light of all stars in the field, before dust and behind it, in parts of 1 % of the wavelength.
+
+    | field | shape | |
+    |---|---|---|
+    | axes | | of the templates |
+    | wavelength | (part,) | vacuum Angstrom at rest |
+    | spectra | (template, part) | flux density per amount, 1e-20 erg/s/cm2/Angstrom |
+    | dust, parts | (factor, part) | the stars' own dust as in `FactoredDust`; None without any |
+    | screen | (part,) | A(lambda) / A(V) of the run's screen; None without one |
+    """
+
+    axes: TemplateAxes
+    wavelength: Float[Array | ndarray, " part"]
+    spectra: Float[Array | ndarray, "template part"]
+    dust: DustFactors | None
+    parts: Float[Array | ndarray, "factor part"] | None
+    screen: Float[Array | ndarray, " part"] | None
+    kernel: AbstractDepositKernel
+
+    @classmethod
+    def build(cls, setup: Setup, templates: Templates, *, has_screen: bool) -> "AttenuationTables":
+        """Those of the SSP library's `templates` as stars are seen, wherever the library and all curves hold."""
+        stretch = 1.0 + setup.config.observation.redshift
+        ends = _ends(setup, templates, has_screen) * stretch
+        bands = BandTables.build(setup.library, stretch - 1.0, [BandWeight(Band("all", ends, np.ones(2)))])
+        observed = np.asarray(bands.wavelength)
+        widths = np.diff(np.geomspace(ends[0], ends[1], len(observed) + 1))
+        factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
+        layers, largest = layers_of(templates), templates.axes.largest_a_v
+        own = None
+        if layers is not None and largest is not None:
+            own = factored_dust(layers(observed / stretch), float(np.asarray(largest)), _ERROR)
+        return cls(
+            axes=templates.axes,
+            wavelength=observed / stretch,
+            spectra=factor * np.asarray(bands.flux) / widths,
+            dust=None if own is None else own.factors,
+            parts=None if own is None else own.parts,
+            screen=relative_attenuation(setup, observed) if has_screen else None,
+            kernel=build_kernel(setup.config.engine.kernel),
+        )
+
+    def paint(
+        self, look: Callable[[Any], Sighting], particles: Any, field: Footprint, chunk: int
+    ) -> Float[Array, "template own"]:
+        """Amounts of the templates that the stars in the field shine as, and these times each function of their A(V).
+
+        Stars are in the field by their position.
+        """
+        n_column = 1 if self.parts is None else 1 + len(self.parts)
+
+        def contribute(own: Any) -> tuple[tuple[Factors], tuple[()]]:
+            seen = look(own)
+            corners = self.axes.corners(seen.coordinates)
+            beyond = [jnp.abs(seen.scene.position[:, axis]) > 0.5 * side for axis, side in enumerate(field.sides)]
+            amount = jnp.where(beyond[0] | beyond[1], jnp.zeros_like(seen.scene.amount), seen.scene.amount)[:, None]
+            one = jnp.ones_like(amount)
+            a_v = self.axes.a_v(seen.coordinates)
+            behind = [] if self.dust is None or a_v is None else [self.dust(a_v)]
+            columns = jnp.concatenate([one, *behind], axis=1)
+            return (Factors(corners.index, corners.weight, one, amount * columns),), ()
+
+        shape, dtype = (self.axes.n_template, n_column), self.spectra.dtype
+        (sums,), _ = sum_deposits(contribute, particles, self.kernel, (shape,), (), chunk, dtype)
+        return sums
+
+    def light(self, sums: Float[Array, "template own"], parameters: Parameters) -> Float[Array, "2 part"]:
+        """Flux densities of all stars together (1e-20 erg/s/cm2/Angstrom): before all dust, and behind it; NaN where so
+        little comes through that the functions of A(V) do not tell how much."""
+        own = jnp.matmul(sums.T, jnp.asarray(self.spectra), precision=lax.Precision.HIGHEST)
+        dimmed = own[0]
+        if self.parts is not None:
+            dimmed = jnp.sum(own[1:] * jnp.asarray(self.parts), axis=0)
+            mean = jnp.mean(dimmed / jnp.where(own[0] > 0, own[0], jnp.ones_like(own[0])))
+            dimmed = jnp.where(dimmed < _LEAST * mean * own[0], jnp.nan, dimmed)
+        share = screen_transmission(self.screen, parameters)
+        return jnp.stack([own[0], dimmed if share is None else dimmed * share])
+
+
+def _ends(setup: Setup, templates: Templates, has_screen: bool) -> Float[ndarray, " 2"]:
+    """The first and last vacuum wavelength at rest (Angstrom) at which the library and the run's curves hold.
+
+    Half a step is left out at the end, so that rounding does not change the number of parts.
+    """
+    config, nodes = setup.config, templates.rest_wavelength
+    wavelength = np.exp(np.arange(np.log(nodes[0]), np.log(nodes[-1]), _STEP))
+    found = np.ones(len(wavelength), bool)
+    shift = 1.0 + config.observation.redshift
+    screen = config.screen if has_screen else None
+    own = config.dust if templates.attenuation is not None else None
+    for dust, stretch in ((own, 1.0), (screen, shift if screen is not None and screen.place == "foreground" else 1.0)):
+        if dust is not None:
+            found &= CURVES.find(dust.curve).holds(wavelength * stretch, dust.resolved_r_v, dust.slope)
+    if isinstance(own, ParticleDustSettings) and own.has_birth_clouds:
+        birth = CURVES.find(own.resolved_birth_curve)
+        found &= birth.holds(wavelength, own.resolved_birth_r_v, own.birth_slope)
+    return wavelength[found][[0, -1]] * np.exp([0.0, -0.5 * _STEP])

@@ -2,31 +2,176 @@
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.sections.lines import LINE_SOURCE, LinesSettings
+from rubix_like.config import RunConfig
+from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.sections.products import LINE_SOURCE, LinesSettings
+from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines
-from rubix_like.engine.methods import build_line_painter
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import Setup, SourcePlan, build_line_painter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.component_lines import ComponentLines, component_rows
-from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
-from rubix_like.forward.sources.source import AbstractSource, Kind
+from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, ReaderWords, seen_through_dust
 from rubix_like.forward.stages.base import refuse_options
+from rubix_like.galaxy.components.light import LineRow
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
-from rubix_like.nebular.line_list import EmissionLine, find_line
+from rubix_like.instrument.detector import least_line_width
+from rubix_like.nebular.line_list import FIXED_RATIOS, EmissionLine, find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes
+
+
+class ComponentLines(AbstractSource):
+    """Emitters of components with `lines`; each shines in a mixture of the galaxy's lines.
+
+    `to_luminosity` (line,): Lsun per unit of `Stars.line_light`. `names` are those of the coordinates: the share of
+    each line. `is_mixed`: whether other components have stars.
+    """
+
+    painter: AbstractPainter
+    to_luminosity: Float[Array | ndarray, " line"]
+    dust: DustInFront | None
+    is_mixed: bool = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    kind: ClassVar[Kind] = "stars"
+    words: ClassVar[ReaderWords] = ReaderWords("lines of smooth components", "take a pipeline without the source lines")
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The columns of dust, where the run has dust of kind particles."""
+        return () if self.dust is None else self.dust.reads
+
+    @classmethod
+    def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:  # noqa: ARG003
+        """The lines of all components, painted as `engine` says; no options."""
+        templates = seen_through_dust(component_templates(component_rows(setup.config)), setup)
+        return plan_lines(setup, templates, cls.kind, narrowest=least_line_width(setup.config.instrument))
+
+    @classmethod
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "ComponentLines":  # noqa: ARG003
+        """The source with the line painter of the plan's method."""
+        per_flux = setup.luminosity_distance**2 / SOLAR_LUMINOSITY_AT_1_MPC
+        rows = component_rows(setup.config)
+        reader = setup.config.galaxy
+        assert isinstance(reader, ComponentsReader)
+        return cls(
+            painter=build_line_painter(plan, setup),
+            to_luminosity=np.array([per_flux if row.is_flux else 1.0 for row in rows]),
+            dust=DustInFront.of(setup),
+            is_mixed=any(component.lines is None for component in reader.components),
+            names=_axis_names(rows),
+        )
+
+    def shining(self, particles: Stars) -> Bool[Array, " particle"] | None:
+        """Emitters that have lines, or brightnesses that are no numbers, where others have none."""
+        return ~(_light(particles).sum(axis=1) <= 0) if self.is_mixed else None
+
+    def scene(
+        self,
+        particles: Stars,
+        alignment: Float[Array | ndarray, "3 3"] | None,
+        arcsec_per_kpc: Float[Array | ndarray, ""],
+    ) -> Scene:
+        """Emitters with their luminosity (Lsun) in the lines that are listed, and the share of each."""
+        light = _light(particles) * jnp.asarray(self.to_luminosity)[None, :]
+        amount = light.sum(axis=1)
+        lit = amount > 0
+        shares = jnp.where(lit[:, None], light / jnp.where(lit, amount, jnp.ones_like(amount))[:, None], light)
+        coordinates = {name: shares[:, number] for number, name in enumerate(self.names)}
+        return to_scene(particles, amount, coordinates, alignment, arcsec_per_kpc)
+
+    def shine(self, scene: Scene, parameters: Parameters) -> Scene:
+        """The emitters behind their dust; those without light are in no count."""
+        shining = without_dark(scene)
+        return shining if self.dust is None else self.dust.dim(shining, parameters)
+
+
+def component_rows(config: RunConfig) -> tuple[LineRow, ...]:
+    """The lines of a run's smooth components; none for another galaxy."""
+    return () if not isinstance(config.galaxy, ComponentsReader) else config.galaxy.build().line_rows
+
+
+def component_templates(rows: Sequence[LineRow]) -> LineTemplates:
+    """A template of luminosity 1 for each line, with its fainter partner where it has one; particles shine as mixtures
+    of them. Raises ConfigError for an unknown name."""
+    found = [_with_partner(row) for row in rows]
+    wavelength = {name: own for row in found for name, (own, _) in row.items()}
+    lines = tuple(wavelength)
+    table = np.array([[row[name][1] if name in row else 0.0 for name in lines] for row in found])
+    return LineTemplates(
+        name="the lines of the components",
+        axes=TemplateAxes((), _axis_names(rows), is_mixture=True),
+        lines=lines,
+        wavelength=np.array([wavelength[name] for name in lines]),
+        table=table,
+        thermal=np.zeros(len(lines)),
+    )
+
+
+def _with_partner(row: LineRow) -> dict[str, tuple[float, float]]:
+    """Name -> (vacuum Angstrom, luminosity) of a line, and of the one that goes with it unless that is given, too."""
+    if not isinstance(row.line, str):
+        return {f"{row.line:g}": (row.line, 1.0)}
+    line = _known_line(row.line)
+    given = {_known_line(own).name for own in row.wavelengths if isinstance(own, str)}
+    found = {line.name: (line.wavelength, 1.0)}
+    for faint, (bright, ratio) in FIXED_RATIOS.items():
+        if row.doublets and bright == line.name and faint not in given:
+            found[faint] = find_line(faint).wavelength, ratio
+    return found
+
+
+def check_component_lines(config: RunConfig) -> None:
+    """Raise ConfigError for lines of components that are not known, or named twice."""
+    if not isinstance(config.galaxy, ComponentsReader):
+        return
+    for component in config.galaxy.components:
+        names = [] if component.lines is None else [_name(line, component.name) for line in component.lines.wavelengths]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(
+                f"galaxy.{component.name}.lines.wavelengths: expected different lines, got '{twice}' twice; "
+                f"name each once"
+            )
+
+
+def _name(line: str | float, component: str) -> str:
+    try:
+        return _known_line(line).name if isinstance(line, str) else f"{line:g}"
+    except ConfigError as error:
+        raise ConfigError(f"galaxy.{component}.{error}") from None
+
+
+def _known_line(name: str) -> Any:
+    try:
+        return find_line(name)
+    except ConfigError as error:
+        raise ConfigError(f"lines.wavelengths: {error}") from None
+
+
+def _axis_names(rows: Sequence[LineRow]) -> tuple[str, ...]:
+    """A name for the share of each line: the same line of two components may be two."""
+    return tuple(f"line {number}" for number in range(len(rows)))
+
+
+def _light(particles: Stars) -> Float[Array, "particle line"]:
+    """Raises ValueError for particles that are no emitters of components with lines."""
+    if particles.line_light is None:
+        raise ValueError(
+            "stars.line_light: expected the brightness of each emitter in the lines of its component, got none; take "
+            "the galaxy of the configuration (load_galaxy)"
+        )
+    return jnp.asarray(particles.line_light)
 
 
 class AbstractLines(AbstractSource):

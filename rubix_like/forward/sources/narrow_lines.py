@@ -17,18 +17,15 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.dust_in_front import DustInFront
-from rubix_like.forward.sources.illumination import agn_settings, covered
 from rubix_like.forward.sources.nebulae import OxygenScale
-from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, table_at
-from rubix_like.forward.sources.point_painter import PointPainter
-from rubix_like.forward.sources.source import AbstractSource, Kind, ReaderWords
+from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter, as_wide, check_number, table_at
+from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, ReaderWords, agn_settings, covered
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
-from rubix_like.nebular.active_nuclei import photons_per_erg
-from rubix_like.nebular.photon_templates import PHOTONS
+from rubix_like.nebular.ionising_light import photons_per_erg
+from rubix_like.nebular.line_grid import PHOTONS
 
 _PEAK = "log_peak_energy"
 

@@ -1,19 +1,90 @@
 """What a source of light is: particles of a kind, the templates that they shine as, and a painter."""
 
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
+from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.config.sections.nebular import AgnSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.galaxy.particles import Galaxy
+from rubix_like.galaxy.particles import Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
+from rubix_like.physics.dust_curves import CURVES
+from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, Templates, behind_dust
+
+_LEAVING = 0.1
+"""dex of the age within which stars leave their birth clouds."""
+
+_YEARS_PER_MYR = 1e6
+
+_Shining = TypeVar("_Shining", Templates, LineTemplates)
+
+
+class DustInFront(eqx.Module):
+    """A(V) = `dust.opacity` x the column of dust in front of a particle + `dust.a_v_birth` x its share of young stars.
+
+    `log_birth_age`: log10 of the age (yr) up to which stars are in their birth clouds (Charlot & Fall 2000, ApJ 539,
+    718; over the next 0.1 dex they leave them). `has_birth_clouds`: the second term is a layer of its own, by another
+    curve.
+    """
+
+    log_birth_age: Float[Array | ndarray, ""]
+    has_birth_clouds: bool = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, setup: Setup) -> "DustInFront | None":
+        """That of a run; None unless its dust is of kind particles and its pipeline sums up columns of it."""
+        dust = _settings(setup)
+        if dust is None:
+            return None
+        return cls(np.asarray(np.log10(dust.birth_age * _YEARS_PER_MYR)), dust.has_birth_clouds)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The field of columns."""
+        return (DUST_COLUMN,)
+
+    def young(self, log_age: Float[Array, " particle"]) -> Float[Array, " particle"]:
+        """The share of each star's light (log10 age in yr) that comes through its birth cloud: 1, or 0 for old ones."""
+        return jnp.clip((self.log_birth_age + _LEAVING - log_age) / _LEAVING, 0.0, 1.0)
+
+    def dim(self, scene: Scene, parameters: Parameters, young: Float[Array, " particle"] | None = None) -> Scene:
+        """The scene with the coordinate A(V) (mag); `young`: how much of the birth clouds' (None: nothing)."""
+        a_v = parameters.dust.opacity * scene.fields[DUST_COLUMN].at(scene.position)
+        birth = jnp.zeros_like(a_v) if young is None else parameters.dust.a_v_birth * young
+        layers = {A_V: a_v, A_V_BIRTH: birth} if self.has_birth_clouds else {A_V: a_v + birth}
+        return replace(scene, coordinates={**scene.coordinates, **layers})
+
+
+def seen_through_dust(templates: _Shining, setup: Setup) -> _Shining:
+    """A source's templates as its particles are seen: behind the run's dust of kind particles, or unchanged."""
+    dust = _settings(setup)
+    if dust is None:
+        return templates
+    curve = functools.partial(CURVES.find(dust.curve), r_v=dust.resolved_r_v, slope=dust.slope)
+    clouds = None
+    if dust.has_birth_clouds:
+        birth_curve = CURVES.find(dust.resolved_birth_curve)
+        clouds = functools.partial(birth_curve, r_v=dust.resolved_birth_r_v, slope=dust.birth_slope)
+    return behind_dust(templates, curve, dust.largest, clouds)
+
+
+def _settings(setup: Setup) -> ParticleDustSettings | None:
+    dust = setup.config.dust
+    return dust if isinstance(dust, ParticleDustSettings) and setup.pipeline.has_field(DUST_COLUMN) else None
+
 
 Kind = Literal["stars", "gas"]
 """A kind of a galaxy's particles, by its name in `Galaxy`."""
@@ -114,3 +185,29 @@ def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any
 def _particles(reader: ReadsParticles, galaxy: Galaxy) -> Any:
     particles = getattr(galaxy, reader.kind)
     return reader.absent(galaxy) if particles is None and isinstance(reader, MayBeAbsent) else particles
+
+
+CORE: float = 0.1
+"""Share of the radius within which all gas counts as about equally far: simulations do not resolve it."""
+
+
+def covered(gas: Gas, radius: Float[Array | ndarray, ""]) -> Float[Array, " particle"]:
+    """How much of a nucleus' sky the gas in each particle covers, in a unit of its own.
+
+    Clouds of one column density that absorb all ionising light that falls on them: m / (r^2 + (0.1 R)^2) within the
+    radius R (kpc), none beyond, by the mass m (Msun) and the distance r (kpc) from the centre.
+    """
+    square = jnp.sum(jnp.asarray(gas.position) ** 2, axis=1)
+    share = jnp.asarray(gas.mass) / (square + (CORE * radius) ** 2)
+    return jnp.where(square > radius**2, jnp.zeros_like(share), share)  # not where it is NaN, which is to be counted
+
+
+def agn_settings(setup: Setup) -> AgnSettings:
+    """The section `nebular.agn`; raises ConfigError where a run has none."""
+    nebular = setup.config.nebular
+    if nebular is None or nebular.agn is None:
+        raise ConfigError(
+            "nebular.agn: expected the section for a pipeline that paints an active nucleus, got null; add for example "
+            "nebular: {agn: {log_luminosity: 44}}"
+        )
+    return nebular.agn

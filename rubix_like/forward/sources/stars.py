@@ -8,13 +8,11 @@ from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import Counters, SourceCounters
-from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import Setup, SourcePlan, build_painter
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
-from rubix_like.forward.sources.source import AbstractSource, Kind
+from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, seen_through_dust
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene, to_scene

@@ -1,20 +1,24 @@
 """Stages `flat_field`, `flux_calibration`, `telluric`: factors that calibration leaves in spectra and their noise."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
+from scipy.ndimage import median_filter
 
+from rubix_like.config.sections.noise import NO_SKY
+from rubix_like.constants import ANGSTROM_PER_MICRON, FWHM_PER_SIGMA, PHOTONS_AT_1_ANGSTROM
 from rubix_like.engine.setup import Setup
+from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import PaintedCube, refuse_options
-from rubix_like.forward.systematics.sky_patterns import line_absorption, sky_for
-from rubix_like.forward.systematics.smooth_errors import SmoothErrors
+from rubix_like.forward.systematics.spectral_errors import SmoothErrors
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
     ErrorRecord,
@@ -22,11 +26,172 @@ from rubix_like.forward.systematics.systematic import (
     exposure_numbers,
     exposures_added,
     place_numbers,
+    spectra_numbers,
     systematics_of,
+    with_error,
     with_relative_error,
 )
+from rubix_like.instrument.detector import instrument_fwhm
+from rubix_like.instrument.sky import Sky, bin_means, load_sky
 from rubix_like.physics.numbered_random import numbered_normal
 from rubix_like.runtime.mesh.bin_split import per_bin
+
+_FINE = 0.25
+"""Angstrom at most of the grid that the sky is spread on."""
+
+_MEDIAN = 200.0
+"""Angstrom of the running median that is called the continuum."""
+
+_PROBE = 0.25
+"""Of the line spread's sigma: width of the Gaussian that the change with the width is found by."""
+
+_REACH = 5.0
+_BEYOND = 150.0
+"""Angstrom beyond the detector that are spread and filtered with it, where the table has them."""
+
+
+class SkyPatterns(NamedTuple):
+    """(wave,) in 1e-20 erg/s/cm2/Angstrom of a spectrum, for an error of 1: `shift` by one bin towards longer
+    wavelengths, relative changes of the width (`lsf`), of the emission `lines` and of the `continuum`."""
+
+    shift: Float[ndarray, " wave"]
+    lsf: Float[ndarray, " wave"]
+    lines: Float[ndarray, " wave"]
+    continuum: Float[ndarray, " wave"]
+
+
+def sky_for(setup: Setup, names: str | tuple[str, ...] | None, section: str) -> Sky:
+    """The sky of a section: the named ones, else that of `noise.exposure`, else dark. Raises ConfigError where there is
+    none, or where it does not cover the detector."""
+    noise = setup.config.noise
+    exposure = None if noise is None else noise.exposure
+    chosen = names or ("dark" if exposure is None else exposure.sky)
+    sky = load_sky(chosen)
+    if sky is None:
+        raise ConfigError(f"systematics.{section}.sky: expected a sky with an atmosphere, got '{NO_SKY}'; name one")
+    edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges)
+    sky.check_covers(edges, f"systematics.{section}.sky")
+    return sky
+
+
+def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
+    """The patterns of a sky in the detector's bins, of the light that one spectrum gets.
+
+    The sky is spread by the instrument's line spread as far as that is wider than the table's own. With S the flux
+    density per bin, a shift by a bin is S(lower edge) - S(upper edge), and a relative change e of the width adds
+    e sigma^2 d^2S/dx^2, which is found from S and S spread by sigma / 4 more.
+    """
+    bins = setup.instrument.bins
+    edges = bins.to_vacuum(bins.edges)
+    step = min(_FINE, float(np.diff(edges).min()) / 4)
+    grid = np.arange(max(sky.wavelength[0], edges[0] - _BEYOND), min(sky.wavelength[-1], edges[-1] + _BEYOND), step)
+    flux = np.interp(grid, sky.wavelength, _flux_density(sky, setup))
+    fwhm = np.zeros_like(grid) if setup.instrument.lsf is None else instrument_fwhm(setup.instrument.lsf, grid)
+    of_table = np.interp(grid, sky.wavelength, sky.fwhm)
+    seen = _spread(flux, np.sqrt(np.maximum(fwhm**2 - of_table**2, 0)) / FWHM_PER_SIGMA / step)
+    sigma = np.maximum(fwhm, of_table) / FWHM_PER_SIGMA
+    wider = _spread(seen, np.maximum(_PROBE * sigma / step, 1e-3)) - seen
+    continuum = median_filter(seen, size=2 * int(_MEDIAN / 2 / step) + 1, mode="nearest")
+    at_edges = np.interp(edges, grid, seen)
+    return SkyPatterns(
+        shift=at_edges[:-1] - at_edges[1:],
+        lsf=bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or of_table.any() else 0),
+        lines=bin_means(grid, seen - continuum, edges),
+        continuum=bin_means(grid, continuum, edges),
+    )
+
+
+def line_absorption(sky: Sky, setup: Setup) -> Float[ndarray, " wave"]:
+    """Optical depth of the air's lines in every bin, at the zenith and at the table's resolution.
+
+    -ln of the mean transmission of the bin, less the smooth extinction, which standard stars calibrate: the lower
+    convex hull over wavelength of the table's optical depth. Raises ConfigError for a table without absorption.
+    """
+    edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges)
+    least = np.finfo(np.float64).tiny
+    depth = -np.log(np.maximum(sky.transmission, least))
+    smooth = np.exp(-_lower_hull(sky.wavelength, depth))
+    found = -np.log(np.maximum(bin_means(sky.wavelength, np.maximum(sky.transmission, least) / smooth, edges), least))
+    if not np.any(found > 1e-6):
+        raise ConfigError(
+            f"systematics.telluric.sky: expected a sky whose air absorbs in the detector's range, got '{sky.name}' "
+            f"without lines there; give another table, or set the section to null"
+        )
+    return np.maximum(found, 0.0)
+
+
+def _flux_density(sky: Sky, setup: Setup) -> Float[ndarray, " sky"]:
+    """The sky's emission as flux above the atmosphere, as spectra are calibrated, in 1e-20 erg/s/cm2/Angstrom."""
+    photons = sky.emission / ANGSTROM_PER_MICRON * setup.config.instrument.element_area
+    clear = np.maximum(sky.transmission, np.finfo(np.float64).tiny)
+    return photons / (PHOTONS_AT_1_ANGSTROM * sky.wavelength * clear)
+
+
+def _spread(values: Float[ndarray, " fine"], sigma: Float[ndarray, " fine"]) -> Float[ndarray, " fine"]:
+    """Values convolved with a Gaussian whose width (in steps) follows the place that light comes to."""
+    reach = int(np.ceil(_REACH * sigma.max()))
+    if reach == 0 or sigma.max() == 0:
+        return values
+    width = np.maximum(sigma, 1e-3)
+    total, weight = np.zeros_like(values), np.zeros_like(values)
+    padded = np.pad(values, reach, mode="edge")
+    for away in range(-reach, reach + 1):
+        own = np.exp(-0.5 * (away / width) ** 2)
+        total += own * padded[reach + away : reach + away + len(values)]
+        weight += own
+    return total / weight
+
+
+def _lower_hull(x: Float[ndarray, " point"], y: Float[ndarray, " point"]) -> Float[ndarray, " point"]:
+    """The largest convex function that is nowhere above the points (Andrew's monotone chain)."""
+    points = list(zip(x.tolist(), y.tolist(), strict=True))
+    kept: list[tuple[float, float]] = []
+    for point in points:
+        while len(kept) > 1:
+            (x0, y0), (x1, y1) = kept[-2:]
+            if (y1 - y0) * (point[0] - x0) < (point[1] - y0) * (x1 - x0):
+                break  # the last one lies below the line from the one before it to this one
+            kept.pop()
+        kept.append(point)
+    return np.interp(x, *np.transpose(kept))
+
+
+class SkyResidual(AbstractSystematic):
+    """In every spectrum the sum of four patterns of the sky, each times a normal error of its own: what a wrong
+    wavelength, line width, strength of lines and continuum of the subtracted sky leave, to first order in them. With
+    several exposures in a spectrum it is the mean of theirs.
+
+    `patterns` are those of errors of one rms.
+    """
+
+    patterns: Float[Array | ndarray, "pattern wave"] = eqx.field(metadata=per_bin())
+    number: Int[Array | ndarray, " element"]
+    record: ErrorRecord = eqx.field(static=True)
+    margin: int = eqx.field(static=True, default=0)
+    key_number: ClassVar[int | None] = 1006
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "SkyResidual":
+        """By `systematics.sky_residual`; no options. Raises ConfigError for a sky that does not cover the detector."""
+        refuse_options("sky_residual", options)
+        settings = systematics_of(setup).sky_residual
+        assert settings is not None
+        patterns = sky_patterns(sky_for(setup, settings.sky, "sky_residual"), setup)
+        rms = np.array([getattr(settings, name) for name in patterns._fields]) / np.sqrt(exposures_added(setup))
+        return cls(
+            patterns=rms[:, None] * np.stack(patterns),
+            number=spectra_numbers(setup),
+            record=ErrorRecord.of(setup),
+        )
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The cube with the residual."""
+        patterns = jnp.asarray(self.patterns)
+        own = jnp.arange(len(patterns), dtype=jnp.int32)[None, :]
+        numbers = jnp.asarray(self.number)[:, None] * len(patterns) + own
+        normal = numbered_normal(error_key(key, self.record), numbers, cube.flux.dtype)
+        change = jnp.einsum("ep,pw->ew", normal, patterns, precision=lax.Precision.HIGHEST)
+        return with_error(cube, "sky_residual", change, self.record)
 
 
 class FlatField(AbstractSystematic):

@@ -18,7 +18,7 @@ from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import PaintedCube, StageReport, refuse_options
-from rubix_like.forward.stages.exposure_noise import ExposureNoise
+from rubix_like.forward.stages.noise import ExposureNoise
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
     ErrorRecord,

@@ -1,6 +1,7 @@
 """Light profiles: surface density in the plane of a component, face-on, not normalised."""
 
 from abc import abstractmethod
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -135,3 +136,101 @@ def sersic_b(index: Scalar) -> Scalar:
     n = index
     last = 2194697 / (30690717750.0 * n**4)  # a float: JAX refuses whole numbers beyond 32 bits beside such ones
     return 2 * n - 1 / 3 + 4 / (405 * n) + 46 / (25515 * n**2) + 131 / (1148175 * n**3) - last
+
+
+class AbstractHeight(eqx.Module):
+    """A density over z / `scale` (kpc), the same at all radii; only ratios matter. `highest`: |z| / scale of the
+    outermost points."""
+
+    highest: ClassVar[float] = 6.0
+
+    @property
+    @abstractmethod
+    def scale(self) -> Scalar:
+        """kpc; 0 for a thin component."""
+
+    @abstractmethod
+    def density(self, place: Places) -> Places:
+        """The density at z / scale, >= 0."""
+
+
+class Thin(AbstractHeight):
+    """All light in the plane."""
+
+    @property
+    def scale(self) -> Scalar:
+        """Nothing."""
+        return jnp.zeros(())
+
+    def density(self, place: Places) -> Places:
+        """The same for all points, which are in the plane."""
+        return jnp.ones_like(place)
+
+
+class SechSquared(AbstractHeight):
+    """sech^2(z / h), an isothermal sheet (van der Kruit & Searle 1981, A&A 95, 105)."""
+
+    scale_height: Scalar
+
+    @property
+    def scale(self) -> Scalar:
+        """The scale height."""
+        return self.scale_height
+
+    def density(self, place: Places) -> Places:
+        """sech^2."""
+        return 1 / jnp.cosh(place) ** 2
+
+
+class ExponentialHeight(AbstractHeight):
+    """exp(-|z| / h)."""
+
+    scale_height: Scalar
+    highest: ClassVar[float] = 11.0
+
+    @property
+    def scale(self) -> Scalar:
+        """The scale height."""
+        return self.scale_height
+
+    def density(self, place: Places) -> Places:
+        """The exponential."""
+        return jnp.exp(-jnp.abs(place))
+
+
+class LineRow(NamedTuple):
+    """One line of a component: `line` (a name, or vacuum Angstrom at rest) among all of its `wavelengths`; whether a
+    fainter line from the same upper level comes with it; whether its brightness is a flux or a luminosity."""
+
+    line: str | float
+    wavelengths: tuple[str | float, ...]
+    doublets: bool
+    is_flux: bool
+
+
+class LineLight(eqx.Module):
+    """Lines of a component, of which either the `flux` of the first (1e-20 erg/s/cm2) or its `luminosity` (Lsun) is
+    given, and the `ratios` of all others to it.
+
+    `width` (km/s): sigma that each emitter's lines are painted with; its velocity has the rest of the dispersion.
+    """
+
+    flux: Scalar | None
+    luminosity: Scalar | None
+    ratios: Float[Array, " other"]
+    width: Scalar
+    wavelengths: tuple[str | float, ...] = eqx.field(static=True)
+    doublets: bool = eqx.field(static=True)
+
+    @property
+    def rows(self) -> tuple[LineRow, ...]:
+        """Its lines, in the order of `wavelengths`."""
+        is_flux = self.flux is not None
+        return tuple(LineRow(own, self.wavelengths, self.doublets, is_flux) for own in self.wavelengths)
+
+    def shared(self, share: Float[Array | ndarray, " point"]) -> Float[Array, "point line"]:
+        """How bright each point is in each line, for shares of the light that add up to 1."""
+        first = self.luminosity if self.flux is None else self.flux
+        assert first is not None  # checked when the settings were read
+        of_lines = first * jnp.concatenate([jnp.ones_like(self.ratios, shape=(1,)), self.ratios])
+        return jnp.asarray(share)[:, None] * of_lines[None, :].astype(share.dtype)

@@ -103,8 +103,12 @@ def lattice(n_point: int, part: int = 0, n_part: int = 1) -> Float[ndarray, "poi
 def make_points(densities: Densities, n_point: int, part: int = 0, n_part: int = 1) -> Points:
     """The points of a component with these densities; host arrays in JAX's default precision."""
     radius, azimuth, speed, height, age, metallicity = lattice(n_point, part, n_part).T
+    grid = _radial_grid()
+    density = densities.surface(grid)
+    mass = _cumulative(grid, grid * density)
+    end = int(np.searchsorted(mass, (1 - LEFT_OUT) * mass[-1])) + 1
     made = Points(
-        radius=_radial(densities.surface, radius),
+        radius=spread_along(grid[: end + 1], lambda place: place ** (1 / FLATTER) * densities.surface(place), radius),
         turn=radius,
         azimuth=2 * np.pi * azimuth,
         speed=normal(speed),
@@ -125,15 +129,6 @@ def normal(uniform: Float[ndarray, " point"]) -> Axis:
     return Axis(place, weight)
 
 
-def _radial(surface: Callable[[ndarray], ndarray], uniform: Float[ndarray, " point"]) -> Axis:
-    """Radii of a surface density, up to where all but `LEFT_OUT` of its mass is."""
-    grid = _radial_grid()
-    density = surface(grid)
-    mass = _cumulative(grid, grid * density)
-    end = int(np.searchsorted(mass, (1 - LEFT_OUT) * mass[-1])) + 1
-    return spread_along(grid[: end + 1], lambda place: place ** (1 / FLATTER) * surface(place), uniform)
-
-
 def _radial_grid() -> Float[ndarray, " place"]:
     return np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_RADIUS, _GRID)])
 
@@ -149,16 +144,15 @@ def radii_of(surface: Callable[[Array], Array | ndarray], turn: Float[Array | nd
     def spread(place: Array) -> Array:
         return place * jnp.maximum(jnp.asarray(surface(place)), _DARK) ** FLATTER
 
-    mass, share = (_integral(grid, own) for own in (grid * surface(grid), spread(grid)))
+    mass, share = (
+        jnp.concatenate([jnp.zeros_like(grid[:1]), jnp.cumsum(0.5 * jnp.diff(grid) * (density[1:] + density[:-1]))])
+        for density in (grid * surface(grid), spread(grid))
+    )
     end = jnp.interp((1 - LEFT_OUT) * mass[-1], mass, grid)
     within = jnp.interp(end, grid, share)
     place = jnp.interp(turn * within, share, grid)
     density = spread(place)
     return Axis(place, within / jnp.maximum(density, _FEWEST * jnp.max(density)))
-
-
-def _integral(grid: Float[Array, " place"], values: Float[Array, " place"]) -> Float[Array, " place"]:
-    return jnp.concatenate([jnp.zeros_like(grid[:1]), jnp.cumsum(0.5 * jnp.diff(grid) * (values[1:] + values[:-1]))])
 
 
 def spread_along(

@@ -25,7 +25,7 @@ from scipy.linalg import get_lapack_funcs, solve_triangular
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.plug_ins import LIKELIHOODS
 from rubix_like.config.sections.fit import FitSettings, LikelihoodSettings
-from rubix_like.cube.fibres.spaxel_correlations import SpaxelCorrelations
+from rubix_like.cube.fibres.covariance import SpaxelCorrelations
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.likelihoods.voxel_errors import (

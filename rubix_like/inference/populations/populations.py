@@ -21,8 +21,8 @@ from rubix_like.engine.basis import BasisPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.sources.stars import STAR_SOURCE
-from rubix_like.galaxy.components.dispersions import FromHeight
 from rubix_like.galaxy.components.populations import FreeFormStars, SingleStars
+from rubix_like.galaxy.components.rotation import FromHeight
 from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.populations.mixtures import Mixtures, star_painter

@@ -24,9 +24,7 @@ from rubix_like.galaxy.placing import own_share, shard
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
 from rubix_like.inference.populations.mixtures import Mixtures, Solved, with_one_template
 from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, OF_DATA, Values
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS
-from rubix_like.runtime.mesh.placement import as_dtype
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, as_dtype
 
 GALAXY: str = "galaxy."
 """Beginning of the names of the parameters of a synthetic galaxy, and of smooth components."""

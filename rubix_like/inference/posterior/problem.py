@@ -20,15 +20,15 @@ from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.cube.observed.observed_cube import check_any_used, choose_voxels
-from rubix_like.engine.lines.line_map import LineMap
+from rubix_like.engine.lines.line_plan import LineMap
 from rubix_like.errors import ConfigError
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, decisive_settings, resolve
-from rubix_like.forward.slabs import reads_gas
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
+from rubix_like.forward.streaming import reads_gas
 from rubix_like.forward.systematics.systematic import AbstractSystematic
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -69,10 +69,8 @@ from rubix_like.instrument.psf import USUAL_CHANGE
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.readers.components_reader import point_numbers
 from rubix_like.readers.galaxy_loading import load
-from rubix_like.readers.model_reader import AbstractModelReader
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
-from rubix_like.runtime.mesh.placement import put
+from rubix_like.readers.model_readers import AbstractModelReader
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, put
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import percent
 from rubix_like.ssp import SSPLibrary

@@ -28,12 +28,9 @@ from rubix_like.inference.posterior.free_parameters import read_correlated
 from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
-from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
-from rubix_like.runtime.files.outputs import check_writable, replacing
-from rubix_like.runtime.files.writers import CREATOR, CUBE
-from rubix_like.runtime.files.writing_date import date_words
+from rubix_like.runtime.files.outputs import check_writable, date_words, replacing, with_addition
+from rubix_like.runtime.files.writers import CREATOR, CUBE, check_outputs, configuration_words
 from rubix_like.runtime.words import reason_of
 
 GROUP: str = "data_sets"

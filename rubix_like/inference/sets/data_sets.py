@@ -15,8 +15,7 @@ from rubix_like.config.parameters import Declaration, Parameter
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
-from rubix_like.cube.observed.observed_fibres import ObservedFibres, fibres_from, read_fibres
-from rubix_like.cube.observed.observed_spectrum import read_spectrum
+from rubix_like.cube.observed.observed_spectrum import ObservedFibres, fibres_from, read_fibres, read_spectrum
 from rubix_like.cube.observed.reading_observed import read_image
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters

@@ -21,7 +21,7 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import SpectrumAperture
-from rubix_like.config.sections.aperture import ApertureSettings
+from rubix_like.config.sections.instrument import ApertureSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
@@ -34,10 +34,10 @@ from rubix_like.inference.data_grid import of_one_arm
 from rubix_like.inference.posterior.fit_model import AbstractForward, AbstractParticleSource, Forward
 from rubix_like.inference.posterior.free import OF_DATA, Values
 from rubix_like.inference.sets.data_sets import DataSet
-from rubix_like.instrument.apertures import aperture_sides, inside_aperture
+from rubix_like.instrument.instrument import aperture_sides, inside_aperture
 from rubix_like.physics.gaussian import weights_of_variance
 from rubix_like.physics.tangent_plane import from_tangent_plane, to_tangent_plane
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import DeviceLayout
 
 Flux = Float[Array, "y x wave"]
 """Of the model's cube."""

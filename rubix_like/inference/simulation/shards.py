@@ -13,9 +13,8 @@ from rubix_like.arguments import expect_fields
 from rubix_like.cube.files.zarr_cube import WAVE, consolidate, import_zarr
 from rubix_like.inference.described_trees import add_dataset, numbers_of
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
-from rubix_like.runtime.files.outputs import FOLDER_SUFFIX
+from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, date_words
 from rubix_like.runtime.files.writers import CREATOR, SIMULATIONS
-from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.files.zarr_storage import ALL_STORED, check_store
 from rubix_like.runtime.words import counted
 

@@ -25,6 +25,7 @@ from rubix_like.inference.simulation.shards import (
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.outputs import (
     check_writable,
+    date_words,
     files_of_others,
     output_bytes,
     remove_output,
@@ -32,7 +33,6 @@ from rubix_like.runtime.files.outputs import (
     replacing,
 )
 from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS
-from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import counted, format_bytes, reason_of
 

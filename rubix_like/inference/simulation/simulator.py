@@ -20,7 +20,7 @@ from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.counters import check_counters
+from rubix_like.engine.painter import check_counters
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.fields.dust_column import check_dust
@@ -28,7 +28,7 @@ from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_f
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
-from rubix_like.forward.slabs import reads_gas
+from rubix_like.forward.streaming import reads_gas
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.alignment import align
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -59,12 +59,10 @@ from rubix_like.inference.posterior.problem import (
 )
 from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
 from rubix_like.instrument.crowding import AUTO
-from rubix_like.readers.galaxy_loading import load, with_deposit
-from rubix_like.readers.smoothing_lengths import smoothing_choice, with_neighbour_lengths
+from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.memory import check_memory, memory_need
-from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, pad_on_host, size_class
-from rubix_like.runtime.mesh.placement import as_dtype, own_copy
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, as_dtype, own_copy, pad_on_host, size_class
 from rubix_like.runtime.progress import Report
 from rubix_like.runtime.words import counted
 

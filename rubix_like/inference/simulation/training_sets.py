@@ -13,8 +13,7 @@ from numpy import ndarray
 from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
-from rubix_like.config.sections.fit import FitSettings
-from rubix_like.config.sections.simulate import SimulateSettings
+from rubix_like.config.sections.fit import FitSettings, SimulateSettings
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checkpoint import claimed, versions_of

@@ -4,10 +4,68 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.config.fibre_settings import FibreSettings
+from rubix_like.config.fibre_settings import FibreSettings, RefractionSettings
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.fibres.fibre_places import FibrePlaces
-from rubix_like.instrument.fibres.refraction import displacements
+from rubix_like.cube.fibres.fibre_spectra import FibrePlaces
+from rubix_like.instrument.psf_profile import WavelengthNodes
+
+_ARCSEC_PER_RADIAN = 180 * 3600 / np.pi
+_MMHG_PER_HPA = 760 / 1013.25
+_DEGREE = 8
+"""Of the polynomials between nodes, for pieces in which light moves by no more than a FWHM: errors below 1e-5."""
+
+
+def index_of_air(
+    vacuum: Float[ndarray, " wave"], pressure: float, temperature: float, vapour: float
+) -> Float[ndarray, " wave"]:
+    """n of air at vacuum wavelengths in Angstrom (Filippenko 1982, PASP 94, 715, eqs. 1 to 3; Edlen 1953).
+
+    `pressure` and the `vapour`'s part of it in hPa, `temperature` in deg C. With s = 1 / micron, P and f in mmHg:
+
+        1e6 (n - 1) = (64.328 + 29498.1 / (146 - s^2) + 255.4 / (41 - s^2))
+                      P (1 + (1.049 - 0.0157 T) 1e-6 P) / (720.883 (1 + 0.003661 T))
+                      - f (0.0624 - 0.000680 s^2) / (1 + 0.003661 T)
+    """
+    square, mmhg = (1e4 / vacuum) ** 2, pressure * _MMHG_PER_HPA
+    standard = 64.328 + 29498.1 / (146.0 - square) + 255.4 / (41.0 - square)
+    expansion = 1.0 + 0.003661 * temperature
+    dry = standard * mmhg * (1.0 + (1.049 - 0.0157 * temperature) * 1e-6 * mmhg) / (720.883 * expansion)
+    wet = vapour * _MMHG_PER_HPA * (0.0624 - 0.000680 * square) / expansion
+    return 1.0 + 1e-6 * (dry - wet)
+
+
+def displacements(
+    settings: RefractionSettings, bins: WavelengthBins, wavelength: Float[ndarray, " wave"]
+) -> Float[ndarray, "exposure wave 2"]:
+    """(x, y) in arcsec by which light of these wavelengths (Angstrom of the bins' medium) lands beside that of
+    `settings.wavelength`, in every exposure: (n - n_0) tan z towards the zenith."""
+    medium = settings.pressure, settings.temperature, settings.vapour
+    every = bins.to_vacuum(np.append(wavelength, settings.wavelength))
+    index = index_of_air(every, *medium)
+    zenith, angle = (np.deg2rad(np.asarray(own))[:, None] for own in (settings.zenith_distance, settings.zenith_angle))
+    size = (index[:-1] - index[-1]) * np.tan(zenith) * _ARCSEC_PER_RADIAN
+    return np.stack([size * np.sin(angle), size * np.cos(angle)], axis=-1)
+
+
+def displaced_nodes(
+    settings: RefractionSettings,
+    bins: WavelengthBins,
+    narrowest: float,
+    given: WavelengthNodes | None,
+) -> WavelengthNodes:
+    """Pieces of the bins' range between which light moves by no more than `narrowest` (arcsec), in any exposure; they
+    end where those of the PSF itself do."""
+    range_ = np.linspace(bins.wavelength[0], bins.wavelength[-1], 4001)
+    moved = np.linalg.norm(displacements(settings, bins, range_), axis=-1)
+    steps = np.abs(np.diff(moved, axis=1)).max(axis=0)
+    along = np.append(0.0, np.cumsum(steps))
+    n_piece = max(1, int(np.ceil(along[-1] / narrowest)))
+    ends = np.interp(np.linspace(0.0, along[-1], n_piece + 1), along, range_)
+    own = np.zeros(0) if given is None else np.asarray(given.ends)
+    inside = own[(own > range_[0]) & (own < range_[-1])]
+    degree = _DEGREE if given is None else max(_DEGREE, given.degree)
+    return WavelengthNodes(np.unique(np.concatenate([[range_[0]], ends[1:-1], inside, [range_[-1]]])), degree)
+
 
 Places = Float[ndarray, "fibre 2"]
 

@@ -13,8 +13,7 @@ from scipy.special import gamma, j0, j1, jv, kv
 
 from rubix_like.config import AdaptiveOptics
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.psf_nodes import WavelengthNodes
-from rubix_like.instrument.psf_profile import TAPS, cell_offsets
+from rubix_like.instrument.psf_profile import TAPS, WavelengthNodes, cell_offsets
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 
 _ARCSEC = np.pi / 180 / 3600

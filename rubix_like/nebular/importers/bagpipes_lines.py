@@ -13,8 +13,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import LYMAN_LIMIT, SOLAR_LUMINOSITY
-from rubix_like.nebular.completion import assembled, matched_lines
-from rubix_like.nebular.table_file import NebularTable
+from rubix_like.nebular.table_file import NebularTable, assembled, matched_lines
 from rubix_like.physics import air
 from rubix_like.physics.rebin import photons_below
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits

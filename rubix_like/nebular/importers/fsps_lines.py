@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rubix_like.errors import ConfigError
-from rubix_like.nebular.completion import assembled, matched_lines
-from rubix_like.nebular.table_file import NebularTable
+from rubix_like.nebular.table_file import NebularTable, assembled, matched_lines
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 
 FILE = "nebular/ZAU_ND_mist.lines"

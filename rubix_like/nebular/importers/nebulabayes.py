@@ -14,10 +14,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.nebular.case_b import energy_per_photon
-from rubix_like.nebular.completion import assembled, recombination_temperature
 from rubix_like.nebular.continuum import PARTICLES_PER_ELECTRON
 from rubix_like.nebular.line_list import LINES
-from rubix_like.nebular.table_file import NebularTable
+from rubix_like.nebular.table_file import NebularTable, assembled, recombination_temperature
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits
 
 COLUMNS: Mapping[str, str] = {
@@ -81,7 +80,9 @@ def read_nebulabayes(path: Path) -> NebularTable:
     order = np.lexsort([values[name] for name in reversed(found)])
     if len(order) != np.prod(shape):
         raise ValueError(f"{path}: expected a model at every node of the axes {shape}, got {len(order)} models")
-    columns = _columns(names)
+    bare = {name.translate(str.maketrans("", "", "[] ")): name for name in LINES}
+    known = {name: SPECTRA.get(name) or bare.get(name.replace(" ", "")) for name in names}
+    columns = {name: line for name, line in known.items() if line is not None}
     ratios = {line: np.nan_to_num(values[name])[order].reshape(shape) for name, line in columns.items()}
     return _per_photon(path, axes, ratios)
 
@@ -108,13 +109,6 @@ def _per_photon(path: Path, axes: dict[str, Any], ratios: dict[str, Float[ndarra
         solar_oxygen=SOLAR_OXYGEN,
         solar_metallicity=SOLAR_METALLICITY,
     )
-
-
-def _columns(names: list[str]) -> dict[str, str]:
-    """Column -> line, of those that have a line in our list."""
-    bare = {name.translate(str.maketrans("", "", "[] ")): name for name in LINES}
-    known = {name: SPECTRA.get(name) or bare.get(name.replace(" ", "")) for name in names}
-    return {name: line for name, line in known.items() if line is not None}
 
 
 NEBULABAYES_FITS = SourceFormat(_is_nebulabayes, read_nebulabayes)

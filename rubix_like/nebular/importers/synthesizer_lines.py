@@ -17,8 +17,7 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.nebular.completion import assembled, matched_lines
-from rubix_like.nebular.table_file import NebularTable
+from rubix_like.nebular.table_file import NebularTable, assembled, matched_lines
 from rubix_like.physics import air
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5

@@ -13,9 +13,16 @@ from numpy import ndarray
 
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.files.hdf5_links import StorageError
-from rubix_like.runtime.files.hdf5_storage import Extents, check_stored, check_type, check_written, share_bytes, text_of
+from rubix_like.runtime.files.hdf5_files import (
+    Extents,
+    StorageError,
+    check_stored,
+    check_type,
+    check_written,
+    opened_hdf5,
+    share_bytes,
+    text_of,
+)
 from rubix_like.runtime.words import reason_of
 
 _ABSENT_LINK = "which is not there; keep the files of a snapshot together, or download it again"

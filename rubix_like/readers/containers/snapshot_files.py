@@ -2,14 +2,226 @@
 
 import glob
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import h5py
+import numpy as np
+from numpy import ndarray
+
+from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import AbstractContainer, as_number
-from rubix_like.readers.containers.joined import JoinedContainer
-from rubix_like.readers.containers.opening import open_container, refuse_ours
+from rubix_like.readers.containers.gadget_binary import byte_order, open_gadget
+from rubix_like.readers.containers.hdf5 import open_hdf5
+from rubix_like.readers.containers.pynbody_snapshot import is_ramses, is_tipsy, open_pynbody
+from rubix_like.readers.containers.table_files import (
+    GZIP,
+    open_ecsv,
+    open_fits_tables,
+    open_npy_table,
+    open_parquet,
+    open_text_table,
+    open_votable,
+    text_layout,
+)
+from rubix_like.runtime.files.writers import OPENED_BY, PARQUET_HEAD, written_by_us
+
+
+@dataclass(frozen=True)
+class JoinedContainer(AbstractContainer):
+    """Open files whose rows are concatenated per group; what holds for all particles is that of the first file.
+
+    `rows`: by group the number of rows of each part (0 where a part has none of it); `shapes`: of datasets that were
+    asked for.
+    """
+
+    name: str
+    parts: tuple[AbstractContainer, ...]
+    rows: dict[str, tuple[int, ...]]
+    unread: tuple[str, ...] = ()
+    nests: bool = False
+    shapes: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def from_parts(name: str, parts: tuple[AbstractContainer, ...]) -> "JoinedContainer":
+        """Join the parts; raises ValueError where a group's datasets are not the same in all that have rows of it."""
+        groups = dict.fromkeys(group for part in parts for group in part.groups())
+        rows = {group: tuple(_row_count(part, group) for part in parts) for group in groups}
+        for group, counts in rows.items():
+            having = [part for part, count in zip(parts, counts, strict=True) if count]
+            for part in having[1:]:
+                differing = set(part.datasets(group)) ^ set(having[0].datasets(group))
+                if differing:
+                    raise ValueError(
+                        f"{part.name}: expected the datasets that {group} has in {having[0].name}; only one of them "
+                        f"has {', '.join(sorted(differing))}; are they parts of one snapshot?"
+                    )
+        return JoinedContainer(name, parts, rows, parts[0].unread, parts[0].nests)
+
+    def groups(self) -> tuple[str, ...]:
+        """The groups of all parts."""
+        return tuple(self.rows)
+
+    def datasets(self, group: str) -> tuple[str, ...]:
+        """The datasets of the parts that have rows of the group."""
+        return next((part.datasets(group) for part, _, _ in self._having(group)), ())
+
+    def attributes(self, place: str) -> tuple[str, ...]:
+        """Names of the attributes, in the first part that has rows of the group."""
+        return self._first_at(place).attributes(place)
+
+    def attribute(self, place: str, name: str) -> Any:
+        """The attribute, in the first part that has rows of the group."""
+        return self._first_at(place).attribute(place, name)
+
+    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        """Shape of the dataset in all parts together."""
+        if (group, dataset) not in self.shapes:
+            self.shapes[group, dataset] = self._joined_shape(group, dataset)
+        return self.shapes[group, dataset]
+
+    def _joined_shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        shapes = {self._own_shape(part, group, dataset, count)[1:] for part, count, _ in self._having(group)}
+        if len(shapes) > 1:
+            text = " and ".join(str(("N", *shape)).replace("'", "") for shape in sorted(shapes))
+            raise ValueError(f"{self.name}: {group}/{dataset}: expected one shape in all files, got {text}")
+        return (sum(self.rows.get(group, ())), *next(iter(shapes), ()))
+
+    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows from `start` to `stop`; each part reads only its own."""
+        pieces = []
+        for part, count, first in self._having(group):
+            begin, end = max(start - first, 0), min(stop - first, count)
+            if begin < end:
+                self._own_shape(part, group, dataset, count)
+                pieces.append(part.read(group, dataset, begin, end))
+        return np.concatenate(pieces) if pieces else np.zeros((0, *self.shape(group, dataset)[1:]))
+
+    def _own_shape(self, part: AbstractContainer, group: str, dataset: str, count: int) -> tuple[int, ...]:
+        shape = part.shape(group, dataset)
+        if shape[:1] != (count,):
+            raise ValueError(
+                f"{part.name}: {group}: expected as many rows in every dataset, got {count} and {dataset} {shape}; the "
+                f"file is damaged or was cut out wrongly"
+            )
+        return shape
+
+    def _having(self, group: str) -> list[tuple[AbstractContainer, int, int]]:
+        """(part, its number of rows, its first row) of the parts that have rows of the group."""
+        counts = self.rows.get(group, ())
+        firsts = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
+        return [(part, count, first) for part, count, first in zip(self.parts, counts, firsts, strict=False) if count]
+
+    def _first_at(self, place: str) -> AbstractContainer:
+        """The part to ask for attributes: the first with rows of the group, else the first."""
+        return next((part for part, _, _ in self._having(place.partition("/")[0])), self.parts[0])
+
+
+def _row_count(container: AbstractContainer, group: str) -> int:
+    """Rows of a group by its first dataset; 0 where it has none."""
+    shape = next((container.shape(group, name) for name in container.datasets(group)), ())
+    return shape[0] if shape else 0
+
+
+HEAD_BYTES = 4096
+
+_KNOWN = (
+    "HDF5, Gadget's binary formats, tables (FITS, ECSV, VOTable, text with names, Parquet, npy), "
+    "tipsy and RAMSES (through pynbody)"
+)
+
+
+@contextmanager
+def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[AbstractContainer, str]]:
+    """The open file and its kind ("hdf5", "gadget-binary", "table", "pynbody"), found from its first bytes.
+
+    `by_pynbody` leaves any file to pynbody. Raises FileNotFoundError, IsADirectoryError, OSError or ValueError.
+    """
+    path = path.expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"galaxy.path: no file '{path}'; set galaxy.path to a snapshot or cut-out")
+    if not (path.is_file() or path.is_dir()):
+        raise OSError(f"galaxy.path: '{path}' is a pipe or device; expected a file")
+    refuse_ours(path)
+    if by_pynbody or is_ramses(path):
+        if path.is_file() and byte_order(_head(path)) is not None:
+            raise ConfigError(
+                f"galaxy.reader: '{path}' is a binary snapshot of Gadget, which is read without pynbody; leave out "
+                f"galaxy.reader"
+            )
+        opened, kind = open_pynbody(path), "pynbody"
+    elif path.is_dir():
+        raise IsADirectoryError(f"galaxy.path: '{path}' is a directory; expected a file, or an output of RAMSES")
+    else:
+        opened, kind = _open_file(path)
+    with opened as container:
+        yield container, kind
+
+
+def refuse_ours(path: Path) -> None:
+    """Raise ConfigError for what rubix-like wrote: it holds no particles."""
+    written = written_by_us(path)
+    if written is not None:
+        what, opener = OPENED_BY[written.kind]
+        raise ConfigError(
+            f"galaxy.path: '{path}' is {what} that rubix-like wrote; expected a galaxy's particles; open it with "
+            f"{opener.format(path=str(path))}"
+        )
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:  # PermissionError, before HDF5 hides it
+        return file.read(HEAD_BYTES)
+
+
+def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], str]:
+    head = _head(path)
+    if h5py.is_hdf5(path):
+        return open_hdf5(path), "hdf5"
+    for begins, open_table in _TABLES:
+        if begins(head):
+            return open_table(path), "table"
+    if head.startswith(b"PK\x03\x04"):
+        raise ConfigError(
+            f"galaxy.path: '{path}' is a table in npz, which rubix_like 0.2.0 reads; write its columns as FITS, e.g. "
+            f"astropy.table.Table(dict(numpy.load({str(path)!r}))).write('galaxy.fits')"
+        )
+    if byte_order(head) is not None:
+        return open_gadget(path), "gadget-binary"
+    if is_tipsy(path, head):
+        return open_pynbody(path), "pynbody"
+    layout = text_layout(head, len(head) < HEAD_BYTES)
+    if layout is not None:
+        return open_text_table(path, layout), "table"
+    raise OSError(
+        f"galaxy.path: '{path}' is not an HDF5 file, nor another one that is recognised; expected a snapshot, cut-out "
+        f"or table as downloaded: {_KNOWN}; other files that pynbody reads need galaxy.reader: pynbody"
+    )
+
+
+def _is_fits(head: bytes) -> bool:
+    """A FITS file, maybe compressed by gzip."""
+    if head[:2] == GZIP:
+        try:
+            head = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, 80)
+        except zlib.error:
+            return False
+    return head[:9] == b"SIMPLE  ="
+
+
+_TABLES: tuple[tuple[Callable[[bytes], bool], Callable[[Path], AbstractContextManager[AbstractContainer]]], ...] = (
+    (_is_fits, open_fits_tables),
+    (lambda head: head.startswith(PARQUET_HEAD), open_parquet),
+    (lambda head: head.startswith(b"\x93NUMPY"), open_npy_table),
+    (lambda head: head.startswith(b"# %ECSV"), open_ecsv),
+    (lambda head: head.lstrip().startswith(b"<") and b"<VOTABLE" in head, open_votable),
+)
+"""Kinds of tables by the beginning of the file."""
 
 _NUMBERED = re.compile(r"(?P<stem>.+\.)(?P<number>\d+)(?P<suffix>\.(?:hdf5|h5|hdf))?")
 _SUFFIXES = (".hdf5", ".h5", ".hdf")

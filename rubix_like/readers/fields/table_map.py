@@ -7,7 +7,7 @@ from astropy import units
 
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.config.quantities import check_unit
-from rubix_like.config.readers.table_columns import ColumnSettings, TableSettings
+from rubix_like.config.readers.snapshot import ColumnSettings, TableSettings
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.readers.containers.container import AbstractContainer, as_number, as_text
 from rubix_like.readers.containers.table_files import ASTROPY_META, yaml_units

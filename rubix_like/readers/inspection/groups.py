@@ -1,19 +1,334 @@
 """The stars or the gas of one group of a file: its rows, its quantities, what is missing and what is not used."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
 
+from rubix_like.config.plug_ins import TABLE
+from rubix_like.galaxy.limits import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.readers.containers.joined import JoinedContainer
-from rubix_like.readers.fields.field_map import Family
-from rubix_like.readers.fields.file_parts import count_notes
-from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.inspection.gas_light import light_of_gas
-from rubix_like.readers.inspection.inspected_fields import FieldReport, GroupRows, report_fields
-from rubix_like.readers.inspection.missing import missing_of_gas, missing_of_stars, unused_datasets
-from rubix_like.readers.inspection.structure import stored_shape
+from rubix_like.readers.containers.snapshot_files import JoinedContainer
+from rubix_like.readers.derived_columns import age_source, log_ages
+from rubix_like.readers.fields.epoch import Conversion
+from rubix_like.readers.fields.field_map import Family, FieldMap, FieldSettings, dataset_words, unit_words
+from rubix_like.readers.fields.snapshot_particles import Snapshot, count_notes
+from rubix_like.readers.inspection.missing import missing_of_gas, missing_of_stars, stored_shape, unused_datasets
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
+
+MEDIAN_ROWS: int = 1 << 21
+"""Rows that the median is taken of at most: of more, every second, third ... row."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Of the finite values of the rows that count: `smallest`, `median`, `largest` and their sum (None without any).
+
+    `n_values` is their number, `n_positive` are above 0; `n_nan` and `n_infinite` count in all rows, `n_below` (`low`)
+    and `n_above` (`high`) in those that count.
+    """
+
+    smallest: float | None = None
+    median: float | None = None
+    largest: float | None = None
+    total: float = 0.0
+    n_values: int = 0
+    n_positive: int = 0
+    n_nan: int = 0
+    n_infinite: int = 0
+    n_below: int = 0
+    n_above: int = 0
+
+
+def measure_range(
+    slabs: Iterable[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]],
+    n_rows: int,
+    low: float = -np.inf,
+    high: float = np.inf,
+) -> tuple[Range, ...]:
+    """The range of `n_rows` rows that come as (values, which rows count); of a vector one for each component."""
+    step = -(-n_rows // MEDIAN_ROWS)
+    middles: list[list[ndarray]] = []
+    found: list[Range] = []
+    first = 0
+    for values, kept in slabs:
+        components = (values if values.ndim > 1 else values[:, None]).T
+        found = found or [Range() for _ in components]
+        middles = middles or [[] for _ in components]
+        chosen = slice(-first % step, None, step)
+        for index, component in enumerate(components):
+            counted = np.isfinite(component) & kept
+            n_nan, n_infinite = int(np.isnan(component).sum()), int(np.isinf(component).sum())
+            found[index] = _joined(found[index], component[counted], low, high, n_nan, n_infinite)
+            middles[index].append(component[chosen][counted[chosen]])
+        first += len(values)
+    return tuple(map(_with_median, found, map(np.concatenate, middles))) or (Range(),)
+
+
+def _joined(found: Range, good: Float[ndarray, " value"], low: float, high: float, n_nan: int, n_inf: int) -> Range:
+    ends = [value for value in (found.smallest, found.largest) if value is not None]
+    if good.size:
+        ends += [float(good.min()), float(good.max())]
+    return Range(
+        smallest=min(ends, default=None),
+        largest=max(ends, default=None),
+        total=found.total + float(good.sum()),
+        n_values=found.n_values + good.size,
+        n_positive=found.n_positive + int(np.count_nonzero(good > 0)),
+        n_nan=found.n_nan + n_nan,
+        n_infinite=found.n_infinite + n_inf,
+        n_below=found.n_below + int(np.count_nonzero(good < low)),
+        n_above=found.n_above + int(np.count_nonzero(good > high)),
+    )
+
+
+def _with_median(found: Range, sample: Float[ndarray, " value"]) -> Range:
+    return found if not sample.size else replace(found, median=float(np.median(sample)))
+
+
+SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate", "dust_mass")
+"""Quantities whose sum is a property of the galaxy."""
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """A group that holds stars or gas, and how many rows it has."""
+
+    snapshot: Snapshot
+    family: Family
+    group: str
+    n_rows: int
+
+    def kept(self, start: int, stop: int) -> Bool[ndarray, " particle"]:
+        """Which rows count; all if the dataset that decides is damaged."""
+        everything = np.ones(stop - start, dtype=bool)
+        try:
+            kept = self.snapshot.kept(self.family, self.group, start, stop)
+        except ValueError:
+            return everything
+        return kept if kept.shape == everything.shape else everything
+
+
+@dataclass(frozen=True)
+class FieldReport:
+    """A row of the table: `conversion` as `Mpc x a^1 x h^-1 = 1475.6 kpc`, `origin` where that is stated.
+
+    The range is in `unit`, times and ages in Gyr; of a vector `smallest` and `largest` are those of all components,
+    and `axes` has (smallest, median, largest) of x, y and z. Of anything else `n_values` are finite and count, of these
+    `n_positive` are above 0. `problems` are reasons why the file cannot be read as it
+    is, `remark` is good to know.
+    """
+
+    quantity: str
+    dataset: str = ""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    conversion: str = ""
+    origin: str = ""
+    unit: str = ""
+    smallest: float | None = None
+    median: float | None = None
+    largest: float | None = None
+    total: float | None = None
+    n_values: int | None = None
+    n_positive: int | None = None
+    axes: tuple[tuple[float | None, float | None, float | None], ...] = ()
+    remark: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def report_fields(rows: GroupRows) -> tuple[FieldReport, ...]:
+    """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
+    snapshot, family, group = rows.snapshot, rows.family, rows.group
+    places = snapshot.places(family, group)
+    reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
+    mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
+    if mass:
+        place, total = f"{snapshot.field_map.header.mass_table}[{group[-1]}]", mass * rows.n_rows
+        reports.append(FieldReport("mass", place, unit="Msun", smallest=mass, median=mass, largest=mass, total=total))
+    return (*reports, *(_ages(snapshot, reports) if family == "stars" else ()))
+
+
+def without_name(snapshot: Snapshot, error: Exception) -> str:
+    """The message of an error without the name of the file."""
+    return str(error).removeprefix(f"{snapshot.container.name}: ")
+
+
+def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]) -> FieldReport:
+    snapshot, group = rows.snapshot, rows.group
+    start = FieldReport(quantity, dataset_words(field, datasets))
+    try:
+        shape = snapshot.container.shape(group, datasets[0])
+        start = replace(start, shape=shape)
+        dtype = snapshot.container.read(group, datasets[0], 0, min(rows.n_rows, 1)).dtype
+        start = replace(start, dtype=dtype.newbyteorder("=").name)
+        conversion = snapshot.conversion(quantity, field, group, datasets[0])
+        found = measure_range(_slabs(rows, quantity), shape[0] if shape else 0, *_limits(quantity))
+    except ValueError as error:
+        return replace(start, problems=(without_name(snapshot, error),))
+    unit, scale = ("Gyr", 1e-9) if conversion.to_unit == "yr" else (conversion.to_unit, 1.0)
+    start = _with_range(start, found, scale)
+    return replace(
+        start,
+        conversion=conversion_words(conversion, conversion.factor(snapshot.epoch) * scale, unit),
+        origin=_origin(conversion, snapshot.field_map),
+        unit=unit,
+        remark="; ".join(filter(None, (conversion.remark, field.note))),
+        problems=_problems(found, quantity),
+    )
+
+
+def _with_range(row: FieldReport, found: tuple[Range, ...], scale: float) -> FieldReport:
+    """The row with the values of its range, times `scale`."""
+    axes = tuple(
+        (_scaled(one.smallest, scale), _scaled(one.median, scale), _scaled(one.largest, scale)) for one in found
+    )
+    smallest = [value for value, _, _ in axes if value is not None]
+    largest = [value for _, _, value in axes if value is not None]
+    return replace(
+        row,
+        smallest=min(smallest, default=None),
+        median=axes[0][1] if len(axes) == 1 else None,
+        largest=max(largest, default=None),
+        total=found[0].total if row.quantity in SUMMED else None,
+        n_values=found[0].n_values if len(found) == 1 else None,
+        n_positive=found[0].n_positive if len(found) == 1 else None,
+        axes=axes if len(axes) > 1 else (),
+    )
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def _origin(conversion: Conversion, field_map: FieldMap) -> str:
+    """The place where the unit was stated, in one word."""
+    if conversion.origin != "field map":
+        return "file"
+    return "table" if field_map.name == TABLE else "map"
+
+
+def conversion_words(conversion: Conversion, factor: float, unit: str) -> str:
+    """`Mpc x a^1 x h^-1 = 1475.6 kpc`, `unit` being kpc; empty for pure numbers that are taken as they are."""
+    stated = unit_words(conversion.unit, conversion.a, conversion.h)
+    if stated == "1" and factor == 1.0:
+        return ""
+    return stated if stated == unit else f"{stated} = {factor:.6g} {unit}".rstrip()
+
+
+def _slabs(rows: GroupRows, quantity: str) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]]:
+    for start in range(0, rows.n_rows, SLAB_ROWS):
+        stop = min(start + SLAB_ROWS, rows.n_rows)
+        values = rows.snapshot.column(rows.family, rows.group, quantity, start, stop, checked=False)
+        yield values, rows.kept(start, start + len(values))
+
+
+def _limits(quantity: str) -> tuple[float, float]:
+    """The limits that values of a quantity must lie between."""
+    if quantity in FRACTIONS:
+        return SMALLEST_METALLICITY, 1.0
+    return (0.0 if quantity in NOT_NEGATIVE else -np.inf), np.inf
+
+
+def _problems(found: tuple[Range, ...], quantity: str) -> tuple[str, ...]:
+    counts = {
+        "NaN": sum(one.n_nan for one in found),
+        "infinite": sum(one.n_infinite for one in found),
+        "negative": sum(one.n_below for one in found),
+        "above 1": sum(one.n_above for one in found),
+    }
+    texts = [f"{count} {what}" for what, count in counts.items() if count]
+    if counts["above 1"] and quantity in FRACTIONS:
+        texts.append("expected mass fractions: is it in solar units?")
+    return tuple(texts)
+
+
+def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...]:
+    """The ages that follow from the births, in Gyr: from smallest, median and largest, as ages fall with births."""
+    measured = {row.quantity: row for row in rows if row.median is not None}
+    source = age_source({name: np.empty(0) for name in measured})
+    if source is None or source == "age":
+        return ()
+    row = measured[source]
+    place = f"from {row.dataset}"
+    values = np.array([row.smallest, row.median, row.largest], dtype=np.float64) * (1e9 if row.unit == "Gyr" else 1.0)
+    try:
+        log_age = log_ages(snapshot, {source: values})
+    except ValueError as error:
+        return (FieldReport("age", place, unit="Gyr", problems=(without_name(snapshot, error),)),)
+    assert log_age is not None
+    ages = np.sort(10 ** (log_age - 9)).tolist()
+    return (FieldReport("age", place, unit="Gyr", smallest=ages[0], median=ages[1], largest=ages[2]),)
+
+
+def light_of_gas(fields: Sequence[FieldReport]) -> tuple[str, ...]:
+    """One sentence each on star formation, abundances, dust, neutral hydrogen and maps of a group of gas."""
+    found = {row.quantity: row for row in fields}
+    there = [name for name in ("hi_fraction", "h2_fraction") if name in found]
+    return (
+        _star_formation(found),
+        _abundances(found),
+        _dust(found),
+        f"neutral hydrogen: {' and '.join(there) or 'neither hi_fraction nor h2_fraction'}",
+        _maps(found),
+    )
+
+
+def _star_formation(found: Mapping[str, FieldReport]) -> str:
+    row = found.get("star_formation_rate")
+    if row is None:
+        return "nebulae: none around forming stars (no star_formation_rate); young stars ionise nebulae without it"
+    if not row.n_values:
+        return "nebulae: star_formation_rate has no number that can be read"
+    if not row.n_positive:
+        return f"nebulae: none around forming stars: star_formation_rate is 0 in all {row.n_values} particles"
+    if "metallicity" not in found:
+        return "nebulae: none around forming stars (no metallicity, by which they ionise)"
+    return (
+        f"nebulae: around forming stars: star_formation_rate is above 0 in {row.n_positive} of {row.n_values} "
+        f"particles, {row.total:.5g} {row.unit} in all"
+    )
+
+
+def _abundances(found: Mapping[str, FieldReport]) -> str:
+    """Where the O/H of the gas comes from."""
+    if "oxygen_fraction" in found and "hydrogen_fraction" in found:
+        return "abundances: O/H from oxygen_fraction and hydrogen_fraction"
+    if "oxygen_fraction" in found:
+        return "abundances: O/H from oxygen_fraction and a usual share of hydrogen (no hydrogen_fraction)"
+    if "metallicity" in found:
+        return "abundances: O/H from metallicity in solar proportions (no oxygen_fraction)"
+    return "abundances: neither oxygen_fraction nor metallicity"
+
+
+def _dust(found: Mapping[str, FieldReport]) -> str:
+    row = found.get("dust_mass")
+    if row is not None and not row.n_values:
+        return "dust: dust_mass has no number that can be read"
+    if row is not None:
+        return f"dust: dust_mass, {row.total:.5g} {row.unit} in all"
+    if "metallicity" in found:
+        return "dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio"
+    return "dust: neither dust_mass nor metallicity"
+
+
+def _maps(found: Mapping[str, FieldReport]) -> str:
+    """Which maps `products.gas: true` makes."""
+    columns = {
+        "mass": "gas mass",
+        "velocity": "velocity and dispersion",
+        "metallicity": "metallicity",
+        "star_formation_rate": "star formation rate",
+        "hi_fraction": "neutral hydrogen",
+        "h2_fraction": "molecular hydrogen",
+    }
+    there = [words for name, words in columns.items() if name in found]
+    if "mass" not in found:
+        return "maps (products.gas: true): none (no mass)"
+    return f"maps (products.gas: true): {', '.join(there)}"
+
 
 _COUNT = "NumPart_ThisFile"
 """Attribute of the Header in which Gadget's descendants count a file's particles by type."""
@@ -52,6 +367,9 @@ def report_group(rows: GroupRows) -> GroupReport:
     fields = report_fields(rows)
     slabs = [(start, min(start + SLAB_ROWS, rows.n_rows)) for start in range(0, rows.n_rows, SLAB_ROWS)]
     missing = missing_of_stars(snapshot, group) if family == "stars" else missing_of_gas(snapshot, group)
+    container = rows.snapshot.container
+    names = unused_datasets(rows.snapshot, rows.family, rows.group)
+    shapes = {name: stored_shape(container, rows.group, name) for name in names}
     return GroupReport(
         family=family,
         group=group,
@@ -69,7 +387,7 @@ def report_group(rows: GroupRows) -> GroupReport:
             *(f"{group}: {found.text}" for found in missing if found.is_refused),
             *(f"{group}: {row.dataset}: {text}" for row in fields for text in row.problems),
         ),
-        unused=_unused(rows),
+        unused=tuple(name if shape == f"({rows.n_rows})" else f"{name} {shape}" for name, shape in shapes.items()),
     )
 
 
@@ -83,11 +401,3 @@ def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[
     if counts.dtype.kind in "iuf" and counts.size > index and counts[index] != n_rows:
         notes.append(f"the Header's {_COUNT} is {counts[index]}, the file has {n_rows} rows: those are read")
     return notes
-
-
-def _unused(rows: GroupRows) -> tuple[str, ...]:
-    """The datasets of the group that the field map does not name, with the shape of those that are no columns."""
-    container = rows.snapshot.container
-    names = unused_datasets(rows.snapshot, rows.family, rows.group)
-    shapes = {name: stored_shape(container, rows.group, name) for name in names}
-    return tuple(name if shape == f"({rows.n_rows})" else f"{name} {shape}" for name, shape in shapes.items())

@@ -1,5 +1,6 @@
 """Report on the file behind the settings under `galaxy:` without loading the galaxy."""
 
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,28 +11,30 @@ from pydantic import ValidationError
 
 from rubix_like.config.messages import explain
 from rubix_like.config.plug_ins import TABLE, find_reader
-from rubix_like.config.readers.selection import AUTO
-from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.config.readers.snapshot import AUTO, SnapshotReader
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
 from rubix_like.physics.centering import densest_place, unwrap
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.readers.fields.columns import Table, stacked
+from rubix_like.readers.derived_columns import log_ages
 from rubix_like.readers.fields.epoch import first_number, read_epoch, side_words
-from rubix_like.readers.fields.field_map import FAMILIES, Family, FieldMap
-from rubix_like.readers.fields.file_parts import check_parts
-from rubix_like.readers.fields.recognise import conditions
-from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.inspection.groups import GroupReport, find_rows, report_group
-from rubix_like.readers.inspection.inspected_fields import MEDIAN_ROWS, GroupRows
-from rubix_like.readers.inspection.missing import required
-from rubix_like.readers.inspection.structure import dataset_names, skeleton, structure_lines
-from rubix_like.readers.mapped_files import find_field_map, open_mapped_file
+from rubix_like.readers.fields.field_map import FAMILIES, Family, FieldMap, Table, stacked
+from rubix_like.readers.fields.snapshot_particles import Snapshot, check_parts
+from rubix_like.readers.inspection.groups import (
+    MEDIAN_ROWS,
+    FieldReport,
+    GroupReport,
+    GroupRows,
+    find_rows,
+    report_group,
+)
+from rubix_like.readers.inspection.missing import dataset_names, required, shape_words, skeleton, structure_lines
+from rubix_like.readers.mapped_files import conditions, find_field_map, open_mapped_file
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
 from rubix_like.readers.selection.selected import Selected, select
-from rubix_like.readers.stored_ages import log_ages
+from rubix_like.runtime.text_tables import table_lines
 from rubix_like.runtime.words import counted
 
 
@@ -232,4 +235,111 @@ def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]
         counts[group] = sum(not name.startswith(inner) for name in dataset_names(snapshot.container, group))
     return tuple(
         f"{group} ({counted(count, 'dataset')})" for group, count in counts.items() if count and group not in used
+    )
+
+
+STORED: tuple[str, ...] = ("quantity", "dataset", "shape", "type", "stored unit and conversion", "stated by")
+"""The first table of a group; the unit is stated by the field map or by the file's attributes."""
+
+VALUES: tuple[str, ...] = ("quantity", "unit", "smallest", "median", "largest", "sum")
+"""The second one: the values that count, after conversion."""
+
+
+def inspection_text(inspection: Inspection, width: int = 120) -> str:
+    """The report: facts, tables, what is missing, what is wrong, and the configuration to run."""
+    facts = inspection.facts
+    if inspection.problems and not inspection.groups:
+        facts = {"file": facts["file"], "problem": inspection.problems[0], **facts}
+    longest = max(map(len, facts))
+    blocks = ["\n".join(_paragraph(f"{name:<{longest}}  ", text, width) for name, text in facts.items())]
+    blocks += [_group(report, width, bool(inspection.selection)) for report in inspection.groups]
+    if inspection.unused_groups:
+        blocks.append(_paragraph("Not used: ", ", ".join(inspection.unused_groups), width))
+    if inspection.selection:
+        blocks.append(_paragraph("Selected: ", inspection.selection, width))
+    if inspection.structure:
+        blocks.append("\n".join(["What is in it:", *(line[:width] for line in inspection.structure)]))
+    if inspection.field_map:
+        blocks.append(_how_to_write(inspection.field_map, inspection.facts["file"], width))
+    if inspection.notes:
+        blocks.append("\n".join(["Notes", *(_item(note, width) for note in inspection.notes)]))
+    if inspection.problems:
+        blocks.append("\n".join(["Problems", *(_item(problem, width) for problem in inspection.problems)]))
+    if inspection.galaxy:
+        heading = "To be read by" if not inspection.problems else "Once the problems are solved, to be read by"
+        blocks.append(f"{heading}\n{inspection.galaxy.rstrip()}")
+    return "\n\n".join(blocks)
+
+
+def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
+    heading = f"{report.family.capitalize()} in {report.group}: {report.n_rows - report.n_left_out}"
+    if report.n_left_out:
+        heading += f" ({report.n_left_out} {report.others} left out)"
+    if is_part_selected:
+        heading += ", ranges and sums of the whole file"
+    stored = [
+        (
+            row.quantity,
+            row.dataset,
+            "" if row.shape is None else shape_words(row.shape),
+            row.dtype,
+            row.conversion,
+            row.origin,
+        )
+        for row in report.fields
+    ]
+    values = [line for row in report.fields for line in _values(row)]
+    wrong = [f"{row.quantity}: {'; '.join(row.problems)}" for row in report.fields if row.problems]
+    remarks = [f"{row.quantity}: {row.remark}" for row in report.fields if row.remark]
+    light = ["  Light that it can make:", *(_item(line, width) for line in report.light)] if report.light else []
+    notes = [_item(note, width) for note in (*wrong, *remarks, *report.notes)]
+    unused = [_paragraph("  not used: ", ", ".join(report.unused), width)] if report.unused else []
+    lines = [heading, table_text(STORED, stored, width), "", table_text(VALUES, values, width), *notes, *light, *unused]
+    return "\n".join(lines)
+
+
+def _values(row: FieldReport) -> list[tuple[str, ...]]:
+    """The lines of the second table: one, or three of a vector."""
+    if not row.axes:
+        return [(row.quantity, row.unit, *map(_number, (row.smallest, row.median, row.largest, row.total)))]
+    return [
+        (f"{row.quantity} {axis}", row.unit, *map(_number, values), "")
+        for axis, values in zip("xyz", row.axes, strict=True)
+    ]
+
+
+def table_text(title: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Aligned columns that fit `width`; what is too long goes on below itself. Columns without text are left out."""
+    there = [index for index in range(len(title)) if any(row[index] for row in rows)]
+    chosen = [[row[index] for index in there] for row in (title, *rows)]
+    return "\n".join(f"  {line}" for line in table_lines(chosen, width=width - 2))
+
+
+def _how_to_write(field_map: str, path: str, width: int) -> str:
+    text = (
+        "A field map says where a simulation keeps what is needed. Save this as my_simulation.yaml, correct groups, "
+        "datasets, units and their powers of a and h (keys a: and h:), add what is missing "
+        "(docs/how-to-extend.md), and try it with"
+    )
+    command = f"  rubix-like inspect {path} --reader my_simulation.yaml"
+    return "\n".join([textwrap.fill(text, width), command, "", field_map.rstrip()])
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.5g}"
+
+
+def _item(text: str, width: int) -> str:
+    return _paragraph("  - ", text, width)
+
+
+def _paragraph(start: str, text: str, width: int) -> str:
+    """Text after `start`, its further lines indented as far."""
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
     )

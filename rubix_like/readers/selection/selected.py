@@ -1,24 +1,95 @@
 """The selected particles of a snapshot: their rows, found slab by slab, and their columns."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.readers.selection import AbstractSelection
-from rubix_like.readers.fields.columns import Table, Vector
-from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family
+from rubix_like.config.readers.snapshot import AbstractSelection, Place, to_kpc
+from rubix_like.physics.centering import unwrap
+from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family, Table, Vector, Vectors
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.selection.group_catalogue import CatalogueEntry
-from rubix_like.readers.selection.halo_ids import with_numbers
-from rubix_like.readers.selection.regions import AbstractRegion, find_regions, place_in_kpc
+from rubix_like.readers.selection.halo_ids import CatalogueEntry, with_numbers
 from rubix_like.readers.selection.row_ranges import RowRanges, chained, filtered, row_range
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import counted
+
+
+def place_in_kpc(place: Place, file_unit: float) -> Vector:
+    """A `Place` in kpc."""
+    return np.array([to_kpc(value, file_unit) for value in place])
+
+
+@dataclass(frozen=True)
+class AbstractRegion(ABC):
+    """A region about `center` in a box of sides `box_size` (kpc; None: not periodic); `key` names it in settings."""
+
+    key: str
+    center: Vector
+    box_size: Vector | None
+
+    @abstractmethod
+    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
+        """Which positions (kpc) lie in it."""
+
+    def distance(self, position: Vectors) -> Float[ndarray, " particle"]:
+        """Distances (kpc) from its centre, of the nearest periodic images."""
+        return np.linalg.norm(unwrap(position, self.center, self.box_size), axis=1)
+
+
+@dataclass(frozen=True)
+class Sphere(AbstractRegion):
+    """All that is within `radius` (kpc) of the centre."""
+
+    radius: float
+
+    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
+        """Which positions lie in it."""
+        return self.distance(position) <= self.radius
+
+
+@dataclass(frozen=True)
+class Box(AbstractRegion):
+    """All that is within half of the sides (kpc) of the centre, axis by axis."""
+
+    sides: Vector
+
+    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
+        """Which positions lie in it."""
+        inside = np.abs(unwrap(position, self.center, self.box_size)) <= self.sides / 2
+        return np.all(inside, axis=1)
+
+
+def find_regions(
+    selection: AbstractSelection, center: Vector | None, length: float, box_size: Vector | None
+) -> tuple[AbstractRegion, ...]:
+    """The sphere and the box of a selection; `center` (kpc) is the galaxy's, `length` kpc per unit of the file.
+
+    Raises ValueError where no centre is known.
+    """
+    regions: list[AbstractRegion] = []
+    if selection.sphere is not None:
+        middle = _middle("sphere", selection.sphere.center, center, length)
+        regions.append(Sphere("sphere", middle, box_size, to_kpc(selection.sphere.radius, length)))
+    if selection.box is not None:
+        middle = _middle("box", selection.box.center, center, length)
+        regions.append(Box("box", middle, box_size, place_in_kpc(selection.box.size, length)))
+    return tuple(regions)
+
+
+def _middle(key: str, given: Place | None, center: Vector | None, length: float) -> Vector:
+    if given is not None:
+        return place_in_kpc(given, length)
+    if center is None:
+        raise ValueError(
+            f"galaxy.{key}.center: expected three coordinates, as neither galaxy.center nor a catalogue gives any"
+        )
+    return center
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from rubix_like.runs.run import Prepared, begin, plan_and_compile, turned, write
 from rubix_like.runs.run_files import check_output
 from rubix_like.runtime.compiled_programs import HELD
 from rubix_like.runtime.exit_codes import explained_exhaustion
-from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import beside
 from rubix_like.runtime.memory import MemoryNeed, check_memory
 from rubix_like.runtime.progress import Progress, silent
 

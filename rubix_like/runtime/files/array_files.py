@@ -88,7 +88,9 @@ class ArrayFileLayout:
             with opened_hdf5(path) as file:
                 self._check_header(path, file)
                 arrays: dict[str, Any] = {
-                    name: np.asarray(file[name]) for name in map(str, file) if self._is_known(name)
+                    name: np.asarray(file[name])
+                    for name in map(str, file)
+                    if (name in self.arrays or any(fnmatch(name, pattern) for pattern in self.others))
                 }
                 header: dict[str, Any] = dict(file.attrs)
                 if _checksum(arrays) != header["sha256"]:
@@ -159,9 +161,6 @@ class ArrayFileLayout:
         for name, expected in self.units.items():
             if file.attrs[name] != expected:
                 raise ValueError(f"{path}: {name}: expected '{expected}', got '{file.attrs[name]}'; convert the file")
-
-    def _is_known(self, name: str) -> bool:
-        return name in self.arrays or any(fnmatch(name, pattern) for pattern in self.others)
 
 
 def _checksum(arrays: Mapping[str, np.ndarray]) -> str:

@@ -8,9 +8,53 @@ import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+from rubix_like.errors import ConfigError
 from rubix_like.runtime.words import format_bytes
+
+
+def split_name(path: Path) -> tuple[str, str]:
+    """Name and ending of a file, a compressed one's whole: cube.fits.gz -> ('cube', '.fits.gz')."""
+    inner = path.name[:-3] if path.name.lower().endswith(".gz") else path.name
+    stem = Path(inner).stem
+    return stem, path.name[len(stem) :]
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A file beside a cube's: cube.fits or cube.fits.gz with '.png' -> cube.png."""
+    return path.with_name(split_name(path)[0] + ending)
+
+
+def with_addition(path: Path, addition: str) -> Path:
+    """A cube beside another: cube.fits.gz with '_truth' -> cube_truth.fits.gz."""
+    stem, suffix = split_name(path)
+    return path.with_name(f"{stem}{addition}{suffix}")
+
+
+VARIABLE: str = "SOURCE_DATE_EPOCH"
+"""The environment's variable with seconds since 1970 (https://reproducible-builds.org/specs/source-date-epoch)."""
+
+
+def moment_of_writing() -> datetime:
+    """Now, or where `SOURCE_DATE_EPOCH` is set the moment that it states (UTC). Raises ConfigError for no number."""
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return datetime.now(UTC)
+    try:
+        return datetime.fromtimestamp(int(text), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise ConfigError(
+            f"{VARIABLE}: expected seconds since 1970 as a whole number, got '{text}' in the environment ({error}); "
+            f"set it to such a number, e.g. 1700000000, or unset it"
+        ) from error
+
+
+def date_words() -> str:
+    """`2023-11-14T22:13:20`: the moment of writing as files state it (UTC)."""
+    return moment_of_writing().strftime("%Y-%m-%dT%H:%M:%S")
+
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)

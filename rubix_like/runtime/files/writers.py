@@ -2,16 +2,18 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 
+from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.files.outputs import FOLDER_HEAD, is_store
+from rubix_like.runtime.files.outputs import FOLDER_HEAD, files_of_others, is_store, output_bytes
+from rubix_like.runtime.files.separate_files import Named, check_separate
 from rubix_like.version import __version__
 
 PARQUET_HEAD: bytes = b"PAR1"
@@ -103,7 +105,8 @@ def written_by_us(path: Path) -> Written | None:
     if not path.is_file():
         return None
     if path.suffix in _PICTURE_SUFFIXES:
-        return _written_picture(path)
+        found = _PICTURE_MARK.search(path.read_bytes())
+        return None if found is None else Written(PICTURE, found[1].decode())
     refuse_removed(path)
     return _written_hdf5(path) if h5py.is_hdf5(path) else _written_fits(path)
 
@@ -115,12 +118,6 @@ def _written_fits(path: Path) -> Written | None:
     if header.get("ORIGIN") != ORIGIN:
         return None
     return Written(kind, header.get("CREATOR"), header.get("DATE"), _text(header.get(CONFIGURATION_CARD)))
-
-
-def _written_picture(path: Path) -> Written | None:
-    """What a picture or a page of ours says of itself."""
-    found = _PICTURE_MARK.search(path.read_bytes())
-    return None if found is None else Written(PICTURE, found[1].decode())
 
 
 def _written_hdf5(path: Path) -> Written | None:
@@ -177,3 +174,55 @@ def refuse_removed(path: Path) -> None:
         is_ours = f'"{ORIGIN} '.encode() in file.read()
     if is_ours:
         raise ValueError(f"{path} is a table in Parquet that rubix_like 0.2.0 reads; with that version write it as .h5")
+
+
+def check_outputs(
+    paths: Iterable[Path],
+    kinds: Sequence[str],
+    setting: str = "path",
+    read: Iterable[Named] = (),
+    *,
+    overwrite: bool = False,
+    maker: str | None = None,
+) -> None:
+    """Raise ConfigError, naming `setting`, where files must not be written at `paths`.
+
+    None of them may be a file that is `read`. Without `overwrite` an existing file is replaced only if it is one of
+    `kinds`, written by rubix_like, and, with `maker` (`configuration_words`), made by that configuration. Empty files
+    are replaced. To be called before anything is computed.
+    """
+    written = [path.expanduser() for path in paths]
+    check_separate(written, read, setting)
+    for path in [] if overwrite else filter(output_bytes, written):
+        problem = _problem(path, kinds, maker)
+        if problem is not None:
+            raise ConfigError(
+                f"{setting}: '{path}' {problem}; to replace it give overwrite=True, to keep it another place "
+                f"({setting.rpartition('.')[2]}=...)"
+            )
+
+
+def may_be_replaced(path: Path, kinds: Sequence[str]) -> bool:
+    """Whether there is no file, or an empty one, or one of these kinds that rubix_like wrote."""
+    return not output_bytes(path) or _problem(path, kinds, None) is None
+
+
+def configuration_words(configuration: str | None) -> str:
+    """A configuration in words, its name as a FITS card holds it."""
+    if not configuration:
+        return "a configuration without a name"
+    return f"the configuration '{' '.join(configuration.encode('ascii', 'replace').decode().split())}'"
+
+
+def _problem(path: Path, kinds: Sequence[str], maker: str | None) -> str | None:
+    """Why an existing file is not replaced."""
+    written, others = written_by_us(path), files_of_others(path)
+    expected = f"and this is {OPENED_BY[kinds[0]][0]}"
+    if written is None:
+        return f"is no file of rubix-like, {expected}"
+    if others:
+        return f"holds files of others, such as {others[0].relative_to(path)}, {expected}"
+    if written.kind not in kinds:
+        return f"is {OPENED_BY[written.kind][0]}, {expected}"
+    came = configuration_words(written.configuration)
+    return None if maker in {None, came} else f"was made by {came}, and this is {maker}"

@@ -1,13 +1,16 @@
 """How the bins of the detector are spread over the devices of a mesh, and what devices tell each other of them."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey, tree_map_with_path
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from rubix_like.arguments import named_arguments
@@ -131,3 +134,72 @@ def per_bin(axis: int = -1, *, pad: Pad = "edge") -> dict[str, tuple[int, Pad]]:
     are not even: its value again, or 0 (bool: False). Raises ConfigError for another `axis` or `pad`.
     """
     return {PER_BIN: (axis, pad)}
+
+
+def wave_specs(tree: Any, axes: tuple[str, ...]) -> Any:
+    """For every array of a pytree of modules its PartitionSpec: `per_bin` axes over `axes`, all else whole."""
+
+    def spec(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
+        mark = _mark(tree, path)
+        if mark is None or not axes:
+            return PartitionSpec()
+        return PartitionSpec(*(None,) * mark.axis_of(leaf), axes)
+
+    return tree_map_with_path(spec, tree)
+
+
+def padded(tree: Any, split: BinSplit) -> Any:
+    """The pytree with its `per_bin` arrays padded to `split.n_padded` bins, each as it was declared.
+
+    Arrays of numpy stay on the host. Raises ValueError for one that does not hold `split.n_wave` bins.
+    """
+
+    def pad(path: tuple[Any, ...], leaf: Any) -> Any:
+        mark = _mark(tree, path)
+        if mark is None:
+            return leaf
+        axis = mark.axis_of(leaf)
+        if leaf.shape[axis] != split.n_wave:
+            raise ValueError(
+                f"{mark.name}: expected {split.n_wave} bins along axis {axis}, got shape {leaf.shape}; say by "
+                f"per_bin(axis) which axis the bins lie along"
+            )
+        if split.n_padded == split.n_wave:
+            return leaf
+        widths = [(0, 0)] * leaf.ndim
+        widths[axis] = (0, split.n_padded - split.n_wave)
+        array = np if isinstance(leaf, np.ndarray) else jnp
+        return array.pad(leaf, widths, mode="edge" if mark.pad == "edge" else "constant")
+
+    return tree_map_with_path(pad, tree)
+
+
+class _Mark(NamedTuple):
+    """What `per_bin` says of a field, whose `name` is that of its class and its own."""
+
+    name: str
+    axis: int
+    pad: Pad
+
+    def axis_of(self, leaf: Any) -> int:
+        """The axis along the bins, counted from the first; raises ValueError where the array does not have it."""
+        if not -leaf.ndim <= self.axis < leaf.ndim:
+            raise ValueError(f"{self.name}: expected an axis {self.axis} along the bins, got shape {leaf.shape}")
+        return self.axis % leaf.ndim
+
+
+def _mark(node: Any, path: tuple[Any, ...]) -> _Mark | None:
+    """The mark of the first field on the way to a leaf that has one; None where none has."""
+    for key in path:
+        match key:
+            case GetAttrKey(name=name):
+                fields = dataclasses.fields(node) if dataclasses.is_dataclass(node) else ()
+                for field in fields:
+                    if field.name == name and PER_BIN in field.metadata:
+                        return _Mark(f"{type(node).__name__}.{name}", *field.metadata[PER_BIN])
+                node = getattr(node, name)
+            case SequenceKey(idx=place) | DictKey(key=place):
+                node = node[place]
+            case _:
+                raise TypeError(f"tables: expected modules, tuples, lists and dictionaries, got {type(node).__name__}")
+    return None

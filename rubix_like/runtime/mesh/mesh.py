@@ -1,18 +1,23 @@
 """Particles on a mesh of devices: the mesh, the spec tree, padding, placement."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Num
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError, expect_count
+from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 DATA_AXIS = "data"
 """Mesh axis along which the particles lie."""
@@ -160,3 +165,129 @@ def pad_on_host(particles: Any, size: int, dtype: str | None = None) -> Any:
     padded = jax.tree.map(pad, eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None))
     padded.weight[n_particles:] = 0
     return padded
+
+
+@dataclass(frozen=True)
+class DeviceLayout:
+    """What the devices of a mesh hold of the detector's bins.
+
+    `painted`: while particles are painted, parts along "wave"; `split`: once they are added up, the same parts or
+    finer ones, along "data", too; `gathered`: every device gets the whole cube in the end.
+    """
+
+    mesh: Mesh
+    painted: BinSplit
+    split: BinSplit
+    gathered: bool
+
+    @classmethod
+    def build(cls, mesh: Mesh, n_wave: int, *, sharded: bool, shared: bool = False) -> "DeviceLayout":
+        """`sharded`: every device ends with its own part of the cube; `shared`: it has only such a part to finish."""
+        n_data, n_part = mesh.shape[DATA_AXIS], mesh.shape.get(WAVE_AXIS, 1)
+        parts = (WAVE_AXIS,) if n_part > 1 else ()
+        axes = (*parts, DATA_AXIS) if sharded or shared else parts
+        n_shard = n_part * (n_data if sharded or shared else 1)
+        split = BinSplit(n_wave, n_shard, axes) if axes else WHOLE
+        painted = BinSplit(split.n_padded, n_part, parts) if parts else WHOLE
+        return cls(mesh, painted, split, gathered=not sharded)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pickle keeps: devices are those of a process, so only their number along each axis."""
+        return _unpickled, (dict(self.mesh.shape), self.painted, self.split, self.gathered)
+
+    @property
+    def n_data(self) -> int:
+        """Devices along "data"."""
+        return self.mesh.shape[DATA_AXIS]
+
+    @property
+    def scatters(self) -> bool:
+        """Whether what is added up along "data" is kept in parts there."""
+        return DATA_AXIS in self.split.axes
+
+    def own_bins(self, painted: Num[Array, "... part"]) -> Num[Array, "... own"]:
+        """The bins that are finished here, of an array over those that are painted here."""
+        if not self.scatters:
+            return painted
+        start = lax.axis_index(DATA_AXIS) * self.split.n_own
+        return lax.dynamic_slice_in_dim(painted, start, self.split.n_own, axis=painted.ndim - 1)
+
+    def shardings(self, specs: Any) -> Any:
+        """The tree of shardings for a tree of PartitionSpecs."""
+        return jax.tree.map(
+            lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
+        )
+
+
+def _unpickled(shape: dict[str, int], painted: BinSplit, split: BinSplit, gathered: bool) -> DeviceLayout:
+    """The layout on the first devices of this process; raises ConfigError where there are fewer."""
+    return DeviceLayout(mesh_of_shape(shape), painted, split, gathered)
+
+
+Tree = TypeVar("Tree")
+
+
+def put(tree: Tree, shardings: Any) -> Tree:
+    """The arrays, the same in all processes, laid out as `shardings` (a tree of them, or one for all) says.
+
+    On devices of this process alone it is `jax.device_put`, also under jit; over several processes each one gives its
+    own devices their parts, and nothing is sent.
+    """
+    first = jax.tree.leaves(shardings)[0]
+    if first.is_fully_addressable or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree)):
+        return jax.device_put(tree, shardings)
+    if isinstance(shardings, NamedSharding):
+        return jax.tree.map(lambda leaf: _put(leaf, shardings), tree)
+    return jax.tree.map(_put, tree, shardings)
+
+
+def _put(leaf: Any, sharding: NamedSharding) -> Any:
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.device_put(leaf, sharding)  # there already
+    if jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key):
+        data = _put(jax.random.key_data(leaf), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    host = np.asarray(leaf)
+    return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
+
+
+def own_copy(tree: Tree) -> Tree:
+    """What every device of a mesh over several processes holds whole, as arrays of this process; all else as it is."""
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or leaf.is_fully_addressable:
+            return leaf
+        return leaf.addressable_data(0) if leaf.is_fully_replicated else leaf
+
+    return jax.tree.map(copied, tree)
+
+
+def check_process_mesh(mesh: Mesh, team: AbstractProcessGroup) -> int:
+    """Rows of the mesh along "data" that are this process's; as many as every other's.
+
+    Raises ConfigError unless each row lies on devices of one process, and every process has as many.
+    """
+    rows = mesh.devices.reshape(mesh.shape[DATA_AXIS], -1)
+    owners = [{device.process_index for device in row} for row in rows]
+    if any(len(owner) > 1 for owner in owners):
+        raise ConfigError(
+            f"devices.wave: expected a number that divides the devices of one process ({jax.local_device_count()}), "
+            f"got {rows.shape[1]}"
+        )
+    counts = [owners.count({number}) for number in range(team.size)]
+    if len(set(counts)) > 1:
+        raise ConfigError(
+            f"devices.data: expected equally many devices of every process, got {counts}; set devices.data: all, and "
+            f"start every process with as many devices"
+        )
+    return counts[team.number]
+
+
+def as_dtype(tree: Any, dtype: str) -> Any:
+    """The pytree with every float array in `dtype`; other arrays as they are."""
+
+    def convert(leaf: Any) -> Any:
+        floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        return jnp.asarray(leaf, dtype) if floating else jnp.asarray(leaf)
+
+    return jax.tree.map(convert, tree)

@@ -1,9 +1,12 @@
 """The processes that JAX connects: who is who, and their values, exchanged over JAX's own connections."""
 
+import json
 import os
 import struct
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -11,12 +14,13 @@ from jax.experimental import multihost_utils
 from jaxtyping import UInt8
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.processes.exchanged_values import decode, encode
 from rubix_like.runtime.processes.launch import (
     EXPLICIT,
     Launch,
     cannot_listen,
+    find_launch,
     join_address,
     nothing_found,
     own_address,
@@ -24,9 +28,117 @@ from rubix_like.runtime.processes.launch import (
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.signals import termination_as_it_was
 
+_LENGTH = struct.Struct(">Q")
+_SENT = "biufcSU"
+"""Kinds of arrays whose bytes are their values."""
+
+_CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+class Encoded(NamedTuple):
+    """A value as bytes; `classes`: those of the records in it, by name."""
+
+    data: bytes
+    classes: Mapping[str, type]
+
+
+def encode(value: Any) -> Encoded:
+    """A value for other processes: None, numbers, text, numpy arrays, and lists, tuples, sets, dictionaries, named
+    tuples and dataclasses of them. Every bit is kept.
+
+    Raises TypeError for anything else.
+    """
+    arrays: list[ndarray] = []
+    classes: dict[str, type] = {}
+    text = json.dumps(_plain(value, arrays, classes)).encode()
+    return Encoded(b"".join([_LENGTH.pack(len(text)), text, *(array.tobytes() for array in arrays)]), classes)
+
+
+def decode(data: bytes, classes: Mapping[str, type]) -> Any:
+    """The value; its records can only be of these classes, those of the value that this process sent itself.
+
+    Raises ValueError where the bytes are not those of a value.
+    """
+    (length,) = _LENGTH.unpack_from(data)
+    start = _LENGTH.size + length
+    return _Reader(data, start, classes).value(json.loads(data[_LENGTH.size : start]))
+
+
+def _plain(value: Any, arrays: list[ndarray], classes: dict[str, type]) -> Any:
+    """A value as JSON has it: containers but for lists become `{kind: what they hold}`."""
+
+    def plain(items: Any) -> list[Any]:
+        return [_plain(item, arrays, classes) for item in items]
+
+    if isinstance(value, ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.kind not in _SENT:
+            raise TypeError(f"arrays of '{array.dtype}' cannot be sent to other processes")
+        arrays.append(array)
+        return {("array" if isinstance(value, ndarray) else "number"): [array.dtype.str, list(array.shape)]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return plain(value)
+    if isinstance(value, dict):
+        return {"dict": [plain(pair) for pair in value.items()]}
+    if type(value) in _CONTAINERS.values():
+        return {type(value).__name__: plain(value)}
+    held = plain(_fields(value))
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    classes[name] = type(value)
+    return {"record": name, "fields": held}
+
+
+def _fields(value: Any) -> list[Any]:
+    """What a record holds, in the order in which its class takes it."""
+    if is_dataclass(value):
+        return [getattr(value, field.name) for field in fields(value)]
+    if isinstance(value, tuple):
+        return list(value)
+    raise TypeError(
+        f"expected numbers, text, numpy arrays or records of them between processes, got {type(value).__name__}"
+    )
+
+
+class _Reader:
+    """Reads a value whose arrays lie in `data` from `start` on, in the order in which it refers to them."""
+
+    def __init__(self, data: bytes, start: int, classes: Mapping[str, type]) -> None:
+        self._data = data
+        self._start = start
+        self._classes = classes
+
+    def value(self, plain: Any) -> Any:
+        """What `plain` stands for."""
+        if isinstance(plain, list):
+            return [self.value(item) for item in plain]
+        if not isinstance(plain, dict):
+            return plain
+        if "record" in plain:
+            return self._record(plain["record"], plain["fields"])
+        ((kind, held),) = plain.items()
+        if kind in {"array", "number"}:
+            array = self._array(*held)
+            return array if kind == "array" else array[()]
+        if kind == "dict":
+            return {self.value(key): self.value(item) for key, item in held}
+        return _CONTAINERS[kind](self.value(item) for item in held)
+
+    def _array(self, dtype: str, shape: list[int]) -> ndarray:
+        count = int(np.prod(shape, dtype=np.int64))
+        array = np.frombuffer(self._data, np.dtype(dtype), count, self._start).reshape(shape).copy()
+        self._start += array.nbytes
+        return array
+
+    def _record(self, name: str, held: list[Any]) -> Any:
+        if name not in self._classes:
+            raise ValueError(f"expected what this process sent itself, got '{name}' from another one")
+        return self._classes[name](*(self.value(item) for item in held))
+
+
 Value = TypeVar("Value")
 
-_LENGTH = struct.Struct(">Q")
 _FIRST_BYTES = 1 << 10
 _MOST_BYTES = 1 << 22
 _ERROR, _VALUE = b"e", b"v"
@@ -50,7 +162,7 @@ class JaxProcesses(AbstractProcessGroup):
             message, classes = encode(work())
         except Exception as error:  # whatever it is, the others must not wait
             own = error
-        sent = _VALUE + message if own is None else _ERROR + _words(own).encode()
+        sent = _VALUE + message if own is None else _ERROR + (str(own) or type(own).__name__).encode()
         answers = messages_of_all(sent)
         if own is not None:
             raise own
@@ -136,5 +248,45 @@ def _all_blocks(message: bytes, size: int) -> list[bytes]:
     return [own.tobytes() for own in multihost_utils.process_allgather(block)]
 
 
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
+@named_arguments
+@contextmanager
+def join_processes(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    connect_timeout: float | None = None,
+    peer_timeout: float | None = None,
+) -> Iterator[JaxProcesses]:
+    """Make this process one of several that share a run; before anything else uses JAX.
+
+    Without arguments the launcher (Slurm, Open MPI, Kubernetes) tells who is who; without a launcher `coordinator` is
+    HOST:PORT of process 0. `connect_timeout` (300 s) is how long they wait for each other, `peer_timeout` (100 s) the
+    silence after which JAX takes one for lost and ends the others, with its own message on standard error.
+    Inside, `jax.devices()` are those of all processes. An error here ends all; afterwards this process can only exit.
+    Raises ConfigError, and ConnectionError where a computation fails because another process has gone.
+    """
+    launch = find_launch(
+        coordinator, num_processes, process_id, connect_timeout=connect_timeout, peer_timeout=peer_timeout
+    )
+    with joined(launch) as team:
+        yield team
+
+
+@contextmanager
+def joined(launch: Launch) -> Iterator[JaxProcesses]:
+    """The team of a launch, as `join_processes`.
+
+    After an error JAX waits, when this process exits, for the others to do so too, and ends them at its time limit.
+    """
+    try:
+        team = connect(launch)
+        yield team
+        team.exchange(lambda: None)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise
+        raise ConnectionError(
+            f"what all processes compute together failed ({error}); most likely another one has ended, and says why"
+        ) from error
+    jax.distributed.shutdown()

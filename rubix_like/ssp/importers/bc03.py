@@ -19,8 +19,8 @@ from numpy import ndarray
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.fits_opening import check_packed
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
-from rubix_like.runtime.files.packed_files import check_packed
 from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, basel_fwhm, bc03_miles_fwhm
 from rubix_like.ssp.library_file import SSPTable
 
@@ -212,7 +212,13 @@ def read_bc03_ascii(path: Path) -> SSPTable:
     models = {code: read_model(file, METALLICITIES[code]) for code, file in files.items()}
     first = next(iter(models.values()))
     for code, model in models.items():
-        _check_same_axes(files[code], first, model)
+        for what, one, other in (("ages", first.age, model.age), ("wavelengths", first.wavelength, model.wavelength)):
+            if not np.array_equal(one, other):
+                raise ValueError(
+                    f"{files[code]}: expected the {what} of the other files of the set ({len(one)}, "
+                    f"{one[0]:g}-{one[-1]:g}), got {len(other)}, {other[0]:g}-{other[-1]:g}; "
+                    "take all files from one version of GALAXEV"
+                )
     grown = first.age > 0.0
     surviving = [model.surviving[grown] for model in models.values() if model.surviving is not None]
     family = {code for code in METALLICITIES if len(code) == len(next(iter(files)))}
@@ -294,15 +300,6 @@ def _imf(path: Path, parts: re.Match[str]) -> str:
     if imf is None:
         raise ValueError(f"{path}: expected the IMF {', '.join(IMFS)} in the file's name, got '{parts['imf']}'")
     return imf
-
-
-def _check_same_axes(path: Path, first: Model, model: Model) -> None:
-    for what, one, other in (("ages", first.age, model.age), ("wavelengths", first.wavelength, model.wavelength)):
-        if not np.array_equal(one, other):
-            raise ValueError(
-                f"{path}: expected the {what} of the other files of the set ({len(one)}, {one[0]:g}-{one[-1]:g}), got "
-                f"{len(other)}, {other[0]:g}-{other[-1]:g}; take all files from one version of GALAXEV"
-            )
 
 
 BC03_ASCII = SourceFormat(_is_bc03_ascii, read_bc03_ascii)

@@ -109,9 +109,12 @@ def read_population(population: StellarPopulation, report: Callable[[str], None]
         per_hertz = np.asarray(population.get_spectrum(zmet=number)[1], dtype=np.float64)
         spectra.append(per_angstrom(per_hertz, wavelength).astype(np.float32))
         surviving.append(np.array(population.stellar_mass, dtype=np.float64))
-    fwhm = _fwhm(wavelength, np.asarray(population.resolutions, dtype=np.float64))
+    fwhm = np.maximum(
+        node_spacing(wavelength),
+        FWHM_PER_SIGMA * np.abs(np.asarray(population.resolutions, dtype=np.float64)) / SPEED_OF_LIGHT * wavelength,
+    )
     power = f"R = {optical_power(wavelength, fwhm):.0f} ({OPTICAL[0]:g}-{OPTICAL[1]:g} A)"
-    isochrones, stars = (_text(name) for name in population.libraries[:2])
+    isochrones, stars = ((name.decode() if isinstance(name, bytes) else str(name)) for name in population.libraries[:2])
     return SSPTable(
         name="fsps",
         medium="vacuum",
@@ -130,17 +133,8 @@ def read_population(population: StellarPopulation, report: Callable[[str], None]
     )
 
 
-def _fwhm(wavelength: Float[ndarray, " rest"], dispersion: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
-    """FWHM (Angstrom) from FSPS' dispersion (km/s, negative where it is an estimate), not finer than the sampling."""
-    return np.maximum(node_spacing(wavelength), FWHM_PER_SIGMA * np.abs(dispersion) / SPEED_OF_LIGHT * wavelength)
-
-
 def _imf(params: Any) -> str:
     name = IMFS[params["imf_type"]]
     slopes = tuple(params[f"imf{i}"] for i in (1, 2, 3))
     changed = f", slopes {slopes}" if params["imf_type"] == 2 and slopes != (1.3, 2.3, 2.3) else ""
     return f"{name}{changed}, {params['imf_lower_limit']:g}-{params['imf_upper_limit']:g} Msun"
-
-
-def _text(name: Any) -> str:
-    return name.decode() if isinstance(name, bytes) else str(name)

@@ -49,7 +49,10 @@ def read_pipe3d(path: Path) -> SSPTable:
             image = np.asarray(file[0].data, dtype=np.float64)
     if image.ndim != 2 or not np.all(np.isfinite(image)):
         raise ValueError(f"{path}: expected an image (template, wavelength) of finite numbers, got other ones")
-    wavelength = _wavelengths(path, header, image.shape[1])
+    start, step, pixel = (_number(path, header, key) for key in ("CRVAL1", "CDELT1", "CRPIX1"))
+    if not (step > 0 and start + step * (1 - pixel) > 0):
+        raise ValueError(f"{path}: CRVAL1, CDELT1, CRPIX1: expected Angstrom, got {start:g}, {step:g}, {pixel:g}")
+    wavelength = start + step * (np.arange(image.shape[1]) + 1 - pixel)
     places = [_place(path, header, index) for index in range(len(image))]
     spectra, log_age, metallicity = _grid(path, places, image * _norms(path, header, len(image))[:, np.newaxis])
     medium, offset = measured_medium(path.name, wavelength, log_age, metallicity, spectra)
@@ -71,13 +74,6 @@ def read_pipe3d(path: Path) -> SSPTable:
         rest_wavelength=wavelength,
         fwhm=np.maximum(node_spacing(wavelength), wavelength / MASTAR_RESOLVING_POWER),
     )
-
-
-def _wavelengths(path: Path, header: dict[str, Any], n_rest: int) -> Float[ndarray, " rest"]:
-    start, step, pixel = (_number(path, header, key) for key in ("CRVAL1", "CDELT1", "CRPIX1"))
-    if not (step > 0 and start + step * (1 - pixel) > 0):
-        raise ValueError(f"{path}: CRVAL1, CDELT1, CRPIX1: expected Angstrom, got {start:g}, {step:g}, {pixel:g}")
-    return start + step * (np.arange(n_rest) + 1 - pixel)
 
 
 def _norms(path: Path, header: dict[str, Any], n_template: int) -> Float[ndarray, " template"]:

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.fits_opening import check_packed
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
-from rubix_like.runtime.files.packed_files import check_packed
 from rubix_like.runtime.words import reason_of
 from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, FSPS_CITATION, MIST_SOLAR_METALLICITY
 from rubix_like.ssp.importers.miles import PADOVA, metal_fraction

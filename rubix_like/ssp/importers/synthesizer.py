@@ -74,10 +74,13 @@ def read_synthesizer(path: Path) -> SSPTable:
     last = np.append(np.diff(log_age) != 0.0, True)
     population = next((value for key, value in POPULATIONS.items() if name.lower().startswith(key)), None)
     solar = 0.02 if population is None else population.solar_metallicity
+    kind = str(model.get("imf_type") or "not stated in the file")
+    masses = "-".join(f"{mass:g}" for mass in np.atleast_1d(model.get("imf_masses", [])) if mass)
+    slopes = ", ".join(f"{slope:g}" for slope in np.atleast_1d(model.get("imf_slopes", [])) if slope)
     return SSPTable(
         name=re.sub(r"[^\w.-]", "-", path.stem),
         medium=medium,
-        imf=_imf(model),
+        imf=kind + (f", {masses} Msun" if masses else "") + (f", slopes {slopes}" if slopes else ""),
         solar_metallicity=solar,
         citation=("not known for this model" if population is None else population.citation)
         + "; Synthesizer: Lovell et al. 2025, Open Journal of Astrophysics; Roper et al. 2026, arXiv:2506.15811",
@@ -180,13 +183,6 @@ def _medium(
         return "vacuum", "medium not stated and the sampling too coarse to measure it, vacuum assumed"
     medium, offset = measured_medium(path.name, wavelength, log_age, metallicity, spectra)
     return medium, f"medium not stated, {medium} measured (the Balmer lines stand {offset:+.0f} km/s from it)"
-
-
-def _imf(model: dict[str, Any]) -> str:
-    kind = str(model.get("imf_type") or "not stated in the file")
-    masses = "-".join(f"{mass:g}" for mass in np.atleast_1d(model.get("imf_masses", [])) if mass)
-    slopes = ", ".join(f"{slope:g}" for slope in np.atleast_1d(model.get("imf_slopes", [])) if slope)
-    return kind + (f", {masses} Msun" if masses else "") + (f", slopes {slopes}" if slopes else "")
 
 
 def _plain(value: Any) -> Any:

@@ -1,1 +1,0 @@
-"""Arms of a spectrograph that one program observes: their particles are painted together."""
