@@ -12,7 +12,6 @@ from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars, load_c
 from rubix_like.cube.fibres.cube_weights import CubeWeights
 from rubix_like.cube.fibres.fibre_places import FibrePlaces
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.files.maps_file import EXTENSIONS
 from rubix_like.cube.maps import MapLabel, MapSet
 from rubix_like.extend import Footprint, Meta, WavelengthBins
 
@@ -154,7 +153,9 @@ def mixed_fibres(variance: np.ndarray, weights: np.ndarray, shape: tuple[int, in
 
 def make_maps(n_y: int = 3, n_x: int = 5) -> Maps:
     """All images are 1; one filter, one field."""
-    names = [name for name, *_ in EXTENSIONS if name not in ("v_fit", "sigma_fit", "h3", "h4")]
+    names = [
+        own.name for own in dataclasses.fields(MapSet) if own.default is dataclasses.MISSING and own.name != "flux"
+    ]
     images = {name: np.ones((n_y, n_x), np.float32) for name in names}
     field = {"surface_density": images["mass"]}
     both = MapSet(**images, flux=np.ones((n_y, n_x, 1), np.float32), fields=field)

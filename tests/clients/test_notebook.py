@@ -14,7 +14,7 @@ import run_notebooks
 from notebook_pages import NOTEBOOKS
 from small_cutout import write_cutout
 
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory
 
 (PAGE,) = (page for page in NOTEBOOKS if page.stem == "2-cutout-to-ppxf")
 

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from command_line import main
 from small import few_stars, muse
 from small_results import manifest_of, some_simulations
 
 from rubix_like import ConfigError, Pipeline, fit, load_config, load_galaxy, load_simulations, make_mesh, simulate
-from rubix_like.cli.main import main
 from rubix_like.extend import Progress, draw_base
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for

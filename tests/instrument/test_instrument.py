@@ -11,7 +11,6 @@ from command_line import printed
 from small import instrument_settings
 
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
-from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import WavelengthBins, resource_names, to_vacuum
 from rubix_like.instrument.apertures import FLAT_PER_CORNER, inside_aperture
 
@@ -80,26 +79,6 @@ def test_logarithmic_bins():
     np.testing.assert_allclose(np.diff(np.log10(bins.edges)), 1e-3)
     np.testing.assert_allclose(bins.edges[0], 5000.0 * 10**-5e-4)
     np.testing.assert_allclose(bins.to_vacuum(bins.edges), to_vacuum(bins.edges))
-
-
-# ---------------------------------------------------------------- line spread
-
-
-@pytest.mark.parametrize(
-    ("lsf", "expected"),
-    [
-        ({"polynomial": [6.04, -9.187e-4, 5.866e-8]}, [2.9130, 2.63956]),
-        ({"fwhm": "0.25 nm"}, [2.5, 2.5]),
-        ({"resolving_power": 2700}, [5000 / 2700, 6000 / 2700]),
-        ({"resolving_power": ["2e3"]}, [2.5, 3.0]),
-        ({"wavelength": [4000, 6000], "fwhm": [2, 4]}, [3.0, 4.0]),
-        ({"wavelength": [4000, 6000], "resolving_power": [1000, 3000]}, [2.5, 2.0]),
-        ({"wavelength": [5000, 5500], "resolving_power": [1000, 3000]}, [5.0, 2.0]),
-    ],
-)
-def test_ways_to_state_a_line_spread(lsf, expected):
-    instrument = load_instrument("muse", lsf=lsf)
-    np.testing.assert_allclose(instrument_fwhm(instrument.lsf, np.array([5000.0, 6000.0])), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("lsf", [{"resolving_power": 0}, {"resolving_power": [1, 2]}, {"wavelength": [5000, 6000]}])
