@@ -153,9 +153,8 @@ def mixed_fibres(variance: np.ndarray, weights: np.ndarray, shape: tuple[int, in
 
 def make_maps(n_y: int = 3, n_x: int = 5) -> Maps:
     """All images are 1; one filter, one field."""
-    names = [
-        own.name for own in dataclasses.fields(MapSet) if own.default is dataclasses.MISSING and own.name != "flux"
-    ]
+    moments = ("v", "sigma", "log_age", "age", "metallicity")
+    names = ["number", "birth_mass", "mass", "light", *(f"{name}_{by}" for name in moments for by in ("light", "mass"))]
     images = {name: np.ones((n_y, n_x), np.float32) for name in names}
     field = {"surface_density": images["mass"]}
     both = MapSet(**images, flux=np.ones((n_y, n_x, 1), np.float32), fields=field)
