@@ -87,7 +87,6 @@ def commands(page: str) -> list[tuple[Block, list[str]]]:
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in, with a cache of its own, from which Python imports."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path

@@ -47,10 +47,9 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path, cache, capsys, jax_settings):
+def command(monkeypatch, cache, capsys, jax_settings):
     """Calls the command in an empty folder: (exit code, standard output, standard error). JAX is left as it was."""
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
-    monkeypatch.chdir(tmp_path)
 
     def call(*arguments):
         capsys.readouterr()

@@ -160,8 +160,7 @@ def test_another_file_is_not_a_file_of_maps(written, tmp_path):
         ({"output.maps": "nowhere/maps.fits"}, ["nowhere", "does not exist"]),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_name(changes, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_is_refused_with_its_name(changes, words, tmp_path):
     if changes.get("ssp.library") == "CUT":
         changes = {**changes, "ssp.library": optical_library(tmp_path)}
     with pytest.raises((ConfigError, FileNotFoundError)) as error:

@@ -369,9 +369,8 @@ def test_new_particles_are_as_many_and_as_even(kind):
         assert np.abs(uniform.mean(axis=0) - 0.5).max() < 0.3 * np.sqrt(1 / 12 / len(uniform))
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(tmp_path, capsys):
     """From a configuration whose priors are those of its fit; the last lines say where and how to look."""
-    monkeypatch.chdir(tmp_path)
     config = load_config(settings(fit={"free": PRIORS}, simulate={"n": 3, "output": "set"}))
     (tmp_path / "run.yaml").write_text(config.to_yaml())
     assert main(["simulate", "run.yaml", "--n", "2"]) == 0

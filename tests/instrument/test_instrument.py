@@ -253,7 +253,7 @@ def test_a_preset_on_another():
     assert load_instrument("muse_extended").bins.first == 4650
 
 
-def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
+def test_a_file_on_a_file_on_a_preset(tmp_path):
     """A path is taken from the folder of the file that states it; sections merge at every step."""
     (tmp_path / "deep").mkdir()
     write(tmp_path, "lower.yaml", "based_on: manga_61\nfov: 5 arcsec\nwavelength: {stop: 3700, medium: air}\n")
@@ -264,7 +264,6 @@ def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
     assert (wavelength.sampling, settings.fov, settings.pixel_scale) == ("log", (5.0, 5.0), 0.5)
     assert (settings.lsf.resolving_power, settings.aperture, settings.psf.fwhm) == ((2000.0,), None, 2.477)
     assert (settings.label, settings.based_on) == ("top", None)
-    monkeypatch.chdir(tmp_path)
     assert instrument_settings({"name": "lower.yaml"}).fov == (5.0, 5.0)
 
 

@@ -26,8 +26,7 @@ from rubix_like.runtime.files.file_names import beside
 
 
 @pytest.fixture
-def cube_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def cube_file(tmp_path):
     return noisy_cube().write(tmp_path / "cube.fits").name
 
 

@@ -71,9 +71,8 @@ def test_what_is_no_file_of_maps_is_refused(value):
 
 
 @pytest.mark.slow(4)
-def test_a_run_names_its_maps(tmp_path, monkeypatch, capsys):
+def test_a_run_names_its_maps(capsys):
     """In its steps and at its end; the file has the images, the cube the map by its short name; another's is kept."""
-    monkeypatch.chdir(tmp_path)
     sections = {
         "galaxy": {"reader": "synthetic", "n_stars": 300},
         "observation": OBSERVATION,
