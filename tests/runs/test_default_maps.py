@@ -60,8 +60,9 @@ def test_own_products_are_kept():
         found = with_default_maps(config(fov=0.8, products=own, output={"maps": maps}))
         assert found.products.filters == ("sdss2010-r",)
         assert found.products.losvd is not None
-        file = output_files(found, Path("cube.fits"))[-1].maps
-        assert (None if file is None else file.name) == written
+        for cube in ("cube.fits", "cube.fits.gz"):
+            file = output_files(found, Path(cube))[-1].maps
+            assert (None if file is None else file.name) == written
 
 
 @pytest.mark.parametrize("value", ["maps.png", "no", 3])
