@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {"long": "--long"}
     if config.getoption("--only-slow"):
         items[:] = [item for item in items if {"slow", "install"} & {mark.name for mark in item.iter_markers()}]
-        items.sort(key=_seconds, reverse=True)
+        _begin_with_the_longest(items)
     elif not config.getoption("--slow"):
         left_out |= dict.fromkeys(("slow", "install"), "--slow")
     for item in items:
@@ -65,9 +65,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"{name}: run with {left_out[name]}"))
 
 
-def _seconds(item: pytest.Item) -> float:
-    """About how long a test takes where its mark says so: the longest begin first, so that none is left for the end."""
-    return max((float(mark.args[0]) for mark in item.iter_markers("slow") if mark.args), default=0.0)
+def _begin_with_the_longest(items: list[pytest.Item]) -> None:
+    """Sort whole modules, each of which makes its fixtures once, so that no long one is left for the end."""
+    seconds: dict[Path, float] = {}
+    for item in items:
+        marked = max((float(mark.args[0]) for mark in item.iter_markers("slow") if mark.args), default=0.0)
+        seconds[item.path] = max(seconds.get(item.path, 0.0), marked)
+    items.sort(key=lambda item: (-seconds[item.path], str(item.path)))
 
 
 def pytest_collection_finish() -> None:

@@ -10,7 +10,6 @@ from scipy.sparse import csr_array
 
 from rubix_like import Counters, Cube, Galaxy, Maps, ObservedCube, Stars, load_config
 from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces, FibreSpectra
-from rubix_like.cube.files.maps_file import EXTENSIONS
 from rubix_like.cube.maps import MapLabel, MapSet
 from rubix_like.extend import Footprint, Meta, WavelengthBins
 
@@ -152,7 +151,8 @@ def mixed_fibres(variance: np.ndarray, weights: np.ndarray, shape: tuple[int, in
 
 def make_maps(n_y: int = 3, n_x: int = 5) -> Maps:
     """All images are 1; one filter, one field."""
-    names = [name for name, *_ in EXTENSIONS if name not in ("v_fit", "sigma_fit", "h3", "h4")]
+    moments = ("v", "sigma", "log_age", "age", "metallicity")
+    names = ["number", "birth_mass", "mass", "light", *(f"{name}_{by}" for name in moments for by in ("light", "mass"))]
     images = {name: np.ones((n_y, n_x), np.float32) for name in names}
     field = {"surface_density": images["mass"]}
     both = MapSet(**images, flux=np.ones((n_y, n_x, 1), np.float32), fields=field)

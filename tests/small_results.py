@@ -10,8 +10,7 @@ from free_numbers import free_of, normal_about, search_of, statuses
 from small import make_cube
 
 from rubix_like import Cube, FitResult, Parameters, SampleResult, load_config
-from rubix_like.cube.meta import NOT_FITTED, Meta
-from rubix_like.extend import Footprint, Sampled, Simulations, WavelengthBins
+from rubix_like.extend import Footprint, Meta, Sampled, Simulations, WavelengthBins
 from rubix_like.inference.checks.edges import Edges
 from rubix_like.inference.checks.verdict import Quality, Scatter, Verdict
 from rubix_like.inference.results.results import values_of
@@ -29,7 +28,7 @@ def fit_result():
     covariance = np.diag([0.01, 0.04, 0.09])
     model = make_cube(mask=np.zeros((3, 5, 4), np.int32))
     mask = np.zeros((3, 5, 4), np.int32)
-    mask[1, 2, 3] = NOT_FITTED
+    mask[1, 2, 3] = 8
     residual = replace(model, flux=np.full((3, 5, 4), 0.5), variance=np.full((3, 5, 4), 4.0), mask=mask)
     values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(latent)).items()}
     trace = np.array([[90.0, 20.0, 10.0], [80.0, np.nan, np.nan]])
@@ -124,7 +123,7 @@ def sample_result():
     rng = np.random.default_rng(2)
     shape = (2, 3, 5)
     mask = np.zeros(shape, np.int32)
-    mask[0, 1, 2] = NOT_FITTED
+    mask[0, 1, 2] = 8
     model, data, noise = rng.normal(10, 1, shape), rng.normal(10, 1, shape), rng.uniform(1, 2, shape)
     spread = rng.uniform(0.1, 0.2, shape)
     latent = np.full(N_LATENT, 0.3)

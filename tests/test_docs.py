@@ -20,7 +20,6 @@ from command_line import main, make_parser
 
 import rubix_like
 from rubix_like import RunConfig, extend, list_readers, list_stages, load_config, load_instrument
-from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.extend import load_field_map, resource_names
@@ -88,7 +87,6 @@ def commands(page: str) -> list[tuple[Block, list[str]]]:
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in, with a cache of its own, from which Python imports."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -213,7 +211,7 @@ def test_the_commands_parse(page: str, desk: Path) -> None:
     for _, words in commands(page):
         options = make_parser().parse_args(words)
         if getattr(options, "config", None) in resource_names("configs"):
-            load_config(options.config, overrides=read_overrides(options.set))
+            load_config(options.config, overrides=dict(pair.split("=", 1) for pair in options.set))
 
 
 MARKED = dict.fromkeys(tuple(words) for page in PAGES for block, words in commands(page) if block.mark == "run")

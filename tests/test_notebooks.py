@@ -30,7 +30,6 @@ def test_a_notebook_runs(
 ) -> None:
     """Each cell draws as many figures as the page shows; where the page shows words, it prints some."""
     mpl.use("Agg")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "cutout.hdf5").symlink_to(cutout)

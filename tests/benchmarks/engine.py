@@ -3,25 +3,21 @@
     python tests/benchmarks/engine.py                          # all tables, as Markdown, and the figure
     python tests/benchmarks/engine.py --tables particles bound --sizes 1e4 1e5 --repeat 3
     python tests/benchmarks/engine.py --tables peer --peer PYTHON_WITH_RUBIX --peer-script run_rubix.py --sizes 1e6
-    python tests/benchmarks/engine.py --tables before --peer PYTHON_WITH_RUBIX --peer-script run_rubix.py
 
 Every row runs in a process of its own (so that its peak memory is its own) and prints one JSON line; times are after
 block_until_ready, medians. The same work for RUBIX: its MUSE grid (25 x 25 spaxels, 3721 bins, given below), the BC03
 low-resolution library in both, an exponential disc at redshift 0.1, no PSF, LSF or noise on our side; its own script
-prints one JSON line with `run_median_s` (its pipeline jitted once); ours and its runs alternate. The table "before" has
-two revisions of this project, called in turn, and RUBIX, all in processor time, which other work on the machine
-disturbs least. Needs `rubix-like ssp get bc03-lr` and `bc03-miles`, and matplotlib for the figure.
+prints one JSON line with `run_median_s` (its pipeline jitted once); ours and its runs alternate.
+Needs `rubix-like ssp get bc03-lr` and `bc03-miles`, and matplotlib for the figure.
 """
 
 import argparse
 import copy
 import json
-import os
 import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -394,169 +390,7 @@ def table_peer(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-BOTH = ("before", "after")
-
-
-def serve(row: dict[str, Any]) -> None:
-    """Processor seconds of one call, for each line of input that names what to call: of the code on PYTHONPATH."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-
-    from rubix_like import Pipeline, load_config  # noqa: PLC0415
-
-    config, galaxy = copy.deepcopy(CONFIG), disc(int(row["size"]))
-    config["ssp"]["library"] = row["library"]
-    pipeline = Pipeline.from_config(load_config(config), galaxy)
-    tables, parameters, placed, _ = pipeline.arguments(galaxy)
-    painting, stars = painting_of(pipeline), placed.stars
-    calls = {
-        "run": jax.jit(lambda galaxy: pipeline(galaxy).flux).lower(galaxy).compile(),
-        "paint": lambda _: painting(tables, parameters, stars),
-    }
-    if row["gradient"]:
-        loss = jax.value_and_grad(lambda galaxy: jnp.sum(pipeline(galaxy).flux ** 2))
-        calls["gradient"] = jax.jit(loss).lower(galaxy).compile()
-    for call in calls.values():
-        jax.block_until_ready(call(galaxy))
-    painter = tables.paint[0].painter
-    print(json.dumps({"n_node": painter.nodes.n_node, "rank": painter.rank, "calls": list(calls)}), flush=True)
-    for line in sys.stdin:
-        start = time.process_time()
-        jax.block_until_ready(calls[line.strip()](galaxy))
-        print(time.process_time() - start, flush=True)
-
-
-class Served:
-    """A process that serves a row by the code of one checkout."""
-
-    def __init__(self, code: Path, row: dict[str, Any]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--row", json.dumps(row | {"compare": "serve"})],
-            env=os.environ | {"PYTHONPATH": str(code)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.sizes = json.loads(self._answer())
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"expected an answer of {self._process.args}, got none; its error is above")
-        return answer
-
-    def seconds(self, call: str) -> float:
-        assert self._process.stdin is not None
-        print(call, file=self._process.stdin, flush=True)
-        return float(self._answer())
-
-    def stop(self) -> None:
-        self._process.communicate()
-
-
-def both_codes(before: Path, size: float, library: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Medians of calls in turn, by this checkout and the one at `before`."""
-    row = {"size": size, "library": library, "gradient": size <= options.gradient_up_to}
-    here = Path(__file__).resolve().parents[2]
-    served = {name: Served(code, row) for name, code in zip(BOTH, (before, here), strict=True)}
-    times: dict[tuple[str, str], list[float]] = {}
-    for _ in range(options.repeat):
-        for call in served["after"].sizes["calls"]:
-            for name, process in served.items():
-                times.setdefault((call, name), []).append(process.seconds(call))
-    sizes = served["after"].sizes
-    for process in served.values():
-        process.stop()
-    return sizes | {f"{call} {name}": statistics.median(own) for (call, name), own in times.items()}
-
-
-def machine() -> tuple[float, float]:
-    """Bytes per processor second of a sum of two arrays into a third, and float32 operations of numpy's products."""
-    import numpy as np  # noqa: PLC0415
-
-    one, other = np.ones(1 << 25, np.float32), np.ones(1 << 25, np.float32)
-    matrix = np.ones((2048, 2048), np.float32)
-    product, total, best = np.empty_like(matrix), np.empty_like(one), [np.inf, np.inf]
-    for _ in range(5):
-        start = time.process_time()
-        np.add(one, other, out=total)
-        between = time.process_time()
-        np.matmul(matrix, matrix, out=product)
-        best = [min(best[0], between - start), min(best[1], time.process_time() - between)]
-    return 3 * one.nbytes / best[0], 2 * len(matrix) ** 3 / best[1]
-
-
-def least_work(size: float, sizes: dict[str, Any]) -> tuple[float, float]:
-    """Bytes and operations that a cube needs at least: particles read, half of them (those in the field) given their
-    coefficients and added at four nodes, the matrix read, the product, the cube written."""
-    n_spaxel, n_wave, rank = 625, 3721, sizes["rank"]
-    n_coefficient = sizes["n_node"] * rank
-    n_bytes = 4 * (9 * size + n_coefficient * n_wave + n_spaxel * n_wave)
-    operations = 0.5 * size * rank * (2 * 4 + 2 * 4) + 2 * n_spaxel * n_coefficient * n_wave
-    return n_bytes, operations
-
-
-def peer_processor_seconds(options: argparse.Namespace, size: float, repeat: int) -> float:
-    """Processor seconds of RUBIX's script, its preparation and compilation included."""
-    command = [options.peer, options.peer_script, str(int(size)), "MUSE", str(repeat), "--method", "linear"]
-    start = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, capture_output=True, text=True, check=True)
-    end = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
-
-
-def peers(options: argparse.Namespace) -> dict[float, float]:
-    """Processor seconds of a run of RUBIX by size: of the script, less what it takes before the first run."""
-    if options.peer is None:
-        return {}
-    once, often = (peer_processor_seconds(options, 1e3, repeat) for repeat in (1, 6))
-    found = {1e3: (often - once) / 5}
-    setting_up = once - found[1e3]
-    for size in options.peer_sizes:
-        if size > 1e3:
-            found[size] = peer_processor_seconds(options, size, 1) - setting_up
-    return found
-
-
-def table_before(options: argparse.Namespace) -> list[dict[str, Any]]:
-    here, rows = Path(__file__).resolve().parents[2], []
-    with tempfile.TemporaryDirectory() as folder:
-        before = Path(folder) / "before"
-        git = ["git", "-C", str(here), "worktree"]
-        subprocess.run([*git, "add", "--detach", str(before), options.before], check=True, stdout=subprocess.DEVNULL)
-        try:
-            for library in options.libraries:
-                for size in options.sizes:
-                    found = both_codes(before, size, library, options)
-                    rows.append({"library": library, "n_stars": size, **found})
-                    print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-        finally:
-            subprocess.run([*git, "remove", "--force", str(before)], check=True)
-    bandwidth, speed = machine()
-    theirs, table = peers(options), []
-    for row in rows:
-        n_bytes, operations = least_work(row["n_stars"], row)
-        row["bound"] = n_bytes / bandwidth + operations / speed
-        row["peer"] = theirs.get(row["n_stars"]) if row["library"] == "bc03-lr" else None
-        cells = [row["library"], f"{row['n_stars']:.0e}"]
-        for call in ("run", "paint", "gradient"):
-            old, new = (row.get(f"{call} {name}") for name in BOTH)
-            cells += [old, new, None if old is None or new is None else old / new]
-        cells.append(row["gradient after"] / row["run after"] if "gradient after" in row else None)
-        table.append(
-            [*cells, row["peer"], n_bytes / 1e9, operations / 1e9, row["bound"], row["bound"] / row["run after"]]
-        )
-    columns = ["library", "particles"]
-    columns += [f"{call} {name}" for call in ("run", "paint", "gradient") for name in ("before s", "after s", "ratio")]
-    columns += ["gradient / run", "RUBIX s", "least GB", "GFLOP", "bound s", "bound / run"]
-    rates = f"{bandwidth / 1e9:.1f} GB/s, {speed / 1e9:.0f} GFLOP/s"
-    show(f"Before ({options.before}) and after, processor seconds; {rates} measured", columns, table)
-    return rows
-
-
 TABLES = {
-    "before": table_before,
     "particles": table_particles,
     "bound": table_bound,
     "pieces": table_pieces,
@@ -604,9 +438,6 @@ def main() -> None:
     parser.add_argument("--direct-up-to", type=float, default=1e4)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--before", default="be70eae", help="revision that the table 'before' compares this code with")
-    parser.add_argument("--libraries", nargs="+", default=["bc03-lr"], help="those of the table 'before'")
-    parser.add_argument("--gradient-up-to", type=float, default=1e6)
     parser.add_argument("--peer", help="python of an environment with RUBIX")
     parser.add_argument("--peer-script", help="script that times RUBIX")
     parser.add_argument(
@@ -617,10 +448,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.row is not None:
         row = json.loads(options.row)
-        if row.get("compare") == "serve":
-            serve(row)
-        else:
-            print(json.dumps(compare_pieces(row) if "compare" in row else measure(row)))
+        print(json.dumps(compare_pieces(row) if "compare" in row else measure(row)))
         return
     found = json.loads(options.results.read_text()) if options.results.exists() else {}
     for name in options.tables:

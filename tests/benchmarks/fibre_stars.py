@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.config import InstrumentSettings
 from rubix_like.extend import Footprint
 from rubix_like.instrument.fibres.bundle import fibre_places
 from rubix_like.instrument.fibres.cube_recipes import cube_weights
@@ -26,6 +25,7 @@ from rubix_like.instrument.fibres.fibre_map import angles_for, share_in_fibre
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fibre_sums import light_in_disc
+from small import instrument_settings
 
 NAMES = ("manga_fibres", "sami_blue_fibres", "califa_v500_fibres")
 
@@ -44,7 +44,7 @@ def components(psf: Any) -> list[tuple[float, float]]:
     return [(own.fraction / total, float(own.fwhm)) for own in psf.components]
 
 
-def package_images(settings: InstrumentSettings, stars: ndarray) -> ndarray:
+def package_images(settings: Any, stars: ndarray) -> ndarray:
     """(y, x, star) as the package makes them."""
     places, footprint = fibre_places(settings.fibres), Footprint.build(settings)
     away = np.hypot(*(own[:, None] - star for own, star in zip((places.x, places.y), stars.T, strict=True)))
@@ -58,7 +58,7 @@ def package_images(settings: InstrumentSettings, stars: ndarray) -> ndarray:
     return np.asarray(cube_weights(settings.fibres.cube, places, footprint).images(light.reshape(away.shape)))
 
 
-def numpy_images(settings: InstrumentSettings, stars: ndarray) -> ndarray:
+def numpy_images(settings: Any, stars: ndarray) -> ndarray:
     """The same by sums of numpy alone, of the fibres within 12 arcsec."""
     places, footprint = fibre_places(settings.fibres), Footprint.build(settings)
     psf = {"kind": "gaussians", "components": [{"fraction": f, "fwhm": w} for f, w in components(settings.psf)]}
@@ -113,7 +113,7 @@ def main() -> None:
     print("| instrument | flux (%) | East, North (arcsec) | flux by numpy (%) | East, North (arcsec) | difference |")
     print("|---|---|---|---|---|---|")
     for name in arguments.names:
-        settings = InstrumentSettings.model_validate({"name": name})
+        settings = instrument_settings({"name": name})
         footprint = Footprint.build(settings)
         made, summed = (spread(images(settings, stars), stars, footprint) for images in (package_images, numpy_images))
         columns = [f"{own[1]:.2f} | {own[2][0]:.3f}, {own[2][1]:.3f}" for own in (made, summed)]

@@ -39,7 +39,6 @@ CONFIG = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     Path("run.yaml").write_text(json.dumps(CONFIG))
     return tmp_path

@@ -69,12 +69,6 @@ def write(path, groups, header=HEADER):
     return path
 
 
-@pytest.fixture
-def desk(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def inspect(capsys, *arguments):
     """(exit code, standard output, standard error) of `rubix-like inspect`."""
     capsys.readouterr()
@@ -155,19 +149,19 @@ galaxy:
 """
 
 
-def test_the_whole_report(desk, capsys):
-    write(desk / "tiny.hdf5", tiny_groups())
+def test_the_whole_report(tmp_path, capsys):
+    write(tmp_path / "tiny.hdf5", tiny_groups())
     code, text, errors = inspect(capsys, "tiny.hdf5")
     assert text.splitlines() == TINY.splitlines()
     assert (code, errors) == (0, "")
 
 
-def test_light_of_gas_that_forms_stars(desk):
+def test_light_of_gas_that_forms_stars(tmp_path):
     groups = tiny_groups()
     metals = np.tile([0.7, 0.28, 0.001, 0.001, 0.006], (2, 1))
     groups["PartType0"] |= {"StarFormationRate": np.array([0.0, 2.5]), "GFM_Metals": metals}
     groups["PartType0"] |= {"NeutralHydrogenAbundance": np.array([0.5, 1.0])}
-    _, inspection = fields_of(write(desk / "gas.hdf5", groups))
+    _, inspection = fields_of(write(tmp_path / "gas.hdf5", groups))
     (light,) = [report.light for report in inspection.groups if report.family == "gas"]
     assert light == (
         "nebulae: around forming stars: star_formation_rate is above 0 in 1 of 2 particles, 2.5 Msun / yr in all",
@@ -199,12 +193,12 @@ def test_light_of_gas_that_has_little():
 
 
 @pytest.mark.parametrize(("name", "stated"), [("simba", "1e10 Msun x h^-1 = 1.42857e+10 Msun"), ("swift", "")])
-def test_dust_and_hydrogen_in_the_report(desk, name, stated):
+def test_dust_and_hydrogen_in_the_report(tmp_path, name, stated):
     """Masses of dust, and fractions of the mass, in Msun; the product is named."""
-    with h5py.File(write_small(desk / "gas.hdf5", name)) as file:
+    with h5py.File(write_small(tmp_path / "gas.hdf5", name)) as file:
         gas = {key: values[()] for key, values in file["PartType0"].items() if hasattr(values, "shape")}
     dust = gas["Dust_Masses"] / 0.7 if name == "simba" else gas["TotalDustMassFractions"] * gas["Masses"]
-    rows, inspection = fields_of(desk / "gas.hdf5", "gas", reader=name)
+    rows, inspection = fields_of(tmp_path / "gas.hdf5", "gas", reader=name)
     assert rows["dust_mass"].total == pytest.approx(dust.sum() * 1e10, rel=1e-9)
     assert (rows["dust_mass"].unit, rows["dust_mass"].conversion) == ("Msun", stated)
     abundance = "NeutralHydrogenAbundance" if name == "simba" else "SpeciesFractions[:, 1]"
@@ -223,8 +217,8 @@ def test_the_ages_of_the_report_are_those_of_the_cosmology():
     assert f"{cosmology.age(1.0).to_value(units.Gyr):.4g}" == "8.052"
 
 
-def test_json_holds_the_same(desk, capsys):
-    write(desk / "tiny.hdf5", tiny_groups())
+def test_json_holds_the_same(tmp_path, capsys):
+    write(tmp_path / "tiny.hdf5", tiny_groups())
     code, text, _ = inspect(capsys, "tiny.hdf5", "--json")
     found = json.loads(text)
     stars, gas = found["groups"]
@@ -247,12 +241,12 @@ def notes_of(inspection, family):
     return [note for report in inspection.groups if report.family == family for note in report.notes]
 
 
-def test_values_that_are_no_numbers_are_counted_and_the_others_shown(desk, capsys):
+def test_values_that_are_no_numbers_are_counted_and_the_others_shown(tmp_path, capsys):
     groups = tiny_groups()
     groups["PartType4"]["Masses"] = np.array([1, np.nan, np.inf, 4])
     groups["PartType4"]["Velocities"][2, 1] = np.nan
     groups["PartType0"] |= {"Density": np.array([-1.0, 3.0]), "GFM_Metallicity": np.array([0.5, 1.5])}
-    path = write(desk / "bad.hdf5", groups)
+    path = write(tmp_path / "bad.hdf5", groups)
     stars, inspection = fields_of(path)
     assert stars["mass"].problems == ("1 NaN", "1 infinite")
     assert (stars["mass"].smallest, stars["mass"].largest) == pytest.approx((2e10, 8e10))
@@ -278,10 +272,10 @@ def damage(path, dataset):
         file.write(b"\xff" * (chunk.size // 3))
 
 
-def test_a_damaged_dataset_is_one_row_and_the_others_go_on(desk):
+def test_a_damaged_dataset_is_one_row_and_the_others_go_on(tmp_path):
     groups = tiny_groups()
     masses = groups["PartType4"].pop("Masses")
-    path = write(desk / "damaged.hdf5", groups)
+    path = write(tmp_path / "damaged.hdf5", groups)
     with h5py.File(path, "a") as file:
         file.create_dataset("PartType4/Masses", data=masses, compression="gzip", chunks=(4,))
     damage(path, "PartType4/Masses")
@@ -295,27 +289,27 @@ def test_a_damaged_dataset_is_one_row_and_the_others_go_on(desk):
     assert max(map(len, inspection_text(inspection).splitlines())) <= 120
 
 
-def test_a_dataset_of_another_shape(desk):
+def test_a_dataset_of_another_shape(tmp_path):
     groups = tiny_groups()
     groups["PartType4"]["Velocities"] = np.ones((4, 2))
-    stars, _ = fields_of(write(desk / "odd.hdf5", groups))
+    stars, _ = fields_of(write(tmp_path / "odd.hdf5", groups))
     assert "expected shape (N, 3), got (4, 2)" in stars["velocity"].problems[0]
     assert stars["position"].largest == pytest.approx(5.5, rel=1e-6)
 
 
-def test_datasets_of_other_lengths(desk, capsys):
+def test_datasets_of_other_lengths(tmp_path, capsys):
     groups = tiny_groups()
     groups["PartType4"]["Masses"] = np.ones(3)
-    code, text, _ = inspect(capsys, write(desk / "odd.hdf5", groups), "--reader", "illustris")
+    code, text, _ = inspect(capsys, write(tmp_path / "odd.hdf5", groups), "--reader", "illustris")
     assert code == 2
     assert "expected as many rows in every dataset, got Coordinates 4, Velocities 4, Masses 3" in " ".join(text.split())
     assert "    Masses  (3) float64" in text.splitlines()
 
 
-def test_births_after_the_snapshot(desk):
+def test_births_after_the_snapshot(tmp_path):
     groups = tiny_groups()
     groups["PartType4"]["GFM_StellarFormationTime"][0] = 0.9
-    stars, inspection = fields_of(write(desk / "late.hdf5", groups))
+    stars, inspection = fields_of(write(tmp_path / "late.hdf5", groups))
     assert stars["birth_scale_factor"].largest == 0.9
     assert "birth" in stars["age"].problems[0]
     assert inspection.problems
@@ -330,43 +324,43 @@ def test_births_after_the_snapshot(desk):
         ("gas", "GFM_Metallicity", "no metallicities: the gas has no map of them", {"ages": "recipe"}),
     ],
 )
-def test_what_is_missing_and_what_follows(desk, family, removed, note, needed):
+def test_what_is_missing_and_what_follows(tmp_path, family, removed, note, needed):
     groups = tiny_groups()
     del groups["PartType4" if family == "stars" else "PartType0"][removed]
-    path = write(desk / "less.hdf5", groups)
+    path = write(tmp_path / "less.hdf5", groups)
     inspection = inspect_galaxy({"path": str(path), "reader": "illustris"})
     assert any(text.startswith(note) for text in notes_of(inspection, family))
     section = yaml.safe_load(inspection.galaxy)["galaxy"]
     assert section == {"path": str(path), "reader": "illustris", **needed}
 
 
-def test_the_temperature_that_follows(desk):
+def test_the_temperature_that_follows(tmp_path):
     groups = tiny_groups()
     groups["PartType0"] |= {"InternalEnergy": np.ones(2)}
     start = "no temperatures: they follow from internal_energy"
-    _, inspection = fields_of(write(desk / "warm.hdf5", groups))
+    _, inspection = fields_of(write(tmp_path / "warm.hdf5", groups))
     text = f"{start} and a hydrogen fraction of 0.76, the gas being taken as neutral below 10000 K and ionised above"
     assert text in notes_of(inspection, "gas")
     groups["PartType0"] |= {"ElectronAbundance": np.ones(2), "GFM_Metals": np.full((2, 10), 0.5)}
-    _, inspection = fields_of(write(desk / "known.hdf5", groups))
+    _, inspection = fields_of(write(tmp_path / "known.hdf5", groups))
     assert f"{start}, electron_abundance and hydrogen_fraction" in notes_of(inspection, "gas")
 
 
-def test_a_file_without_stars_is_a_problem(desk):
+def test_a_file_without_stars_is_a_problem(tmp_path):
     groups = tiny_groups()
     del groups["PartType4"]
-    inspection = inspect_galaxy({"path": str(write(desk / "gas.hdf5", groups)), "reader": "illustris"})
+    inspection = inspect_galaxy({"path": str(write(tmp_path / "gas.hdf5", groups)), "reader": "illustris"})
     assert inspection.problems == ("no stars (PartType4)",)
     groups = tiny_groups()
     groups["PartType4"]["GFM_StellarFormationTime"][:] = -1
-    inspection = inspect_galaxy({"path": str(write(desk / "wind.hdf5", groups)), "reader": "illustris"})
+    inspection = inspect_galaxy({"path": str(write(tmp_path / "wind.hdf5", groups)), "reader": "illustris"})
     assert "no stars (PartType4)" in inspection.problems
 
 
 @pytest.mark.parametrize("missing", ["HubbleParam", "Time"])
-def test_a_header_that_cannot_be_read_shows_what_is_there(desk, capsys, missing):
+def test_a_header_that_cannot_be_read_shows_what_is_there(tmp_path, capsys, missing):
     header = {key: value for key, value in HEADER.items() if key not in {missing, "Redshift"}}
-    path = write(desk / "headless.hdf5", tiny_groups(), header)
+    path = write(tmp_path / "headless.hdf5", tiny_groups(), header)
     code, text, errors = inspect(capsys, path)
     assert code == 2
     assert f"Header has no attribute {missing}" in " ".join(text.split())
@@ -416,7 +410,7 @@ Problems
 """
 
 
-def test_a_file_that_nobody_knows(desk, capsys):
+def test_a_file_that_nobody_knows(capsys):
     with h5py.File("unknown.hdf5", "w") as file:
         file["Stars/Pos"], file["Stars/Mass"] = np.ones((4, 3)), np.ones(4)
         file["Stars/Age"], file["Stars/vx"] = np.ones(4, ">f4"), np.arange(4)
@@ -432,7 +426,7 @@ def test_a_file_that_nobody_knows(desk, capsys):
     assert (code, errors) == (2, "rubix-like: unknown.hdf5 cannot be used as it is: 1 problem, as listed\n")
 
 
-def test_the_start_of_a_field_map_is_one(desk):
+def test_the_start_of_a_field_map_is_one():
     with h5py.File("unknown.hdf5", "w") as file:
         file["Stars/Pos"], file["Stars/Mass"], file["Stars/Velocity"] = np.ones((4, 3)), np.ones(4), np.ones((4, 3))
     start = inspect_galaxy({"path": "unknown.hdf5"}).field_map
@@ -444,8 +438,8 @@ def test_the_start_of_a_field_map_is_one(desk):
     assert yaml.safe_load(inspection.galaxy)["galaxy"]["reader"] == "my_simulation.yaml"
 
 
-def test_a_wrong_kind_that_is_named(desk, capsys):
-    write(desk / "tiny.hdf5", {"Stars": {"Mass": np.ones(3)}})
+def test_a_wrong_kind_that_is_named(tmp_path, capsys):
+    write(tmp_path / "tiny.hdf5", {"Stars": {"Mass": np.ones(3)}})
     code, text, _ = inspect(capsys, "tiny.hdf5", "--reader", "eagle")
     assert code == 2
     assert "expected 'tiny.hdf5' to have PartType4 or PartType0 (EAGLE)" in " ".join(text.splitlines()[1].split())
@@ -464,15 +458,15 @@ def test_a_wrong_kind_that_is_named(desk, capsys):
         (["tiny.hdf5", "--set", "galaxy.center"], "--set: expected KEY=VALUE"),
     ],
 )
-def test_what_cannot_be_is_refused(desk, capsys, arguments, message):
-    write(desk / "tiny.hdf5", tiny_groups())
+def test_what_cannot_be_is_refused(tmp_path, capsys, arguments, message):
+    write(tmp_path / "tiny.hdf5", tiny_groups())
     code, text, errors = inspect(capsys, *arguments)
     assert (code, text) == (2, "")
     assert message in errors
 
 
-def test_keys_that_are_set_are_in_the_section_to_run(desk, capsys):
-    write(desk / "tiny.hdf5", tiny_groups())
+def test_keys_that_are_set_are_in_the_section_to_run(tmp_path, capsys):
+    write(tmp_path / "tiny.hdf5", tiny_groups())
     _, text, _ = inspect(
         capsys, "tiny.hdf5", "--reader", "illustris", "--set", "galaxy.center=[1, 2, 3]", "galaxy.ages={history: burst}"
     )
@@ -485,8 +479,8 @@ def test_keys_that_are_set_are_in_the_section_to_run(desk, capsys):
     }
 
 
-def test_a_selection_is_counted(desk, capsys):
-    write(desk / "tiny.hdf5", tiny_groups())
+def test_a_selection_is_counted(tmp_path, capsys):
+    write(tmp_path / "tiny.hdf5", tiny_groups())
     arguments = ["tiny.hdf5", "--reader", "illustris", "--set", "galaxy.sphere.center=[0, 1, 2]"]
     code, text, errors = inspect(capsys, *arguments, "galaxy.sphere.radius=6 kpc")
     assert (code, errors) == (0, "")
@@ -500,7 +494,7 @@ def test_a_selection_is_counted(desk, capsys):
     assert "none of the 3 stars" in " ".join(text.split())
 
 
-def test_files_of_one_snapshot(desk, capsys):
+def test_files_of_one_snapshot(tmp_path, capsys):
     whole, parts = tiny_groups(), ({}, {})
     for group, table in whole.items():
         for part, rows in zip(parts, (slice(0, 1), slice(1, None)), strict=True):
@@ -508,7 +502,7 @@ def test_files_of_one_snapshot(desk, capsys):
     counts = {"NumFilesPerSnapshot": 2, "NumPart_Total": [2, 5, 0, 0, 7, 0]}
     for number, part in enumerate(parts):
         here = [len(part["PartType0"]["Masses"]), 0, 0, 0, len(part["PartType4"]["Masses"]), 0]
-        write(desk / f"snap.{number}.hdf5", part, HEADER | counts | {"NumPart_ThisFile": here})
+        write(tmp_path / f"snap.{number}.hdf5", part, HEADER | counts | {"NumPart_ThisFile": here})
     code, text, errors = inspect(capsys, "snap.0.hdf5", "snap.1.hdf5", "--reader", "illustris")
     assert (code, errors) == (0, "")
     lines = text.splitlines()
@@ -578,7 +572,7 @@ def test_real_files_are_described_in_full(real_data: Path, capsys):
         assert section["galaxy"]["path"] == str(path)
 
 
-def test_a_table(desk, capsys):
+def test_a_table(capsys):
     rng = np.random.default_rng(2)
     columns = {name: rng.normal(size=5) for name in ("x", "y", "z", "vx", "vy", "vz")}
     Table(dict(**columns, m=np.full(5, 1e6), t=np.full(5, 5.0))).write("stars.ecsv")
@@ -604,7 +598,7 @@ def test_a_table(desk, capsys):
     assert "field map says" not in text
 
 
-def test_a_table_whose_columns_nobody_knows(desk, capsys):
+def test_a_table_whose_columns_nobody_knows(capsys):
     Table({"a": np.ones(5), "b": np.ones(5)}).write("odd.ecsv")
     code, text, errors = inspect(capsys, "odd.ecsv")
     remedy = "galaxy.columns: {position: [..., ..., ...], mass: ...} (not used: a, b)"
@@ -651,7 +645,7 @@ def my_galaxy(*left_out):
         ("dataset: r,", "stack: [r, q, vv],", "no position (particles/star/q or vv; did you mean 'v'?): the file"),
     ],
 )
-def test_a_field_map_that_names_what_is_not_there_for_what_is_needed(desk, capsys, old, new, problem):
+def test_a_field_map_that_names_what_is_not_there_for_what_is_needed(capsys, old, new, problem):
     my_galaxy()
     Path("my.yaml").write_text(MY_MAP.replace(old, new).replace("speed", "none"))
     code, text, _ = inspect(capsys, "mine.hdf5", "--reader", "my.yaml")
@@ -660,7 +654,7 @@ def test_a_field_map_that_names_what_is_not_there_for_what_is_needed(desk, capsy
     assert "\nTo be read by" not in text
 
 
-def test_a_field_map_that_names_velocities_that_are_not_there(desk, capsys):
+def test_a_field_map_that_names_velocities_that_are_not_there(capsys):
     my_galaxy()
     Path("my.yaml").write_text(MY_MAP)
     code, text, _ = inspect(capsys, "mine.hdf5", "--reader", "my.yaml")
@@ -674,7 +668,7 @@ def test_a_field_map_that_names_velocities_that_are_not_there(desk, capsys):
     assert "\nh " not in text
 
 
-def test_nested_keys_are_set_as_by_run(desk, capsys):
+def test_nested_keys_are_set_as_by_run(capsys):
     Table(dict(**dict.fromkeys("xyz", np.ones(5)), m=np.ones(5), t=np.full(5, 3.0))).write("stars.ecsv")
     keys = ["galaxy.columns.age={column: t, unit: Gyr}", "galaxy.sphere.radius=10", "galaxy.sphere.center=[1, 1, 1]"]
     code, text, errors = inspect(capsys, "stars.ecsv", "--set", *keys)
@@ -685,7 +679,7 @@ def test_nested_keys_are_set_as_by_run(desk, capsys):
     assert section["columns"] == {"age": {"column": "t", "unit": "Gyr"}}
 
 
-def test_ages_follow_from_birth_times_in_gigayears(desk):
+def test_ages_follow_from_birth_times_in_gigayears():
     my_galaxy()
     clock = "header: {time: [/now]}\nstars:"
     text = MY_MAP.replace("age: {dataset: t", "birth_time: {dataset: t").replace("stars:", clock)

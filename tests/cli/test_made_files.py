@@ -39,9 +39,8 @@ MADE = ["galaxy         disc", "instrument     MUSE", "redshift       0.05", "pi
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def made(tmp_path):
     """Writes the file of that name into the folder that one is in."""
-    monkeypatch.chdir(tmp_path)
     return lambda name: WRITERS[name](tmp_path / name)
 
 

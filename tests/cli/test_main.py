@@ -1,8 +1,6 @@
 """The command line with input that cannot be used, with odd input that must run, and as a new user types it."""
 
 import csv
-import importlib
-import json
 import os
 import re
 import resource as limits
@@ -47,10 +45,9 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path, cache, capsys, jax_settings):
+def command(monkeypatch, cache, capsys, jax_settings):
     """Calls the command in an empty folder: (exit code, standard output, standard error). JAX is left as it was."""
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
-    monkeypatch.chdir(tmp_path)
 
     def call(*arguments):
         capsys.readouterr()
@@ -700,15 +697,6 @@ def test_lists(command, kind, names):
     rows = [line.split(maxsplit=1) for line in text.splitlines()]
     assert [name for name, _ in rows] == names
     assert all(description.isascii() for _, description in rows)
-
-
-def test_schema_describes_the_packaged_configurations(command):
-    jsonschema = pytest.importorskip("jsonschema")
-    yaml = importlib.import_module("yaml")
-    code, text, _ = command("schema")
-    assert code == 0
-    for name in ("quickstart", "muse_tng"):
-        jsonschema.validate(yaml.safe_load(resource("configs", name).read_text()), json.loads(text))
 
 
 def test_libraries(command, tmp_path, monkeypatch):

@@ -16,12 +16,6 @@ from rubix_like.cli.guidance import new_command
 from rubix_like.extend import resource_names
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_without_a_terminal_there_are_defaults(capsys):
     assert main(["new"]) == 0
     config = load_config("mine.yaml")
@@ -112,11 +106,11 @@ def test_who_sits_at_a_terminal_is_asked(monkeypatch):
         (["new", "--galaxy", "there.yaml"], "there.yaml"),
     ],
 )
-def test_what_cannot_be_is_refused(folder, capsys, arguments, words):
+def test_what_cannot_be_is_refused(tmp_path, capsys, arguments, words):
     Path("there.yaml").write_text("mine")
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == ["there.yaml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["there.yaml"]
     assert Path("there.yaml").read_text() == "mine"
 
 

@@ -26,10 +26,9 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def name(request, client, cache, tmp_path, monkeypatch):
+def name(request, client, cache, monkeypatch):
     """An executor whose package is installed, in an empty folder; MPI's programs are found, in this environment too."""
     client(PACKAGES[request.param])
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
     if request.param == "mpi":
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -14,18 +14,17 @@ import run_notebooks
 from notebook_pages import NOTEBOOKS
 from small_cutout import write_cutout
 
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory
 
 (PAGE,) = (page for page in NOTEBOOKS if page.stem == "2-cutout-to-ppxf")
 
 
 @pytest.mark.slow(20)
-def test_the_cells_of_ppxf_run(client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cells_of_ppxf_run(client, tmp_path: Path) -> None:
     client("ppxf.ppxf")
     if not (cache_directory() / "ssp" / "bc03-miles.h5").is_file() and not os.environ.get("CI"):
         pytest.skip("bc03-miles is not in the cache (rubix-like ssp get bc03-miles)")
     mpl.use("Agg")
-    monkeypatch.chdir(tmp_path)
     write_cutout(tmp_path / "cutout.hdf5", n_stars=20_000)
     values = dict(run_notebooks.SMALL[PAGE.stem]) | {"library": "bc03-miles", "field": "4 arcsec", "stop": 5600}
     found = list(run_notebooks.run_page(PAGE, values))

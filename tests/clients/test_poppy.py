@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small import psf_settings
 
-from rubix_like.config import PSFSettings
 from rubix_like.instrument.psf import PSF, PSFParameters
 
 WAVELENGTH = (3.0e-6, 2.0e-6)
@@ -17,7 +17,7 @@ def test_a_cube_of_psfs_is_taken_as_it_is(client, tmp_path):
     maker.pixelscale = 0.1
     hdus = maker.calc_datacube(WAVELENGTH, fov_pixels=21, fft_oversample=5, detector_oversample=5)
     hdus.writeto(tmp_path / "psf.fits")
-    settings = PSFSettings.model_validate({"kind": "image", "file": tmp_path / "psf.fits", "enclosed": 0.999999})
+    settings = psf_settings({"kind": "image", "file": str(tmp_path / "psf.fits"), "enclosed": 0.999999})
     found = PSF.build(settings, 0.1, np.array([20000.0, 30000.0]))
     fine = hdus["OVERSAMP"].data
     for plane, wavelength in enumerate(WAVELENGTH):

@@ -34,8 +34,7 @@ from scipy.special import ndtri
 
 import rubix_like as rl
 from rubix_like import load_nebular
-from rubix_like.extend import draw_base, fixed
-from rubix_like.runtime.resources import cache_directory
+from rubix_like.extend import cache_directory, draw_base, fixed
 
 pytestmark = pytest.mark.slow
 

@@ -18,13 +18,13 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from astropy.wcs import WCS
+from command_line import main
 from observed import FLUX_UNIT
 from small import full_cube, make_cube
 from small_results import manifest_of, some_simulations
 
 import rubix_like as rl
 from rubix_like import ConfigError, Cube
-from rubix_like.cli.main import main
 from rubix_like.cube.cube_parts import Part
 from rubix_like.cube.files.cube_files import plane_facts
 from rubix_like.extend import in_parts, write_cube

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from astropy import units
 from astropy.io import fits
+from astropy.stats import gaussian_sigma_to_fwhm
 from astropy.wcs import WCS
 from building import REGISTRIES
 from small import NO_DATA, OUTSIDE_APERTURE, full_cube, make_cube, vacuum_cube
 
 from rubix_like import ConfigError, Counters, Cube, load_config, run
 from rubix_like.config.file_layouts import file_size, find_format
-from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
 from rubix_like.extend import Footprint, Meta, WavelengthBins
@@ -126,19 +126,19 @@ def test_manga_layout(tmp_path, sampling):
         metres = WCS(header).wcs_pix2world(0, 0, np.arange(4), 0)[2]
         np.testing.assert_allclose(1e10 * metres, cube.wavelength, rtol=1e-13)
         sigma = hdus["LSFPRE"].data[:, 1, 2]
-        np.testing.assert_allclose(sigma * FWHM_PER_SIGMA, cube.lsf_fwhm, rtol=1e-6)
+        np.testing.assert_allclose(sigma * gaussian_sigma_to_fwhm, cube.lsf_fwhm, rtol=1e-6)
         np.testing.assert_allclose(hdus["PRESPECRES"].data, cube.wavelength / cube.lsf_fwhm)
         widths = np.diff(cube.wave_edges)
         np.testing.assert_allclose(hdus["LSFPOST"].data[:, 0, 0] ** 2, sigma**2 + widths**2 / 12, rtol=1e-6)
         np.testing.assert_allclose(
-            hdus["SPECRES"].data * hdus["LSFPOST"].data[:, 0, 0] * FWHM_PER_SIGMA, cube.wavelength, rtol=1e-6
+            hdus["SPECRES"].data * hdus["LSFPOST"].data[:, 0, 0] * gaussian_sigma_to_fwhm, cube.wavelength, rtol=1e-6
         )
 
 
 def test_line_spread_measured_on_pixels_is_the_one_after_them():
     fwhm, widths = np.array([2.5, 0.1]), np.array([1.0, 1.0])
     post, pre = line_spread_sigmas(fwhm, widths, includes_pixel=True)
-    np.testing.assert_allclose(post * FWHM_PER_SIGMA, fwhm)
+    np.testing.assert_allclose(post * gaussian_sigma_to_fwhm, fwhm)
     np.testing.assert_allclose(pre[0] ** 2 + 1 / 12, post[0] ** 2)
     assert pre[1] == 0  # narrower than its pixels
 

@@ -25,7 +25,6 @@ from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.painter import View, no_counts
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint, TemplateAxes
-from rubix_like.runtime.mesh.mesh import DATA_AXIS
 
 AXES = TemplateAxes((np.log10([1e-3, 0.01, 0.04]), np.array([6.0, 7.5, 9.0, 10.2])), ("metallicity", "age"))
 N_Y, N_X, SCALE, STEP, N_NODE = 3, 5, 0.4, 50.0, 9
@@ -92,12 +91,12 @@ def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=Fa
         return template_histogram(*arguments)
 
     def added(own, first):
-        return lax.psum(own_sums(own, first), DATA_AXIS)
+        return lax.psum(own_sums(own, first), "data")
 
     if not n_devices:
         return own_sums(particles, first)
 
-    split, whole = PartitionSpec(DATA_AXIS), PartitionSpec()
+    split, whole = PartitionSpec("data"), PartitionSpec()
     mesh, first = make_mesh(n_devices), jnp.asarray(first, jnp.int32)
     return jax.shard_map(added, mesh=mesh, in_specs=(split, whole), out_specs=whole)(particles, first)
 

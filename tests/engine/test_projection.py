@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from astropy import constants, units
 from scipy.special import ndtr
+from small import instrument_settings
 
 from rubix_like import SSPLibrary
-from rubix_like.config import LSFSettings
 from rubix_like.engine.spectra.velocity_nodes import Detection, detect, project
 from rubix_like.extend import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
@@ -48,7 +48,9 @@ def detection_of(bins, fwhm=None, redshift=REDSHIFT):
         rest_wavelength=REST,
         fwhm=np.full(len(REST), 1.0),
     )
-    spread = LineSpread(bins, library.templates(), redshift, None if fwhm is None else LSFSettings(fwhm=fwhm))
+    lsf = None if fwhm is None else {"fwhm": fwhm}
+    settings = instrument_settings({"name": "muse", "lsf": lsf}).lsf
+    spread = LineSpread(bins, library.templates(), redshift, settings)
     return Detection.build(REST, plan_response(bins, spread), redshift)
 
 

@@ -294,8 +294,7 @@ def test_a_run_writes_the_cube_and_the_spectra_that_it_is_made_of(tmp_path, name
         ({"instrument.fibres.dithers": [[300, 0]]}, "expected fibres near the field of 6.5 x 6.5 arcsec, got none"),
     ],
 )
-def test_runs_that_fibres_cannot_have_are_refused_in_words(tmp_path, monkeypatch, changes, words):
-    monkeypatch.chdir(tmp_path)
+def test_runs_that_fibres_cannot_have_are_refused_in_words(tmp_path, changes, words):
     (tmp_path / "no_psf.yaml").write_text("paint: [stars]\ncube: [noise]\n")
     fibres = {**FIBRES, "seeing": None, "transparency": None}
     with pytest.raises(ConfigError, match=words):

@@ -72,9 +72,9 @@ def centroid(cube):
     return (columns * image).sum() / image.sum(), (rows * image).sum() / image.sum()
 
 
-def celestial(cube, folder):
+def celestial(cube, tmp_path):
     """astropy's WCS of the written file."""
-    return WCS(fits.getheader(cube.write(folder / "cube.fits"), "DATA")).celestial
+    return WCS(fits.getheader(cube.write(tmp_path / "cube.fits"), "DATA")).celestial
 
 
 def sky_of(east, north):
@@ -315,19 +315,13 @@ def run_settings(noise=True, **observation):
 NEAR = [{}, {"offset": [0.6, 0.4]}, {"offset": [-0.5, 0.1], "field_angle": 30, "name": "turned"}]
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def names(tmp_path):
+    return sorted(path.name for path in tmp_path.iterdir())
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_run_writes_every_pointing_and_the_mosaic(folder):
+def test_a_run_writes_every_pointing_and_the_mosaic(tmp_path):
     cube = run(run_settings(pointings=NEAR), "m.fits")
-    assert names(folder) == ["m.fits", "m_1.fits", "m_2.fits", "m_turned.fits"]
+    assert names(tmp_path) == ["m.fits", "m_1.fits", "m_2.fits", "m_turned.fits"]
     own = [Cube.read(name) for name in ("m_1.fits", "m_2.fits", "m_turned.fits")]
     assert [part.meta["pointing"] for part in own] == [1, 2, 3]
     mosaic, written = make_mosaic(own), Cube.read("m.fits")
@@ -343,16 +337,16 @@ def test_a_run_writes_every_pointing_and_the_mosaic(folder):
 
 
 @pytest.mark.slow
-def test_without_a_mosaic_and_with_one_pointing(folder):
+def test_without_a_mosaic_and_with_one_pointing(tmp_path):
     cube = run(run_settings(pointings=NEAR[1:], mosaic=False, noise=False), "m.fits.gz")
-    assert names(folder) == ["m_1.fits.gz", "m_turned.fits.gz"]
+    assert names(tmp_path) == ["m_1.fits.gz", "m_turned.fits.gz"]
     np.testing.assert_array_equal(cube.flux, Cube.read("m_turned.fits.gz").flux)
     one = run(run_settings(pointings=NEAR[1:2]), "one.fits")
-    assert names(folder) == ["m_1.fits.gz", "m_turned.fits.gz", "one.fits"]
+    assert names(tmp_path) == ["m_1.fits.gz", "m_turned.fits.gz", "one.fits"]
     assert (one.meta["pointing"], one.meta["pointing_east"]) == (1, 0.6)
 
 
-def test_an_interrupted_run_leaves_the_finished_cubes(folder, monkeypatch):
+def test_an_interrupted_run_leaves_the_finished_cubes(tmp_path, monkeypatch):
     """Stopped while the second pointing is being written, the first is there whole."""
     reserve = os.posix_fallocate
     begun = []
@@ -366,11 +360,11 @@ def test_an_interrupted_run_leaves_the_finished_cubes(folder, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", stop_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         run(run_settings(pointings=NEAR), "m.fits")
-    assert names(folder) == ["m_1.fits"]
+    assert names(tmp_path) == ["m_1.fits"]
     assert Cube.read("m_1.fits").meta["pointing"] == 1
 
 
-def test_what_check_says(folder):
+def test_what_check_says(tmp_path):
     config = load_config(run_settings(pointings=NEAR))
     prepared = prepare(config, Progress())
     lines = check_lines(prepared)
@@ -384,11 +378,11 @@ def test_what_check_says(folder):
     assert any(line.startswith("files       4, ") for line in lines)
     single = prepare(load_config(run_settings()), Progress())
     assert prepared.need.host > single.need.host
-    assert names(folder) == []
+    assert names(tmp_path) == []
 
 
-def test_the_files_of_all_pointings_are_checked_before_the_run(folder):
-    (folder / "cube_turned.fits").mkdir()
+def test_the_files_of_all_pointings_are_checked_before_the_run(tmp_path):
+    (tmp_path / "cube_turned.fits").mkdir()
     with pytest.raises(IsADirectoryError, match="cube_turned"):
         check_output(load_config(run_settings(pointings=NEAR)), Path("cube.fits"))
     huge = run_settings(pointings=[{}, {"offset": ["1 deg", "1 deg"], "field_angle": 45}])

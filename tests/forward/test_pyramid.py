@@ -40,7 +40,11 @@ def _columns(position, gas, mass, length, shared="cic"):
 
 
 def columns(position, gas, mass, length, shared="cic"):
-    return np.asarray(_columns(*(jnp.asarray(own, dtype=jnp.float64) for own in (position, gas, mass, length)), shared))
+    """Of any numbers of stars and gas by few programs: gas without mass and equal stars are added."""
+    stars = np.pad(position, ((0, (4096 if len(position) <= 4096 else 65536) - len(position)), (0, 0)), mode="edge")
+    more = (0, 8192 - len(gas))
+    data = stars, np.pad(gas, (more, (0, 0)), mode="edge"), np.pad(mass, more), np.pad(length, more, mode="edge")
+    return np.asarray(_columns(*(jnp.asarray(own, dtype=jnp.float64) for own in data), shared))[: len(position)]
 
 
 @pytest.mark.parametrize("shared", ["cic", "tsc"])

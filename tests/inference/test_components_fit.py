@@ -17,14 +17,13 @@ from rubix_like import ConfigError, fit, load_config
 from rubix_like.config.parameters import declarations
 from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import component_declarations
-from rubix_like.extend import Progress, write_table
+from rubix_like.extend import Progress, read_table, write_table
 from rubix_like.inference import fitting
 from rubix_like.inference.checks.finite_points import QuadratureError
 from rubix_like.inference.fitting import like_fitted, places_of, points_of, with_points
 from rubix_like.inference.posterior.free_parameters import check_free, find_parameter, leaf_of
 from rubix_like.inference.request import read_request
 from rubix_like.readers import components_reader
-from rubix_like.ssp.library_file import read_table
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
 """Constants of the foreign cube."""

@@ -9,9 +9,8 @@ import pytest
 from small import fit_section
 
 from rubix_like import ConfigError, ObservedCube, Pipeline, load_config, read_observed, run
-from rubix_like.extend import Footprint, WavelengthBins, check_same_grid, on_grid_of
+from rubix_like.extend import Footprint, WavelengthBins, check_same_grid, on_grid_of, to_air
 from rubix_like.inference.posterior.problem import for_model
-from rubix_like.physics.air import to_air
 
 BASE = {"observation.align": "none", "engine.method": "direct", "engine.deposit": "nearest"}
 

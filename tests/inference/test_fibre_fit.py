@@ -143,10 +143,9 @@ def test_spectra_seen_through_refraction_need_a_model_with_it(tmp_path):
 
 
 @pytest.mark.long
-def test_errors_of_fits_are_right_on_the_fibres_and_too_small_without_covariance(tmp_path, monkeypatch):
+def test_errors_of_fits_are_right_on_the_fibres_and_too_small_without_covariance():
     """Laplace errors of 60 mocks, a Gauss-Newton step from the truth: pulls of fits to the fibres, and to the spaxels
     with their covariance, spread by 1, those to the spaxels, as if they were independent, by far more."""
-    monkeypatch.chdir(tmp_path)
     path = Path(__file__).resolve().parents[1] / "benchmarks" / "fibre_fits.py"
     spec = importlib.util.spec_from_file_location("fibre_fits", path)
     mocks = importlib.util.module_from_spec(spec)

@@ -218,8 +218,7 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
         ({"data_pixel_scale": "0 arcsec"}, r"fit\.data_pixel_scale: expected a number > 0"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, message, tmp_path):
     given = {"data": data(), **settings}
     with pytest.raises((ConfigError, OSError), match=message):
         fit(CONFIG, given.pop("data"), galaxy=galaxy(), **given)

@@ -12,10 +12,9 @@ import scipy.optimize
 from foreign_stars import read_library, star_spectra
 
 from rubix_like import ObservedCube, fit
-from rubix_like.extend import Footprint, WavelengthBins, write_table
+from rubix_like.extend import Footprint, WavelengthBins, read_table, write_table
 from rubix_like.inference.search import search
 from rubix_like.inference.search.library_cells import Spread, cells_near, spread_over, with_spreads
-from rubix_like.ssp.library_file import read_table
 
 NODES = np.linspace(-2.0, 2.0, 21)
 """Latents of the ages of a library."""

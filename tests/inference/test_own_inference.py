@@ -197,7 +197,6 @@ def test_the_model_of_the_page_is_thirty_lines():
 def test_the_model_of_the_page_is_fitted_and_sampled(tmp_path, monkeypatch):
     """Its first three examples, with their assertions."""
     module, fitted, sampled = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)[:3]
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "two_discs.py").write_text(module)
     namespace = {"__name__": "example"}

@@ -1,5 +1,6 @@
 """A stage from outside with a section and parameters of its own: from YAML to the model, a fit, samples and files."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -10,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from command_line import printed
 from installed_package import write_dist_info
 from pydantic import Field
 from small import few_stars, mock_data, muse
 
 from rubix_like import ConfigError, FitResult, Pipeline, fit, load_config, log_posterior, sample
-from rubix_like.config import json_schema
 from rubix_like.extend import AbstractCubeStage, AbstractSettings, Angstrom, Number, Parameter, StageReport, per_bin
 
 TRUTH, CENTRE = 0.3, 5100.0
@@ -138,7 +139,7 @@ def test_it_is_sampled_by_name(installed, data, result):
 
 
 def test_the_section_is_checked_and_in_the_schema(installed):
-    properties = json_schema()["properties"]["screen"]["properties"]
+    properties = json.loads(printed("schema"))["properties"]["screen"]["properties"]
     assert properties["optical_depth"]["description"] == "Optical depth at `centre`."
     assert properties["centre"]["anyOf"][0]["description"] == "in Angstrom"
     wrong = sections(installed, optical_depth=9, slop=1) | {"observation": {"redshift": -1}}
@@ -170,7 +171,7 @@ def test_a_stage_with_settings_cannot_have_the_name_of_a_section_of_every_run(in
     ):
         load_config(misnamed)
     assert load_config(sections(installed, optical_depth=1) | {"dust": {"a_v": 0.5}}).dust.a_v == 0.5
-    assert "optical_depth" not in str(json_schema()["properties"]["dust"])
+    assert "optical_depth" not in str(json.loads(printed("schema"))["properties"]["dust"])
 
 
 def test_a_section_that_no_stage_reads_is_noted(installed):

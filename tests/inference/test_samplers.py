@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from command_line import printed
 from curved import half_square
 from free_numbers import free_of, normal_about
 from installed_package import write_dist_info
@@ -20,7 +22,6 @@ from small import fit_section
 from small_results import of_draws, sample_result
 
 from rubix_like import ConfigError, Cube, SampleResult, load_config
-from rubix_like.config import json_schema
 from rubix_like.extend import AbstractChainSampler, Footprint, WavelengthBins
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
 from rubix_like.inference.samplers.samplers import make_sampler
@@ -102,7 +103,9 @@ def test_its_section_is_read_checked_and_written():
     assert config.fit.sampling.section.jump == 0.5
     assert load_config({**dict(config)}).fit.sampling == config.fit.sampling
     assert "metropolis:\n      chains: 4" in config.to_yaml()
-    assert "jump" in json_schema()["$defs"]["SamplingSettings"]["properties"]["metropolis"]["properties"]
+    assert (
+        "jump" in json.loads(printed("schema"))["$defs"]["SamplingSettings"]["properties"]["metropolis"]["properties"]
+    )
     wrong = {"fit.sampling.metropolis": {"jumps": 1.0, "draws": 0}}
     with pytest.raises(ConfigError, match=r"unknown key 'fit.sampling.metropolis.jumps'"):
         load_config("fit_synthetic", overrides=wrong)

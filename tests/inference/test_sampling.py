@@ -126,8 +126,7 @@ def test_draws_of_a_real_model_are_the_same_on_any_devices(n_device, groups, cha
         ({"output": "fit.h5"}, r"got 'fit.h5', which is 'fit.h5' \(result of the fit\) and would be replaced"),
     ],
 )
-def test_what_cannot_be_sampled_is_refused(given, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_sampled_is_refused(given, message, tmp_path):
     with pytest.raises((ConfigError, FileNotFoundError), match=message):
         sample(CONFIG, data(), **given)
     assert not list(tmp_path.glob("*.h5"))
@@ -220,7 +219,6 @@ def kill(number, n_device):
 @pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGTERM, signal.SIGKILL]])
 def test_kills_change_nothing(signals, tmp_path, monkeypatch):
     """Killed in the middle and gone on with, on another number of devices: the draws are those of the whole."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     sampling = {"nuts": {"chains": 2, "warmup": 100, "draws": 100}, "predictive": 4}
     section = {**CONFIG["fit"], "data": "cube.fits", "sampling": sampling}

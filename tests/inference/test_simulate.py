@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from command_line import main
 from small import few_stars, muse
 from small_results import manifest_of, some_simulations
 
 from rubix_like import ConfigError, Pipeline, fit, load_config, load_galaxy, load_simulations, make_mesh, simulate
-from rubix_like.cli.main import main
 from rubix_like.extend import Progress, draw_base
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
@@ -369,9 +369,8 @@ def test_new_particles_are_as_many_and_as_even(kind):
         assert np.abs(uniform.mean(axis=0) - 0.5).max() < 0.3 * np.sqrt(1 / 12 / len(uniform))
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(tmp_path, capsys):
     """From a configuration whose priors are those of its fit; the last lines say where and how to look."""
-    monkeypatch.chdir(tmp_path)
     config = load_config(settings(fit={"free": PRIORS}, simulate={"n": 3, "output": "set"}))
     (tmp_path / "run.yaml").write_text(config.to_yaml())
     assert main(["simulate", "run.yaml", "--n", "2"]) == 0

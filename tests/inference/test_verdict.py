@@ -290,9 +290,8 @@ def test_noise_free_data_are_no_misfit():
 
 
 @pytest.mark.slow(25)
-def test_a_galaxy_of_a_simulation_is_no_disc(real_data, tmp_path, monkeypatch):
+def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
     """Illustris-1 420815, as docs/examples/fit_real_galaxy.py fits it, with fewer spaxels, bins, stars and steps."""
-    monkeypatch.chdir(tmp_path)
     spec = importlib.util.spec_from_file_location("fit_real_galaxy", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)

@@ -6,7 +6,6 @@ from scipy.special import j1
 from small import psf_settings
 
 from rubix_like import ConfigError, load_config, load_instrument
-from rubix_like.config import AdaptiveOptics
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.optics.adaptive import adaptive_images, effective_area, optical_transfer
 from rubix_like.instrument.painting import Painting
@@ -33,7 +32,11 @@ image[1024 + row * RADII, 1024 + column * RADII]
 
 
 def optics(**keys):
-    return AdaptiveOptics.model_validate(VLT | TURNED | keys)
+    return optics_of(**VLT | TURNED | keys)
+
+
+def optics_of(**keys):
+    return psf_settings({"kind": "adaptive", "optics": keys}).optics
 
 
 @pytest.mark.slow
@@ -57,7 +60,7 @@ def test_the_variance_of_the_phase():
     cut-off, which maoppy gives as 2.6193 rad2 together."""
     own = optics(outer_scale=10)
     far = np.array([6.0, 7.0, 7.5])
-    none = AdaptiveOptics.model_validate(VLT | {"r0": 1e6, "amplitude": 0, "alpha": 1, "beta": 2})
+    none = optics_of(**VLT, r0=1e6, amplitude=0, alpha=1, beta=2)
     lost = -np.log(optical_transfer(own, 6500.0, far, 0 * far) / optical_transfer(none, 6500.0, far, 0 * far))
     beyond = 0.0229 * 6 * np.pi / 5 * 0.15 ** (-5 / 3) * (2.0625**2 + 0.01) ** (-5 / 6)
     assert 2 + 1e-3 * np.pi * 2.0625**2 + beyond == pytest.approx(2.6193, rel=2e-3)
@@ -67,7 +70,7 @@ def test_the_variance_of_the_phase():
 @pytest.mark.slow
 def test_without_turbulence_it_is_the_airy_pattern():
     """(2 J1(x) / x)^2 of a clear pupil on pixels much smaller than it, and the area of its resolution element."""
-    clear = AdaptiveOptics(diameter=8, cutoff=2, r0=1e6, amplitude=0, alpha=1, beta=2)
+    clear = optics_of(diameter=8, cutoff=2, r0=1e6, amplitude=0, alpha=1, beta=2)
     found = adaptive_images(clear, 1e-3, (6500.0, 6500.0), 0.93)
     middle, pixel = found.images.shape[1] // 2, 1e-3 * ARCSEC * np.pi * 8 / 6500e-10
     x = pixel * np.arange(1, 20)
@@ -83,7 +86,7 @@ def test_without_turbulence_it_is_the_airy_pattern():
 
 def test_without_a_correction_it_is_the_seeing():
     """A cut-off below all scales of the pupil: the transfer function is exp(-3.44 (x / r0)^(5/3))."""
-    seeing = AdaptiveOptics(diameter=8, cutoff=1e-12, r0=0.15, amplitude=0, alpha=1, beta=2)
+    seeing = optics_of(diameter=8, cutoff=1e-12, r0=0.15, amplitude=0, alpha=1, beta=2)
     x = np.array([0.0, 0.03, 0.1, 0.2])
     clear = seeing.model_copy(update={"r0": 1e9})
     ratio = optical_transfer(seeing, 5000.0, x, 0 * x) / optical_transfer(clear, 5000.0, x, 0 * x)

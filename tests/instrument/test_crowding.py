@@ -9,17 +9,14 @@ from thread_team import run_team
 
 import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.config import load_pipeline
 from rubix_like.extend import resolve, take_census
 from rubix_like.inference.posterior.problem import notes_on_run, with_fit_deposit
 from rubix_like.instrument.crowding import ENOUGH, Crowding, choose_deposit, element_side
 from rubix_like.runs.batch.blocks import load_for
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.particles_on_disk import hold_galaxy
-from rubix_like.runtime.progress import silent
 
 FOV, PIXEL = 4.0, 0.2
-STELLAR = load_pipeline("stellar")
 
 
 def config(psf=None, deposit="auto", fov=FOV, **others):
@@ -29,6 +26,9 @@ def config(psf=None, deposit="auto", fov=FOV, **others):
         "engine": {"deposit": deposit, "method": "direct"},
     }
     return load_config(sections | others)
+
+
+STELLAR = resolve(config()).pipeline
 
 
 def places(number, seed=1, width=FOV):
@@ -129,7 +129,7 @@ N_ELEMENT = (FOV / PIXEL) ** 2
 def test_the_choice(number, settings, n_lacking, expected, reason):
     run = config(**settings)
     crowding = None if number is None else Crowding(np.full((3, 9), number))
-    found = choose_deposit(run, load_pipeline(run.pipeline), crowding, n_lacking)
+    found = choose_deposit(run, resolve(run).pipeline, crowding, n_lacking)
     assert found.deposit == expected
     assert found.reason.startswith(reason)
     assert ("smoothing lengths" in found.note) == reason.startswith("few")
@@ -180,9 +180,9 @@ def test_a_galaxy_is_read_with_the_lengths_that_it_needs(number, deposit):
 def test_processes_that_read_parts_smooth_as_one_does(galaxy_file):
     """Lengths are the distances to neighbours among all stars, whoever holds them."""
     run = load_config(config(), overrides={"galaxy": {"path": str(galaxy_file)}})
-    alone = hold_galaxy(run, resolve(run), silent)
+    alone = hold_galaxy(run, resolve(run), lambda *_: None)
     assert alone.info.smoothing_length.startswith("distance to neighbour")
-    for own in run_team(2, lambda team: hold_galaxy(run, resolve(run), silent, team)):
+    for own in run_team(2, lambda team: hold_galaxy(run, resolve(run), lambda *_: None, team)):
         assert not isinstance(own, Exception), own
         share = slice(*own.team.share(len(alone.galaxy.stars.initial_mass)))
         np.testing.assert_array_equal(own.galaxy.stars.smoothing_length, alone.galaxy.stars.smoothing_length[share])

@@ -6,10 +6,9 @@ from astropy.io import fits
 from observing import configuration, galaxy_of
 from scipy.interpolate import CubicSpline
 from scipy.special import j0
-from small import muse
+from small import muse, psf_settings
 
 from rubix_like import ConfigError, Pipeline, load_config, make_mesh
-from rubix_like.config import AdaptiveOptics
 from rubix_like.extend import to_vacuum
 from rubix_like.instrument.fibres.bundle import index_of_air
 from rubix_like.instrument.fibres.fibre_map import Displacements, shares_of_image
@@ -126,12 +125,16 @@ OPTICS = {"diameter": 8, "obstruction": 0.14, "cutoff": 33 / 16, "wavelength": 6
 OPTICS |= {"r0": 0.15, "amplitude": 2, "alpha": 0.25, "beta": 1.8, "background": 1e-3}
 
 
+def optics_of(**keys):
+    return psf_settings({"kind": "adaptive", "optics": keys}).optics
+
+
 def profile_of(wavelength):
     """The PSF (per arcsec^2) by distance in arcsec: a Hankel transform of the transfer function, splines between."""
     nodes, weights = np.polynomial.legendre.leggauss(600)
     per_metre = np.pi / 180 / 3600 / (wavelength * 1e-10)
     frequency = 4 * (nodes + 1) * per_metre
-    transfer = optical_transfer(AdaptiveOptics(**OPTICS), wavelength, 4 * (nodes + 1), np.zeros(600))
+    transfer = optical_transfer(optics_of(**OPTICS), wavelength, 4 * (nodes + 1), np.zeros(600))
     weight = 2 * np.pi * frequency * transfer * weights * 4 * per_metre
     distance = np.linspace(0, 2.5, 2500)
     return CubicSpline(distance, j0(2 * np.pi * distance[:, None] * frequency) @ weight)
@@ -154,7 +157,7 @@ test_adaptive, its pixels cut into 16 x 16."""
 def test_the_light_of_adaptive_optics_in_discs():
     """To 2e-6 of the star's light."""
     west, north = np.array([[0.0, 0.1]]), np.array([[0.0, -0.05, 0.2]])
-    found = light_in_discs(AdaptiveOptics(**OPTICS), 6500.0, 0.1, west, north)[0]
+    found = light_in_discs(optics_of(**OPTICS), 6500.0, 0.1, west, north)[0]
     away, psf = np.hypot(west[0][None, :], north[0][:, None]), profile_of(6500.0)
     np.testing.assert_allclose(found, [[in_disc(psf, 0.1, own) for own in row] for row in away], atol=2e-6)
 
@@ -165,12 +168,12 @@ def test_the_light_of_many_discs_and_wavelengths():
     wavelength, every = np.array([6500.0, 9000.0]), []
     for far in (0.2, 1.5):
         every.append((np.array([[0.0, far], [0.07, 0.1]]), np.array([[0.0], [-0.05]])))
-    found = lights_in_discs(AdaptiveOptics(**OPTICS), wavelength, 0.1, every)
+    found = lights_in_discs(optics_of(**OPTICS), wavelength, 0.1, every)
     for own, (west, north), light in zip(wavelength, every, found, strict=True):
         psf, away = profile_of(own), np.hypot(west[:, None, :], north[:, :, None])
         expected = np.reshape([in_disc(psf, 0.1, one) for one in away.ravel()], away.shape)
         np.testing.assert_allclose(light, expected, atol=2e-6)
-    turned = AdaptiveOptics(**OPTICS, ratio=1.2, theta=30)
+    turned = optics_of(**OPTICS, ratio=1.2, theta=30)
     one = lights_in_discs(turned, wavelength[:1], 0.1, every[:1])[0]
     np.testing.assert_array_equal(one, light_in_discs(turned, 6500.0, 0.1, *every[0]))
 
@@ -178,7 +181,7 @@ def test_the_light_of_many_discs_and_wavelengths():
 @pytest.mark.long
 def test_encircled_light_of_maoppy():
     """With the axes turned, in every direction: 5e-4 of the star's light."""
-    turned = AdaptiveOptics(**OPTICS, ratio=1.2, theta=30, outer_scale=10)
+    turned = optics_of(**OPTICS, ratio=1.2, theta=30, outer_scale=10)
     for (west, north), expected in MAOPPY.items():
         found = light_in_discs(turned, 6500.0, 0.1, np.array([[west]]), np.array([[north]]))
         assert found[0, 0, 0] == pytest.approx(expected, abs=5e-4)

@@ -11,7 +11,6 @@ from command_line import printed
 from small import instrument_settings
 
 from rubix_like import ConfigError, Instrument, load_config, load_instrument, run
-from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import WavelengthBins, resource_names, to_vacuum
 from rubix_like.instrument.instrument import FLAT_PER_CORNER, inside_aperture
 
@@ -80,26 +79,6 @@ def test_logarithmic_bins():
     np.testing.assert_allclose(np.diff(np.log10(bins.edges)), 1e-3)
     np.testing.assert_allclose(bins.edges[0], 5000.0 * 10**-5e-4)
     np.testing.assert_allclose(bins.to_vacuum(bins.edges), to_vacuum(bins.edges))
-
-
-# ---------------------------------------------------------------- line spread
-
-
-@pytest.mark.parametrize(
-    ("lsf", "expected"),
-    [
-        ({"polynomial": [6.04, -9.187e-4, 5.866e-8]}, [2.9130, 2.63956]),
-        ({"fwhm": "0.25 nm"}, [2.5, 2.5]),
-        ({"resolving_power": 2700}, [5000 / 2700, 6000 / 2700]),
-        ({"resolving_power": ["2e3"]}, [2.5, 3.0]),
-        ({"wavelength": [4000, 6000], "fwhm": [2, 4]}, [3.0, 4.0]),
-        ({"wavelength": [4000, 6000], "resolving_power": [1000, 3000]}, [2.5, 2.0]),
-        ({"wavelength": [5000, 5500], "resolving_power": [1000, 3000]}, [5.0, 2.0]),
-    ],
-)
-def test_ways_to_state_a_line_spread(lsf, expected):
-    instrument = load_instrument("muse", lsf=lsf)
-    np.testing.assert_allclose(instrument_fwhm(instrument.lsf, np.array([5000.0, 6000.0])), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("lsf", [{"resolving_power": 0}, {"resolving_power": [1, 2]}, {"wavelength": [5000, 6000]}])
@@ -274,7 +253,7 @@ def test_a_preset_on_another():
     assert load_instrument("muse_extended").bins.first == 4650
 
 
-def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
+def test_a_file_on_a_file_on_a_preset(tmp_path):
     """A path is taken from the folder of the file that states it; sections merge at every step."""
     (tmp_path / "deep").mkdir()
     write(tmp_path, "lower.yaml", "based_on: manga_61\nfov: 5 arcsec\nwavelength: {stop: 3700, medium: air}\n")
@@ -285,7 +264,6 @@ def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
     assert (wavelength.sampling, settings.fov, settings.pixel_scale) == ("log", (5.0, 5.0), 0.5)
     assert (settings.lsf.resolving_power, settings.aperture, settings.psf.fwhm) == ((2000.0,), None, 2.477)
     assert (settings.label, settings.based_on) == ("top", None)
-    monkeypatch.chdir(tmp_path)
     assert instrument_settings({"name": "lower.yaml"}).fov == (5.0, 5.0)
 
 

@@ -11,9 +11,8 @@ from scipy.stats import norm
 from small import psf_settings, white_light
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.config import load_pipeline
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.extend import Footprint
+from rubix_like.extend import Footprint, resolve
 from rubix_like.instrument.blur import blur, blur_separable
 from rubix_like.instrument.painting import Painting, plan_painting
 from rubix_like.instrument.psf import PSF, PSFParameters
@@ -94,7 +93,7 @@ def test_a_finer_deposit_is_within_a_percent():
     within 1/500 spaxel; light is kept."""
     for fwhm in (1.5, 1.7, 2.5, 3.6):
         run = load_config(MUSE, {"instrument.psf.fwhm": 0.2 * fwhm, "engine.deposit": "tsc"})
-        painting = plan_painting(run, load_pipeline(run.pipeline))
+        painting = plan_painting(run, resolve(run).pipeline)
         found, expected = seen({"fwhm": fwhm}, painting), in_spaxels(gaussian_by_astropy(fwhm))
         assert worst(found, expected) < 0.01
         row = np.arange(9) - 4

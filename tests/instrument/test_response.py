@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
+from small import instrument_settings
 
 from rubix_like import SSPLibrary
-from rubix_like.config import LSFSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import WavelengthBins, to_vacuum
 from rubix_like.instrument.detector import LineSpread
@@ -28,8 +28,12 @@ def library(fwhm):
     )
 
 
+def lsf_settings(**keys):
+    return instrument_settings({"name": "muse", "lsf": keys}).lsf
+
+
 def spread(bins, fwhm, library_fwhm=2.0, redshift=0.0, **settings):
-    lsf = None if fwhm is None else LSFSettings(fwhm=fwhm, **settings)
+    lsf = None if fwhm is None else lsf_settings(fwhm=fwhm, **settings)
     return LineSpread(bins, library(library_fwhm).templates(), redshift, lsf)
 
 
@@ -132,14 +136,19 @@ def test_effective_width_without_lsf_is_the_librarys():
     np.testing.assert_allclose(effective, 3.3)
 
 
-def test_the_four_ways_to_state_a_width():
-    wavelength = np.array([4000.0, 5500.0, 9000.0])
-    table = {"wavelength": [5000.0, 6000.0]}
-    ways = {
-        "polynomial": (LSFSettings(polynomial=[1.0, 1e-3]), [5.0, 6.5, 10.0]),
-        "fwhm": (LSFSettings(fwhm=2.5), [2.5, 2.5, 2.5]),
-        "table of fwhm": (LSFSettings(**table, fwhm=[2.0, 4.0]), [2.0, 3.0, 4.0]),
-        "table of R": (LSFSettings(**table, resolving_power=[1000.0, 2000.0]), [4.0, 5500 / 1500, 4.5]),
-    }
-    for way, (settings, expected) in ways.items():
-        np.testing.assert_allclose(instrument_fwhm(settings, wavelength), expected, err_msg=way)
+@pytest.mark.parametrize(
+    ("lsf", "expected"),
+    [
+        ({"polynomial": [1.0, 1e-3]}, [5.0, 6.5, 10.0]),
+        ({"polynomial": [6.04, -9.187e-4, 5.866e-8]}, [3.30376, 2.761615, 2.52316]),
+        ({"fwhm": "0.25 nm"}, [2.5, 2.5, 2.5]),
+        ({"resolving_power": 2700}, [4000 / 2700, 5500 / 2700, 9000 / 2700]),
+        ({"resolving_power": ["2e3"]}, [2.0, 2.75, 4.5]),
+        ({"wavelength": [5000, 6000], "fwhm": [2, 4]}, [2.0, 3.0, 4.0]),
+        ({"wavelength": [5000, 6000], "resolving_power": [1000, 2000]}, [4.0, 5500 / 1500, 4.5]),
+        ({"wavelength": [5000, 5500], "resolving_power": [1000, 3000]}, [4.0, 5500 / 3000, 3.0]),
+    ],
+)
+def test_ways_to_state_a_width(lsf, expected):
+    found = instrument_fwhm(lsf_settings(**lsf), np.array([4000.0, 5500.0, 9000.0]))
+    np.testing.assert_allclose(found, expected, rtol=1e-7)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from astropy import units
 from astropy.io import fits
+from command_line import page_titles
 from dust_extinction.parameter_averages import CCM89, G23
 from hlo import collectives
 from observing import configuration, galaxy_of
@@ -15,11 +16,18 @@ from speclite import filters
 from test_particle_dust import BALMER, DISTANCE, REDSHIFT, SCALE, calzetti, known_columns  # noqa: F401
 
 from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_ssp, make_mesh
-from rubix_like.cube.files.maps_file import CURVE_COLUMNS, DUST_EXTENSIONS, TRUE
 from rubix_like.extend import resolve
-from rubix_like.plots.derived import read_sky_images
 
 SIDE, BIRTH, FOREGROUND, LUMINOSITY = 3, 0.6, 0.3, 2e-4
+IMAGES = {
+    "intrinsic_light": ("10**-20 erg s-1 cm-2", "light in the band that weights, before dust"),
+    "a_v_light": ("mag", "mean A(V) of stars, weighted by light before dust"),
+    "a_v_mass": ("mag", "mean A(V) of stars, weighted by mass now"),
+    "balmer_decrement": ("", "Ha / Hb"),
+    "a_v_balmer": ("mag", "A(V) by Ha / Hb and that before dust"),
+}
+"""Unit and title of the images of dust in a file of maps."""
+
 EDGES = np.array([4800.0, 7050.0])
 """Of the detector, vacuum Angstrom."""
 
@@ -208,19 +216,19 @@ def test_lines_are_known_before_all_dust(cube):
 def test_maps_of_dust_are_in_the_file(cube, tmp_path):
     path = cube.maps.write(tmp_path / "maps.fits")
     found = Maps.read(path)
-    for which, suffix in (("after", ""), ("before", TRUE)):
+    for which, suffix in (("after", ""), ("before", "_TRUE")):
         written, read = getattr(cube.maps, which), getattr(found, which)
-        for field, unit, _ in DUST_EXTENSIONS:
+        for field, (unit, _) in IMAGES.items():
             np.testing.assert_array_equal(getattr(read, field), np.asarray(getattr(written, field), np.float32))
             assert fits.getheader(path, field.upper() + suffix).get("BUNIT", "") == unit
         np.testing.assert_array_equal(read.intrinsic_flux, np.asarray(written.intrinsic_flux, np.float32))
     table = fits.getdata(path, "ATTENUATION")
-    for field, unit, _ in CURVE_COLUMNS:
+    for field in ("wavelength", "intrinsic", "attenuated", "a_lambda", "relative"):
         np.testing.assert_allclose(table[field.upper()], getattr(cube.maps.attenuation, field), rtol=1e-12)
-        units.Unit(unit, format="fits")
+    density = "10**-20 erg s-1 cm-2 Angstrom-1"
+    assert table.columns.units[:4] == ["Angstrom", density, density, "mag"]
     np.testing.assert_allclose(found.attenuation.a_lambda, cube.maps.attenuation.a_lambda)
-    titles = [own.title for own in read_sky_images(path, found.footprint, truth=False)]
-    assert {f"{text}, after the PSF" for *_, text in DUST_EXTENSIONS} < set(titles)
+    assert {f"{text}, after the PSF" for _, text in IMAGES.values()} < set(page_titles(cube, path))
 
 
 def same(found, cube):

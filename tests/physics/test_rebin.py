@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rubix_like.physics.rebin import Rebinner
-from rubix_like.runtime.mesh.mesh import as_dtype
 
 LIGHT = 299792.458
 GENERATOR = np.random.default_rng(5)
@@ -42,8 +41,12 @@ GRIDS = {
 }
 
 
+def of_floats(leaf, dtype):
+    return jnp.asarray(leaf, dtype if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else None)
+
+
 def light(nodes, edges, values, velocity, dtype):
-    rebinner = as_dtype(Rebinner.build(nodes, edges), dtype)
+    rebinner = jax.tree.map(lambda leaf: of_floats(leaf, dtype), Rebinner.build(nodes, edges))
     shift = jnp.asarray(np.atleast_1d(velocity) / LIGHT, dtype)
     spectra = jnp.broadcast_to(jnp.asarray(values, dtype), (len(shift), len(nodes)))
     return np.asarray(jax.jit(Rebinner.light)(rebinner, spectra, shift), dtype=np.float64)

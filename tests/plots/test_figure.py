@@ -32,8 +32,7 @@ from rubix_like.runtime.files.outputs import beside
 
 
 @pytest.fixture
-def cube_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def cube_file(tmp_path):
     return noisy_cube().write(tmp_path / "cube.fits").name
 
 

@@ -19,7 +19,6 @@ from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select
 from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
 from rubix_like.runtime.processes.process_group import SINGLE
-from rubix_like.runtime.progress import silent
 
 BOX = np.full(3, 200.0)
 
@@ -206,7 +205,7 @@ def test_parts_of_rows():
 def test_rows_are_looked_through_once_by_all_processes_together(size):
     chosen = np.random.default_rng(4).random(300) < 0.5
     rows = RowRanges(np.array([10, 250]), np.array([200, 253]))
-    expected = filtered(rows, lambda start, stop: chosen[start:stop], "", silent)
+    expected = filtered(rows, lambda start, stop: chosen[start:stop], "", lambda *_: None)
     tested = []
 
     def work(team):
@@ -214,7 +213,7 @@ def test_rows_are_looked_through_once_by_all_processes_together(size):
             tested.extend(range(start, stop))
             return chosen[start:stop]
 
-        return filtered(rows, test, "", silent, team)
+        return filtered(rows, test, "", lambda *_: None, team)
 
     for found in values_of(run_team(size, work)):
         np.testing.assert_array_equal(found.starts, expected.starts)
@@ -322,7 +321,7 @@ def test_no_process_reads_outside_its_share(monkeypatch, path, selection, sample
         asked = []
         with open_snapshot(reader) as opened:
             snapshot = watched(opened, asked)
-            selected = select(snapshot, reader, None, silent, team)
+            selected = select(snapshot, reader, None, lambda *_: None, team)
             looked = rows_of(asked)
             asked.clear()
             columns = ColumnReader(selected, ages=reader.ages)
@@ -363,7 +362,7 @@ def test_only_one_process_looks_at_the_columns_of_gas(path):
     def work(team):
         with open_snapshot(reader_of({"reader": str(path.parent / "two.yaml"), "path": path})) as opened:
             snapshot = watched(opened, asked[team.number])
-            selected = select(snapshot, reader_of({"path": path}), None, silent, team)
+            selected = select(snapshot, reader_of({"path": path}), None, lambda *_: None, team)
             return ColumnReader(selected).gas_quantities(team)
 
     found = values_of(run_team(3, work))

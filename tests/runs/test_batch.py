@@ -62,8 +62,7 @@ EVERY = ["g1_face", "g1_edge", "g2_face", "g2_edge"]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path):
     return tmp_path
 
 

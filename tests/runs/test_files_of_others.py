@@ -45,7 +45,6 @@ BESIDE = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     Path("run.yaml").write_text(json.dumps(CONFIG))
     Path("list.csv").write_text("name,galaxy.seed\na,1\n")

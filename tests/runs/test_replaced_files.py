@@ -50,8 +50,7 @@ def write_cube(path, configuration):
         ("cube.fits", "disc", BASE, "this is a configuration without a name"),
     ],
 )
-def test_cubes(tmp_path, monkeypatch, path, there, config, words):
-    monkeypatch.chdir(tmp_path)
+def test_cubes(path, there, config, words):
     if there is not None:
         write_cube(path, there)
     check(config, path.partition(":")[0], words)

@@ -30,44 +30,38 @@ def settings(**sections):
     }
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def names(tmp_path):
+    return sorted(path.name for path in tmp_path.iterdir())
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_the_returned_cube_is_the_written_one(folder):
+def test_the_returned_cube_is_the_written_one(tmp_path):
     """Beside it stays nothing, also of a process that was killed as it wrote the same."""
     host = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:16]
     Path(f".rubix-like-{host}-ffffff012345-mine.fits").touch()
     cube = run(settings(), "mine.fits")
-    assert names(folder) == ["mine.fits"]
+    assert names(tmp_path) == ["mine.fits"]
     written = Cube.read("mine.fits")
     np.testing.assert_array_equal(np.asarray(cube.flux, dtype=np.float32), written.flux)
     np.testing.assert_array_equal(cube.mask, written.mask)
     assert dict(cube.meta) == dict(written.meta)
 
 
-def test_configuration_in_every_form_goes_where_it_says(folder):
+def test_configuration_in_every_form_goes_where_it_says(tmp_path):
     changed = {"output": {"path": "~/a.fits"}}
     config = load_config(settings(**changed))
     Path("run.yaml").write_text(config.to_yaml())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(folder))
-        patch.setenv("RUBIX_LIKE_CACHE", str(folder.parent / "cache"))
+        patch.setenv("HOME", str(tmp_path))
+        patch.setenv("RUBIX_LIKE_CACHE", str(tmp_path.parent / "cache"))
         cubes = [run(config)]
         for form in (settings(output={"path": "b.fits"}), "run.yaml", Path("run.yaml")):
             cubes.append(run(form, None if isinstance(form, dict) else Path("c.fits")))
-    assert names(folder) == ["a.fits", "b.fits", "c.fits", "run.yaml"]
+    assert names(tmp_path) == ["a.fits", "b.fits", "c.fits", "run.yaml"]
     for cube in cubes[1:]:
         np.testing.assert_array_equal(cube.flux, cubes[0].flux)
 
 
-def test_times_of_all_steps(folder):
+def test_times_of_all_steps():
     progress = Progress()
     compute(load_config(settings()), Path("cube.fits"), progress)
     assert list(progress.timings) == ["load", "plan", "compile", "run", "write"]
@@ -75,7 +69,7 @@ def test_times_of_all_steps(folder):
 
 
 @pytest.mark.parametrize("noise", [None, {"signal_to_noise": 10}])
-def test_expected_size_is_that_of_the_file(folder, noise):
+def test_expected_size_is_that_of_the_file(noise):
     changed = settings(noise=noise, instrument={**INSTRUMENT, "fov": "10 arcsec"})
     run(changed, "cube.fits")
     size = Path("cube.fits").stat().st_size
@@ -90,7 +84,7 @@ def test_expected_size_is_that_of_the_file(folder, noise):
         pytest.param("sami_blue_fibres", "sami-61", "sami", 7, marks=pytest.mark.slow(6)),
     ],
 )
-def test_expected_sizes_are_those_of_the_files_of_fibres(folder, name, bundle, layout, n_file):
+def test_expected_sizes_are_those_of_the_files_of_fibres(tmp_path, name, bundle, layout, n_file):
     """Cube with its covariance, of MaNGA's layout in the band g, and row-stacked spectra; `check` lists these."""
     instrument = {"name": name, "fibres": {"bundle": bundle}, "wavelength": {"start": 4600, "stop": 4750}}
     chosen = {"noise": {"signal_to_noise": 20}, "engine": {"deposit": "nearest"}}
@@ -98,10 +92,10 @@ def test_expected_sizes_are_those_of_the_files_of_fibres(folder, name, bundle, l
     changed = settings(instrument=instrument, output=output, **chosen)
     run(changed)
     (file,) = output_files(load_config(changed), Path("cube.fits"))
-    size, spectra = (sum(path.stat().st_size for path in folder.glob(own)) for own in ("cube.fits", "cube_rss*.fits"))
+    size, spectra = (sum(path.stat().st_size for path in tmp_path.glob(own)) for own in ("cube.fits", "cube_rss*.fits"))
     assert size <= file.n_bytes < 1.05 * size + HEADER_BYTES
     assert spectra <= file.spectra_bytes < 1.05 * spectra + n_file * HEADER_BYTES
-    assert names(folder) == sorted(["cube.fits", *(path.name for path in file.spectra)])
+    assert names(tmp_path) == sorted(["cube.fits", *(path.name for path in file.spectra)])
     (line,) = (own for own in check_lines(prepare(load_config(changed), Progress())) if own.startswith("spectra"))
     assert all(path.name in line for path in file.spectra)
     assert len(file.spectra) == n_file
@@ -112,13 +106,13 @@ def test_expected_sizes_are_those_of_the_files_of_fibres(folder, name, bundle, l
 
 
 @pytest.mark.usefixtures("optimised")
-def test_the_truth_has_a_file_of_its_own(folder):
+def test_the_truth_has_a_file_of_its_own(tmp_path):
     """The same layout and header without variance and noise; both sizes are known before."""
     instrument = {**INSTRUMENT, "fov": "11 arcsec"}
     points = {"instrument": instrument, "engine": {"deposit": "nearest"}}  # the same bits with noise and without
     exposed = settings(noise={"exposure": {"time": 600}, "keep_truth": True}, **points)
     cube = run(exposed, "Deep.fits.gz")
-    assert names(folder) == ["Deep.fits.gz", "Deep_truth.fits.gz"]
+    assert names(tmp_path) == ["Deep.fits.gz", "Deep_truth.fits.gz"]
     truth = Cube.read("Deep_truth.fits.gz")
     np.testing.assert_array_equal(truth.flux, cube.truth)
     assert truth.variance is None
@@ -139,13 +133,13 @@ def test_the_truth_has_a_file_of_its_own(folder):
     assert (bare.truth, bare.truth_bytes) == (None, 0)
 
 
-def test_both_files_are_looked_at_before_the_run(folder):
+def test_both_files_are_looked_at_before_the_run():
     Path("cube_truth.fits").mkdir()
     with pytest.raises(IsADirectoryError, match=r"cube_truth\.fits"):
         run(settings(noise={"signal_to_noise": 5, "keep_truth": True}), "cube.fits")
 
 
-def test_a_check_tells_of_the_second_file_and_of_dust(folder):
+def test_a_check_tells_of_the_second_file_and_of_dust():
     kept = load_config(settings(noise={"signal_to_noise": 5, "keep_truth": True}, dust={"a_v": 0.3}))
     lines = check_lines(prepare(kept, Progress()))
     assert [line for line in lines if line.startswith("truth ")] == [
@@ -154,10 +148,10 @@ def test_a_check_tells_of_the_second_file_and_of_dust(folder):
     assert "dust        a screen in the galaxy, A(V) 0.3 mag, curve calzetti, R(V) 4.05" in lines
 
 
-def test_without_a_galaxy(folder):
+def test_without_a_galaxy(tmp_path):
     with pytest.raises(ConfigError, match="galaxy: expected a section with a reader"):
         run(settings(galaxy=None))
-    assert names(folder) == []
+    assert names(tmp_path) == []
 
 
 ABSENT = {"reader": "illustris", "path": "absent.hdf5"}
@@ -172,20 +166,20 @@ ABSENT = {"reader": "illustris", "path": "absent.hdf5"}
         ({}, FileNotFoundError, "no file 'absent.hdf5'"),
     ],
 )
-def test_what_the_settings_alone_tell_is_refused_before_the_galaxy_is_read(folder, changed, error, words):
+def test_what_the_settings_alone_tell_is_refused_before_the_galaxy_is_read(tmp_path, changed, error, words):
     with pytest.raises(error, match=words):
         run(settings(galaxy=ABSENT, **changed))
-    assert names(folder) == []
+    assert names(tmp_path) == []
 
 
-def test_a_cube_beyond_all_memory_is_refused_before_the_galaxy_is_read(folder):
+def test_a_cube_beyond_all_memory_is_refused_before_the_galaxy_is_read():
     """Also where no file is to be written, as in `check`: 9e9 spaxels."""
     config = load_config(settings(galaxy=ABSENT, instrument={**INSTRUMENT, "fov": "19000 arcsec"}))
     with pytest.raises(ConfigError, match=r"memory: .* 95000 x 95000 spaxels x 81 bins .*instrument\.fov smaller"):
         prepare(config, Progress())
 
 
-def test_an_interrupted_write_keeps_the_older_cube(folder, monkeypatch):
+def test_an_interrupted_write_keeps_the_older_cube(tmp_path, monkeypatch):
     run(settings(), "cube.fits")
     before = Path("cube.fits").read_bytes()
 
@@ -195,11 +189,11 @@ def test_an_interrupted_write_keeps_the_older_cube(folder, monkeypatch):
     monkeypatch.setattr(os, "pwrite", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(settings(noise={"signal_to_noise": 10}), "cube.fits")
-    assert names(folder) == ["cube.fits"]
+    assert names(tmp_path) == ["cube.fits"]
     assert Path("cube.fits").read_bytes() == before
 
 
-def test_check_lines_state_what_the_run_will_be(folder):
+def test_check_lines_state_what_the_run_will_be(tmp_path):
     instrument = {**INSTRUMENT, "psf": {"fwhm": "1 arcsec"}, "wavelength": {"start": 1.6e6, "stop": 1.7e6, "step": 1e4}}
     prepared = prepare(load_config(settings(instrument=instrument)), Progress())
     lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in check_lines(prepared)}
@@ -214,10 +208,10 @@ def test_check_lines_state_what_the_run_will_be(folder):
     assert "1 x cpu" in lines["devices"]
     assert "available" in lines["memory"]
     assert "outside the SSP library" in lines["note"]
-    assert names(folder) == []
+    assert names(tmp_path) == []
 
 
-def test_no_file_of_a_run_overwrites_another(folder):
+def test_no_file_of_a_run_overwrites_another(tmp_path):
     noise = {"signal_to_noise": 10, "keep_truth": True}
     with pytest.raises(ConfigError, match=r"another file.*cube_truth.fits"):
         run(settings(noise=noise, products={"losvd": None}, output={"maps": "cube_truth.fits"}))
@@ -225,4 +219,4 @@ def test_no_file_of_a_run_overwrites_another(folder):
     observation = {"redshift": 0.05, "pointings": pointings}
     with pytest.raises(ConfigError, match=r"another file.*the name of a pointing"):
         run(settings(noise=noise, observation=observation))
-    assert names(folder) == []
+    assert names(tmp_path) == []

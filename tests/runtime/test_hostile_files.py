@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from command_line import main
 from damage import write_illustris
 from small import full_cube, muse_hdus, psf_settings, write_fits
 from small_results import fit_result, sample_result
@@ -24,8 +25,6 @@ from snapshot_reading import reader_of
 from ssp_files import dsps
 
 from rubix_like import ConfigError, Cube, FitResult, SampleResult, load_config, load_ssp, read_observed
-from rubix_like.cli import main as cli
-from rubix_like.cli import ssp_command
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
 from rubix_like.extend import import_library, load_field_map
 from rubix_like.instrument.instrument import read_mask
@@ -326,13 +325,13 @@ def test_a_bug_ends_in_one_line_and_with_traceback_is_shown(monkeypatch, capsys)
     def broken(_rows):
         raise ZeroDivisionError("of ours\nin two lines")
 
-    monkeypatch.setattr(ssp_command, "table_lines", broken)
-    assert cli.main(["ssp", "list"]) == 70
+    monkeypatch.setattr("rubix_like.cli.ssp_command.table_lines", broken)
+    assert main(["ssp", "list"]) == 70
     line = capsys.readouterr().err
     assert line.startswith("rubix-like: a bug: ZeroDivisionError: of ours in two lines; run again with --traceback")
     assert line.count("\n") == 1
     with pytest.raises(ZeroDivisionError):
-        cli.main(["--traceback", "ssp", "list"])
+        main(["--traceback", "ssp", "list"])
 
 
 @pytest.mark.slow

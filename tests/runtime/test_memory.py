@@ -153,9 +153,8 @@ def test_format(number, text):
     assert format_bytes(number) == text
 
 
-def test_a_field_beyond_any_memory_is_refused_in_python(tmp_path, monkeypatch):
+def test_a_field_beyond_any_memory_is_refused_in_python():
     """By a pipeline; a run already finds the disk too small."""
-    monkeypatch.chdir(tmp_path)
     instrument = {"name": "muse", "pixel_scale": 0.01, "fov": 1000}
     config = {
         "galaxy": {"reader": "synthetic"},

@@ -9,15 +9,21 @@ from packaging.requirements import Requirement
 
 from rubix_like import ConfigError
 from rubix_like.extend import import_optional
-from rubix_like.runtime.optional_packages import EXTRAS
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
-def test_every_package_is_in_its_extra():
+PACKAGES = "matplotlib speclite specutils xarray pyarrow zarr pynbody fsps optax optimistix lineax blackjax arviz nifty"
+
+
+@pytest.mark.parametrize("package", [*PACKAGES.split(), "mpi4py", "distributed", "cryptography", "parsl"])
+def test_the_extra_that_is_named_brings_the_package(package, monkeypatch):
     extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    for package, extra in EXTRAS.items():
-        assert any(wanted.startswith(f"{package}>") for wanted in extras[extra]), package
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=r"pip install 'rubix-like\[(\w+)\]'") as caught:
+        import_optional(package, "a test")
+    extra = str(caught.value).partition("[")[2].partition("]")[0]
+    assert any(wanted.startswith(f"{package}>") for wanted in extras[extra])
 
 
 def test_gpus_are_given_no_jax_that_scatters_slowly():

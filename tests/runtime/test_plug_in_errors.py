@@ -32,7 +32,6 @@ CASES = {
 def install(tmp_path, monkeypatch):
     """Installs a distribution with one module and one stage on the cube, `faulty`."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "plug_in_faulty", raising=False)
 
     def write(text):

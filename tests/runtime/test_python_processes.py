@@ -13,9 +13,8 @@ SHADOWS = ("pip", "random", "json", "multiprocessing", "pickle", "typing", "nump
 
 
 @pytest.fixture
-def shadowed(tmp_path, monkeypatch):
+def shadowed(tmp_path):
     """A current folder with modules that leave a file when they are imported."""
-    monkeypatch.chdir(tmp_path)
     for name in SHADOWS:
         Path(f"{name}.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'a').write({name!r})\n")
     return tmp_path

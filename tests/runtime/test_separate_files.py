@@ -20,8 +20,7 @@ FREE = {"observation.inclination": {"uniform": ["10 deg", "80 deg"]}}
 
 
 @pytest.mark.parametrize("way", ["same", "relative", "symlink", "folder link", "hard link", "to be made"])
-def test_a_file_is_known_by_any_of_its_names(tmp_path, monkeypatch, way):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_is_known_by_any_of_its_names(way):
     Path("data").mkdir()
     read, written = Path("data/galaxy.hdf5"), Path("cube.h5")
     if way != "to be made":
@@ -83,9 +82,8 @@ MASK = {"instrument": {**INSTRUMENT, "aperture": {"shape": "mask", "file": "mask
         ({"noise": {"signal_to_noise": 9, "keep_truth": True}, **PSF}, "link.fits", "instrument.psf.file"),
     ],
 )
-def test_a_run_replaces_nothing_that_it_reads(tmp_path, monkeypatch, sections, output, lost):
+def test_a_run_replaces_nothing_that_it_reads(tmp_path, sections, output, lost):
     """Siblings of a numbered file, a group catalogue, maps and truth are among them."""
-    monkeypatch.chdir(tmp_path)
     write_files()
     (tmp_path / "link.fits").symlink_to("psf.fits")
     (tmp_path / "link_truth.fits").symlink_to("psf.fits")
@@ -95,8 +93,7 @@ def test_a_run_replaces_nothing_that_it_reads(tmp_path, monkeypatch, sections, o
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_the_configuration_and_the_lists_are_read_too(tmp_path, monkeypatch, capsys, jax_settings):
-    monkeypatch.chdir(tmp_path)
+def test_the_configuration_and_the_lists_are_read_too(capsys, jax_settings):
     write_files()
     Path("run.yaml").write_text(json.dumps(settings()))
     Path("cube.fits").symlink_to("run.yaml")
@@ -125,9 +122,8 @@ def test_the_configuration_and_the_lists_are_read_too(tmp_path, monkeypatch, cap
         (sample, {"output": "library.h5"}, "ssp.library"),
     ],
 )
-def test_a_fit_replaces_nothing_that_it_reads(tmp_path, monkeypatch, command, options, lost):
+def test_a_fit_replaces_nothing_that_it_reads(command, options, lost):
     """Also where the cube of the model, fit_model.fits, would do so."""
-    monkeypatch.chdir(tmp_path)
     write_files()
     Path("link.h5").symlink_to("data.fits")
     Path("data_model.fits").symlink_to("data.fits")
@@ -137,7 +133,6 @@ def test_a_fit_replaces_nothing_that_it_reads(tmp_path, monkeypatch, command, op
 
 
 def test_pictures_and_libraries_replace_nothing_that_they_are_made_from(tmp_path, monkeypatch, capsys, jax_settings):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     write_files()
     Path("data.fits").unlink()

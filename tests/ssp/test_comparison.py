@@ -123,8 +123,7 @@ def twice_as_bright(tmp_path):
     return tmp_path / "twice.h5"
 
 
-def test_the_command_tells_and_draws(twice_as_bright, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_tells_and_draws(twice_as_bright, tmp_path, capsys):
     assert main(["ssp", "compare", "popstar", str(twice_as_bright)]) == 0
     text = capsys.readouterr().out
     assert "(here both are in vacuum): popstar vacuum, twice air" in text
@@ -153,8 +152,7 @@ def test_the_command_tells_and_draws(twice_as_bright, tmp_path, monkeypatch, cap
         (["popstar", "popstar", "--output", "nowhere/x.png"], "create it (mkdir -p nowhere)"),
     ],
 )
-def test_what_cannot_be_compared(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_compared(arguments, message, tmp_path, capsys):
     assert main(["ssp", "compare", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -170,7 +168,6 @@ def test_libraries_of_few_ages_and_wavelengths_are_drawn(tmp_path, popstar):
 
 
 def test_nothing_is_drawn_without_matplotlib(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["ssp", "compare", "popstar", "popstar"]) == 2
     assert "a picture needs the package matplotlib: pip install 'rubix-like[plots]'" in capsys.readouterr().err
