@@ -13,7 +13,6 @@ from rubix_like.cube.bins import AbstractBinned
 from rubix_like.errors import expect_count
 from rubix_like.physics.units import expect_positive, plain_array
 
-
 LARGEST_ANGLES: dict[str, float] = {"field_angle": np.inf, "ra": 360.0, "dec": 90.0}
 """Magnitude (deg) of the angles that say where on the sky a field lies."""
 

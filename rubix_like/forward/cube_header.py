@@ -19,7 +19,7 @@ from rubix_like.cube.meta import OUTSIDE_SSP, Meta
 from rubix_like.errors import ConfigError
 from rubix_like.forward.planning import Planned
 from rubix_like.forward.product_planning import product_axes
-from rubix_like.forward.provenance import describe_run
+from rubix_like.forward.provenance import describe_run, setting_entries
 from rubix_like.forward.stages.base import StageReport
 from rubix_like.forward.stages.fibre_cube import FibreCube
 from rubix_like.galaxy.particles import GalaxyInfo
@@ -110,6 +110,9 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
         report = returned(stage.report(), StageReport, call, "a StageReport")
         shapes = {"spaxel_bits": instrument.footprint.shape, "wave_bits": per_bin, "lsf_fwhm": per_bin}
         check_returned_shapes(call, {key: (getattr(report, key), shape) for key, shape in shapes.items()})
+        taken = sorted(setting_entries(planned.setup, planned.plan).keys() & report.meta.keys())
+        if taken:
+            raise ConfigError(f"{call} must not give the entry '{taken[0]}' of the header, which is the run's")
         found.append(report)
     return found
 

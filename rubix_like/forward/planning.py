@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.arguments import returned
+from rubix_like.arguments import named_arguments, returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.sections.nebular import YOUNG_STARS
@@ -14,6 +14,7 @@ from rubix_like.cube.maps import LineAxes
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.motion import FastParticles
+from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -148,6 +149,10 @@ def _check_fields(
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
+    for key, stages in (("scene", pipeline.scene), ("cube", pipeline.cube)):
+        twice = [stage.name for stage in stages if stages.count(stage) > 1]
+        if twice:
+            raise ConfigError(f"pipeline.{key}: expected each stage once, got '{twice[0]}' twice; take out one of them")
     for entry, stage in zip(pipeline.stages, (*scene, *paint, *cube), strict=True):
         for name in expect(
             stage.reads, (tuple, list), f"stage '{entry.name}': reads", 'names in brackets, e.g. ("dust_column",)'
@@ -172,9 +177,11 @@ def _check_fields(
             )
 
 
+@named_arguments
 def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> Setup:
     """The objects that stages may look at, the plans of the pipeline's sources among them; raises ConfigError for what
     cannot be."""
+    resolved.checked_for(config)
     lengths = None if census is None else census.all_lengths
     pipeline, scale, cells = resolved.pipeline, resolved.arcsec_per_kpc, resolved.painting.cells
     widths, width_note = plan_widths(config, pipeline, lengths, scale, cells)
@@ -227,10 +234,13 @@ def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourceP
 
 def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
     """The sources with their painters."""
-    return tuple(
-        _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
-        for source in setup.pipeline.paint
-    )
+    sources = []
+    for entry in setup.pipeline.paint:
+        build = PAINT_STAGES.find(entry.name).build
+        source = _made(entry, build, (AbstractSource,), setup, setup.sources[entry.name])
+        returned(source.painter, AbstractPainter, f"source '{entry.name}': `painter`", "a painter (build_painter)")
+        sources.append(source)
+    return tuple(sources)
 
 
 def _cube_stage(name: str) -> Any:

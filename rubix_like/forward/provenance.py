@@ -43,7 +43,7 @@ def describe_run(
     config = setup.config
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
-    entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
+    entries = {"object": "" if info is None else info.name, **setting_entries(setup, plan)}
     entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
     element = "spaxel" if setup.instrument.fibres is None else "fibre"
     named = () if config.systematics is None else config.systematics.names
@@ -122,7 +122,7 @@ def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, .
     return tables
 
 
-def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
+def setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
     """What the configuration and the plan say."""
     config = setup.config
     observation, instrument = config.observation, config.instrument

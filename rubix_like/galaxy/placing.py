@@ -59,8 +59,8 @@ def shard(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
     shape = np.shape(galaxy.stars.initial_mass)
     if len(shape) != 1:
         raise ConfigError(
-            f"galaxy: expected one galaxy, with columns over its particles, got stars.initial_mass of shape {shape}; map "
-            f"over several with jax.vmap"
+            f"galaxy: expected one galaxy, with columns over its particles, got stars.initial_mass of shape {shape}; "
+            f"map over several with jax.vmap"
         )
     n_devices = mesh.shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)

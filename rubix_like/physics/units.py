@@ -147,7 +147,9 @@ def universe_age_in_yr(age: Any, place: str) -> Any:
 
 def check_angle(angle: Any, place: str, most: float) -> None:
     """Raise ValueError unless it is None or a finite angle (deg) of at most `most` in magnitude."""
-    if angle is None or (not isinstance(angle, str) and np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most):
+    if angle is None:
+        return
+    if not isinstance(angle, str) and np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most:
         return
     wanted = "a finite angle" if most == np.inf else f"an angle from -{most:g} to {most:g}"
     raise ValueError(f"{place}: expected {wanted} (deg, or a quantity), got {angle!r}")

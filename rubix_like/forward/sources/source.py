@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float
@@ -11,6 +11,7 @@ from numpy import ndarray
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.scene import Scene
@@ -101,6 +102,10 @@ class MayBeAbsent(Protocol):
 
 def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any, ...]:
     """The particles that each of some readers reads; raises ValueError where the galaxy has none of the kind."""
+    for reader in readers:
+        if reader.kind not in get_args(Kind):
+            kinds = " or ".join(map(repr, get_args(Kind)))
+            raise ConfigError(f"{type(reader).__name__}.kind must be {kinds}, got '{reader.kind}'")
     found = tuple(_particles(reader, galaxy) for reader in readers)
     for reader, particles in zip(readers, found, strict=True):
         if particles is None:
