@@ -18,6 +18,7 @@ from rubix_like.instrument.detector import LineSpread, rest_window
 from rubix_like.instrument.psf import PSF
 from rubix_like.instrument.response import n_fine_bins, n_spread_products
 from rubix_like.physics.templates import Templates
+from rubix_like.physics.units import expect_positive
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0
 _NAMED = "engine.method"
@@ -74,6 +75,7 @@ def velocity_limit_of(velocity_range: float | None, offset: float, kind: str, fa
     if kind not in _MOVERS:
         raise ConfigError(f"kind: expected one of {', '.join(map(repr, _MOVERS))}, got {kind!r}")
     if velocity_range is not None:
+        expect_positive(velocity_range, "velocity_range")
         return velocity_range
     if fast is None:
         return _DEFAULT_VELOCITY_LIMIT

@@ -313,7 +313,7 @@ def finish(
     if len(flux) != painted.n_element:
         names = ", ".join(tables.cube_names[: len(early)])
         raise ConfigError(
-            f"stages '{names}': `spatial` must return images of {painted.n_element} spaxels, got {len(flux)}; see "
+            f"stage '{names}': `spatial` must return images of {painted.n_element} spaxels, got {len(flux)}; see "
             f"docs/how-to-extend.md"
         )
     cube = PaintedCube(flux, moments, painted, fields=fields, split=layout.split)

@@ -143,7 +143,12 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
             return {"fit.data": None}, {}
         return {"fit.data": Path(expect_path(data, "data", "an observed cube or its file"))}, {}
     sections, objects = split_sets(data)
-    return {"fit.data": _joined(settings, sections)}, objects
+    joined = _joined(settings, sections)
+    for name, given in data.items():
+        for kind, beside in (("image", "filter"), ("spectrum", "aperture")):
+            if isinstance(given, Mapping) and given.get(kind) is not None and joined[name].get(beside) is None:
+                raise ConfigError(f"fit.data.{name}.{beside}: expected a value beside {kind}, got none")
+    return {"fit.data": joined}, objects
 
 
 def _check_one(settings: FitSettings | None) -> None:

@@ -118,8 +118,8 @@ def _real_numbers(data: Any, place: str) -> Any:
             came = f"a value of type {type(data).__name__}"
         else:
             came = f"values of type {'text' if dtype.kind in 'SU' else dtype}"
-    with_unit = " (text with a unit by astropy.units.Quantity(text))" if came.endswith("text") else ""
-    text = f"expected real numbers, got {came}; convert them, e.g. by np.asarray(values, float){with_unit}"
+    with_unit = " (text with a unit: each by astropy.units.Quantity(text))" if came.endswith("text") else ""
+    text = f"expected real numbers, got {came}; give an array of numbers{with_unit}"
     raise ValueError(f"{place}: {text}" if place else text)
 
 

@@ -13,6 +13,7 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import ConfigError
+from rubix_like.physics.units import given_numbers
 from rubix_like.plots.style import INK, import_matplotlib
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def kewley_2001(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
 
 def _below(nitrogen: Float[ndarray, "..."], end: float, level: float) -> Float[ndarray, "..."]:
     """0.61 / (x - end) + level on the branch below `end`, -inf beyond."""
-    x = np.asarray(nitrogen, np.float64)
+    x = np.asarray(given_numbers(nitrogen, "", "nitrogen"), np.float64)
     return np.where(x < end, 0.61 / np.where(x < end, x - end, -1.0) + level, -np.inf)
 
 

@@ -121,9 +121,10 @@ def write_table(table: SSPTable, path: Path, compression: int = 4, *, overwrite:
     LAYOUT.write(Path(path), attributes, _stored_arrays(table), compression, overwrite=overwrite)
 
 
+@named_arguments
 def read_table(path: Path) -> SSPTable:
     """Read and verify a file written by `write_table`; errors as of `ArrayFileLayout.read`."""
-    return LAYOUT.read(path, lambda attributes, arrays: SSPTable(**attributes, **arrays))
+    return LAYOUT.read(Path(path), lambda attributes, arrays: SSPTable(**attributes, **arrays))
 
 
 def _stored_arrays(table: SSPTable) -> dict[str, np.ndarray]:

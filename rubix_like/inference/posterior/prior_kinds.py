@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array
 
-from rubix_like.arguments import check_returned_shapes, returned
+from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
 from rubix_like.config.plug_ins import PRIOR_KINDS
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.priors import PRIORS, AbstractPrior, Values, as_float
@@ -181,7 +181,8 @@ class AbstractQuantile(AbstractPrior):
     def value(self, latent: Values) -> Values:
         """The quantile at Phi(latent)."""
         if isinstance(latent, jax.Array):
-            return jnp.asarray(self.quantile(ndtr(latent)))
+            with plug_in_named(f"prior '{self.kind}': `quantile`", self):
+                return jnp.asarray(self.quantile(ndtr(latent)))
         return np.asarray(self.quantile(scipy.special.ndtr(latent)))
 
     def latent(self, value: Values) -> Values:

@@ -20,7 +20,7 @@ from rubix_like.inference.data_grid import of_one_arm, on_grid_of
 from rubix_like.inference.sets.effects import AbstractView, ApertureView, BandView
 from rubix_like.inference.sets.read_sets import DataSet
 from rubix_like.instrument.apertures import aperture_sides, inside_aperture
-from rubix_like.physics.tangent_plane import from_tangent_plane, to_tangent_plane
+from rubix_like.physics.tangent_plane import from_tangent_plane, separation, to_tangent_plane
 
 _CELLS = 15
 """Cells along the smaller side of an aperture."""
@@ -156,11 +156,21 @@ def scaled_lsf(lsf: LSFSettings, factor: float) -> LSFSettings:
     return lsf.model_copy(update=times)
 
 
+_FARTHEST = 1.0
+"""deg by which fields of one galaxy are apart at most."""
+
+
 def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCube) -> Float[ndarray, "2"]:
     """(East, North) in arcsec by which the galaxy's offset from the centre of a set's field is more than that from the
     first cube's; 0 where one of them does not say where it is."""
     if observed.ra is None or observed.dec is None or first.ra is None or first.dec is None:
         return np.zeros(2)
+    apart = separation((first.ra, first.dec), (observed.ra, observed.dec))
+    if apart > _FARTHEST:
+        raise ConfigError(
+            f"fit.data: expected fields of one galaxy, got {observed.source} {apart:.4g} deg from {first.source}; "
+            f"check their coordinates"
+        )
     east, north = config.observation.offset
     galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
     return np.array(to_tangent_plane((observed.ra, observed.dec), galaxy)) - np.array([east, north])
