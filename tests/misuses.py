@@ -308,6 +308,26 @@ def of_records():
             f"to_scene: {name}: ",
             lambda amount=amount, place=place, scale=scale: extend.to_scene(GALAXY.stars, amount, place, None, scale),
         )
+    for bad in (2 * np.eye(3), np.eye(2)):
+        yield (
+            f"to_scene, alignment {bad.shape}",
+            "to_scene: alignment: expected a rotation",
+            lambda bad=bad: extend.to_scene(GALAXY.stars, ONE, {}, bad, 1.0),
+        )
+    setup = extend.make_setup(rl.load_config(RUN), extend.resolve(rl.load_config(RUN)), None)
+    lines = extend.LineTemplates("x", extend.TemplateAxes((), ()), ("a",), 4800 * ONE[:1], np.ones((1, 1)), 0 * ONE[:1])
+    for name, bad in {"narrowest": -5.0, "velocity_range": -100.0, "method": "fast", "kind": "gaz"}.items():
+        given = {"kind": "stars", "narrowest": 60.0, name: bad}
+        yield f"plan_lines, {name}", f"{name}: ", lambda given=given: extend.plan_lines(setup, lines, **given)
+    yield "plan_source", "kind: ", lambda: extend.plan_source(setup, rl.load_ssp("popstar").templates(), "gaz")
+    yield "build_painter", "plan: ", lambda: extend.build_painter(None, setup)
+    yield "build_line_painter", "plan: ", lambda: extend.build_line_painter(3, setup)
+    yield "load_field_map", "name: ", lambda: extend.load_field_map(3)
+    yield "elements", "images: ", lambda: Footprint(2, 3, 0.2).elements(np.ones((3, 2, 4)))
+    yield "images", "values: ", lambda: Footprint(2, 3, 0.2).images(np.ones((7, 4)))
+    for bad in (ONE * units.m, np.ma.masked_array(ONE, [0, 1])):
+        for curve in (extend.kauffmann_2003, extend.kewley_2013):
+            yield f"{curve.__name__}, {type(bad)}", "nitrogen: ", lambda curve=curve, bad=bad: curve(bad)
     yield "Parameters", "parameters['lsf.fwhm']: ", lambda: rl.Parameters.of({"lsf.fwhm": "x"})
     yield "per_bin, axis", "axis: ", lambda: extend.per_bin("a")
     yield "per_bin, pad", "pad: ", lambda: extend.per_bin(pad="mean")
@@ -644,11 +664,19 @@ def of_fits():
     blurred = rl.load_config(RUN, {"instrument.psf": {"fwhm": 1}})
     wide = {"instrument.psf.fwhm": {"uniform": [0.1, 1000]}}
     windows = {"windows": [[6000, 7000]]}
+    places = extend.Meta({"ra": 150.0, "dec": 0.0}), extend.Meta({"ra": 10.0, "dec": 0.0})
+    placed, far = (rl.Cube(**vars(cube) | {"meta": meta}) for meta in places)
     for place, call in {
         "fit.windows[0]: ": lambda: rl.log_posterior(RUN, cube, DRAWN, **windows),
         "fit.data.a.windows[0]: ": lambda: rl.log_posterior(RUN, {"a": {"cube": cube, **windows}}, DRAWN),
         "fit.free.instrument.psf.fwhm: the prior reaches": lambda: rl.log_posterior(blurred, cube, wide),
         "did you mean 'fit.sampling.nuts.draws'": lambda: rl.sample(RUN, cube, DRAWN, sampling={"draws": 100}),
+        "fit.data.b.filter: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"image": cube}}, DRAWN),
+        "fit.data.b.aperture: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"spectrum": cube}}, DRAWN),
+        "fit.data: expected fields of one galaxy, got b 140": lambda: rl.log_posterior(
+            RUN, {"a": placed, "b": far}, DRAWN
+        ),
+        "with_data: flux: ": lambda: rl.log_posterior(RUN, cube, DRAWN).with_data(cube),
         "fit.polynomial.degree: expected a number <= 30": lambda: rl.log_posterior(RUN, cube, DRAWN, polynomial=50),
     }.items():
         yield place, place, call
@@ -735,6 +763,9 @@ def of_fields():
         "band: ": lambda: cube.image("V"),
         "band": lambda: cube.plot(band=(5000,)),
         "at: ": lambda: cube.spectrum(at=(0, 100)),
+        "at: expected a cube with ra and dec": lambda: rl.Cube(**vars(cube) | {"meta": extend.Meta()}).spectrum(
+            at=(0, 0)
+        ),
         "at: expected (RA, Dec)": lambda: cube.cut(at=5, size=1),
         "spaxels: ": lambda: cube.plot([("a", 1)]),
         "spaxels: expected pairs (x, y) of whole": lambda: cube.plot([(0.5, 1)]),

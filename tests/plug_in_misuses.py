@@ -95,6 +95,36 @@ class Errors(extend.AbstractErrorDistribution):
         return None
 
 
+class Displaced(extend.AbstractErrorDistribution):
+    """Highest at 3."""
+
+    kind: ClassVar = "displaced"
+
+    def log_density(self, residual):
+        return -0.5 * (residual - 3) ** 2 - 0.5 * np.log(2 * np.pi)
+
+
+class Added(extend.AbstractResiduals):
+    """One number."""
+
+    kind: ClassVar = "added"
+
+    def residuals(self, residual, data, model, inverse_sigma):
+        return residual.sum()
+
+
+class Interpolated(extend.AbstractQuantile):
+    """Quantiles by numpy."""
+
+    kind: ClassVar = "interpolated"
+    numbers: ClassVar = ("low", "high")
+    low: Any
+    high: Any
+
+    def quantile(self, probability):
+        return np.interp(probability, [0, 1], [self.low, self.high])
+
+
 def flux(change):
     """A call of a cube stage that changes the flux."""
     return lambda self, cube, parameters, key: eqx.tree_at(lambda c: c.flux, cube, change(cube))
@@ -146,7 +176,7 @@ SCENE = {
     "lost": ({"__call__": amount(lambda own: own[:1])}, "`__call__` must return amount of shape ("),
     "negative": ({"__call__": amount(lambda own: -own)}, "makes them; repair it"),
     "complex": ({"__call__": amount(lambda own: own + 1j)}, "`__call__` must return amount as float32, got complex64"),
-    "true": ({"__call__": amount(lambda own: own > 0)}, "`__call__` must return amount as float32, got bool"),
+    "boolean": ({"__call__": amount(lambda own: own > 0)}, "`__call__` must return amount as float32, got bool"),
     "placeless": (
         {"__call__": lambda self, scene, _: replace(scene, coordinates={})},
         "`__call__` must keep the coordinate 'age'",
@@ -335,4 +365,11 @@ def cases(run, galaxy):
     words = "likelihood 'wrong': `log_density` must return an array, got None"
     free = {offset: {"normal": [0, 50]}}
     yield "density", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "wrong"})
+    words = "fit.likelihood: expected a density that is highest at a residual of 0"
+    yield "peak", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "displaced"})
+    words = "likelihood Added: `residuals` must return residuals of shape ("
+    yield "residuals", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "added"})(np.zeros(1))
+    words = "prior 'interpolated': `quantile` ended with TracerArrayConversionError"
+    prior = {offset: {"interpolated": [-50, 50]}}
+    yield "quantile by numpy", words, lambda: rl.log_posterior(run, noisy, prior)(np.zeros(1))
     yield "spread", "scene: ", lambda: extend.spread(1, 2, 3)

@@ -95,7 +95,7 @@ class HasValues(Protocol):
 
     @property
     def values(self) -> Float[Array, "y x"]:
-        """What each painted cell holds."""
+        """The value of each painted cell."""
         ...
 
 
