@@ -19,7 +19,6 @@ from jaxtyping import AbstractArray
 from numpy.typing import ArrayLike
 
 from rubix_like.errors import ConfigError, came, nearest_words
-from rubix_like.runtime.words import shortened
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -109,9 +108,8 @@ def plug_in_named(call: str, plug_in: Any) -> Iterator[None]:
     except (TypeError, AttributeError, LookupError) as error:
         if type(plug_in).__module__.startswith("rubix_like."):
             raise
-        raise ConfigError(
-            f"{call} ended with {type(error).__name__}: {shortened(str(error))}; see docs/how-to-extend.md"
-        ) from error
+        words, *_ = str(error).splitlines() or [""]
+        raise ConfigError(f"{call} ended with {type(error).__name__}: {words}; see docs/how-to-extend.md") from error
 
 
 def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, ...]]], dtype: Any = None) -> None:

@@ -149,6 +149,7 @@ def cases():  # noqa: PLR0912
     yield from of_fields()
     yield from of_particles()
     yield from of_fits()
+    yield from of_formulas()
 
 
 def of_values():
@@ -308,26 +309,6 @@ def of_records():
             f"to_scene: {name}: ",
             lambda amount=amount, place=place, scale=scale: extend.to_scene(GALAXY.stars, amount, place, None, scale),
         )
-    for bad in (2 * np.eye(3), np.eye(2)):
-        yield (
-            f"to_scene, alignment {bad.shape}",
-            "to_scene: alignment: expected a rotation",
-            lambda bad=bad: extend.to_scene(GALAXY.stars, ONE, {}, bad, 1.0),
-        )
-    setup = extend.make_setup(rl.load_config(RUN), extend.resolve(rl.load_config(RUN)), None)
-    lines = extend.LineTemplates("x", extend.TemplateAxes((), ()), ("a",), 4800 * ONE[:1], np.ones((1, 1)), 0 * ONE[:1])
-    for name, bad in {"narrowest": -5.0, "velocity_range": -100.0, "method": "fast", "kind": "gaz"}.items():
-        given = {"kind": "stars", "narrowest": 60.0, name: bad}
-        yield f"plan_lines, {name}", f"{name}: ", lambda given=given: extend.plan_lines(setup, lines, **given)
-    yield "plan_source", "kind: ", lambda: extend.plan_source(setup, rl.load_ssp("popstar").templates(), "gaz")
-    yield "build_painter", "plan: ", lambda: extend.build_painter(None, setup)
-    yield "build_line_painter", "plan: ", lambda: extend.build_line_painter(3, setup)
-    yield "load_field_map", "name: ", lambda: extend.load_field_map(3)
-    yield "elements", "images: ", lambda: Footprint(2, 3, 0.2).elements(np.ones((3, 2, 4)))
-    yield "images", "values: ", lambda: Footprint(2, 3, 0.2).images(np.ones((7, 4)))
-    for bad in (ONE * units.m, np.ma.masked_array(ONE, [0, 1])):
-        for curve in (extend.kauffmann_2003, extend.kewley_2013):
-            yield f"{curve.__name__}, {type(bad)}", "nitrogen: ", lambda curve=curve, bad=bad: curve(bad)
     yield "Parameters", "parameters['lsf.fwhm']: ", lambda: rl.Parameters.of({"lsf.fwhm": "x"})
     yield "per_bin, axis", "axis: ", lambda: extend.per_bin("a")
     yield "per_bin, pad", "pad: ", lambda: extend.per_bin(pad="mean")
@@ -365,6 +346,30 @@ def of_records():
     for name, bad in {"wavelength_range": (2e4, 1e3), "r_v_range": (-1.0, 6.0), "r_v": 7.0}.items():
         place = f"DustCurve.{name}: "
         yield place, place, lambda name=name, bad=bad: extend.DustCurve(**{**curve, name: bad})
+
+
+def of_formulas():
+    """What plug-in authors call with numbers that cannot be."""
+    for bad in (2 * np.eye(3), np.eye(2)):
+        yield (
+            f"to_scene, alignment {bad.shape}",
+            "to_scene: alignment: expected a rotation",
+            lambda bad=bad: extend.to_scene(GALAXY.stars, ONE, {}, bad, 1.0),
+        )
+    setup = extend.make_setup(rl.load_config(RUN), extend.resolve(rl.load_config(RUN)), None)
+    lines = extend.LineTemplates("x", extend.TemplateAxes((), ()), ("a",), 4800 * ONE[:1], np.ones((1, 1)), 0 * ONE[:1])
+    for name, bad in {"narrowest": -5.0, "velocity_range": -100.0, "method": "fast", "kind": "gaz"}.items():
+        given = {"kind": "stars", "narrowest": 60.0, name: bad}
+        yield f"plan_lines, {name}", f"{name}: ", lambda given=given: extend.plan_lines(setup, lines, **given)
+    yield "plan_source", "kind: ", lambda: extend.plan_source(setup, rl.load_ssp("popstar").templates(), "gaz")
+    yield "build_painter", "plan: ", lambda: extend.build_painter(None, setup)
+    yield "build_line_painter", "plan: ", lambda: extend.build_line_painter(3, setup)
+    yield "load_field_map", "name: ", lambda: extend.load_field_map(3)
+    yield "elements", "images: ", lambda: Footprint(2, 3, 0.2).elements(np.ones((3, 2, 4)))
+    yield "images", "values: ", lambda: Footprint(2, 3, 0.2).images(np.ones((7, 4)))
+    for bad in (ONE * units.m, np.ma.masked_array(ONE, [0, 1])):
+        for curve in (extend.kauffmann_2003, extend.kewley_2013):
+            yield f"{curve.__name__}, {type(bad)}", "nitrogen: ", lambda curve=curve, bad=bad: curve(bad)
 
 
 def of_kinds():
