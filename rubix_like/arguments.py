@@ -1,5 +1,6 @@
 """Errors that name what is of another kind than expected: arguments of public functions, what plug-ins return."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -7,7 +8,7 @@ import logging
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, SupportsFloat, SupportsIndex, TypeVar
@@ -98,14 +99,29 @@ def returned(value: Any, kinds: Any, call: str, expected: str) -> Any:
     raise ConfigError(f"{call} must return {expected}, got {got}; see docs/how-to-extend.md")
 
 
-def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, ...]]]) -> None:
-    """Raise ConfigError that names the plug-in for an array of another shape; by name: the array that was returned
-    (None: it is left out), and its shape. Traced arrays have one, too."""
+@contextlib.contextmanager
+def plug_in_named(call: str, plug_in: Any) -> Iterator[None]:
+    """A mistake in the code of a plug-in is raised again as ConfigError that names `call`; errors with words for users
+    (ValueError) pass, and so do all of this package's own members."""
+    try:
+        yield
+    except (TypeError, AttributeError, LookupError) as error:
+        if type(plug_in).__module__.startswith("rubix_like."):
+            raise
+        words, *_ = str(error).splitlines() or [""]
+        raise ConfigError(f"{call} ended with {type(error).__name__}: {words}; see docs/how-to-extend.md") from error
+
+
+def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, ...]]], dtype: Any = None) -> None:
+    """Raise ConfigError that names the plug-in for an array of another shape or `dtype` (None: of any); by name: the
+    array that was returned (None: it is left out), and its shape. Traced arrays have one, too."""
     for name, (array, expected) in shapes.items():
         if array is not None and np.shape(array) != expected:
             raise ConfigError(
                 f"{call} must return {name} of shape {expected}, got {np.shape(array)}; see docs/how-to-extend.md"
             )
+        if array is not None and dtype is not None and array.dtype != dtype:
+            raise ConfigError(f"{call} must return {name} as {dtype}, got {array.dtype}; see docs/how-to-extend.md")
 
 
 def check_setting_names(function: Callable[..., Any], names: Iterable[str], known: Iterable[str]) -> None:

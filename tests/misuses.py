@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -76,6 +77,8 @@ def cases():  # noqa: PLR0912
     for kind, given in ((rl.Stars, STARS), (rl.Gas, {"position": PLACES, "velocity": PLACES, "mass": ONE})):
         place = f"{kind.__name__}.position: expected shape (2, 3), got (3, 2)"
         yield place, place, lambda kind=kind, given=given: kind(**{**given, "position": turned})
+    for name in ("initial_mass", "log_age", "metallicity"):
+        yield f"Stars.{name}, true", f"Stars.{name}: ", lambda name=name: rl.Stars(**{**STARS, name: np.ones(2, bool)})
     for name in ("position", "velocity", "initial_mass", "log_age"):
         yield f"Stars.{name}, None", f"Stars.{name}: ", lambda name=name: rl.Stars(**{**STARS, name: None})
     for name in ("flux", "used", "bins", "footprint"):
@@ -146,6 +149,7 @@ def cases():  # noqa: PLR0912
     yield from of_fields()
     yield from of_particles()
     yield from of_fits()
+    yield from of_formulas()
 
 
 def of_values():
@@ -158,7 +162,6 @@ def of_values():
         "smoothing_length": 1e40 * ONE,
         "random_velocity": 3e5 * ONE,
         "east": 1e40 * ONE,
-        "metallicity": np.ones(2, bool),
         "line_light": -np.ones((2, 1)),
         "log_age": 5e9 * ONE,
     }.items():
@@ -235,6 +238,22 @@ def of_cubes():
         away = SkyCoord(150, 0, unit="deg").separation(SkyCoord(ra, dec, unit="deg")).deg
         fault = f"cubes: expected fields that fit into memory as one mosaic, got cubes[1] {away:.4g} deg from cubes[0]"
         yield f"mosaic, {ra} {dec}", fault, lambda far=far: rl.make_mosaic(far)
+    axes = SimpleNamespace(dims=("x", "y", "wave"), shape=flux.shape, dtype=flux.dtype, ndim=3)  # as of xarray
+    for record, given in ((rl.Cube, cube), (rl.ObservedCube, CUBE)):
+        place = f"{record.__name__}.flux: expected an array without names of axes"
+        yield place, place, lambda record=record, given=given: record(**{**given, "flux": axes})
+    for name, angle in {"ra": 400.0, "dec": 120.0, "field_angle": "ten"}.items():
+        meta = extend.Meta({name: angle})
+        yield f"meta, {name}", f"Cube.meta['{name}']: ", lambda meta=meta: rl.Cube(**{**cube, "meta": meta})
+    for bad in ("object", {3: "x"}):
+        yield f"Meta, {bad}", "items: ", lambda bad=bad: extend.Meta(bad)
+    for bad in (CUBE, flux):
+        yield f"observed_from, {type(bad)}", "cube: ", lambda bad=bad: extend.observed_from(bad)
+    yield "image", "band: expected one within the cube's", lambda: rl.Cube(**cube).image((4000, 5001))
+    noisy = [rl.Cube(**{**cube, "variance": variance * flux}) for variance in (1.0, 0.0)]
+    yield "mosaic, no errors", "cubes[1].variance: ", lambda: rl.make_mosaic(noisy)
+    turned = [rl.Cube(**{**cube, "meta": extend.Meta({"inclination": angle})}) for angle in (60.0, 10.0)]
+    yield "mosaic, turned", "got another inclination in cube 2", lambda: rl.make_mosaic(turned)
     yield "used", "ObservedCube.used: ", lambda: rl.ObservedCube(**{**CUBE, "used": 2 * np.ones(flux.shape, int)})
     yield "bins, dex", "WavelengthBins.step: ", lambda: WavelengthBins(4800.0, 20.0, 5, "log", "air")
     yield "bins, nodes", "WavelengthBins.nodes: ", lambda: WavelengthBins(4800.0, 20.0, 5, "table", "air")
@@ -275,6 +294,7 @@ def of_records():
     yield "write_table, compression", "compression: ", lambda: extend.write_table(table, Path("t.h5"), 99)
     for bad in ([-5000.0], [0.0], [np.nan]):
         yield f"to_vacuum, {bad}", "air: expected wavelengths above 0", lambda bad=bad: to_vacuum(np.array(bad))
+        yield f"to_air, {bad}", "vacuum: expected wavelengths above 0", lambda bad=bad: extend.to_air(np.array(bad))
     for name, bad in {"n_particles": "a", "mass_total": None}.items():
         yield f"Counters.{name}", f"Counters.{name}: ", lambda name=name, bad=bad: rl.Counters(**{name: bad})
     yield "section", "expected a section that a plug-in brings", lambda: rl.load_config(RUN).section("observaton")
@@ -328,6 +348,30 @@ def of_records():
         yield place, place, lambda name=name, bad=bad: extend.DustCurve(**{**curve, name: bad})
 
 
+def of_formulas():
+    """What plug-in authors call with numbers that cannot be."""
+    for bad in (2 * np.eye(3), np.eye(2)):
+        yield (
+            f"to_scene, alignment {bad.shape}",
+            "to_scene: alignment: expected a rotation",
+            lambda bad=bad: extend.to_scene(GALAXY.stars, ONE, {}, bad, 1.0),
+        )
+    setup = extend.make_setup(rl.load_config(RUN), extend.resolve(rl.load_config(RUN)), None)
+    lines = extend.LineTemplates("x", extend.TemplateAxes((), ()), ("a",), 4800 * ONE[:1], np.ones((1, 1)), 0 * ONE[:1])
+    for name, bad in {"narrowest": -5.0, "velocity_range": -100.0, "method": "fast", "kind": "gaz"}.items():
+        given = {"kind": "stars", "narrowest": 60.0, name: bad}
+        yield f"plan_lines, {name}", f"{name}: ", lambda given=given: extend.plan_lines(setup, lines, **given)
+    yield "plan_source", "kind: ", lambda: extend.plan_source(setup, rl.load_ssp("popstar").templates(), "gaz")
+    yield "build_painter", "plan: ", lambda: extend.build_painter(None, setup)
+    yield "build_line_painter", "plan: ", lambda: extend.build_line_painter(3, setup)
+    yield "load_field_map", "name: ", lambda: extend.load_field_map(3)
+    yield "elements", "images: ", lambda: Footprint(2, 3, 0.2).elements(np.ones((3, 2, 4)))
+    yield "images", "values: ", lambda: Footprint(2, 3, 0.2).images(np.ones((7, 4)))
+    for bad in (ONE * units.m, np.ma.masked_array(ONE, [0, 1])):
+        for curve in (extend.kauffmann_2003, extend.kewley_2013):
+            yield f"{curve.__name__}, {type(bad)}", "nitrogen: ", lambda curve=curve, bad=bad: curve(bad)
+
+
 def of_kinds():
     """Arguments of another kind than their annotation states, and quantities of another dimension."""
     config = rl.load_config(RUN)
@@ -337,6 +381,7 @@ def of_kinds():
     noisy = rl.Pipeline.from_config({**RUN, "noise": {"signal_to_noise": 30}})(galaxy)
     posterior = rl.log_posterior(config, noisy, DRAWN)
     other_mesh = jax.make_mesh((1,), ("x",))
+    elsewhere = extend.resolve(rl.load_config(config, {"observation.redshift": 0.2}))
     for call, name, given, *named in (
         (rl.fit, "free", (RUN, cube, ["observation.inclination"])),
         (rl.fit, "free", (RUN, DRAWN, cube)),
@@ -410,6 +455,10 @@ def of_kinds():
         (extend.line_grid, "steps", (table, {"log_uu": 0.1})),
         (extend.line_grid, "steps", (table, {"log_u": 0.0})),
         (extend.resolve, "config", (RUN,)),
+        (extend.make_setup, "census", (config, extend.resolve(config), galaxy)),
+        (extend.make_setup, "config", (extend.resolve(config), config, None)),
+        (extend.make_setup, "resolved", (config, elsewhere, None)),
+        (extend.take_census, "resolved", (config, elsewhere, [galaxy])),
         (extend.take_census, "config", (RUN, None, galaxy)),
         (extend.coverage, "cubes", (cube,)),
         (extend.in_parts, "cube", ("cube.fits",)),
@@ -594,13 +643,21 @@ def of_particles():
     }
     smoothed = rl.load_config(RUN, {"engine.deposit": "smoothed"})
     planned = rl.Pipeline.from_config(smoothed, rl.Galaxy(wide["planned"]))
-    place = "stars.smoothing_length: expected at most 0.303 kpc"
+    place = "stars.smoothing_length: expected at most "
     yield "lengths", place, lambda: planned(rl.Galaxy(wide["call"]))
     yield "lengths of slabs", place, lambda: planned.observe_slabs([rl.Galaxy(wide["call"])])
     mapped = rl.Pipeline.from_config({**RUN, "products": {"gas": True}}, rl.Galaxy(GALAXY.stars, rl.Gas(**GAS)))
     for name, bad in {"mass": -ONE, "metallicity": 2 * ONE, "temperature": -ONE}.items():
         galaxy = rl.Galaxy(GALAXY.stars, rl.Gas(**{**GAS, name: bad}))
         yield f"maps of gas, {name}", "galaxy.gas: ", lambda galaxy=galaxy: mapped(galaxy)
+    for kind, change in {"one star": lambda leaf: leaf[0], "stacked": lambda leaf: np.stack([leaf, leaf])}.items():
+        several = jax.tree.map(change, GALAXY)
+        yield f"{kind}, call", "galaxy: expected one galaxy", lambda several=several: PIPELINE(several)
+        yield f"{kind}, shard", "galaxy: expected one galaxy", lambda several=several: rl.shard(several, PIPELINE.mesh)
+    for kind, call in {"from_config": lambda own: rl.Pipeline.from_config(RUN, own), "validate": rl.validate}.items():
+        yield f"{kind}, traced", "galaxy: expected arrays with values", lambda call=call: jax.jit(call)(GALAXY)
+    info = rl.GalaxyInfo(name="a", reader="b", source="c", n_stars=7)
+    yield "info", "info: ", lambda: rl.Pipeline.from_config(RUN, GALAXY, info=info)
     for name in ("n_stars", "n_gas", "info", "read_stars", "read_gas"):
         unopened = rl.open_galaxy(RUN)
         yield name, "open_galaxy: expected a with block", lambda name=name, parts=unopened: getattr(parts, name)
@@ -612,10 +669,19 @@ def of_fits():
     blurred = rl.load_config(RUN, {"instrument.psf": {"fwhm": 1}})
     wide = {"instrument.psf.fwhm": {"uniform": [0.1, 1000]}}
     windows = {"windows": [[6000, 7000]]}
+    places = extend.Meta({"ra": 150.0, "dec": 0.0}), extend.Meta({"ra": 10.0, "dec": 0.0})
+    placed, far = (rl.Cube(**vars(cube) | {"meta": meta}) for meta in places)
     for place, call in {
         "fit.windows[0]: ": lambda: rl.log_posterior(RUN, cube, DRAWN, **windows),
         "fit.data.a.windows[0]: ": lambda: rl.log_posterior(RUN, {"a": {"cube": cube, **windows}}, DRAWN),
         "fit.free.instrument.psf.fwhm: the prior reaches": lambda: rl.log_posterior(blurred, cube, wide),
+        "did you mean 'fit.sampling.nuts.draws'": lambda: rl.sample(RUN, cube, DRAWN, sampling={"draws": 100}),
+        "fit.data.b.filter: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"image": cube}}, DRAWN),
+        "fit.data.b.aperture: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"spectrum": cube}}, DRAWN),
+        "fit.data: expected fields of one galaxy, got b 140": lambda: rl.log_posterior(
+            RUN, {"a": placed, "b": far}, DRAWN
+        ),
+        "with_data: flux: ": lambda: rl.log_posterior(RUN, cube, DRAWN).with_data(cube),
         "fit.polynomial.degree: expected a number <= 30": lambda: rl.log_posterior(RUN, cube, DRAWN, polynomial=50),
     }.items():
         yield place, place, call
@@ -702,6 +768,9 @@ def of_fields():
         "band: ": lambda: cube.image("V"),
         "band": lambda: cube.plot(band=(5000,)),
         "at: ": lambda: cube.spectrum(at=(0, 100)),
+        "at: expected a cube with ra and dec": lambda: rl.Cube(**vars(cube) | {"meta": extend.Meta()}).spectrum(
+            at=(0, 0)
+        ),
         "at: expected (RA, Dec)": lambda: cube.cut(at=5, size=1),
         "spaxels: ": lambda: cube.plot([("a", 1)]),
         "spaxels: expected pairs (x, y) of whole": lambda: cube.plot([(0.5, 1)]),

@@ -1,6 +1,7 @@
 """Plug-ins that return something wrong, with the words of the error that names each; cases of `misuses.py`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -94,6 +95,36 @@ class Errors(extend.AbstractErrorDistribution):
         return None
 
 
+class Displaced(extend.AbstractErrorDistribution):
+    """Highest at 3."""
+
+    kind: ClassVar = "displaced"
+
+    def log_density(self, residual):
+        return -0.5 * (residual - 3) ** 2 - 0.5 * np.log(2 * np.pi)
+
+
+class Added(extend.AbstractResiduals):
+    """One number."""
+
+    kind: ClassVar = "added"
+
+    def residuals(self, residual, data, model, inverse_sigma):
+        return residual.sum()
+
+
+class Interpolated(extend.AbstractQuantile):
+    """Quantiles by numpy."""
+
+    kind: ClassVar = "interpolated"
+    numbers: ClassVar = ("low", "high")
+    low: Any
+    high: Any
+
+    def quantile(self, probability):
+        return np.interp(probability, [0, 1], [self.low, self.high])
+
+
 def flux(change):
     """A call of a cube stage that changes the flux."""
     return lambda self, cube, parameters, key: eqx.tree_at(lambda c: c.flux, cube, change(cube))
@@ -128,14 +159,123 @@ CUBE = {
         "`report` must return spaxel_bits of shape (10, 10), got (2, 2)",
     ),
     "unbuilt": ({"build": lambda *_: None}, "`build` must return an instance of AbstractCubeStage, got None"),
+    "narrower": (
+        {"spatial": lambda *_: lambda images: images[:, :-1]},
+        "`spatial` must return images of 100 spaxels, got 90",
+    ),
+    "overwriting": ({"report": report(meta={"redshift": 9.0})}, "`report` must not give the entry 'redshift'"),
+    "uncertain": (
+        {"__call__": lambda self, cube, *_: replace(cube, variance=-jnp.ones_like(cube.flux))},
+        "makes them first",
+    ),
+    "unnamed": ({"__call__": lambda self, cube, *_: cube.fields["a"]}, "`__call__` ended with KeyError: 'a'"),
     "spatial": ({"spatial": lambda *_: 5}, "`spatial` must return a function of images, a WavelengthSpatial or None,"),
 }
 SCENE = {
     "vanished": ({"__call__": lambda *_: None}, "`__call__` must return a Scene, got None"),
     "lost": ({"__call__": amount(lambda own: own[:1])}, "`__call__` must return amount of shape ("),
     "negative": ({"__call__": amount(lambda own: -own)}, "makes them; repair it"),
+    "complex": ({"__call__": amount(lambda own: own + 1j)}, "`__call__` must return amount as float32, got complex64"),
+    "boolean": ({"__call__": amount(lambda own: own > 0)}, "`__call__` must return amount as float32, got bool"),
+    "placeless": (
+        {"__call__": lambda self, scene, _: replace(scene, coordinates={})},
+        "`__call__` must keep the coordinate 'age'",
+    ),
+    "numpy": ({"__call__": amount(np.sqrt)}, "`__call__` ended with TracerArrayConversionError"),
+    "branching": (
+        {"__call__": lambda self, scene, _: scene if scene.amount.sum() > 0 else None},
+        "`__call__` ended with TracerBoolConversionError",
+    ),
+    "dustless": (
+        {"__call__": lambda self, scene, parameters: eqx.tree_at(lambda s: s.amount, scene, parameters.dust.a_v)},
+        "`__call__` ended with AttributeError",
+    ),
     "text": ({"reads": "dust_column"}, "reads: expected names in brackets"),
 }
+
+
+class Field(extend.AbstractField):
+    """Sums masses."""
+
+    cells: int = eqx.field(static=True)
+    kind: ClassVar = "stars"
+    map: ClassVar = ("", "wrong")
+
+    @classmethod
+    def build(cls, setup, options):
+        return cls(setup.painting.cells)
+
+    def n_cell(self, grid):
+        return grid.n_spaxel
+
+    def deposit(self, particles, scene, grid):
+        return extend.spread(scene.weight, scene, grid)
+
+    def finish(self, sums, grid):
+        return extend.painted_field(sums, grid, self.cells)
+
+
+def parts(change):
+    """A deposit of something else."""
+    return lambda self, particles, scene, grid: change(*extend.spread(scene.weight, scene, grid))
+
+
+FIELD_FAULTS = {
+    "negative_cells": ({"n_cell": lambda *_: -1}, "field 'negative_cells' ended with TypeError"),
+    "few_cells": ({"n_cell": lambda *_: 3}, "field 'few_cells': `finish` ended with TypeError"),
+    "no_parts": ({"deposit": parts(lambda *_: None)}, "Wrong: `deposit` must return a pair (cells, amounts), got None"),
+    "swapped_parts": ({"deposit": parts(lambda row, part: (part, row))}, "Wrong: `deposit` must return cells as whole"),
+    "flat_parts": ({"deposit": parts(lambda row, part: (row, part[:, 0]))}, "Wrong: `deposit` must return amounts of"),
+    "unfinished": ({"finish": lambda *_: None}, "field 'unfinished': `finish` must return a PaintedField"),
+    "dark": ({"kind": "dark matter"}, "Wrong.kind must be 'stars' or 'gas', got 'dark matter'"),
+}
+FIELDS = SimpleNamespace(**{name: type("Wrong", (Field,), methods) for name, (methods, _) in FIELD_FAULTS.items()})
+
+
+class Kernel(extend.AbstractDepositKernel):
+    """Adds nothing."""
+
+    def add(self, total, factors):
+        return None
+
+
+class Source(extend.AbstractSource):
+    """A line."""
+
+    painter: Any
+    kind: ClassVar = "stars"
+
+    @classmethod
+    def plan(cls, setup, options):
+        axes, one = extend.TemplateAxes((), ()), np.ones(1)
+        lines = extend.LineTemplates("a glow", axes, ("x",), 4800.0 * one, np.ones((1, 1)), 0 * one)
+        return extend.plan_lines(setup, lines, cls.movers, narrowest=60.0)
+
+    movers: ClassVar = "stars"
+
+    @classmethod
+    def build(cls, setup, plan, options):
+        return cls(extend.build_line_painter(plan, setup))
+
+    def scene(self, particles, alignment, arcsec_per_kpc):
+        return extend.to_scene(particles, jnp.asarray(particles.initial_mass), {}, alignment, arcsec_per_kpc)
+
+
+SOURCE_FAULTS = {
+    "mistaken": ({"movers": "gaz"}, "kind: expected one of 'stars', 'gas', 'young_stars', got 'gaz'"),
+    "unpainted": ({"build": classmethod(lambda cls, *_: cls(None))}, "source 'unpainted': `painter` must return"),
+    "unseen": ({"scene": lambda *_: None}, "source 'unseen' ended with TypeError"),
+    "unshining": ({"shining": lambda self, own: jnp.ones(3, bool)}, "source 'unshining' ended with TypeError"),
+    "dim": ({"shine": lambda *_: None}, "source 'dim' ended with AttributeError"),
+}
+SOURCES = SimpleNamespace(**{name: type("Wrong", (Source,), methods) for name, (methods, _) in SOURCE_FAULTS.items()})
+
+
+def no_executor(where, devices):
+    """No context manager."""
+    return 3
+
+
 WORDS = {
     **{name: words for name, (_, words) in (CUBE | SCENE).items()},
     "bare": "`build` must return an instance of AbstractCubeStage, got None",
@@ -158,6 +298,11 @@ def announce(folder):
     """Install the plug-ins in a folder, which is put on Python's path."""
     stages = {"scene": SCENE, "cube": [name for name in WORDS if name not in SCENE]}
     groups = {f"{kind}_stages": {name: f"STAGES.{name}" for name in names} for kind, names in stages.items()}
+    groups |= {"fields": {name: f"FIELDS.{name}" for name in FIELD_FAULTS}, "kernels": {"wrong_kernel": "Kernel"}}
+    groups |= {
+        "paint_stages": {name: f"SOURCES.{name}" for name in SOURCE_FAULTS},
+        "executors": {"nobody": "no_executor"},
+    }
     groups |= {"readers": dict.fromkeys(("none", "alone", "swapped"), "Reader"), "ssp_formats": {"wrong": "FORMAT"}}
     lines = [
         line
@@ -184,6 +329,24 @@ def cases(run, galaxy):
             place + words,
             lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy),
         )
+    listed = {
+        "fields": FIELD_FAULTS,
+        "paint": SOURCE_FAULTS,
+        "scene": {"orient": (None, "scene: expected each stage once, got 'o")},
+    }
+    for key, members in listed.items():
+        for name, (_, words) in members.items():
+            lists = {"fields": [], "scene": ["orient", "point"], "paint": ["stars"], "cube": []}
+            lists[key] = [*lists[key], name]
+            text = "".join(f"{key}: [{', '.join(names)}]\n" for key, names in lists.items())
+            Path(f"{name}.yaml").write_text(f"description: wrong\n{text}")
+            wrong = {**run, "pipeline": f"{name}.yaml", "engine": {"deposit": "nearest"}, "products": {"losvd": None}}
+            yield f"{key}, {name}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
+    wrong = {**run, "engine": {"kernel": "wrong_kernel", "method": "basis"}}
+    words = "Kernel: `add` must return an array, got None"
+    yield "kernel", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
+    words = "executor 'nobody' must return a context manager, got a value of type int"
+    yield "executor", words, lambda: rl.run_catalogue(run, [{"name": "a"}], output="nobody", executor="nobody")
     for name, got in {"none": "None", "alone": "a value of type Galaxy", "swapped": "(GalaxyInfo, Galaxy)"}.items():
         words = f"reader '{name}': `load` must return a pair (Galaxy, GalaxyInfo), got {got}"
         yield f"reader, {name}", words, lambda name=name: rl.load_galaxy({**run, "galaxy": {"reader": name}})
@@ -202,4 +365,11 @@ def cases(run, galaxy):
     words = "likelihood 'wrong': `log_density` must return an array, got None"
     free = {offset: {"normal": [0, 50]}}
     yield "density", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "wrong"})
+    words = "fit.likelihood: expected a density that is highest at a residual of 0"
+    yield "peak", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "displaced"})
+    words = "likelihood Added: `residuals` must return residuals of shape ("
+    yield "residuals", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "added"})(np.zeros(1))
+    words = "prior 'interpolated': `quantile` ended with TracerArrayConversionError"
+    prior = {offset: {"interpolated": [-50, 50]}}
+    yield "quantile by numpy", words, lambda: rl.log_posterior(run, noisy, prior)(np.zeros(1))
     yield "spread", "scene: ", lambda: extend.spread(1, 2, 3)

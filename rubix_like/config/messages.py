@@ -15,18 +15,13 @@ from rubix_like.errors import nearest, suggest
 
 
 @runtime_checkable
-class Sectioned(Protocol):
-    """Settings with sections beside their own keys."""
+class Extended(Protocol):
+    """Settings with sections that plug-ins bring."""
 
     @classmethod
     def sections(cls, *names: str) -> dict[str, type[BaseModel]]:
         """Key -> settings: of the built-in sections, and of these of plug-ins."""
         ...
-
-
-@runtime_checkable
-class Extended(Sectioned, Protocol):
-    """Settings with sections that plug-ins bring."""
 
     @classmethod
     def section_names(cls) -> tuple[str, ...]:
@@ -211,7 +206,7 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
     is_top = isinstance(section, Extended)
     known = (*section.model_fields, *(section.section_names() if is_top else ()))
     missing = "; if it is a section of a plug-in, install the package that brings it" if is_top else ""
-    inner = section.sections() if isinstance(section, Sectioned) and not is_top else {}
+    inner = section.sections() if isinstance(section, Extended) and section is not model else {}
     within = [dotted([*location[:-1], name, key]) for name, settings in inner.items() if key in settings.model_fields]
     if within:
         return f"; did you mean {' or '.join(map(repr, within))}?"

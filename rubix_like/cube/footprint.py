@@ -70,11 +70,15 @@ class Footprint(eqx.Module):
         return ((self.n_x - 1) / 2 - column) * self.pixel_scale, (row - (self.n_y - 1) / 2) * self.pixel_scale
 
     def images(self, values: Shaped[Any, "element *rest"]) -> Shaped[Any, "y x *rest"]:
-        """The values of all spaxels as images."""
+        """The values of all spaxels as images; raises ValueError for another number of spaxels."""
+        if np.shape(values)[:1] != (self.n_element,):
+            raise ValueError(f"values: expected {self.n_element} spaxels, got an array of shape {np.shape(values)}")
         return values.reshape(*self.shape, *values.shape[1:])
 
     def elements(self, images: Shaped[Any, "y x *rest"]) -> Shaped[Any, "element *rest"]:
-        """The values of all spaxels, from images."""
+        """The values of all spaxels, from images; raises ValueError for those of another footprint."""
+        if np.shape(images)[:2] != self.shape:
+            raise ValueError(f"images: expected shape (y, x) {self.shape}, got an array of shape {np.shape(images)}")
         return images.reshape(self.n_element, *images.shape[2:])
 
     @named_arguments

@@ -266,8 +266,8 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
         different = [name for name, is_same in same.items() if not is_same]
         if different:
             raise ValueError(
-                f"mosaic: expected cubes of one instrument and galaxy, got another {', '.join(different)} in "
-                f"cube {number} than in the first; observe all of them with one configuration"
+                f"mosaic: expected cubes of one instrument, got another {', '.join(different)} in cube "
+                f"{number} than in the first; observe all of them with one configuration"
             )
 
 

@@ -104,12 +104,22 @@ def check_counters(
         )
     if broken:
         found = None if maker is None else maker()
-        is_stage = found is not None and found.startswith("stage")
-        remedy = f"the {found} makes them; repair it" if is_stage else "rubix_like.validate(galaxy) names them"
+        remedy = "rubix_like.validate(galaxy) names them"
+        if found is not None and found.startswith("stage"):
+            remedy = f"the {found} makes them; repair it"
+        elif found is not None and found in what:
+            remedy = f"{remedy}; if it does not, repair the {found}"
         raise ValueError(f"galaxy: expected {POSSIBLE}, got {broken} of {total} {what} with others; {remedy}")
     if not (fast or int(counters.n_overflow)):
         return
-    wider = _wider(math.nan if fastest is None else fastest())
+    needed = math.nan if fastest is None else fastest()
+    wider = _wider(needed)
+    if fast and needed < float(velocity_limit):
+        raise ValueError(
+            f"scene: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
+            f"{fast} of {total} {what} beyond, though the galaxy's are at most {needed:.4g} km/s; repair the stage on "
+            f"the scene that makes them faster, or set engine.velocity_range to what it makes"
+        )
     if int(counters.n_overflow):
         raise ValueError(
             f"galaxy: expected few {what} faster than the velocity nodes of method 'basis' (as planned), got "

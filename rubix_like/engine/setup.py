@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config import PipelineSettings, RunConfig
 from rubix_like.config.plug_ins import LINE_METHODS, METHODS
 from rubix_like.engine.motion import FastParticles, Motion
@@ -94,11 +95,13 @@ class Setup:
         return {name: own for name, own in self.line_spreads.items() if np.any(own < widest * (1 - 1e-6))}
 
 
+@named_arguments
 def build_painter(plan: SourcePlan, setup: Setup) -> AbstractPainter:
     """The painter of the plan's method for the plan's templates."""
     return METHODS.find(plan.method)(plan, setup)
 
 
+@named_arguments
 def build_line_painter(plan: SourcePlan, setup: Setup) -> AbstractPainter:
     """The painter of the plan's method for the plan's lines (`plan_lines`)."""
     return LINE_METHODS.find(plan.method)(plan, setup)

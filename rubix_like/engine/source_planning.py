@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
+from rubix_like.config.sections.nebular import YOUNG_STARS
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.cost import BasisSize, Work, rates_here
 from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
@@ -226,9 +227,16 @@ def plan_source(
     )
 
 
+_MOVERS = ("stars", "gas", YOUNG_STARS)
+"""Particles whose velocities are planned for, as `Setup.particles` has them."""
+
+
 def velocity_limit_of(velocity_range: float | None, offset: float, kind: str, fast: FastParticles | None) -> float:
     """Largest |v_los| in km/s that the tables hold: the given range, or the particles' with room to spare."""
+    if kind not in _MOVERS:
+        raise ConfigError(f"kind: expected one of {', '.join(map(repr, _MOVERS))}, got {kind!r}")
     if velocity_range is not None:
+        expect_positive(velocity_range, "velocity_range")
         return velocity_range
     if fast is None:
         return _DEFAULT_VELOCITY_LIMIT

@@ -105,7 +105,7 @@ def take_census(
     Of the sample the processes send each other no more than what is left in the whole galaxy's.
     Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
     """
-    rules = _Rules.build(config, resolved)
+    rules = _Rules.build(config, resolved.checked_for(config))
     none = rules.census(Galaxy(stars=_no_stars()))
 
     own: list[Census] = []

@@ -58,7 +58,7 @@ def describe_run(
     config = setup.config
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
-    entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
+    entries = {"object": "" if info is None else info.name, **setting_entries(setup, plan)}
     entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
     element = "spaxel" if setup.instrument.fibres is None else "fibre"
     named = () if config.systematics is None else config.systematics.names
@@ -137,7 +137,7 @@ def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, .
     return tables
 
 
-def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
+def setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
     """What the configuration and the plan say."""
     config = setup.config
     observation, instrument = config.observation, config.instrument
@@ -379,6 +379,9 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
         report = returned(stage.report(), StageReport, call, "a StageReport")
         shapes = {"spaxel_bits": instrument.footprint.shape, "wave_bits": per_bin, "lsf_fwhm": per_bin}
         check_returned_shapes(call, {key: (getattr(report, key), shape) for key, shape in shapes.items()})
+        taken = sorted(setting_entries(planned.setup, planned.plan).keys() & report.meta.keys())
+        if taken:
+            raise ConfigError(f"{call} must not give the entry '{taken[0]}' of the header, which is the run's")
         found.append(report)
     return found
 

@@ -13,13 +13,14 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from rubix_like.arguments import returned
+from rubix_like.arguments import plug_in_named, returned
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.painter import AbstractPainter, Look, Sum, View, count
 from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
-from rubix_like.forward.fields.field import Counted, sum_field
+from rubix_like.errors import ConfigError
+from rubix_like.forward.fields.field import Counted, HasValues, sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import GasSums, ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
@@ -57,12 +58,13 @@ def sum_fields(
     plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]
 ) -> tuple[Float[Array, " cell"], ...]:
     """The sums of each field over the particles at hand, in chunks, as the stages see them that read no field."""
-
-    looks = (functools.partial(scene_before_fields, tables, parameters, field.kind) for field in tables.fields)
-    return tuple(
-        sum_field(field.with_parameters(parameters), look, own, tables.grid, plan.chunk, tables.kernel)
-        for field, look, own in zip(tables.fields, looks, particles, strict=True)
-    )
+    sums = []
+    for name, field, own in zip(plan.fields, tables.fields, particles, strict=True):
+        look = functools.partial(scene_before_fields, tables, parameters, field.kind)
+        with plug_in_named(f"field '{name}'", field):
+            filled = field.with_parameters(parameters)
+            sums.append(sum_field(filled, look, own, tables.grid, plan.chunk, tables.kernel))
+    return tuple(sums)
 
 
 def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, particles: Any) -> Scene:
@@ -90,10 +92,13 @@ def finish_fields(
         return {}
     whole = lax.psum(jnp.concatenate(sums), DATA_AXIS)
     added = jnp.split(whole, np.cumsum([len(own) for own in sums])[:-1])
-    return {
-        name: field.with_parameters(parameters).finish(own, tables.grid)
-        for name, field, own in zip(plan.fields, tables.fields, added, strict=True)
-    }
+    fields = {}
+    for name, field, own in zip(plan.fields, tables.fields, added, strict=True):
+        with plug_in_named(call := f"field '{name}': `finish`", field):
+            fields[name] = field.with_parameters(parameters).finish(own, tables.grid)
+        if field.map is not None and not isinstance(fields[name], HasValues):
+            raise ConfigError(f"{call} must return a PaintedField, which has `values`; see docs/how-to-extend.md")
+    return fields
 
 
 def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]) -> Partial:
@@ -101,10 +106,10 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, pa
 
     `particles`: those of each of `tables.painted`.
     """
-    sums = [
-        _paint_source(plan, tables, parameters, fields, source, own)
-        for source, own in zip(tables.paint, particles[: len(tables.paint)], strict=True)
-    ]
+    sums = []
+    for name, source, own in zip(plan.sources, tables.paint, particles[: len(tables.paint)], strict=True):
+        with plug_in_named(f"source '{name}'", source):
+            sums.append(_paint_source(plan, tables, parameters, fields, source, own))
     stars, attenuation = _paint_products(plan, tables, parameters, fields, particles)
     return Partial(
         light=tuple(light for light, _ in sums),
@@ -301,6 +306,12 @@ def finish(
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
     if early and plan.n_fibre:
         painted = Footprint(plan.n_fibre, 1, painted.pixel_scale)
+    if len(flux) != painted.n_element:
+        names = ", ".join(tables.cube_names[: len(early)])
+        raise ConfigError(
+            f"stage '{names}': `spatial` must return images of {painted.n_element} spaxels, got {len(flux)}; see "
+            f"docs/how-to-extend.md"
+        )
     cube = PaintedCube(flux, moments, painted, fields=fields, split=layout.split)
     keys = split_keys(key, tables.cube)
     if watch is not None:

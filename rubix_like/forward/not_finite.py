@@ -76,6 +76,11 @@ def _count(*voxels: Any) -> Int[Array, "*n"]:
     return jnp.sum(_bad(*voxels), axis=(-3, -2, -1))
 
 
+def without_negative(variance: Array | None) -> Array | None:
+    """The variance with NaN where it is below 0."""
+    return None if variance is None else jnp.where(variance < 0, jnp.nan, variance)
+
+
 def check_variance(flux: Array, variance: Array | None) -> None:
     """Raise ValueError for a variance that is 0 in all voxels, some of which have light."""
     if variance is not None and bool(own_copy(_is_lost(flux, variance))):
@@ -172,7 +177,7 @@ def _flags(
         names = tables.cube_names[0 if number == n_early else number - 1 : number]
         if names:
             bits = 0 if cube.bits is None else cube.bits
-            voxels = [cube.flux, cube.variance, cube.truth]
+            voxels = [cube.flux, without_negative(cube.variance), cube.truth]
             note(f"stage '{', '.join(names)}'", [jnp.where(bits == 0, own, 0) for own in voxels if own is not None])
 
     finish(plan, layout, tables, parameters, fields, partial, key, watch)

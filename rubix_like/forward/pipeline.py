@@ -29,7 +29,14 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
-from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite, first_maker
+from rubix_like.forward.not_finite import (
+    Model,
+    check_variance,
+    count_not_finite,
+    explain_not_finite,
+    first_maker,
+    without_negative,
+)
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
@@ -327,8 +334,8 @@ class Pipeline(eqx.Module):
         galaxies: Callable[[], Iterable[Galaxy]],
         chosen: ModelChoice | None = None,
     ) -> None:
-        """Raise ValueError, which says what made them, for NaN or inf in voxels without a mask bit, and for a variance
-        that is 0 in all voxels of a cube with light. It does nothing while tracing.
+        """Raise ValueError, which says what made them, for NaN, inf or a variance below 0 in voxels without a mask bit,
+        and for a variance that is 0 in all voxels of a cube with light. It does nothing while tracing.
 
         `galaxies`: the particles that were observed, as a whole or in slabs; `chosen`: the parameters and the key, the
         configuration's where not given.
@@ -336,11 +343,14 @@ class Pipeline(eqx.Module):
         voxels = observed.voxels
         if isinstance(voxels.flux, Tracer):
             return
-        arrays = (voxels.flux, voxels.variance, voxels.truth)
+        arrays = (voxels.flux, without_negative(voxels.variance), voxels.truth)
         n_bad = int(count_not_finite(self.frame, arrays, voxels.bits, observed.counters))
         if n_bad:
             why = explain_not_finite(self._model(chosen), galaxies, self.frame.meta.get("ssp_library"))
-            raise ValueError(f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles: {why}")
+            raise ValueError(
+                f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles (or variances below 0): "
+                f"{why}"
+            )
         check_variance(voxels.flux, voxels.variance)
 
     def _warn(self, cube: Cube) -> None:

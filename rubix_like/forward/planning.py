@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from rubix_like.arguments import returned
+from rubix_like.arguments import named_arguments, returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.readers.components import ComponentsReader
@@ -22,6 +22,7 @@ from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.motion import FastParticles
+from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -386,6 +387,8 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         _made(source, PAINT_STAGES.find(source.name).build, (AbstractSource,), setup, setup.sources[source.name])
         for source in setup.pipeline.paint
     )
+    for entry, source in zip(setup.pipeline.paint, paint, strict=True):
+        returned(source.painter, AbstractPainter, f"source '{entry.name}': `painter`", "a painter (build_painter)")
     lists = (
         (FIELDS.find, pipeline.fields, (AbstractField, type(None))),
         (SCENE_STAGES.find, pipeline.scene, (AbstractSceneStage,)),
@@ -457,6 +460,10 @@ def _check_fields(
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
+    for key, stages in (("scene", pipeline.scene), ("cube", pipeline.cube)):
+        twice = [stage.name for stage in stages if stages.count(stage) > 1]
+        if twice:
+            raise ConfigError(f"pipeline.{key}: expected each stage once, got '{twice[0]}' twice; take out one of them")
     for entry, stage in zip(pipeline.stages, (*scene, *paint, *cube), strict=True):
         for name in expect(
             stage.reads, (tuple, list), f"stage '{entry.name}': reads", 'names in brackets, e.g. ("dust_column",)'
@@ -481,9 +488,11 @@ def _check_fields(
             )
 
 
+@named_arguments
 def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> Setup:
     """The objects that stages may look at, the plans of the pipeline's sources among them; raises ConfigError for what
     cannot be."""
+    resolved.checked_for(config)
     lengths = None if census is None else census.all_lengths
     pipeline, scale, cells = resolved.pipeline, resolved.arcsec_per_kpc, resolved.painting.cells
     widths, width_note = plan_widths(config, pipeline, lengths, scale, cells)

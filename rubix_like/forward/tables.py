@@ -1,13 +1,14 @@
 """The split of a run into static sizes (`Plan`), arrays (`Tables`) and what can be varied (`Parameters`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.arguments import check_returned_shapes, returned
+from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -79,18 +80,26 @@ class Tables(eqx.Module):
 
     def scene_after(self, number: int, scene: Scene, parameters: Parameters) -> Scene:
         """The scene after one of the stages; raises ConfigError for a stage that returns none of these particles."""
-        call = f"stage '{self.scene_names[number]}': `__call__`"
-        after = returned(self.scene[number](scene, parameters), Scene, call, "a Scene")
-        kept = ("position", "velocity", "amount", "weight")
-        check_returned_shapes(call, {name: (getattr(after, name), np.shape(getattr(scene, name))) for name in kept})
-        return after
+        stage, call = self.scene[number], f"stage '{self.scene_names[number]}': `__call__`"
+        with plug_in_named(call, stage):
+            after = returned(stage(scene, parameters), Scene, call, "a Scene")
+        kept = {name: getattr(scene, name) for name in ("position", "velocity", "amount", "weight")}
+        shapes = {name: (getattr(after, name), np.shape(before)) for name, before in kept.items()}
+        check_returned_shapes(call, shapes, scene.amount.dtype)
+        lost = scene.coordinates.keys() - after.coordinates.keys()
+        if lost:
+            raise ConfigError(f"{call} must keep the coordinate '{min(lost)}', got a Scene without it")
+        if after.weight is scene.weight:
+            return after
+        return replace(after, weight=jnp.minimum(after.weight, scene.weight))  # particles can be taken out alone
 
     def cube_after(
         self, number: int, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None
     ) -> PaintedCube:
         """The cube after one of the stages; raises ConfigError for a stage that returns none of the shape it must."""
         stage, call = self.cube[number], f"stage '{self.cube_names[number]}': `__call__`"
-        after = returned(stage(cube, parameters, key), PaintedCube, call, "a PaintedCube")
+        with plug_in_named(call, stage):
+            after = returned(stage(cube, parameters, key), PaintedCube, call, "a PaintedCube")
         if stage.margin and after.footprint.shape == cube.footprint.shape:
             raise ConfigError(
                 f"{call} must return the cube on cube.footprint.within({stage.margin}), as its margin says, got it on "

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
@@ -99,6 +101,10 @@ def to_scene(
     arcsec_per_kpc = plain_numbers(arcsec_per_kpc, "arcsec / kpc", "to_scene: arcsec_per_kpc")
     if isinstance(arcsec_per_kpc, float | int | np.ndarray):
         expect_positive(arcsec_per_kpc, "to_scene: arcsec_per_kpc")
+    if isinstance(alignment, np.ndarray | jax.Array) and not isinstance(alignment, Tracer):
+        is_rotation = np.shape(alignment) == (3, 3) and np.allclose(alignment @ alignment.T, np.eye(3), atol=1e-4)
+        if not is_rotation:
+            raise ValueError(f"to_scene: alignment: expected a rotation of shape (3, 3), got {np.asarray(alignment)!r}")
     amount = jnp.asarray(amount)
     weight = jnp.ones_like(amount) if particles.weight is None else lax.stop_gradient(jnp.asarray(particles.weight))
     position, velocity = jnp.asarray(particles.position), jnp.asarray(particles.velocity)

@@ -18,6 +18,8 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.loading import ConfigSource
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.observed import ObservedCube
 from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.errors import ConfigError, expect_count, suggest
 from rubix_like.forward.pipeline import Pipeline
@@ -127,6 +129,11 @@ class LogPosterior:
         that cannot be replaced: several sets of data, correlated errors, free-form populations.
         """
         likelihood = self._posterior.likelihood
+        if isinstance(flux, Cube | ObservedCube):
+            raise ConfigError(
+                "with_data: flux: expected an array (y, x, wave), got a cube; give cube.flux, and as sigma the square "
+                "root of cube.variance"
+            )
         self._check_only_data(likelihood, np.shape(flux), np.shape(likelihood.flux if sigma is None else sigma))
         dtype, observed = likelihood.flux.dtype, self.problem.observed
         flux, no_flux = plain_flux(flux, observed.bins, observed.pixel_scale, "with_data: flux")
@@ -149,12 +156,6 @@ class LogPosterior:
 
     def _check_only_data(self, likelihood: Likelihood, flux: tuple[int, ...], sigma: tuple[int, ...]) -> None:
         """Raise an error unless arrays of these shapes can take the place of the data."""
-        shape = likelihood.flux.shape
-        if flux != shape or sigma not in ((), shape):
-            raise ValueError(
-                f"with_data: expected a flux of shape {shape} (y, x, wave), like the first data, and a sigma of that "
-                f"shape or one number, got {flux} and {sigma}; make a log_posterior for another grid"
-            )
         mixtures = getattr(self._posterior.forward, "mixtures", None)
         made = {
             "several sets of data": bool(self.problem.sets),
@@ -169,6 +170,12 @@ class LogPosterior:
                 f"with_data: expected one cube with independent errors and populations with parameters, got "
                 f"{' and '.join(wrong)}, which hold more of the first data than flux and sigma; make a log_posterior "
                 f"for each{remedy}"
+            )
+        shape = likelihood.flux.shape
+        if flux != shape or sigma not in ((), shape):
+            raise ValueError(
+                f"with_data: expected a flux of shape {shape} (y, x, wave), like the first data, and a sigma of that "
+                f"shape or one number, got {flux} and {sigma}; make a log_posterior for another grid"
             )
 
     @named_arguments

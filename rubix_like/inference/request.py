@@ -150,9 +150,12 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     found = {
         name: data_set.model_dump(exclude=files if name in sections else set()) for name, data_set in known.items()
     }
-    return {
-        "fit.data": (found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()})
-    }, objects
+    joined = found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
+    for name, given in data.items():
+        for kind, beside in (("image", "filter"), ("spectrum", "aperture")):
+            if isinstance(given, Mapping) and given.get(kind) is not None and joined[name].get(beside) is None:
+                raise ConfigError(f"fit.data.{name}.{beside}: expected a value beside {kind}, got none")
+    return {"fit.data": joined}, objects
 
 
 def _chosen(

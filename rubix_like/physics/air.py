@@ -3,7 +3,7 @@
 Below 2000 Angstrom (vacuum) wavelengths are quoted in vacuum by convention and no conversion is made.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -29,9 +29,11 @@ def refractive_index(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]
     return np.where(vacuum < CONVERSION_LIMIT, 1.0, index)
 
 
+@named_arguments
 def to_air(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
-    """Air wavelengths (Angstrom) of vacuum wavelengths: lambda_vac / n(lambda_vac)."""
-    return np.asarray(vacuum, dtype=np.float64) / refractive_index(vacuum)
+    """Air wavelengths (Angstrom) of vacuum wavelengths: lambda_vac / n(lambda_vac); raises as `to_vacuum`."""
+    vacuum = _wavelengths(vacuum, "vacuum")
+    return vacuum / refractive_index(vacuum)
 
 
 @named_arguments
@@ -42,14 +44,20 @@ def to_vacuum(air: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
     vacuum counterpart by the convention; it is mapped as if the refractive index went on. Quantities are converted;
     raises ValueError for what is no wavelength, and for masked ones.
     """
-    air = np.asarray(given_numbers(air, "Angstrom", "air"), dtype=np.float64)
-    if not np.all(air > 0):
-        raise ValueError(f"air: expected wavelengths above 0 Angstrom, got {air[~(air > 0)][0]:g}")
+    air = _wavelengths(air, "air")
     limit = CONVERSION_LIMIT / refractive_index(np.array([CONVERSION_LIMIT]))[0]
     vacuum = np.where(air < limit, air, np.maximum(air * 1.00028, CONVERSION_LIMIT))
     for _ in range(20):
         vacuum = np.where(air < limit, air, air * refractive_index(np.maximum(vacuum, CONVERSION_LIMIT)))
     return vacuum
+
+
+def _wavelengths(values: Any, place: str) -> Float[ndarray, " wave"]:
+    """Wavelengths in Angstrom; raises ValueError that names `place` for what is none."""
+    wavelengths = np.asarray(given_numbers(values, "Angstrom", place), dtype=np.float64)
+    if not np.all(wavelengths > 0):
+        raise ValueError(f"{place}: expected wavelengths above 0 Angstrom, got {wavelengths[~(wavelengths > 0)][0]:g}")
+    return wavelengths
 
 
 def vacuum_per_air(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:

@@ -118,8 +118,8 @@ def _real_numbers(data: Any, place: str) -> Any:
             came = f"a value of type {type(data).__name__}"
         else:
             came = f"values of type {'text' if dtype.kind in 'SU' else dtype}"
-    with_unit = " (text with a unit by astropy.units.Quantity(text))" if came.endswith("text") else ""
-    text = f"expected real numbers, got {came}; convert them, e.g. by np.asarray(values, float){with_unit}"
+    with_unit = " (text with a unit: each by astropy.units.Quantity(text))" if came.endswith("text") else ""
+    text = f"expected real numbers, got {came}; give an array of numbers{with_unit}"
     raise ValueError(f"{place}: {text}" if place else text)
 
 
@@ -147,9 +147,9 @@ def universe_age_in_yr(age: Any, place: str) -> Any:
 
 def check_angle(angle: Any, place: str, most: float) -> None:
     """Raise ValueError unless it is None or a finite angle (deg) of at most `most` in magnitude."""
-    if angle is None or (
-        not isinstance(angle, str) and np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most
-    ):
+    if angle is None:
+        return
+    if not isinstance(angle, str) and np.ndim(angle) == 0 and np.isfinite(angle) and abs(angle) <= most:
         return
     wanted = "a finite angle" if most == np.inf else f"an angle from -{most:g} to {most:g}"
     raise ValueError(f"{place}: expected {wanted} (deg, or a quantity), got {angle!r}")

@@ -22,6 +22,7 @@ from rubix_like.cube.maps import NO_ATTENUATION, AttenuationCurve, Maps
 from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError, expect_path
+from rubix_like.physics.units import given_numbers
 from rubix_like.plots.derived import (
     Band,
     Choice,
@@ -65,21 +66,27 @@ LEAST_SHARE: float = 1e-4
 @named_arguments
 def kauffmann_2003(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
     """log [O III]/Hb below which galaxies form stars: 0.61 / (x - 0.05) + 1.3 (Kauffmann et al. 2003, MNRAS 346, 1055,
-    eq. 1), x = log [N II]/Ha < 0.05."""
-    return 0.61 / (np.asarray(nitrogen) - 0.05) + 1.3
+    eq. 1), x = log [N II]/Ha; -inf from x = 0.05 on, where none do."""
+    return _below(nitrogen, 0.05, 1.3)
 
 
 def kewley_2001(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-    """log [O III]/Hb that stars reach at most: 0.61 / (x - 0.47) + 1.19 (Kewley et al. 2001, ApJ 556, 121, eq. 5), x <
-    0.47."""
-    return 0.61 / (nitrogen - 0.47) + 1.19
+    """log [O III]/Hb that stars reach at most: 0.61 / (x - 0.47) + 1.19 (Kewley et al. 2001, ApJ 556, 121, eq. 5);
+    -inf from x = 0.47 on."""
+    return _below(nitrogen, 0.47, 1.19)
+
+
+def _below(nitrogen: Float[ndarray, "..."], end: float, level: float) -> Float[ndarray, "..."]:
+    """0.61 / (x - end) + level on the branch below `end`, -inf beyond."""
+    x = np.asarray(given_numbers(nitrogen, "", "nitrogen"), np.float64)
+    return np.where(x < end, 0.61 / np.where(x < end, x - end, -1.0) + level, -np.inf)
 
 
 @named_arguments
 def kewley_2013(nitrogen: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
     """log [O III]/Hb of star-forming galaxies at redshift 0: 0.61 / (x + 0.08) + 1.1 (Kewley et al. 2013, ApJ 774,
-    L10), x < -0.08."""
-    return 0.61 / (np.asarray(nitrogen) + 0.08) + 1.1
+    L10); -inf from x = -0.08 on, where there are none."""
+    return _below(nitrogen, -0.08, 1.1)
 
 
 CURVES: tuple[tuple[str, Callable[..., Any], float, str], ...] = (

@@ -234,7 +234,7 @@ def with_deposit(run: RunConfig, stars: Stars) -> RunConfig:
 
 @dataclass(frozen=True)
 class UnopenedGalaxy:
-    """What `open_galaxy` gives: a context manager, whose members before the `with` block say how it is used."""
+    """The context manager that `open_galaxy` gives; its members before the `with` block say how it is used."""
 
     manager: AbstractContextManager[GalaxyParts]
 

@@ -125,6 +125,7 @@ def write_table(table: SSPTable, path: Path, compression: int = 4, *, overwrite:
     LAYOUT.write(Path(path), attributes, stored, compression, overwrite=overwrite)
 
 
+@named_arguments
 def read_table(path: Path) -> SSPTable:
     """Read and verify a file written by `write_table`; errors as of `ArrayFileLayout.read`."""
-    return LAYOUT.read(path, lambda attributes, arrays: SSPTable(**attributes, **arrays))
+    return LAYOUT.read(Path(path), lambda attributes, arrays: SSPTable(**attributes, **arrays))

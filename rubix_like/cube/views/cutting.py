@@ -55,13 +55,12 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
     if at is None:
         return middle
     place = _as_coordinates(at)
+    if cube.meta.get("ra") is None or cube.meta.get("dec") is None:
+        raise ValueError("at: expected a cube with ra and dec in its meta, got one without; give offset=(East, North)")
     x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, celestial_of(cube)))
     if not (np.isfinite(x) and np.isfinite(y)):
         away = float(sky_at(cube, *middle).separation(place).deg)
-        unknown = "" if cube.meta.get("ra") is not None else "; the cube says no ra and dec (meta): give offset=(0, 0)"
-        raise ValueError(
-            f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away{unknown}"
-        )
+        raise ValueError(f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away")
     return float(x), float(y)
 
 

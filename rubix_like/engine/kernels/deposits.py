@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.mesh import varying, where_wanted
@@ -130,7 +131,7 @@ def sum_deposits(
     """
 
     def add(rows: tuple[Array, ...], factors: tuple[Factors, ...]) -> tuple[Array, ...]:
-        return tuple(kernel.add(*pair) for pair in zip(rows, factors, strict=True))
+        return tuple(_added(kernel, *pair) for pair in zip(rows, factors, strict=True))
 
     return _summed(contribute, add, particles, shapes, beside, chunk, dtype)
 
@@ -149,13 +150,21 @@ def sum_pieces(
     factors of a piece."""
 
     def add_piece(total: Array, piece: Any) -> Array:
-        return kernel.add(total, factors_of(piece))
+        return _added(kernel, total, factors_of(piece))
 
     def add(rows: tuple[Array, ...], pieces: Pieces) -> tuple[Array, ...]:
         return (pieces.added(rows[0], add_piece),)
 
     (total,), counts = _summed(see, add, particles, (shape,), beside, chunk, dtype)
     return total, counts
+
+
+def _added(kernel: AbstractDepositKernel, total: Array, factors: Factors) -> Array:
+    """The sums with these factors; raises ConfigError for a kernel that returns no such sums."""
+    call = f"{type(kernel).__name__}: `add`"
+    after = returned(kernel.add(total, factors), jax.Array, call, "an array")
+    check_returned_shapes(call, {"sums": (after, total.shape)}, total.dtype)
+    return after
 
 
 def _summed(

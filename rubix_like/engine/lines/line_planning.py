@@ -179,6 +179,8 @@ def plan_lines(
     light between lines. Raises ConfigError where the detector sees no line, and as `plan_source`.
     """
     engine, observation = setup.config.engine, setup.config.observation
+    if not narrowest >= 0:
+        raise ConfigError(f"narrowest: expected a width of 0 km/s or more, got {narrowest!r}")
     limit = engine.velocity_range if velocity_range is None else velocity_range
     fast = setup.particles.get(kind)
     spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
@@ -217,6 +219,9 @@ def lines_of(plan: SourcePlan) -> LineTemplates:
     if isinstance(plan.templates, LineTemplates):
         return plan.templates
     raise TypeError(f"plan: expected lines (plan_lines), got {plan.templates.name} (take build_painter)")
+
+
+_METHODS = ("auto", "basis", "direct")
 
 
 def node_step(tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> float:
@@ -274,6 +279,8 @@ def _work(
 
 def _method_for(method: str, step: float, narrowest: float) -> str:
     """The method; for lines too narrow for nodes `auto` becomes `direct`, and `basis` raises ConfigError."""
+    if method not in _METHODS:
+        raise ConfigError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
     if method == "direct":
         return method
     if step >= LEAST_STEP:

@@ -5,16 +5,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import check_returned_shapes, named_arguments, returned
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.kernels.deposits import sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid, field_of
+from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.galaxy.particles import Galaxy
@@ -87,6 +89,16 @@ class Counted(Protocol):
         ...
 
 
+@runtime_checkable
+class HasValues(Protocol):
+    """A finished field that a map can be made of."""
+
+    @property
+    def values(self) -> Float[Array, "y x"]:
+        """The value of each painted cell."""
+        ...
+
+
 class PaintedField(eqx.Module):
     """A field on the painted grid: `values` (y, x) are what each cell holds, those of a spaxel's cells add up.
 
@@ -143,7 +155,12 @@ def sum_field(
 
     def contribute(own: Any) -> tuple[tuple[Factors], Any]:
         scene = look(own)
-        cell, amount = field.deposit(own, scene, grid)
+        call = f"{type(field).__name__}: `deposit`"
+        found = field.deposit(own, scene, grid)
+        cell, amount = returned(found, [jax.Array, jax.Array], call, "a pair (cells, amounts)")
+        if not jnp.issubdtype(cell.dtype, jnp.integer):
+            raise ConfigError(f"{call} must return cells as whole numbers, got {cell.dtype}; see docs/how-to-extend.md")
+        check_returned_shapes(call, {"amounts": (amount, cell.shape)})
         row = jnp.where((cell >= 0) & (cell < n_cell), cell, beyond)
         one = jnp.ones((len(row), 1), amount.dtype)
         return (Factors(row, amount, one, one),), field.count(own, scene, grid) if field.n_count else ()

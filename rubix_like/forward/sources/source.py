@@ -4,7 +4,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -172,6 +172,10 @@ class MayBeAbsent(Protocol):
 
 def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any, ...]:
     """The particles that each of some readers reads; raises ValueError where the galaxy has none of the kind."""
+    for reader in readers:
+        if reader.kind not in get_args(Kind):
+            kinds = " or ".join(map(repr, get_args(Kind)))
+            raise ConfigError(f"{type(reader).__name__}.kind must be {kinds}, got '{reader.kind}'")
     found = tuple(_particles(reader, galaxy) for reader in readers)
     for reader, particles in zip(readers, found, strict=True):
         if particles is None:

@@ -93,14 +93,17 @@ class AbstractErrorDistribution(AbstractErrors):
         return 0.0
 
     def fault(self) -> str | None:
-        """What is wrong with the distribution, which is concrete: unless its integral is 1."""
+        """What is wrong with the distribution, which is concrete: unless its integral is 1, and its peak is at 0."""
         nodes, weight = _quadrature()
         call = f"likelihood '{self.kind}': `log_density`"
         density = returned(self.log_density(jnp.asarray(nodes)), (jax.Array, np.ndarray), call, "an array")
         check_returned_shapes(call, {"ln(density)": (density, nodes.shape)})
         total = float(np.sum(np.exp(np.asarray(density)) * weight))
-        if abs(total - 1) < 1e-2:
+        top = float(np.max(density)) - float(np.asarray(density)[len(nodes) // 2])
+        if abs(total - 1) < 1e-2 and top < 1e-6:
             return None
+        if top >= 1e-6:
+            return f"expected a density that is highest at a residual of 0, got another for '{self.kind}'"
         return f"expected a density whose integral is 1, got {total:.4g} for '{self.kind}'"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.arguments import check_returned_shapes, returned
 from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
@@ -117,7 +118,10 @@ class Likelihood(eqx.Module):
             factor = factor_of(scale)
             voxels = self.model_error.whiten(voxels - self.model_error.offset / factor, factor)
         if self.errors is not None:
-            voxels = self.errors.residuals(voxels, self.flux, model, weight)
+            call = f"likelihood {type(self.errors).__name__}: `residuals`"
+            found = returned(self.errors.residuals(voxels, self.flux, model, weight), jax.Array, call, "an array")
+            check_returned_shapes(call, {"residuals": (found, voxels.shape)})
+            voxels = found
         of_scale = None if scale is None else self._scale_residual(scale)
         return Residuals(voxels, coefficients, of_scale, None, self._excess())
 

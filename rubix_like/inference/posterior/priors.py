@@ -23,7 +23,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.arguments import check_returned_shapes, returned
+from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
 from rubix_like.config.plug_ins import PRIOR_KINDS
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.physics.units import as_quantity, plain_numbers
@@ -453,7 +453,8 @@ class AbstractQuantile(AbstractPrior):
     def value(self, latent: Values) -> Values:
         """The quantile at Phi(latent)."""
         if isinstance(latent, jax.Array):
-            return jnp.asarray(self.quantile(ndtr(latent)))
+            with plug_in_named(f"prior '{self.kind}': `quantile`", self):
+                return jnp.asarray(self.quantile(ndtr(latent)))
         return np.asarray(self.quantile(scipy.special.ndtr(latent)))
 
     def latent(self, value: Values) -> Values:

@@ -36,7 +36,7 @@ from rubix_like.inference.posterior.free import OF_DATA, Values
 from rubix_like.inference.sets.data_sets import DataSet
 from rubix_like.instrument.instrument import aperture_sides, inside_aperture
 from rubix_like.physics.gaussian import weights_of_variance
-from rubix_like.physics.tangent_plane import from_tangent_plane, to_tangent_plane
+from rubix_like.physics.tangent_plane import from_tangent_plane, separation, to_tangent_plane
 from rubix_like.runtime.mesh.mesh import DeviceLayout
 
 Flux = Float[Array, "y x wave"]
@@ -380,11 +380,21 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
         raise ConfigError(f"fit.data.{data.name}: {error}") from error
 
 
+_FARTHEST = 1.0
+"""deg by which fields of one galaxy are apart at most."""
+
+
 def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCube) -> Float[ndarray, "2"]:
     """(East, North) in arcsec by which the galaxy's offset from the centre of a set's field is more than that from the
     first cube's; 0 where one of them does not say where it is."""
     if observed.ra is None or observed.dec is None or first.ra is None or first.dec is None:
         return np.zeros(2)
+    apart = separation((first.ra, first.dec), (observed.ra, observed.dec))
+    if apart > _FARTHEST:
+        raise ConfigError(
+            f"fit.data: expected fields of one galaxy, got {observed.source} {apart:.4g} deg from {first.source}; "
+            f"check their coordinates"
+        )
     east, north = config.observation.offset
     galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
     return np.array(to_tangent_plane((observed.ra, observed.dec), galaxy)) - np.array([east, north])

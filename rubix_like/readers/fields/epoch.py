@@ -125,7 +125,8 @@ def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
     if stored is None and (redshift is None or redshift <= -1):
         stored = _needed(container, field_map, "scale_factor")
     scale_factor = 1.0 / (1.0 + (redshift or 0.0)) if stored is None else stored
-    place = f"{container.name}: {_group(header.scale_factor[0])}"
+    group = _group(header.scale_factor[0])
+    place = f"{container.name}: {group}" if group else f"header of the field map '{field_map.title}'"
     if not 0.01 < scale_factor <= 1.0 + ROUNDING:
         raise ValueError(
             f"{place}: expected a scale factor {_name(header.scale_factor[0])} in (0.01, 1], got {scale_factor}; "

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.messages import explain
 from rubix_like.config.plug_ins import FIELD_MAP_GROUP, FIELD_MAPS, field_map_names
 from rubix_like.config.quantities import Integer, Number, Texts, as_tuple, check_equivalent, check_unit
@@ -325,6 +326,7 @@ class FieldMap(AbstractSettings):
         return self.stars if family == "stars" else self.gas
 
 
+@named_arguments
 def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
     """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
     path = _locate(name, place)

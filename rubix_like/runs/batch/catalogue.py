@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from rubix_like.arguments import named_arguments, note_renamed
+from rubix_like.arguments import named_arguments, note_renamed, returned
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.plug_ins import EXECUTORS
 from rubix_like.config.run_config import DevicesSettings
@@ -238,7 +238,9 @@ def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Exec
         yield executor
         return
     name, _, where = executor.partition(":")
-    with safe_python(), EXECUTORS.find(name)(where, devices) as found:
+    opened = EXECUTORS.find(name)(where, devices)
+    call = f"executor '{name}'"
+    with safe_python(), returned(opened, AbstractContextManager, call, "a context manager") as found:
         yield found
 
 

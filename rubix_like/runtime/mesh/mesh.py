@@ -49,7 +49,7 @@ def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
         each = "the devices of this run" if wave == 1 else f"{len(devices)} devices over devices.wave, {wave}"
         raise ConfigError(
             f"n_devices, devices.data: expected 'all' or 1 to {len(devices) // wave} ({each}), got "
-            f"{'all' if n_devices is None else n_devices}"
+            f"{'all' if n_devices is None else n_devices}; in Python rl.make_mesh() takes all"
         )
     return mesh_of_shape({DATA_AXIS: count} if wave == 1 else {DATA_AXIS: count, WAVE_AXIS: wave})
 
