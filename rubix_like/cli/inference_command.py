@@ -9,9 +9,8 @@ from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.inference.fitting import FIRST_STEP, FitFiles, fit
-from rubix_like.inference.results.result_parts import result_lines
 from rubix_like.inference.results.result_pictures import FIT_PICTURES, SAMPLE_PICTURES
-from rubix_like.inference.results.results import FitResult, SampleResult
+from rubix_like.inference.results.results import FitResult, SampleResult, result_lines
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.run_files import named_files

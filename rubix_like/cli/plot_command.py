@@ -15,8 +15,8 @@ from rubix_like.inference.results.result_pictures import (
     save_fit_pictures,
     save_sample_pictures,
 )
-from rubix_like.plots.derived import Choice, SkyImage, check_choice, read_band, read_sky_images, read_spaxels
 from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
+from rubix_like.plots.images import Choice, SkyImage, check_choice, read_band, read_sky_images, read_spaxels
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.existing_files import check_outputs

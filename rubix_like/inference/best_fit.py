@@ -33,9 +33,18 @@ from rubix_like.inference.checks.misfit import (
 from rubix_like.inference.checks.verdict import DataPlaces, Quality, Verdict, data_places, verdict_on
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, normal_scores
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
-from rubix_like.inference.posterior.linearise import group_of, is_dense, models, over_starts, scores
-from rubix_like.inference.posterior.posterior import Group, ModelError, Posterior, nuisance_places
+from rubix_like.inference.posterior.fit_model import NOISE_SCALE, Free, Latent
+from rubix_like.inference.posterior.posterior import (
+    Group,
+    ModelError,
+    Posterior,
+    group_of,
+    is_dense,
+    models,
+    nuisance_places,
+    over_starts,
+    scores,
+)
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.search.guesses import places
 from rubix_like.inference.search.library_cells import CellsSeen, notes_on_spreads, spreads, with_spreads

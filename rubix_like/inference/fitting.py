@@ -56,7 +56,8 @@ from rubix_like.inference.posterior.fit_model import ComponentsSource, Synthetic
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
-from rubix_like.inference.results.result_parts import (
+from rubix_like.inference.results.results import (
+    FitResult,
     SetResult,
     check_places,
     check_results,
@@ -64,7 +65,6 @@ from rubix_like.inference.results.result_parts import (
     places_of_sets,
     write_in_order,
 )
-from rubix_like.inference.results.results import FitResult
 from rubix_like.inference.search.library_cells import CellsSeen
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search

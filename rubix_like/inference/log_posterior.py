@@ -25,8 +25,7 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.posing import posed
-from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
-from rubix_like.inference.posterior.free import Free, Latent, read_values
+from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, Latent, SyntheticSource, read_values
 from rubix_like.inference.posterior.posterior import Likelihood, Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request

@@ -34,11 +34,15 @@ from rubix_like.inference.likelihoods.kinds import (
 )
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.populations.populations import stars_of
-from rubix_like.inference.posterior.fit_model import AbstractParticleSource, ComponentsSource
-from rubix_like.inference.posterior.free import LIKELIHOOD, Free, read_prior
+from rubix_like.inference.posterior.fit_model import (
+    LIKELIHOOD,
+    AbstractParticleSource,
+    ComponentsSource,
+    Free,
+    read_prior,
+)
 from rubix_like.inference.posterior.free_parameters import read_free, read_start
-from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Likelihood, Posterior, legendre_basis
+from rubix_like.inference.posterior.posterior import Likelihood, Posterior, legendre_basis, on_mesh
 from rubix_like.inference.posterior.problem import (
     Given,
     Problem,

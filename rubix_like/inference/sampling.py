@@ -51,19 +51,20 @@ from rubix_like.inference.fitting import (
     with_points,
 )
 from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
-from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
-from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
 from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
-from rubix_like.inference.results.result_parts import (
+from rubix_like.inference.results.results import (
+    FitResult,
+    SampleResult,
     SetResult,
     check_places,
     check_results,
     cubes_of_sets,
+    flat_values,
     places_of_sets,
     write_in_order,
 )
-from rubix_like.inference.results.results import FitResult, SampleResult, flat_values
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, notes_on_checks, predict
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, find_sampler, make_sampler

@@ -23,8 +23,7 @@ from rubix_like.inference.populations.weight_draws import (
     neighbours_together,
     without_pairs,
 )
-from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward, Latent
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.runtime.words import listed
 

@@ -22,18 +22,21 @@ from rubix_like.cube.maps import NO_ATTENUATION, AttenuationCurve, Maps
 from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.plots.derived import (
+from rubix_like.plots.images import (
     Band,
     Choice,
     SkyImage,
+    SkyOffsets,
     Spaxel,
     check_choice,
     chosen_images,
+    cube_title,
+    draw_images,
     light_image,
     read_sky_images,
+    sky_of,
     velocity_image,
 )
-from rubix_like.plots.images import SkyOffsets, cube_title, draw_images, sky_of
 from rubix_like.plots.style import (
     BAND_COLOR,
     FIGURE_STYLE,

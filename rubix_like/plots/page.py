@@ -27,8 +27,7 @@ from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.errors import ConfigError
 from rubix_like.nebular.line_list import LINES
 from rubix_like.physics.air import to_vacuum
-from rubix_like.plots.derived import Choice, SkyImage, check_choice, chosen_images
-from rubix_like.plots.images import cube_title, scale_bar, sky_of
+from rubix_like.plots.images import Choice, SkyImage, check_choice, chosen_images, cube_title, scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
 from rubix_like.runtime.files.existing_files import check_outputs
 from rubix_like.runtime.files.outputs import replacing

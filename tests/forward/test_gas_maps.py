@@ -14,7 +14,7 @@ from small import muse
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, load_config, load_galaxy, make_mesh, run
 from rubix_like.cube.files.maps_file import GAS_EXTENSIONS, TRUE
-from rubix_like.plots.derived import read_sky_images
+from rubix_like.plots.images import read_sky_images
 
 N_X, N_Y, PIXEL, REDSHIFT, INCLINATION, POSITION_ANGLE, VELOCITY = 15, 11, 0.2, 0.05, 50.0, 20.0, 35.0
 NAMES = [name for name, *_ in GAS_EXTENSIONS]

@@ -21,7 +21,7 @@ from rubix_like.cube.files.maps_file import LINE_EXTENSIONS, PHOTON_EXTENSION, T
 from rubix_like.extend import fixed, resolve
 from rubix_like.nebular.leaking import leaked_share
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
-from rubix_like.plots.derived import read_sky_images
+from rubix_like.plots.images import read_sky_images
 
 REDSHIFT, A_V, WIDTH, GAS_WIDTH, OFFSET, LUMINOSITY = 0.01, 0.7, 20.0, 30.0, 15.0, 2e-4
 OWN = 6620.0

@@ -19,7 +19,7 @@ from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, 
 from rubix_like.cube.files.maps_file import EXTENSIONS, LOSVD_UNIT, TRUE, maps_path
 from rubix_like.forward.model import paint
 from rubix_like.forward.products import sums as sums_module
-from rubix_like.plots.derived import read_sky_images
+from rubix_like.plots.images import read_sky_images
 from rubix_like.runs.run_summary import summary_lines
 
 ON = {"filters": ["sdss2010-g"], "losvd": {"step": "40 km/s", "fit_particles": 3}}

@@ -20,7 +20,7 @@ from rubix_like.inference.checks.edges import (
     sign_of,
 )
 from rubix_like.inference.checks.laplace import from_information, information
-from rubix_like.inference.posterior.linearise import normal_equations
+from rubix_like.inference.posterior.posterior import normal_equations
 
 HEIGHT = free_of(("height", {"uniform": [0.01, 1]}), ("other", {"normal": [0, 1]}))
 GRID = np.linspace(-7, 7, 2801)

@@ -17,7 +17,7 @@ from test_particle_dust import BALMER, DISTANCE, REDSHIFT, SCALE, calzetti, know
 from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_ssp, make_mesh
 from rubix_like.cube.files.maps_file import CURVE_COLUMNS, DUST_EXTENSIONS, TRUE
 from rubix_like.extend import resolve
-from rubix_like.plots.derived import read_sky_images
+from rubix_like.plots.images import read_sky_images
 
 SIDE, BIRTH, FOREGROUND, LUMINOSITY = 3, 0.6, 0.3, 2e-4
 EDGES = np.array([4800.0, 7050.0])

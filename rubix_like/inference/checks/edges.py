@@ -21,7 +21,7 @@ from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.fit_model import Free, FreeParameter
 from rubix_like.inference.posterior.free_parameters import declarations_of, settings_of
 from rubix_like.inference.posterior.posterior import SquaredLoss
 from rubix_like.inference.posterior.priors import Isotropic, LogUniform, Uniform, is_limited

@@ -32,9 +32,10 @@ from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.checks.edges import at_edge
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
-from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.linearise import (
+from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
+from rubix_like.inference.posterior.posterior import (
+    Group,
+    Posterior,
     Tangent,
     group_of,
     is_dense,
@@ -46,7 +47,6 @@ from rubix_like.inference.posterior.linearise import (
     tangents_at,
     with_draws,
 )
-from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import listed

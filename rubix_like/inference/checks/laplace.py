@@ -30,9 +30,13 @@ from numpy import ndarray
 from scipy.interpolate import CubicSpline
 
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.linearise import (
+from rubix_like.inference.posterior.fit_model import Free, Latent
+from rubix_like.inference.posterior.model_error import sandwich
+from rubix_like.inference.posterior.posterior import (
     MOST_DENSE,
+    Group,
+    Posterior,
+    SquaredLoss,
     group_of,
     is_dense,
     linear_of,
@@ -40,12 +44,6 @@ from rubix_like.inference.posterior.linearise import (
     normal_equations,
     over_starts,
     tangents_at,
-)
-from rubix_like.inference.posterior.model_error import sandwich
-from rubix_like.inference.posterior.posterior import (
-    Group,
-    Posterior,
-    SquaredLoss,
     with_nuisance_information,
     with_scale_information,
 )

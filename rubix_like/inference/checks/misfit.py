@@ -35,12 +35,16 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     information_of_location,
     normal_scores,
 )
-from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.linearise import Modelled, Tangent, columns_at, models_at, tangents_at
+from rubix_like.inference.posterior.fit_model import Free, Latent
 from rubix_like.inference.posterior.posterior import (
+    Modelled,
     Posterior,
+    Tangent,
+    columns_at,
     factor_of,
+    models_at,
     nuisance_places,
+    tangents_at,
     with_nuisance_information,
     with_scale_information,
 )

@@ -15,11 +15,17 @@ from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.inference.checks.edges import advice_at_edge, edges_from
 from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS
-from rubix_like.inference.posterior.free import Free, Latent, shown
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, Free, Latent, shown
 from rubix_like.inference.posterior.free_parameters import known_parameters
-from rubix_like.inference.posterior.linearise import group_of, is_dense, linear_of, losses_at, models_at, tangents
-from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.posterior import (
+    Posterior,
+    group_of,
+    is_dense,
+    linear_of,
+    losses_at,
+    models_at,
+    tangents,
+)
 from rubix_like.inference.search.optimisers import LEAST_SQUARES
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.progress import Report, silent

@@ -15,8 +15,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
-from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.posterior import Posterior, on_mesh
 from rubix_like.inference.posterior.problem import Problem, for_samples
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 

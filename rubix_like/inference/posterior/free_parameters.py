@@ -26,15 +26,18 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.limits import LARGEST, limits_of
 from rubix_like.galaxy.validation import AGE_SLACK
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS, leaf_at
-from rubix_like.inference.posterior.free import (
+from rubix_like.inference.posterior.fit_model import (
+    GALAXY,
     LIKELIHOOD,
     NOISE_SCALE,
     OF_GALAXY,
+    STARS,
+    V_LOS,
     Correlated,
     Free,
     FreeParameter,
     Latent,
+    leaf_at,
     read_prior,
     read_values,
     shown,

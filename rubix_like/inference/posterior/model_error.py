@@ -30,10 +30,19 @@ from numpy import ndarray
 
 from rubix_like.config.sections.fit import ModelErrorSettings
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.fit_model import SyntheticSource
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import Tangent, columns_at, models_at, on_mesh, tangents_at, with_draws
-from rubix_like.inference.posterior.posterior import ModelError, Posterior, factor_of, with_scale_information
+from rubix_like.inference.posterior.fit_model import Latent, SyntheticSource
+from rubix_like.inference.posterior.posterior import (
+    ModelError,
+    Posterior,
+    Tangent,
+    columns_at,
+    factor_of,
+    models_at,
+    on_mesh,
+    tangents_at,
+    with_draws,
+    with_scale_information,
+)
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.words import format_bytes

@@ -41,17 +41,23 @@ from rubix_like.inference.likelihoods.kinds import make_errors, with_correlation
 from rubix_like.inference.populations.populations import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
+    LIKELIHOOD,
+    NOISE_SCALE,
     STARS,
     V_LOS,
     AbstractParticleSource,
     ComponentsSource,
     Forward,
+    Free,
     HeldSource,
+    Latent,
     ModelSource,
     SyntheticSource,
+    Values,
     line_of_sight,
+    read_prior,
+    shown,
 )
-from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent, Values, read_prior, shown
 from rubix_like.inference.posterior.free_parameters import (
     SMALLEST_LATENT,
     age_notes,
@@ -61,8 +67,7 @@ from rubix_like.inference.posterior.free_parameters import (
     read_free,
     read_start,
 )
-from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis
+from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis, on_mesh
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE

@@ -9,8 +9,7 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.inference.posterior.fit_model import STARS
-from rubix_like.inference.posterior.free import FreeParameter
+from rubix_like.inference.posterior.fit_model import STARS, FreeParameter
 from rubix_like.inference.results.results import SampleResult
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.optional_packages import import_optional

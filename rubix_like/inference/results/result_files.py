@@ -18,11 +18,14 @@ from rubix_like.inference.checks.verdict import Scatter
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.populations.populations import Populations
 from rubix_like.inference.posterior.free_parameters import declarations_of
-from rubix_like.inference.results.result_parts import (
+from rubix_like.inference.results.result_summaries import verdict_line
+from rubix_like.inference.results.results import (
     POINTWISE,
     TEXT,
     Column,
+    FitResult,
     ResultKind,
+    SampleResult,
     check_alike,
     read_best,
     read_column,
@@ -32,8 +35,6 @@ from rubix_like.inference.results.result_parts import (
     write_free,
     write_shared,
 )
-from rubix_like.inference.results.result_summaries import verdict_line
-from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler

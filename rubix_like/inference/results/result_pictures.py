@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.fit_model import Free, FreeParameter
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.physics.units import plain_numbers
 from rubix_like.plots.figure import Drawing, save_drawings

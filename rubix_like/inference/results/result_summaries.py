@@ -10,7 +10,7 @@ import numpy as np
 from rubix_like.inference.checks.edges import Reach
 from rubix_like.inference.checks.notes import ELSEWHERE
 from rubix_like.inference.checks.verdict import Quality, Verdict, most_of_all
-from rubix_like.inference.posterior.free import FreeParameter, shown
+from rubix_like.inference.posterior.fit_model import FreeParameter, shown
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
 from rubix_like.runtime.places import found_at

@@ -14,8 +14,8 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.edges import advice_at_edge, edges_from
 from rubix_like.inference.checks.notes import notes_on_spread
-from rubix_like.inference.posterior.free import Free, shown
-from rubix_like.inference.posterior.linearise import MOST_DENSE
+from rubix_like.inference.posterior.fit_model import Free, shown
+from rubix_like.inference.posterior.posterior import MOST_DENSE
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import listed, percent

@@ -16,7 +16,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.runtime.optional_packages import import_optional
 

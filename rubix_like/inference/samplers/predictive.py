@@ -39,7 +39,7 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     quadrature_nodes,
 )
 from rubix_like.inference.posterior.device_rows import Kernel, Placed, fetched, on_rows, placed
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import (
     Likelihood,
     ModelError,

@@ -15,8 +15,7 @@ from scipy.interpolate import CubicSpline
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.footprint import Footprint
-from rubix_like.inference.posterior.fit_model import GALAXY
-from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.fit_model import GALAXY, Free, FreeParameter
 
 FASTEST: float = 1000.0
 """Largest shift that is tried, km/s."""

@@ -16,10 +16,8 @@ from numpy import ndarray
 
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.galaxy.components.populations import SingleStars
-from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
-from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.linearise import group_of, losses_and_forms_at
-from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource, Free
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, group_of, losses_and_forms_at
 from rubix_like.runtime.words import listed
 
 LONGEST: float = 0.7

@@ -21,7 +21,7 @@ from rubix_like.cube.observed.reading_observed import read_image
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import load_band
-from rubix_like.inference.posterior.free import OF_DATA
+from rubix_like.inference.posterior.fit_model import OF_DATA
 from rubix_like.inference.posterior.free_parameters import find_parameter
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.words import reason_of

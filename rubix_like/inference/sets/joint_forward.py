@@ -31,8 +31,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.data_grid import of_one_arm
-from rubix_like.inference.posterior.fit_model import AbstractForward, AbstractParticleSource, Forward
-from rubix_like.inference.posterior.free import OF_DATA, Values
+from rubix_like.inference.posterior.fit_model import OF_DATA, AbstractForward, AbstractParticleSource, Forward, Values
 from rubix_like.inference.sets.data_sets import DataSet
 from rubix_like.instrument.apertures import aperture_sides, inside_aperture
 from rubix_like.physics.gaussian import weights_of_variance

@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.config.parameters import Declaration
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.free import Free, many_values, read_values
+from rubix_like.inference.posterior.fit_model import Free, many_values, read_values
 from rubix_like.inference.posterior.free_parameters import find_parameter, settings_of
 from rubix_like.runtime.arrays_on_disk import key_of
 

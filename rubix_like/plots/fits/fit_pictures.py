@@ -11,9 +11,8 @@ from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.plots.derived import SkyImage, Spaxel
 from rubix_like.plots.figure import Drawing
-from rubix_like.plots.images import SkyOffsets, draw_images
+from rubix_like.plots.images import SkyImage, SkyOffsets, Spaxel, draw_images
 from rubix_like.plots.style import FLUX_LABEL, INK, LIGHT_LABEL, SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from numpy import ndarray
 from scipy.linalg import solve_triangular
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.fits.fit_pictures import (
     MARGINS,
     PRIOR_COLOR,
@@ -29,7 +28,7 @@ from rubix_like.plots.fits.fit_pictures import (
     spaxel_compared,
     unit_text,
 )
-from rubix_like.plots.images import draw_images
+from rubix_like.plots.images import SkyImage, draw_images
 from rubix_like.plots.style import INK, LIGHT_LABEL, SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:
