@@ -23,7 +23,7 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.edges import Edges, edges_of
 from rubix_like.inference.checks.laplace import Evidence, Laplace, laplace, laplace_evidence, laplace_from
 from rubix_like.inference.checks.misfit import (
-    Residue,
+    ResidualStatistics,
     halves_of,
     measure_misfit,
     measure_misfit_roughly,
@@ -341,7 +341,7 @@ def _residue(
     found: Evaluated,
     quality: Quality,
     followed: Float[ndarray, "vector y x wave"],
-) -> Residue:
+) -> ResidualStatistics:
     """The sums of the residuals, with derivatives where there is room for them; `followed`: of weights that are solved
     for."""
     posterior, sets = problem.posterior, problem.sets

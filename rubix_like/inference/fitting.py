@@ -6,7 +6,6 @@ A second search has more quadrature points of smooth components, where those tha
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,15 +55,7 @@ from rubix_like.inference.posterior.fit_model import ComponentsSource, Synthetic
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
-from rubix_like.inference.results.results import (
-    FitResult,
-    SetResult,
-    check_places,
-    check_results,
-    cubes_of_sets,
-    places_of_sets,
-    write_in_order,
-)
+from rubix_like.inference.results.results import FitResult, ResultFiles, Searches, SetResult, check_results
 from rubix_like.inference.search.library_cells import CellsSeen
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
@@ -72,8 +63,6 @@ from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
 from rubix_like.readers.components_reader import MOST
 from rubix_like.runtime.compiled_programs import programs_kept
-from rubix_like.runtime.files.file_names import with_addition
-from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.files.writers import FIT
 from rubix_like.runtime.progress import Progress, Report, progress_here
@@ -164,23 +153,6 @@ FIRST_STEP: str = "first step"
 """Among the processor times of a fit's progress: from the end of `compile` to the end of the first step."""
 
 
-_CHECKPOINTS = ("checkpoint.npz", "checkpoint-2.npz", "checkpoint-finer.npz")
-
-
-class Checkpoints(NamedTuple):
-    """Files of the search, of that with the model error, and of that with more quadrature points; None: none are
-    left."""
-
-    first: Path | None = None
-    second: Path | None = None
-    finer: Path | None = None
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Those that there are."""
-        return tuple(file for file in self if file is not None)
-
-
 class Best(NamedTuple):
     """The end of a search: the request and the problem that it was of, the cells of the SSP library that were seen, and
     the error of the quadrature there, where it was measured."""
@@ -190,45 +162,6 @@ class Best(NamedTuple):
     found: SearchState
     cells: CellsSeen
     error: QuadratureError | None = None
-
-
-@dataclass(frozen=True)
-class FitFiles:
-    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoints of its search,
-    of that with the model error, and of that with more quadrature points."""
-
-    result: Path
-    model: Path
-    residual: Path
-    checkpoint: Path
-    second_checkpoint: Path
-    finer_checkpoint: Path
-
-    @classmethod
-    def beside(cls, output: Path) -> "FitFiles":
-        """fit.h5, fit_model.fits, fit_residual.fits, .fit.h5.rubix-like-checkpoint.npz, ...-checkpoint-2.npz and
-        ...-checkpoint-finer.npz."""
-        output = output.expanduser()
-        model, residual = (with_addition(output, addition).with_suffix(".fits") for addition in ("_model", "_residual"))
-        checkpoints = (own_name(output, purpose) for purpose in _CHECKPOINTS)
-        return cls(output, model, residual, *checkpoints)
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """Checkpoints of the searches."""
-        return Checkpoints(self.checkpoint, self.second_checkpoint, self.finer_checkpoint)
-
-    def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
-        """All files, and those of the cubes of several sets of data (None: one cube)."""
-        return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.residual)))
-
-    def cubes(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
-        """Paths of the cubes alone."""
-        return (self.model, self.residual, *places_of_sets(sets, (self.model, self.residual)))
-
-    def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
-        """Raise OSError where they could not be written after a fit of a cube of this shape."""
-        check_places(dataclasses.astuple(self), self.model, shape)
 
 
 @named_arguments
@@ -269,10 +202,10 @@ def fit(
     if output is None:
         with programs_kept():
             return _fit(request, galaxy, progress, None, restart=True)
-    files = FitFiles.beside(request.settings.output)
+    files = ResultFiles.of_fit(request.settings.output)
     check_separate(files.places(request.sets), request.files(config_or_pipeline), "fit.output")
     files.check()
-    check_results(FIT, files.result, files.cubes(request.sets), request.config, "fit.output", overwrite=overwrite)
+    check_results(FIT, files.result, files.cubes_of(request.sets), request.config, "fit.output", overwrite=overwrite)
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _fit(request, galaxy, progress, files, restart=restart)
 
@@ -281,14 +214,14 @@ def _fit(
     request: Request,
     galaxy: Given | None,
     progress: Progress,
-    files: FitFiles | None,
+    files: ResultFiles | None,
     *,
     restart: bool,
 ) -> FitResult:
     """Pose the problem, search for the best fit, describe it and write it."""
     problem = pose_request(request, galaxy, progress, None if files is None else files.check)
     problem = with_effects_checked(problem, progress)
-    places = Checkpoints() if files is None else files.checkpoints
+    places = Searches() if files is None else files.searches
     if restart:
         forget_searches(places.files)
     best = find_best(request, problem, galaxy, places, progress)
@@ -296,9 +229,7 @@ def _fit(
         result = make_result(best, report)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
-            cubes = {files.model: result.model, files.residual: result.residual}
-            cubes |= cubes_of_sets(result.sets, {"model": files.model, "residual": files.residual})
-            write_in_order(result, files.result, cubes, files.checkpoints.files)
+            files.write(result)
     return result
 
 
@@ -319,9 +250,7 @@ def forget_searches(places: Iterable[Path]) -> None:
         place.unlink(missing_ok=True)
 
 
-def find_best(
-    request: Request, problem: Problem, galaxy: Given | None, places: Checkpoints, progress: Progress
-) -> Best:
+def find_best(request: Request, problem: Problem, galaxy: Given | None, places: Searches, progress: Progress) -> Best:
     """The end of the search, of one with more quadrature points where the data ask for them, and with a model error of
     one that takes account of it. Searches that have checkpoints go on."""
     if places.first is not None and not places.first.exists():
@@ -341,7 +270,7 @@ def find_best(
     return Best(best.request, problem, *_search(problem, places.second, progress))
 
 
-def _search_finer(finer: Finer, coarse: Best, places: Checkpoints, progress: Progress) -> Best:
+def _search_finer(finer: Finer, coarse: Best, places: Searches, progress: Progress) -> Best:
     """The search with more points, from where the first one ended, whose cells of the SSP library serve it."""
     settings = finer.request.settings.model_copy(update={"starts": len(finer.starts), "start": {}})
     request = dataclasses.replace(finer.request, settings=settings)

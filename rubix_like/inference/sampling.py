@@ -1,8 +1,7 @@
 """A whole sampling: configuration and data in, draws from the posterior and what they predict out, and the files."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +36,6 @@ from rubix_like.inference.checks.laplace import Evidence, from_information, norm
 from rubix_like.inference.checks.notes import ELSEWHERE, notes_on_search, notes_on_silence
 from rubix_like.inference.checks.verdict import Quality
 from rubix_like.inference.fitting import (
-    Checkpoints,
     add_model_error,
     chooses_points,
     device_count,
@@ -56,14 +54,12 @@ from rubix_like.inference.posterior.problem import Given, Problem
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.results import (
     FitResult,
+    ResultFiles,
     SampleResult,
+    Searches,
     SetResult,
-    check_places,
     check_results,
-    cubes_of_sets,
     flat_values,
-    places_of_sets,
-    write_in_order,
 )
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, notes_on_checks, predict
@@ -72,7 +68,6 @@ from rubix_like.inference.solved_populations import has_free_strength, with_know
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.file_names import with_addition
-from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.files.writers import SAMPLES
 from rubix_like.runtime.progress import Progress, progress_here
@@ -87,45 +82,6 @@ _LAYOUT = 3
 
 Fitted = FitResult | str | Path
 """The result of a fit, or its file."""
-
-
-@dataclass(frozen=True)
-class SampleFiles:
-    """The files of a sampling: its result, the cubes of the model and of what is predicted, and the checkpoints of the
-    search, of that with the model error, of that with more quadrature points, and of the sampler."""
-
-    result: Path
-    model: Path
-    predictive: Path
-    first_search: Path
-    second_search: Path
-    finer_search: Path
-    checkpoint: Path
-
-    @classmethod
-    def beside(cls, output: Path) -> "SampleFiles":
-        """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, and the checkpoints under names of their own."""
-        output = output.expanduser()
-        cubes = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_predictive"))
-        purposes = ("search.npz", "search-2.npz", "search-finer.npz", "checkpoint.npz")
-        return cls(output, *cubes, *(own_name(output, purpose) for purpose in purposes))
-
-    @property
-    def searches(self) -> Checkpoints:
-        """The checkpoints of the searches."""
-        return Checkpoints(self.first_search, self.second_search, self.finer_search)
-
-    def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
-        """All files, and those of the cubes of several sets of data (None: one cube)."""
-        return (*dataclasses.astuple(self), *places_of_sets(sets, (self.model, self.predictive)))
-
-    def cubes(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
-        """Those of the cubes alone."""
-        return (self.model, self.predictive, *places_of_sets(sets, (self.model, self.predictive)))
-
-    def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
-        """Raise OSError where they could not be written after a sampling of a cube of this shape."""
-        check_places(dataclasses.astuple(self), self.model, shape)
 
 
 def default_output(settings: FitSettings) -> Path:
@@ -175,12 +131,12 @@ def sample(
     if output is None:
         with programs_kept():
             return _sample(request, sampler, fitted, galaxy, progress, None, restart=True)
-    files = SampleFiles.beside(default_output(request.settings))
+    files = ResultFiles.of_samples(default_output(request.settings))
     read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
     check_separate(files.places(request.sets), read, "fit.sampling.output")
     files.check()
     check_results(
-        SAMPLES, files.result, files.cubes(request.sets), request.config, "fit.sampling.output", overwrite=overwrite
+        SAMPLES, files.result, files.cubes_of(request.sets), request.config, "fit.sampling.output", overwrite=overwrite
     )
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, restart=restart)
@@ -192,7 +148,7 @@ def _sample(
     fitted: Fitted | None,
     galaxy: Given | None,
     progress: Progress,
-    files: SampleFiles | None,
+    files: ResultFiles | None,
     *,
     restart: bool,
 ) -> SampleResult:
@@ -224,26 +180,25 @@ def _sample(
         **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
     }
     if files is not None and restart:
-        forget_searches((*files.searches.files, files.checkpoint))
-    begun = None if files is None else load_checkpoint(files.checkpoint, fingerprint, sampler.read)
-    if begun is None:
-        request, problem, best, notes = _best(request, problem, galaxy, given, files, progress)
+        forget_searches(files.checkpoints)
+    searches, place = (Searches(), None) if files is None else (files.searches, files.draws)
+    begun = None if place is None else load_checkpoint(place, fingerprint, sampler.read)
+    if place is None or begun is None:
+        request, problem, best, notes = _best(request, problem, galaxy, given, searches, progress)
     else:
-        request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, files, progress)
+        request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, searches, place, progress)
     points = points_of(request)
 
     def keep(state: Any) -> None:
-        if files is not None:
-            save(files.checkpoint, state, fingerprint, notes, points)
+        if place is not None:
+            save(place, state, fingerprint, notes, points)
 
     problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
     result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
     result = _with_origin(result, given)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
-            cubes = {files.model: result.model, files.predictive: result.predictive}
-            cubes |= cubes_of_sets(result.sets, {"model": files.model, "predictive": files.predictive})
-            write_in_order(result, files.result, cubes, (*files.searches.files, files.checkpoint))
+            files.write(result)
     return result
 
 
@@ -338,13 +293,12 @@ def _best(
     problem: Problem,
     galaxy: Given | None,
     fitted: FitResult | None,
-    files: SampleFiles | None,
+    searches: Searches,
     progress: Progress,
 ) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
-        places = Checkpoints() if files is None else files.searches
-        request, problem, found, *_ = find_best(request, problem, galaxy, places, progress)
+        request, problem, found, *_ = find_best(request, problem, galaxy, searches, progress)
         best, noted = found.latent[found.best], note_on_points(problem.notes)
         return request, problem, best, [*noted, *notes_on_search(problem.posterior.free, found, best, None)]
     problem = _at_fitted(problem, fitted, progress)
@@ -358,18 +312,19 @@ def _as_begun(
     galaxy: Given | None,
     fitted: FitResult | None,
     begun: Any,
-    files: SampleFiles | None,
+    searches: Searches,
+    place: Path,
     progress: Progress,
 ) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
-    """The same of a sampling that goes on: with as many quadrature points as its search ended with, and with the
+    """The best fit of a sampling that goes on: with as many quadrature points as its search ended with, and with the
     strength of the populations' prior to which the first search led, which is in its checkpoint."""
-    notes = () if files is None else kept_notes(files.checkpoint)
+    notes = kept_notes(place)
     if fitted is not None:
         return request, _at_fitted(problem, fitted, progress), begun.best, notes
-    if files is not None and has_free_strength(problem.posterior.forward):
-        request, problem, *_ = find_best(request, problem, galaxy, files.searches, progress)
+    if has_free_strength(problem.posterior.forward):
+        request, problem, *_ = find_best(request, problem, galaxy, searches, progress)
         return request, problem, begun.best, notes
-    points = None if files is None or not chooses_points(request) else kept_points(files.checkpoint)
+    points = kept_points(place) if chooses_points(request) else None
     if points is not None:
         request = with_points(request, points)
         finer = pose_request(request, None, progress, None)

@@ -37,11 +37,11 @@ from rubix_like.inference.posterior.posterior import (
     Group,
     Posterior,
     Tangent,
+    flux_in_sigma,
     group_of,
     is_dense,
     linear_of,
     mean_tangent,
-    models_at,
     on_mesh,
     tangents,
     tangents_at,
@@ -316,12 +316,12 @@ def measure_quadrature(problem: Problem, latent: Float[ndarray, " latent"]) -> Q
     source = posterior.forward.source
     if not isinstance(source, ComponentsSource):
         return None
-    cube = _cube(posterior, latent)
+    cube = flux_in_sigma(posterior, latent)
     finer = np.zeros_like(cube)
     for part in range(TIMES):
         points = source.base.points(source.numbers, part, TIMES)
         other = eqx.tree_at(lambda tree: tree.forward.source.points, posterior, points)
-        finer += _cube(on_mesh(other, posterior.forward.main.layout.mesh), latent) / TIMES
+        finer += flux_in_sigma(on_mesh(other, posterior.forward.main.layout.mesh), latent) / TIMES
     error, used = cube - finer, np.asarray(posterior.likelihood.inverse_sigma) > 0
     return QuadratureError(
         largest=float(np.abs(error[used]).max()),
@@ -344,8 +344,3 @@ def _shift(
     covariance = np.linalg.inv(flat @ flat.T + np.eye(len(flat)))
     moved = covariance @ (flat @ error.reshape(-1)) / np.sqrt(np.diag(covariance))
     return dict(zip(posterior.free.labels, (float(own) for own in moved), strict=True))
-
-
-def _cube(posterior: Posterior, latent: Float[ndarray, " latent"]) -> Float[ndarray, "y x wave"]:
-    """The model's flux in units of the data's sigma."""
-    return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)

@@ -337,10 +337,6 @@ class JointErrors(AbstractErrors):
             parts.append(whitened.reshape(-1))
         return jnp.concatenate(parts)[None, None]
 
-    def excess(self) -> Any:
-        """None."""
-        return 0.0
-
     def log_constant(self) -> Any:
         """-ln det(R) / 2 of all sets."""
         return sum((own.log_constant() for own in self.sets if own is not None), start=0.0)

@@ -86,8 +86,8 @@ def draw_weights(
         drawn = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
         return (now := (weights, jnp.where(is_held, own, drawn))), now
 
-    off_the_wall = 1e-6 * jnp.maximum(first.max(), jnp.finfo(first.dtype).tiny)
-    begin = (jnp.maximum(first, off_the_wall), strength)
+    least_weight = 1e-6 * jnp.maximum(first.max(), jnp.finfo(first.dtype).tiny)
+    begin = (jnp.maximum(first, least_weight), strength)
     _, (weights, strengths) = lax.scan(step, begin, jax.random.split(key, n_warm + n_draw))
     return Draws(weights[n_warm:], strengths[n_warm:])
 

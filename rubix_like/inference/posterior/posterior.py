@@ -493,6 +493,11 @@ def models_at(posterior: Posterior, latent: Latent) -> Modelled:
     return models(posterior.forward, posterior.free, group_of(posterior, latent))
 
 
+def flux_in_sigma(posterior: Posterior, latent: Latent) -> Float[np.ndarray, "y x wave"]:
+    """The model's flux in units of the data's sigma, on the host."""
+    return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)
+
+
 def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
     """The tangents of the group of one place (`group_of`)."""
     return tangents(posterior.forward, posterior.free, group_of(posterior, latent))

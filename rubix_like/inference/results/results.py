@@ -3,9 +3,9 @@
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import h5py
 import numpy as np
@@ -42,7 +42,7 @@ from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.existing_files import check_outputs, configuration_words
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
-from rubix_like.runtime.files.outputs import check_writable, replacing
+from rubix_like.runtime.files.outputs import check_writable, own_name, replacing
 from rubix_like.runtime.files.writers import CREATOR, CUBE
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.places import found_at
@@ -82,21 +82,6 @@ class SetResult:
         return {name: cube for name, cube in found.items() if cube is not None}
 
 
-def place_of_set(path: Path, name: str) -> Path:
-    """The file of a set's cube beside that of the first cube: fit_model_NAME.fits."""
-    return with_addition(path, f"_{name}")
-
-
-def places_of_sets(names: Iterable[str] | None, paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The files of the cubes of all sets; none of one cube (None)."""
-    return tuple(place_of_set(path, name) for path in paths for name in names or ())
-
-
-def cubes_of_sets(sets: Mapping[str, SetResult], paths: Mapping[str, Path]) -> dict[Path, Cube]:
-    """The cubes of all sets by their files; `paths`: what they show -> the file of the first cube's."""
-    return {place_of_set(path, name): own.cubes[what] for name, own in sets.items() for what, path in paths.items()}
-
-
 def write_sets(sets: Mapping[str, SetResult], verdicts: Mapping[str, SetVerdict], file: Any) -> None:
     """The group `data_sets` with the cubes of each set, and what is said of it; none without sets."""
     if not sets:
@@ -123,20 +108,87 @@ def read_set_results(file: Any) -> dict[str, SetResult]:
     return found
 
 
-@runtime_checkable
-class Writable(Protocol):
-    """A result that has a file."""
+class Searches(NamedTuple):
+    """Checkpoints of the search, of that with the model error, and of that with more quadrature points; None: none are
+    left."""
 
-    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the result to its places."""
-        ...
+    first: Path | None = None
+    second: Path | None = None
+    finer: Path | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that there are."""
+        return tuple(file for file in self if file is not None)
 
 
-def check_places(places: Iterable[Path], cube: Path, shape: tuple[int, int, int]) -> None:
-    """Raise OSError if they cannot be written, with cubes of the shape of `cube`."""
-    size = file_size(find_format(cube, "default"), shape, noise=True)
-    for path in places:
-        check_writable(path, 6 * size)
+@dataclass(frozen=True)
+class ResultFiles:
+    """The files of a fit or of a sampling.
+
+    `cubes`: those of the first set of data, by the attribute of the result that they show; `draws`: the checkpoint of
+    the sampler.
+    """
+
+    result: Path
+    cubes: Mapping[str, Path]
+    searches: Searches
+    draws: Path | None = None
+
+    @classmethod
+    def of_fit(cls, output: Path) -> "ResultFiles":
+        """fit.h5, fit_model.fits, fit_residual.fits, .fit.h5.rubix-like-checkpoint.npz, ...-checkpoint-2.npz and
+        ...-checkpoint-finer.npz."""
+        return cls._beside(
+            output, ("model", "residual"), ("checkpoint.npz", "checkpoint-2.npz", "checkpoint-finer.npz")
+        )
+
+    @classmethod
+    def of_samples(cls, output: Path) -> "ResultFiles":
+        """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, and the checkpoints under names of their own."""
+        files = cls._beside(output, ("model", "predictive"), ("search.npz", "search-2.npz", "search-finer.npz"))
+        return replace(files, draws=own_name(files.result, "checkpoint.npz"))
+
+    @classmethod
+    def _beside(cls, output: Path, cubes: Sequence[str], searches: Sequence[str]) -> "ResultFiles":
+        output = output.expanduser()
+        places = {name: with_addition(output, f"_{name}").with_suffix(".fits") for name in cubes}
+        return cls(output, places, Searches(*(own_name(output, purpose) for purpose in searches)))
+
+    @property
+    def checkpoints(self) -> tuple[Path, ...]:
+        """All checkpoints."""
+        return self.searches.files if self.draws is None else (*self.searches.files, self.draws)
+
+    def cubes_of(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """The cubes, and those of several sets of data (None: one cube)."""
+        places = tuple(self.cubes.values())
+        return (*places, *(_place_of_set(path, name) for path in places for name in sets or ()))
+
+    def places(self, sets: Iterable[str] | None) -> tuple[Path, ...]:
+        """All files, and those of the cubes of several sets of data (None: one cube)."""
+        return (self.result, *self.cubes_of(sets), *self.checkpoints)
+
+    def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
+        """Raise OSError where they could not be written after a fit or a sampling of a cube of this shape."""
+        size = file_size(find_format(self.cubes["model"], "default"), shape, noise=True)
+        for path in self.places(None):
+            check_writable(path, 6 * size)
+
+    def write(self, result: "FitResult | SampleResult") -> None:
+        """The cubes, and the result last, so that what has a result is complete; then the checkpoints go."""
+        for what, path in self.cubes.items():
+            write_cube(getattr(result, what), path, overwrite=True)
+            for name, of_set in result.sets.items():
+                write_cube(of_set.cubes[what], _place_of_set(path, name), overwrite=True)
+        result.write(self.result, overwrite=True)
+        for checkpoint in self.checkpoints:
+            checkpoint.unlink(missing_ok=True)
+
+
+def _place_of_set(path: Path, name: str) -> Path:
+    """The file of a set's cube beside that of the first cube: fit_model_NAME.fits."""
+    return with_addition(path, f"_{name}")
 
 
 def check_results(
@@ -154,15 +206,6 @@ def result_lines(path: Path, name: str) -> list[str]:
         f"Look at it: rubix-like plot {shlex.quote(str(path))}",
         f"In Python: result = rubix_like.{name}.read({str(path)!r})",
     ]
-
-
-def write_in_order(result: Writable, place: Path, cubes: Mapping[Path, Cube], checkpoints: Iterable[Path]) -> None:
-    """The cubes, and the result last, so that what has a result is complete; then the checkpoints go."""
-    for path, cube in cubes.items():
-        write_cube(cube, path, overwrite=True)
-    result.write(place, overwrite=True)
-    for checkpoint in checkpoints:
-        checkpoint.unlink(missing_ok=True)
 
 
 TEXT = h5py.string_dtype()

@@ -43,7 +43,7 @@ from rubix_like.galaxy.alignment import align
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import ComponentDraws
 from rubix_like.galaxy.validation import validate
-from rubix_like.inference.checkpoint import claimed, versions_of
+from rubix_like.inference.checkpoint import claimed, host_leaves, versions_of
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, over_samples, placed
 from rubix_like.inference.posterior.fit_model import (
     STARS,
@@ -604,7 +604,15 @@ def simulate(
     progress = progress or progress_here(quiet)
     if output is None:
         work = _planned(request, progress)
-        return _collected(work, progress) if sink is None else _handed_on(work, sink, progress)
+        if sink is None:
+            _check_room(work)
+            return _made(work, _fetched, progress)
+
+        def hand_on(made: Simulations) -> Simulations:
+            sink(made)
+            return made.without_cubes()
+
+        return _made(work, hand_on, progress)
     folder = request.settings.output.expanduser()
     with claimed(folder):
         return _written(_planned(request, progress), folder, progress, restart=restart, overwrite=overwrite)
@@ -670,19 +678,8 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
     return PlannedSimulations(request, model, draws, Sizes(batch, settings.at_once, shard), n_bytes)
 
 
-def _handed_on(work: PlannedSimulations, sink: Sink, progress: Progress) -> Simulations:
-    """Every batch to the sink."""
-    parts, n, program = [], work.request.settings.n, work.program(progress)
-    with progress.step("run", work.words(n)) as report:
-        for made in work.batches(program, 0, n):
-            sink(made)
-            parts.append(made.without_cubes())
-            _tell(report, made, n)
-    return join_simulations(parts)
-
-
-def _collected(work: PlannedSimulations, progress: Progress) -> Simulations:
-    """All simulations as arrays on the host."""
+def _check_room(work: PlannedSimulations) -> None:
+    """Raise ConfigError where all simulations do not fit into memory."""
     n = work.request.settings.n
     needed, available = 2 * n * work.n_bytes, available_memory()
     if available is not None and needed > available:
@@ -690,11 +687,27 @@ def _collected(work: PlannedSimulations, progress: Progress) -> Simulations:
             f"simulate.n: expected simulations that fit into memory ({format_bytes(available)}), got {n}, which take "
             f"{format_bytes(needed)}; give output=FOLDER or sink=FUNCTION, or make fewer"
         )
-    parts, program = [], work.program(progress)
+
+
+def _made(work: PlannedSimulations, take: Callable[[Simulations], Simulations], progress: Progress) -> Simulations:
+    """All simulations, without files; `take`: what is kept of a batch."""
+    n, program = work.request.settings.n, work.program(progress)
     with progress.step("run", work.words(n)) as report:
-        for made in work.batches(program, 0, n):
-            parts.append(_fetched(made))
-            _tell(report, made, n)
+        return _joined(work, program, (0, n), take, report)
+
+
+def _joined(
+    work: PlannedSimulations,
+    program: Any,
+    ends: tuple[int, int],
+    take: Callable[[Simulations], Simulations],
+    report: Report,
+) -> Simulations:
+    """The simulations between two numbers, batch by batch."""
+    parts = []
+    for made in work.batches(program, *ends):
+        parts.append(take(made))
+        report("cubes made", int(made.number[-1]) + 1, work.request.settings.n)
     return join_simulations(parts)
 
 
@@ -715,8 +728,8 @@ def _written(
     fingerprint = {
         "seed": str(settings.seed),
         "draws" if given else "free parameters or priors": work.draws.fingerprint(),
-        "galaxy": key_of(*_leaves(forward.source)),
-        "model": key_of(forward.plan, jax.tree.structure(planned), *_leaves(planned)),
+        "galaxy": key_of(*host_leaves(forward.source)),
+        "model": key_of(forward.plan, jax.tree.structure(planned), *host_leaves(planned)),
         "simulate.particles or variance": repr((settings.particles, settings.variance)),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "version of the packages": repr(versions_of(*_MADE_BY)),
@@ -733,18 +746,6 @@ def _written(
         program = work.program(progress)
         with progress.step("run", work.words(n_new, manifest.n - n_new)) as report:
             for number in missing:
-                parts = []
-                for made in work.batches(program, *manifest.ranges(number)):
-                    parts.append(_fetched(made))
-                    _tell(report, made, manifest.n)
-                made = join_simulations(parts)
+                made = _joined(work, program, manifest.ranges(number), _fetched, report)
                 write_shard(made, manifest, folder, number)
     return replace(work.described(0, manifest.n), n_kept=manifest.n - n_new)
-
-
-def _tell(report: Report, made: Simulations, total: int) -> None:
-    report("cubes made", int(made.number[-1]) + 1, total)
-
-
-def _leaves(tree: Any) -> list[ndarray]:
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
