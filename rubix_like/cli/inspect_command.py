@@ -87,7 +87,7 @@ _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 
 
 class MadeFile(NamedTuple):
-    """What is known of a file of ours by name, and its summary."""
+    """The facts about a file of rubix_like by name, and its summary."""
 
     facts: dict[str, str]
     summary: list[str]
@@ -167,7 +167,7 @@ def _maps(path: Path) -> MadeFile:
 
 
 def _facts(meta: Mapping[str, Any], path: Path, name: str) -> dict[str, str]:
-    """What a run was made of, and where the rest is said."""
+    """The settings that a run was made of, and where the rest is said."""
     found = {word: str(meta[key]) for key, word in found_at(_RUN_WORDS).items() if meta.get(key) is not None}
     return {**found, "configuration": f"rubix_like.{name}.read({str(path)!r}).meta['config']"}
 

@@ -94,7 +94,7 @@ def _plot_other(
 
 
 def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
-    """Where to write, checked before the cube is read."""
+    """The file to write, checked before the cube is read."""
     if options.html:
         path = check_page_suffix(options.output or beside(cube_path, ".html"), "output")
         check_writable(path, PAGE_BYTES)

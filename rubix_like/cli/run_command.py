@@ -188,7 +188,7 @@ def run_listed(options: argparse.Namespace) -> int:
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:
-    """What is said at the end."""
+    """The lines at the end of a catalogue."""
     counts = [f"{outcome.n_done} done"]
     counts += [f"{outcome.n_skipped} done before"] if outcome.n_skipped else []
     counts += [f"{outcome.n_failed} failed"] if outcome.n_failed else []

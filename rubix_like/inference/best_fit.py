@@ -230,7 +230,7 @@ def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
 
 
 def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
-    """What is said of a place, of one set alone."""
+    """The evaluation of one place, of one set alone."""
     sources = own.pipeline.plan.sources
     before = "" if own is problem.first_cube else f"{own.name}."
     return found._replace(

@@ -199,7 +199,7 @@ class LogPosterior:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What should be known of the data and the model."""
+        """Notes on the data and the model."""
         return tuple(dict.fromkeys((*self.problem.notes, *self.problem.pipeline.notes)))
 
     def __repr__(self) -> str:

@@ -162,7 +162,7 @@ class _Prepared:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the set."""
         return self.data.name
 
 
@@ -414,7 +414,7 @@ def _joint_likelihood(
 def _correlated(
     prepared: _Prepared, fitted: FittedSet, likelihood: Likelihood, errors: Any
 ) -> tuple[Likelihood, tuple[str, ...]]:
-    """That of a set with its correlations, and notes on these; `errors`: those of all sets."""
+    """The likelihood of a set with its correlations, and notes on these; `errors`: those of all sets."""
     covariance, place = prepared.data.settings.covariance, f"fit.data.{prepared.name}.covariance"
     if not isinstance(covariance, CovarianceSettings):
         off = covariance == "auto" and prepared.settings.likelihood.covariance is None
@@ -475,7 +475,7 @@ def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "templat
 def _notes(
     sets: Sequence[_Prepared], fitted: Sequence[FittedSet], first: int, shared: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """What should be known of the data of each set and of its model."""
+    """Notes on the data of each set and on its model."""
     notes = [f"{own.name}: {note}" for own in fitted for note in own.observed.notes]
     others = [own for number, own in enumerate(fitted) if number != first]
     notes += [f"{own.name}: {note}" for own in others for note in own.pipeline.notes]

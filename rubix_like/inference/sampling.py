@@ -85,7 +85,7 @@ Fitted = FitResult | str | Path
 
 
 def default_output(settings: FitSettings) -> Path:
-    """Where the result goes: beside that of the fit, where the settings do not say."""
+    """The file of the result: beside that of the fit, where the settings do not say."""
     return settings.sampling.output or with_addition(settings.output, "_samples")
 
 

@@ -41,7 +41,7 @@ def has_free_strength(forward: AbstractForward) -> bool:
 
 
 def _solving(forward: AbstractForward) -> tuple[Mixtures, SmoothGalaxy] | None:
-    """What a model with free-form populations solves for them by, and its components."""
+    """The mixtures by which a model solves for free-form populations, and its components."""
     if not isinstance(forward, Forward) or forward.mixtures is None or not isinstance(forward.source, ComponentsSource):
         return None
     return forward.mixtures, forward.source.base
@@ -128,7 +128,7 @@ def _solving_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
 
 
 def _held(base: SmoothGalaxy) -> tuple[bool, ...]:
-    """Of each component that is solved for, whether the strength of its smoothness prior is given."""
+    """Whether the strength of the smoothness prior is given, of each component that is solved for."""
     stars = (stars_of(own) for own in base.components)
     return tuple(own.smoothness is not None for own in stars if own is not None)
 

@@ -467,7 +467,7 @@ class _Grid(NamedTuple):
 
     @classmethod
     def of(cls, panels: Sequence[SkyImage], sky: SkyOffsets, n_column: int | None = None) -> "_Grid":
-        """As many columns, or few gaps and no picture that is much taller than wide."""
+        """The grid with as many columns, or with few gaps and no picture that is much taller than wide."""
         n_panel = len(panels)
         n_column = n_column or (2 if n_panel in (1, 2, 4) else 3 if n_panel <= 9 else 4)
         n_row = -(-n_panel // n_column)

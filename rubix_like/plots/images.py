@@ -173,7 +173,8 @@ def band_image(cube: Cube, band: Band) -> SkyImage:
 
 
 def cube_images(cube: Cube) -> tuple[SkyImage, ...]:
-    """What a cube tells without a maps file: median S/N (if it has a variance), velocity (if it has one), good bins."""
+    """The images of a cube without a maps file: median S/N (if it has a variance), velocity (if it has one), good
+    bins."""
     images = []
     if cube.variance is not None:
         images.append(SkyImage("median S/N per bin", _median_signal_to_noise(cube)))
@@ -247,7 +248,8 @@ Spaxel = tuple[int, int]
 
 @dataclass(frozen=True)
 class Choice:
-    """What to draw: spaxels (none: the brightest one), a band (None: no narrow-band image), maps (None: the cube's)."""
+    """The choice of what is drawn: spaxels (none: the brightest one), a band (None: no narrow-band image), maps (None:
+    the cube's)."""
 
     spaxels: tuple[Spaxel, ...] = ()
     band: Band | None = None

@@ -191,7 +191,7 @@ class _Packer:
         self._packed += self._stream.compress(_planes(codes))
 
     def layer(self) -> Layer | None:
-        """What was added; None for nothing."""
+        """The layer that was added; None for none."""
         if not self._numbers:
             return None
         self._packed += self._stream.flush()
@@ -354,7 +354,7 @@ def page_values(
 
 
 def _place(cube: Cube) -> dict[str, Any]:
-    """Where the cube is: its sky, and its redshift (0 where it has none)."""
+    """The place of the cube: its sky, and its redshift (0 where it has none)."""
     sky = sky_of(cube)
     return {
         "matrix": sky.matrix,

@@ -1,4 +1,4 @@
-"""Where a run's particles are: all in memory, or in the file, to be read slab by slab; of a team, each one's share.
+"""The place of a run's particles: all in memory, or in the file, to be read slab by slab; of a team, each one's share.
 
 All processes of a team must want the same, and be connected.
 """
@@ -75,7 +75,7 @@ class GalaxyInSlabs:
 
     @property
     def info(self) -> GalaxyInfo:
-        """What is known of the galaxy beside its particles."""
+        """The facts about the galaxy beside its particles."""
         return self.parts.info
 
     def placed(self, pipeline: Pipeline) -> "GalaxyInSlabs":  # noqa: ARG002
@@ -126,8 +126,8 @@ def hold_galaxy(
 
 
 def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
-    """What is this process's of the parts, read; all at once where `engine.deposit: auto` smooths them, by lengths that
-    depend on all stars."""
+    """The parts of this process, read; all at once where `engine.deposit: auto` smooths them, by lengths that depend on
+    all stars."""
 
     def read() -> Galaxy:
         gas = parts.read_gas(*team.share(parts.n_gas)) if parts.n_gas else None
@@ -208,7 +208,7 @@ def plan_share(
 
 
 def loading_words(team: AbstractProcessGroup) -> str:
-    """What the step of reading is called."""
+    """The name of the step of reading."""
     return "loading the galaxy" + (f", each of {team.size} processes its share" if team.size > 1 else "")
 
 

@@ -100,7 +100,7 @@ class AbstractObserver(ABC):
         is spread over several processes what this one has."""
 
     def begun(self, pipeline: Pipeline) -> "AbstractObserver":  # noqa: ARG002
-        """The same, with the devices at work on the only cube where its particles are in memory."""
+        """The run with the devices at work on the only cube where its particles are in memory."""
         return self
 
     @abstractmethod
@@ -174,7 +174,7 @@ class ArmObserver(AbstractObserver):
 
     @classmethod
     def of_all(cls, source: HeldGalaxy, arms: ArmPipelines) -> "list[ArmObserver]":
-        """Those of all arms, compiled for particles in memory that are placed."""
+        """The runs of all arms, compiled for particles in memory that are placed."""
         compiled = arms.lower(source.galaxy).compile()
         observe = functools.cache(lambda: jax.block_until_ready(compiled(*arms.arguments(source.galaxy))))
         n_stars, galaxy = source.census.n_stars, source.galaxy
@@ -295,7 +295,7 @@ class SlabObserver(AbstractObserver):
         return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
 
     def _pass_bytes(self, programs: SlabPrograms, pipeline: Pipeline) -> int:
-        """What a pass takes of each device, with the fields of the other pointings."""
+        """The bytes that a pass takes of each device, with the fields of the other pointings."""
         add, rounded, finish = programs.add, programs.rounded, programs.finish
         n_others, fields = self.n_pass - 1, (self.n_pass - 1) * _field_bytes(self.programs)
         n_own = pipeline.mesh.shape[DATA_AXIS] // self.n_process
@@ -317,7 +317,7 @@ def _result_bytes(compiled: Any) -> int:
 
 
 def _field_bytes(programs: Sequence[SlabPrograms]) -> int:
-    """What the fields of one pointing take of each device from their pass to the end of its painting."""
+    """The bytes that the fields of one pointing take of each device from their pass to the end of its painting."""
     return sum(_result_bytes(own.finish) for own in programs[:-1])
 
 
@@ -357,7 +357,7 @@ _MOST_COLUMNS = 11
 
 
 class Result(NamedTuple):
-    """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
+    """The end of a run: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
     files."""
 
     cube: Cube | ShardedCube
@@ -445,7 +445,7 @@ def prepare(
 def _loaded(
     config: RunConfig, progress: Progress, files: ExitStack, team: AbstractProcessGroup
 ) -> tuple[Resolved, Source]:
-    """What the settings stand for, and the particles; open files are left to `files`."""
+    """The resolved settings and the particles; open files are left to `files`."""
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
     check_together(config, team)
@@ -482,7 +482,8 @@ def turned(prepared: Prepared, config: RunConfig, path: Path) -> Prepared:
 
 
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
-    """What the run takes here: one pointing at a time, on top of the finished ones that wait for the mosaic."""
+    """The memory that the run takes here: one pointing at a time, on top of the finished ones that wait for the
+    mosaic."""
     files, layout = output_files(config, path), pipeline.layout
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
@@ -558,8 +559,8 @@ def prepare_arms(
 def prepare_for_check(
     config: RunConfig, progress: Progress, team: AbstractProcessGroup = SINGLE
 ) -> Iterator[tuple[str, Prepared]]:
-    """As `prepare_arms`, without making a large synthetic galaxy: the run is planned with fewer of its particles, and
-    its memory is that of all. Raises ConfigError where there is no memory to make them."""
+    """The runs of `prepare_arms`, without making a large synthetic galaxy: each is planned with fewer of its particles,
+    and its memory is that of all. Raises ConfigError where there is no memory to make them."""
     reader = config.galaxy
     if not isinstance(reader, SyntheticReader) or max(reader.n_stars, reader.n_gas) <= _MOST_PLANNED:
         yield from prepare_arms(config, progress, team=team)
@@ -736,7 +737,7 @@ def check_lines(prepared: Prepared) -> list[str]:
 
 
 def _memory_line(prepared: Prepared) -> str:
-    """What the process will take, with the making of a synthetic galaxy, and what there is."""
+    """The memory that the process will take, with the making of a synthetic galaxy, and what there is."""
     info, need, making = prepared.info, prepared.need, None
     if isinstance(prepared.config.galaxy, SyntheticReader):
         making = making_bytes(info.n_stars + info.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
@@ -756,7 +757,7 @@ def _layout_words(pipeline: Pipeline) -> str:
 
 
 def _file_lines(prepared: Prepared) -> list[str]:
-    """Where each pointing looks and what is written."""
+    """Lines on where each pointing looks and what is written."""
     files = output_files(prepared.config, prepared.config.output.path)
     lines = [
         f"pointing    {pointing.name}: RA {pointing.center[0]:.6f}, Dec {pointing.center[1]:+.6f} deg "

@@ -83,7 +83,7 @@ class OutputFile(AbstractGridded):
 
     @property
     def others(self) -> tuple[tuple[str, Path], ...]:
-        """What goes beside the cube, and where."""
+        """The files beside the cube."""
         spectra = (("Fibre spectra", path) for path in self.spectra)
         found = (("Noiseless cube", self.truth), ("Maps", self.maps), *spectra)
         return tuple((what, path) for what, path in found if path is not None)
@@ -247,7 +247,7 @@ def with_default_maps(config: RunConfig) -> RunConfig:
 
 
 def with_asked_maps(config: RunConfig) -> RunConfig:
-    """The same for a run of a catalogue, which makes maps only where they are asked for."""
+    """The configuration for a run of a catalogue, which makes maps only where they are asked for."""
     return config if config.output.maps == "auto" else with_default_maps(config)
 
 

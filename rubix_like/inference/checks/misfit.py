@@ -1,4 +1,4 @@
-"""What the residuals of a fit would be if its model were true, and what they are: sums for tests, and half the data.
+"""The residuals of a fit, and their distribution if its model is true: sums for tests, and half the data.
 
 The residuals r of a model that is true, in units of their standard deviations (whitened, as the likelihood has them),
 are normal with the covariance

@@ -327,7 +327,7 @@ class JointErrors(AbstractErrors):
     shapes: tuple[tuple[int, int, int], ...] = eqx.field(static=True)
 
     def residuals(self, residual: Voxels, data: Voxels, model: Voxels, inverse_sigma: Voxels) -> Voxels:
-        """Those of each set whitened by its own correlations."""
+        """The residuals of each set, whitened by its correlations."""
         del data, model, inverse_sigma
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         parts = []

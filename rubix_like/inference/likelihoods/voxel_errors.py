@@ -33,7 +33,7 @@ _HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
 
 
 class AbstractErrors(eqx.Module):
-    """What becomes of the residuals of the voxels."""
+    """The map from the residuals of voxels to those that are squared and added."""
 
     @abstractmethod
     def residuals(self, residual: Voxels, data: Voxels, model: Voxels, inverse_sigma: Voxels) -> Voxels:
@@ -89,7 +89,7 @@ class AbstractErrorDistribution(AbstractErrors):
         return -self.log_density(jnp.zeros(())) - _HALF_LOG_TURN
 
     def fault(self) -> str | None:
-        """What is wrong with the distribution, which is concrete: unless its integral is 1."""
+        """The fault of a concrete distribution whose integral is not 1; None if there is none."""
         nodes, weight = _quadrature()
         call = f"likelihood '{self.kind}': `log_density`"
         density = returned(self.log_density(jnp.asarray(nodes)), (jax.Array, np.ndarray), call, "an array")
@@ -170,6 +170,6 @@ def _quadrature() -> tuple[ndarray, ndarray]:
 
 
 def quadrature_nodes() -> tuple[Float[Array, " node"], Float[Array, " node"]]:
-    """The same on the device."""
+    """The nodes and weights on the device."""
     nodes, weight = _quadrature()
     return jnp.asarray(nodes), jnp.asarray(weight)

@@ -342,7 +342,7 @@ V_LOS: str = STARS + "v_los"
 
 
 class AbstractParticleSource(eqx.Module):
-    """Where the particles of a model come from."""
+    """A source of a model's particles."""
 
     @abstractmethod
     def galaxy(self, values: Values) -> Galaxy:
@@ -350,7 +350,7 @@ class AbstractParticleSource(eqx.Module):
 
     @abstractmethod
     def of_host(self, values: Values) -> Galaxy:
-        """The same for values on the host; not to be traced."""
+        """The particles for values on the host; not to be traced."""
 
 
 class SyntheticSource(AbstractParticleSource):
@@ -364,7 +364,7 @@ class SyntheticSource(AbstractParticleSource):
         return with_leaves(self.base, _below(values, GALAXY)).sample(self.draws)
 
     def of_host(self, values: Values) -> Galaxy:
-        """The same for values on the host, by one program for all values."""
+        """The particles for values on the host, by one program for all values."""
         base, draws = jax.tree.map(np.asarray, (self.base, self.draws))
         return sampled(with_leaves(base, _below(values, GALAXY)), draws)
 
@@ -391,7 +391,7 @@ class ComponentsSource(AbstractParticleSource):
         return self._at(values).emitters(self.points)
 
     def of_host(self, values: Values) -> Galaxy:
-        """The same for values on the host, by one program for all values."""
+        """The particles for values on the host, by one program for all values."""
         source = jax.tree.map(np.asarray, self)
         return emitted(source._at(values), source.points)
 
@@ -421,7 +421,7 @@ class ModelSource(AbstractParticleSource):
         return galaxy_of(with_named_leaves(self.model, _below(values, GALAXY)), self.draws)
 
     def of_host(self, values: Values) -> Galaxy:
-        """The same for values on the host, by one program for all values."""
+        """The particles for values on the host, by one program for all values."""
         model, draws = jax.tree.map(np.asarray, (self.model, self.draws))
         return jax.tree.map(np.asarray, _sampled(with_named_leaves(model, _below(values, GALAXY)), draws))
 
@@ -478,7 +478,7 @@ class AbstractForward(eqx.Module):
     def modelled(
         self, values: Values, key: PRNGKeyArray | None = None
     ) -> tuple[Observed, Float[Array, " difference"] | None]:
-        """The same with the residuals of the smoothness prior, where populations are solved for."""
+        """The cube with the residuals of the smoothness prior, where populations are solved for."""
 
     @abstractmethod
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
@@ -538,7 +538,7 @@ class Forward(AbstractForward):
     def modelled(
         self, values: Values, key: PRNGKeyArray | None = None
     ) -> tuple[Observed, Float[Array, " difference"] | None]:
-        """The same with the residuals of the smoothness prior, where populations are solved for: those weights of which
+        """The cube with the residuals of the smoothness prior, where populations are solved for: those weights of which
         the cube, given all other values, has the highest posterior (`free_form`)."""
         if self.mixtures is None:
             return self._painted(values, key), None

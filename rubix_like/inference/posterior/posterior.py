@@ -284,7 +284,8 @@ class Posterior(eqx.Module):
         return self.free.values(latent)
 
     def of_host(self, latent: Float[ndarray, " latent"]) -> tuple[Galaxy | None, Parameters]:
-        """The same as host arrays, the particles None where nothing of them is free; not to be traced."""
+        """The particles and parameters as host arrays, the particles None where nothing of them is free; not to be
+        traced."""
         values = self.free.values(latent)
         galaxy = self.forward.particles_of(values) if self.free.has(GALAXY, STARS) else None
         return galaxy, self.forward.parameters_of(values)

@@ -92,7 +92,7 @@ class AbstractPrior(eqx.Module):
 
     @abstractmethod
     def fault(self) -> str | None:
-        """What is wrong with the prior's numbers, which are concrete; None if nothing is."""
+        """The fault of the prior's numbers, which are concrete; None if there is none."""
 
 
 class Uniform(AbstractPrior):
@@ -457,8 +457,8 @@ class AbstractQuantile(AbstractPrior):
         return np.asarray(self.quantile(scipy.special.ndtr(latent)))
 
     def latent(self, value: Values) -> Values:
-        """By halving the interval of latents up to 8.2, its derivative one over the slope of `value`; NaN beyond the
-        quantiles of 0 and 1."""
+        """The latent, by halving the interval of latents up to 8.2, its derivative one over the slope of `value`; NaN
+        beyond the quantiles of 0 and 1."""
         found = _quantile_latent(self, jnp.asarray(value, jax.dtypes.canonicalize_dtype(float)))
         return found if isinstance(value, jax.Array) else np.asarray(found)
 

@@ -81,7 +81,7 @@ def _sets_of(result: SampleResult) -> list[_Set]:
 
 
 def _arrays(data_set: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str, list[str]]]:
-    """What was observed, what is constant, and the names of the axes of both, of a set."""
+    """The observed and the constant arrays of a set, and the names of their axes."""
     residual, predictive, before = data_set.residual, data_set.predictive, data_set.before
     flux = np.where(data_set.used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)
     constant = {

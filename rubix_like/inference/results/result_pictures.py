@@ -178,7 +178,7 @@ def save_sample_pictures(
 
 
 def sample_drawings(view: SampleView) -> Iterator[Drawing]:
-    """What there is to draw, in the order of the files."""
+    """The pictures, in the order of their files."""
     count = len(view.corner.drawn.labels)
     width, height = triangle_size(count, _SMALL if count > MOST_LARGE else _LARGE)
     yield "corner", (max(width, _NARROWEST), height), lambda figure: draw_corner(figure, view.corner)

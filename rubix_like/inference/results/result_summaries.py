@@ -165,7 +165,7 @@ def fit_table_lines(result: FitResult) -> list[str]:
 
 
 def fit_summary_html(result: FitResult) -> str:
-    """The same text for a notebook, its table as HTML."""
+    """The summary for a notebook, its table as HTML."""
     notes = [verdict_line(result), *legend(result.verdict), *fit_quality_lines(result)]
     return _as_html("Fit", _fit_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
 
@@ -294,7 +294,7 @@ def sample_summary_lines(result: SampleResult) -> list[str]:
 
 
 def sample_summary_html(result: SampleResult) -> str:
-    """The same text for a notebook, its table as HTML."""
+    """The summary for a notebook, its table as HTML."""
     notes = [result.verdict.sentence, *legend(result.verdict), *sample_quality_lines(result)]
     return _as_html("Samples", _sample_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
 

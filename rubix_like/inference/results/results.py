@@ -417,7 +417,7 @@ Result = TypeVar("Result", bound="AbstractResult")
 
 
 class AbstractResult:
-    """What results of fits and of samplings have alike: tables, a summary, pictures and a file."""
+    """A result of a fit or of a sampling: tables, a summary, pictures and a file."""
 
     _outputs: ClassVar[Mapping[str, str]]
     free: Free
@@ -709,8 +709,8 @@ class SampleResult(AbstractResult):
 
     @named_arguments
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
-        """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
-        lower limit (">") with this probability, or the interval that holds it. Raises ValueError for what is no
+        """Limits of values whose draws are at the edge of their prior (their median is), by label: an upper ("<") or
+        lower limit (">") with this probability, or the interval that holds the value. Raises ValueError for what is no
         probability."""
         check_probability("limits", probability)
         latent = np.median(self.latent.reshape(-1, self.latent.shape[2]), axis=0)
@@ -729,7 +729,7 @@ class SampleResult(AbstractResult):
         return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
 
     def covariance(self) -> Float[ndarray, "latent latent"]:
-        """Of the values, from the draws of all chains, in the order of `labels`."""
+        """The covariance of the values, from the draws of all chains, in the order of `labels`."""
         flat = self.free.join(self.values)
         return np.atleast_2d(np.cov(flat.reshape(-1, flat.shape[2]), rowvar=False, ddof=0))
 

@@ -220,7 +220,7 @@ class Chains:
 
     @property
     def draws(self) -> dict[str, ndarray]:
-        """What is kept of the steps after the warm-up, by name: (chain, draw, ...)."""
+        """The draws that are kept after the warm-up, by name: (chain, draw, ...)."""
         return {name: steps[:, self.warmup : self.n_done] for name, steps in self.steps.items()}
 
     def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":

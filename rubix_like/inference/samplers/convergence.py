@@ -41,7 +41,7 @@ _FEWEST = 4
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """What the draws of every number are worth, in the order of the labels; NaN where there is no such thing.
+    """R-hat and effective sample sizes of every number, in the order of the labels; NaN where there is none.
 
     | field | shape | |
     |---|---|---|
@@ -101,7 +101,7 @@ def trouble_of_chains(found: Convergence) -> str:
 
 
 def notes_on_sampling(sampler: AbstractSampler, free: Free, sampled: Sampled, found: Convergence) -> list[str]:
-    """What should be known of draws before they are used, the sampler's own notes among it."""
+    """Notes to read before draws are used, the sampler's among them."""
     if not sampled.is_chain:
         return [*sampler.notes(sampled), *_on_values(free, sampled.latent)]
     section = f"fit.sampling.{sampler.settings.section_name}"

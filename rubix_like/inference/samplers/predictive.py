@@ -1,4 +1,4 @@
-"""What the draws predict: mean and variance of the model over the posterior, and of data like those that were fitted.
+"""Predictions of draws: mean and variance of the model over the posterior, and of data like those that were fitted.
 
 Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6. Counts, means and
 sums of squared deviations over rows of devices are merged as by Chan, Golub & LeVeque (1979, Stanford CS-79-773).
@@ -288,8 +288,8 @@ def moments_over_samples(kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, sam
 def moments_and_each(
     kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Placed, *shared: Any
 ) -> tuple[Moments, Any]:
-    """The same of the first of two pytrees that the kernel returns, and the second of every sample, small arrays that
-    are kept with the axis `sample` first."""
+    """The moments of the first of two pytrees that the kernel returns, and the second of every sample, small arrays
+    that are kept with the axis `sample` first."""
     dtype = jax.dtypes.canonicalize_dtype(float)
 
     def on_each_device(
@@ -300,7 +300,7 @@ def moments_and_each(
             return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), summed), each
 
         def step(moments: Moments, item: tuple[Any, Any]) -> tuple[Moments, Any]:
-            """What only fills a row up is not computed."""
+            """The step for a draw; one that only fills a row up is not computed."""
             is_real, sample = item
 
             def added() -> tuple[Moments, Any]:
@@ -348,8 +348,8 @@ _WITHIN = ("within_one", "within_two")
 
 
 class DrawnModels(NamedTuple):
-    """What models of some draws say: their moments, and of each of them, (chain, draw, ...), of the one cube or of each
-    of several sets of data; `draws`: their numbers."""
+    """The models of some draws: their moments, and of each of them, (chain, draw, ...), of the one cube or of each of
+    several sets of data; `draws`: their numbers."""
 
     moments: Moments
     each: tuple[OfDraw, ...]
@@ -382,7 +382,7 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
 
 
 def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: int, points: str | None) -> Predictive:
-    """The same with what single draws say of the one cube, or of the set of data with this number."""
+    """The models with what single draws say of the one cube, or of the set of data with this number."""
     likelihood, each = problem.posterior.likelihood, drawn.each[number]
     data, replicated = (np.asarray(own).reshape(-1, own.shape[-1]) for own in (each.data, each.replicated))
     with_points = points is not None and has_points(likelihood, len(problem.sets))[number]
@@ -410,7 +410,7 @@ def models_of_draws(
     points: str | None = None,
     seed: int = 0,
 ) -> DrawnModels:
-    """What the chosen draws say, on the host; computed on the rows of the problem's mesh, one model for each."""
+    """The models of the chosen draws on the host, computed on the rows of the problem's mesh, one model for each."""
     mesh, n_chain = problem.posterior.forward.main.layout.mesh, latent.shape[0]
     draws = evenly(latent.shape[1], max(count // n_chain, 1))
     chosen = latent[:, draws].reshape(-1, latent.shape[2])
@@ -461,7 +461,7 @@ def _moments(
 def _predicted(
     posterior: Posterior, sample: tuple[Latent, UInt32[Array, "2"]], points: str | None, shapes: Shapes
 ) -> tuple[Predicted, tuple[OfDraw, ...]]:
-    """What one draw says; with its random key."""
+    """The prediction of one draw, by its random key."""
     latent, key = sample
     scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
     observed = posterior.observed(latent)

@@ -94,7 +94,7 @@ class GeoVISampler(AbstractSampler):
         return Sampled(self.settings.method, state.latent[None], statistics, state.draw_keys, **own)
 
     def notes(self, sampled: Sampled) -> list[str]:
-        """What every user of such draws should know."""
+        """Notes for every user of such draws."""
         return [
             f"the {sampled.n_draw} draws are {self.title}'s: they come from an approximation of the posterior about "
             f"one of its maxima, which tends to be too narrow; compare with method nuts where it matters",
@@ -149,7 +149,7 @@ class VariationalState:
 
     @property
     def mean(self) -> Float[ndarray, " latent"]:
-        """Where samples are drawn about now."""
+        """The place about which samples are drawn now."""
         return self.means[-1]
 
     @property
@@ -207,7 +207,7 @@ class VariationalState:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the result must know, once it is finished."""
+        """Notes for a reader of the result, once it is finished."""
         notes = []
         if not self.converged:
             notes.append(

@@ -1,4 +1,4 @@
-"""Where the values of free parameters may be, by the sketch of a cube: latents for a search to begin near.
+"""Guesses of free parameters by the sketch of a cube: latents for a search to begin near.
 
 The sketch shows centre, size, shape, and which way a galaxy turns, by moments and cross-correlations in numpy. Of what
 it shows the values follow by one formula each, with a scatter as wide as the formula is rough; all other parameters are
@@ -44,7 +44,7 @@ _REACH = 2.0
 
 @dataclass(frozen=True)
 class Sketch:
-    """What the eye sees; NaN where it sees nothing.
+    """The light, motions and turn of a cube as the eye sees them; NaN where it sees nothing.
 
     `centre`: East and North of the field's centre (arcsec). `major`, `minor`: standard deviations along the axes of the
     light's ellipse, as observed (arcsec). `axis_angle`: of its major axis; `receding_angle`: of the side that recedes
@@ -169,7 +169,8 @@ def shifts(
 
 
 def _peaks(rise: Float[ndarray, "spaxel shift"], shift: Float[ndarray, " shift"]) -> tuple[ndarray, ndarray]:
-    """Where each row is highest, by a parabola through three points, and its curvature^-1/2 there; none at an end."""
+    """The place where each row is highest, by a parabola through three points, and its curvature^-1/2 there; none at an
+    end."""
     top = np.clip(np.argmax(rise, axis=1), 1, len(shift) - 2)
     row, step = np.arange(len(rise)), shift[1] - shift[0]
     before, middle, after = (rise[row, top + move] for move in (-1, 0, 1))
@@ -299,7 +300,7 @@ def _guess(
 
 
 def _left(key: str, seen: Seen, pose: Pose) -> Float[ndarray, "count ..."]:
-    """What is left of what is seen for a component's own angle or centre."""
+    """The rest of a sketch for a component's angle or centre."""
     if key == "center":
         return seen.centre - np.asarray(pose.offset)
     if key == "inclination":
@@ -377,8 +378,8 @@ _LEAST_SINE = 0.3
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a sketch is compared with: arcsec of a kpc, standard deviation of the PSF (arcsec), the velocity of the
-    whole galaxy (km/s; NaN: not known), and how the galaxy lies where its angles are not free."""
+    """The scales that a sketch is compared with: arcsec of a kpc, standard deviation of the PSF (arcsec), the velocity
+    of the whole galaxy (km/s; NaN: not known), and how the galaxy lies where its angles are not free."""
 
     arcsec_per_kpc: float
     psf_sigma: float

@@ -164,7 +164,7 @@ class GradientDescent(AbstractOptimiser):
         return State.begin(latent, GradientMemory(latent, inner, jnp.zeros(latent.shape[0], jnp.int32)))
 
     def step(self, posterior: SquaredLoss, state: State) -> State:
-        """As many gradients as the search along a line needs."""
+        """The next state, by as many gradients as the search along a line needs."""
         return _gradient_step(self, posterior, state)
 
 

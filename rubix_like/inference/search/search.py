@@ -167,7 +167,7 @@ def evolve(
 
 
 def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
-    """Where the stars are for these latents; None where no parameter of stars is free."""
+    """The patches of stars for these latents; None where no parameter of stars is free."""
     free, forward = posterior.free, posterior.forward
     if not (isinstance(forward, Forward) and isinstance(forward.source, HeldSource) and free.has(STARS)):
         return None
@@ -308,7 +308,7 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
-    """By the model at the medians of all priors."""
+    """The surroundings of a sketch, by the model at the medians of all priors."""
     free, forward = problem.posterior.free, problem.posterior.forward
     middle, parameters = np.zeros(free.n_latent), forward.main.parameters
     psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
@@ -350,7 +350,7 @@ def _graded(
 
 
 def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate latent"]) -> Graded:
-    """Of as many as are computed at once, or fewer."""
+    """The losses of as many as are computed at once, or fewer."""
     placed = placed_starts(
         np.concatenate([group, np.repeat(group[-1:], mesh.shape[SAMPLE_AXIS] - len(group), axis=0)]), mesh
     )
@@ -431,7 +431,7 @@ _AS_GOOD = 4.5
 
 
 def sketched(problem: Problem) -> Sketch:
-    """What the cube of a fit shows."""
+    """The sketch of the cube of a fit."""
     frame, observation = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation
     likelihood = problem.posterior.likelihood
     rows = (likelihood.flux, likelihood.inverse_sigma_of_data)
@@ -643,7 +643,8 @@ def search_with(
     starts: Float[ndarray, "start latent"] | None = None,
     cells: CellsSeen | None = None,
 ) -> Iterator[SearchState]:
-    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
+    """The search for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked
+    at."""
     placed = on_mesh(posterior, mesh)
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
@@ -711,7 +712,7 @@ def _described(free: Free, latent: ndarray) -> str:
 
 @jax.jit
 def _init(optimiser: AbstractOptimiser, latent: Latents, count: Array) -> State:
-    """Of which the first `count` run."""
+    """The states of a group, the first `count` of which run."""
     state = optimiser.init(latent)
     status = jnp.where(jnp.arange(latent.shape[0]) < count, state.status, jnp.int32(int(Status.WAITING)))
     return dataclasses.replace(state, status=status)

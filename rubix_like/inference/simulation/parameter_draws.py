@@ -35,7 +35,7 @@ Values = Mapping[str, Float[ndarray, "simulation ..."]]
 
 
 class AbstractDraws(ABC):
-    """Where the parameters of simulations come from."""
+    """A source of the parameters of simulations."""
 
     @abstractmethod
     def drawn(self, start: int, stop: int) -> dict[str, ndarray]:
@@ -61,7 +61,7 @@ class PriorDraws(AbstractDraws):
         return {name: np.concatenate([np.asarray(block[name]) for block in blocks])[cut] for name in self.free.names}
 
     def fingerprint(self) -> str:
-        """Of the priors and their names; the seed is one of its own."""
+        """The key of the priors and their names; the seed has its own."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.free)]
         return key_of(jax.tree.structure(self.free), *leaves)
 
@@ -82,7 +82,7 @@ class GivenDraws(AbstractDraws):
         return {name: values[start:stop] for name, values in self.given.items()}
 
     def fingerprint(self) -> str:
-        """Of names and numbers."""
+        """The key of names and numbers."""
         return key_of(*(part for name, values in self.given.items() for part in (name, values)))
 
 

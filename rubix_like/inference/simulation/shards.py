@@ -128,7 +128,7 @@ NUMBERS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class SetDescription:
-    """What all files of a set say: name -> unit and meaning of each parameter; the run's YAML."""
+    """The words in all files of a set: name -> unit and meaning of each parameter; the run's YAML."""
 
     parameters: Mapping[str, Mapping[str, Any]]
     config: str
@@ -151,7 +151,7 @@ class ShardFormat:
 
 
 def stated() -> dict[str, Any]:
-    """What every file says of itself."""
+    """The attributes of every file."""
     return {
         "format": SIMULATIONS,
         "layout": LAYOUT,

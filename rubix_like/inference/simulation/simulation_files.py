@@ -45,7 +45,7 @@ FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR}
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of simulations holds: `n` of them, `shard` in a file, made from what has this `fingerprint`.
+    """The content of a folder of simulations: `n` of them, `shard` in a file, made from what has this `fingerprint`.
 
     `parameters`: name -> unit, meaning and prior (None: given draws) of each; `config`: the run's YAML; `files`: the
     format of its files.
@@ -81,7 +81,7 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> "Manifest":
-        """That of a folder; FileNotFoundError where there is none, ValueError for one that cannot be read."""
+        """The manifest of a folder; FileNotFoundError where there is none, ValueError for one that cannot be read."""
         path = folder / SET_FILE
         if not path.is_file():
             raise FileNotFoundError(

@@ -261,8 +261,8 @@ def _bare(galaxy: Galaxy) -> Galaxy:
 
 
 def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy], tuple[str, ...]]:
-    """Where stars are smoothed, those of galaxies without smoothing lengths get the distances to their neighbours, with
-    a note; where `galaxy.smoothing_length` is neighbours, those of all."""
+    """The galaxies with smoothing lengths: where stars are smoothed, those without get the distances to their
+    neighbours, with a note; where `galaxy.smoothing_length` is neighbours, those of all."""
     choice, number = smoothing_choice(config)
     makes = [choice == "neighbours" or own.stars.smoothing_length is None for own in found]
     if config.engine.deposit != "smoothed" or choice == "file" or not any(makes):
@@ -321,7 +321,7 @@ def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:
 
 
 def _trees(source: Any, parameters: Parameters, sight: Any) -> dict[str, Any]:
-    """What names of parameters are leaves of; stars of given galaxies where there is one alone."""
+    """The trees whose leaves the names of parameters are; stars of given galaxies where there is one alone."""
     if isinstance(source, GalaxiesInTurn):
         return _trees([source.galaxy({})] if source.n_galaxy == 1 else [], parameters, sight)
     if not isinstance(source, list):
@@ -364,7 +364,7 @@ class GalaxiesInTurn(AbstractParticleSource):
 
 
 class Simulated(NamedTuple):
-    """What is made of one simulation, or with one more axis in front of many: (y, x, wave)."""
+    """The arrays of one simulation, or with one more axis in front of many: (y, x, wave)."""
 
     flux: Float[Array, "*n y x wave"]
     variance: Float[Array, "*n y x wave"] | None
@@ -558,7 +558,7 @@ class PlannedSimulations:
         )
 
     def words(self, n_new: int, n_kept: int = 0) -> str:
-        """What is done, for the screen."""
+        """The words for the screen."""
         kept = f" ({n_kept} are there already)" if n_kept else ""
         return f"simulating {counted(n_new, 'cube')} on {counted(self.model.pipeline.mesh.size, 'device')}{kept}"
 

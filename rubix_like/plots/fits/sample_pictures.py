@@ -83,7 +83,8 @@ class Followed:
 
 @dataclass(frozen=True, eq=False)
 class SampleView:
-    """What is drawn: numbers pair by pair; numbers draw by draw (none: the draws are no chains); what is predicted.
+    """The content of the pictures: numbers pair by pair; numbers draw by draw (none: the draws are no chains); what is
+    predicted.
 
     `cubes`: the data and what is predicted, sigma being the data's times the noise scale; `model_sigma` and
     `predicted_sigma` (y, x, wave): standard deviations of the model over the posterior, and of data as predicted.

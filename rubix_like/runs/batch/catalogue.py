@@ -29,7 +29,7 @@ from rubix_like.runtime.words import counted, reason_of
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a catalogue: `rows` of the summary, and how many entries of this part it did, could not do
+    """The end of a catalogue: `rows` of the summary, and how many entries of this part it did, could not do
     (`n_failed`) and found done (`n_skipped`); `lost`: name -> why, of those whose worker ended or could not write;
     `names`: the entries of this part."""
 
@@ -69,7 +69,7 @@ HERE = How()
 
 @dataclass
 class _Front:
-    """What the front process keeps of a catalogue."""
+    """The state of a catalogue in the front process."""
 
     summary: Summary
     report: Report
@@ -211,7 +211,7 @@ def _left(
 
 
 def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], how: How) -> None:
-    """What is left, in this process or by blocks."""
+    """Observe the entries that are left, in this process or by blocks."""
     galaxies = [galaxy for part in left for galaxy in part]
     if how.executor is None or not galaxies:
         observe_galaxies(work, galaxies)

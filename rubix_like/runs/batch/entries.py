@@ -192,7 +192,7 @@ class Entry:
 
     @property
     def place(self) -> str:
-        """Where its row stands, for messages."""
+        """The place of its row, for messages."""
         return self.row.place
 
     @property
@@ -203,13 +203,13 @@ class Entry:
 
     @property
     def loading(self) -> str:
-        """What a galaxy is loaded by: entries that agree in it share one."""
+        """The key of a galaxy: entries that agree in it share one."""
         sections = {name: getattr(self.config, name) for name in ("galaxy", "ssp", "engine")}
         return json.dumps({name: section.model_dump(mode="json") for name, section in sections.items()}, sort_keys=True)
 
     @property
     def compiling(self) -> str:
-        """What its program depends on: entries that agree in it share one, if their galaxies are of about one size."""
+        """The key of a program: entries that agree in it share one, if their galaxies are of about one size."""
         config, dust = self.config, self.config.dust
         dust = "none" if dust is None else dust.compiled
         return f"{config.model_dump_json(include=_COMPILED)} {dust} {config.noise is None}"
@@ -395,7 +395,7 @@ class Sources:
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What differs between two descriptions, in words."""
+    """The differences between two descriptions, in words."""
     lines = []
     if old["version"] != new["version"]:
         lines.append(f"rubix-like {new['version']} instead of {old['version']}")
