@@ -123,7 +123,7 @@ def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:
 def with_values(cube: Cube, free: Free, values: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> Cube:
     """The cube whose header holds the fitted values: name, value, standard deviation and unit of each number, up to
     `MOST_NUMBERS` of them; angles of the observation also where a run's header has them."""
-    units = [own.unit for own in free.parameters for _ in own.labels]
+    units = [parameter.unit for parameter in free.parameters for _ in parameter.labels]
     fitted: dict[str, Any] = {}
     numbers = zip(free.labels, map(float, values), map(float, sigma), units, strict=True)
     for number, (label, value, own_sigma, unit) in enumerate(list(numbers)[:MOST_NUMBERS], start=1):
@@ -165,7 +165,7 @@ def on_grid(
         bins=frame.bins,
         lsf_fwhm=frame.lsf_fwhm,
         counters=star_counters(counters or {}),
-        source_counters={name: own for name, own in (counters or {}).items() if name != STAR_SOURCE},
+        source_counters={name: counter for name, counter in (counters or {}).items() if name != STAR_SOURCE},
         meta=meta.replace(fit_image=content),
     )
 
@@ -204,8 +204,8 @@ def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
 
 def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
     """Each set with the problem of it alone, none of one cube: data, errors and grids, not the model."""
-    for own in problem.sets:
-        yield own, set_alone(problem, own)
+    for data_set in problem.sets:
+        yield data_set, set_alone(problem, data_set)
 
 
 def set_alone(problem: Problem, data_set: FittedSet) -> Problem:

@@ -62,7 +62,7 @@ def save(
     of the quadrature of each component, where a number is set."""
     with replacing(path) as temporary:
         words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes), _POINTS: points}
-        arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(own)) for name, own in words.items()}}
+        arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(word)) for name, word in words.items()}}
         np.savez(temporary, allow_pickle=False, **arrays, **{_DIGEST: np.array(_digest(arrays))})
 
 

@@ -111,7 +111,7 @@ def finer_request(request: Request, error: QuadratureError, found: SearchState) 
 
 def note_on_points(notes: Iterable[str]) -> tuple[str, ...]:
     """The note on more points among others."""
-    return tuple(own for own in notes if own.startswith(_AT_FIRST))
+    return tuple(note for note in notes if note.startswith(_AT_FIRST))
 
 
 def points_of(request: Request) -> int | None:
@@ -144,7 +144,7 @@ def places_of(found: SearchState) -> Float[ndarray, "start latent"]:
     places = [found.latent[found.best]]
     for number in near[np.argsort(found.loss[near])]:
         latent = found.latent[number]
-        if all(np.abs(latent - own).max() > _APART for own in places):
+        if all(np.abs(latent - place).max() > _APART for place in places):
             places.append(latent)
     return np.stack(places)
 

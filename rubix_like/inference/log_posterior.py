@@ -85,7 +85,9 @@ class LogPosterior:
         sets of data that of each, by name."""
         found = _flux(self._posterior, self._read(x))
         found = found if isinstance(x, jax.Array) else np.asarray(found)
-        return {own.name: own.unpacked(found) for own in self.problem.sets} if self.problem.sets else found
+        return (
+            {data_set.name: data_set.unpacked(found) for data_set in self.problem.sets} if self.problem.sets else found
+        )
 
     def to_physical(self, x: Float[Array | ndarray, "*n size"]) -> dict[str, Any]:
         """The values of x by name, in `units`; x may have more axes in front. Raises ValueError for other lengths."""
@@ -190,7 +192,7 @@ class LogPosterior:
     @property
     def units(self) -> dict[str, str]:
         """Unit of each parameter, by name; empty for a number."""
-        return {own.name: own.unit for own in self._free.parameters}
+        return {parameter.name: parameter.unit for parameter in self._free.parameters}
 
     @property
     def size(self) -> int:

@@ -116,7 +116,7 @@ def posed(
     with progress.step("load", "reading the data"):
         sets = request.read_sets()
     if check is not None:
-        check(max((own.observed.shape for own in sets), key=np.prod))
+        check(max((data_set.observed.shape for data_set in sets), key=np.prod))
     with progress.step("plan", "planning the models") as report:
         problem = pose_sets(request.model, sets, request.settings, galaxy, n_start, report)
         return _with_judged_galaxy(problem, request)
@@ -390,15 +390,17 @@ def _joint_likelihood(
     pairs = zip(sets, fitted, strict=True)
     found = [_correlated(own, one, _likelihood(own, one, free), errors) for own, one in pairs]
     likelihoods = [own for own, _ in found]
-    correlations = tuple(own.errors if isinstance(own.errors, AbstractCorrelation) else None for own in likelihoods)
-    if any(own is not None for own in correlations):
+    correlations = tuple(
+        likelihood.errors if isinstance(likelihood.errors, AbstractCorrelation) else None for likelihood in likelihoods
+    )
+    if any(correlation is not None for correlation in correlations):
         if errors is not None:
             raise ConfigError(
                 "fit.likelihood: expected kind gaussian beside the covariance of a data set, got another; leave one out"
             )
-        errors = JointErrors(correlations, tuple(own.observed.shape for own in sets))
+        errors = JointErrors(correlations, tuple(data_set.observed.shape for data_set in sets))
     flux, inverse_sigma, all_data = (
-        row_of([np.asarray(getattr(own, name)) for own in likelihoods])
+        row_of([np.asarray(getattr(likelihood, name)) for likelihood in likelihoods])
         for name in ("flux", "inverse_sigma", "inverse_sigma_of_data")
     )
     dependent = None if np.array_equal(all_data, inverse_sigma) else jax.device_put(all_data - inverse_sigma)
@@ -476,9 +478,9 @@ def _notes(
     sets: Sequence[_Prepared], fitted: Sequence[FittedSet], first: int, shared: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Notes on the data of each set and on its model."""
-    notes = [f"{own.name}: {note}" for own in fitted for note in own.observed.notes]
-    others = [own for number, own in enumerate(fitted) if number != first]
-    notes += [f"{own.name}: {note}" for own in others for note in own.pipeline.notes]
+    notes = [f"{data_set.name}: {note}" for data_set in fitted for note in data_set.observed.notes]
+    others = [data_set for number, data_set in enumerate(fitted) if number != first]
+    notes += [f"{other.name}: {note}" for other in others for note in other.pipeline.notes]
     for own in fitted:
         notes += [f"{own.name}: {note}" for note in notes_on_run(own.observed.meta, own.pipeline.frame.meta)]
     for number, own in enumerate(sets):

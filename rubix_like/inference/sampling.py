@@ -428,7 +428,7 @@ def make_sample_result(
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
         notes=tuple(dict.fromkeys((*of_problem, *notes, *of_draws))),
-        sets={own.name: of_set(own.kind, predicted.sets[own.name]) for own in problem.sets},
+        sets={data_set.name: of_set(data_set.kind, predicted.sets[data_set.name]) for data_set in problem.sets},
     )
 
 
@@ -446,12 +446,12 @@ def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chai
     """The cubes with the mean and the standard deviation of each number in their headers."""
     flat = values.reshape(-1, values.shape[-1])
     cubes = (predicted.model, predicted.predictive, predicted.residual)
-    return (with_values(own, free, flat.mean(axis=0), flat.std(axis=0)) for own in cubes)
+    return (with_values(cube, free, flat.mean(axis=0), flat.std(axis=0)) for cube in cubes)
 
 
 def _on_points(predicted: Predictive, problem: Problem) -> list[str]:
     """A note on sets of data whose points have no likelihoods of their own."""
-    without = [name for name, own in predicted.sets.items() if own.pointwise is None]
+    without = [name for name, predictive in predicted.sets.items() if predictive.pointwise is None]
     if not without or problem.settings.sampling.log_likelihood is None:
         return []
     return [

@@ -100,7 +100,7 @@ def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Population
         return {}
     mixtures, base = solving
     solved = _solved(posterior, jnp.asarray(latent))
-    best, ends = mixtures.parts(solved.weights), np.cumsum([len(own) for own in mixtures.coefficients])
+    best, ends = mixtures.parts(solved.weights), np.cumsum([len(table) for table in mixtures.coefficients])
     drawn = np.split(_drawn_weights(mixtures, base, solved), ends[:-1], axis=1)
     found = {}
     for place, number in enumerate(mixtures.solved):
@@ -129,7 +129,7 @@ def _solving_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
 
 def _held(base: SmoothGalaxy) -> tuple[bool, ...]:
     """Whether the strength of the smoothness prior is given, of each component that is solved for."""
-    stars = (stars_of(own) for own in base.components)
+    stars = (stars_of(component) for component in base.components)
     return tuple(own.smoothness is not None for own in stars if own is not None)
 
 

@@ -138,9 +138,9 @@ def _bytes_per_voxel(cube: Cube, n_layers: int) -> float:
     rows = np.unique(np.linspace(0, n_y - 1, _SAMPLED_ROWS).astype(int))
     packers = [_Packer(step) for step in (FLUX_STEP, SIGMA_STEP)[:n_layers]]
     for values in _block_rows(cube, Blocks(1, 1), rows.tolist()):
-        for packer, own in zip(packers, values, strict=False):
-            if own is not None:
-                packer.add(own, values[1])
+        for packer, value in zip(packers, values, strict=False):
+            if value is not None:
+                packer.add(value, values[1])
     packed = sum(len(layer.packed) for layer in (packer.layer() for packer in packers) if layer)
     return 4 / 3 * packed / (rows.size * n_x * n_wave)
 

@@ -102,7 +102,8 @@ def list_pipelines() -> Listing:
 def list_stages() -> Listing:
     """The fields, stages and sources that a pipeline can have."""
     return _listing(
-        "Stages", [(name, f"{kind}: {text}") for kind, own in LISTS.items() for name, text in member_rows(own)]
+        "Stages",
+        [(name, f"{kind}: {text}") for kind, members in LISTS.items() for name, text in member_rows(members)],
     )
 
 

@@ -166,7 +166,7 @@ def agreed(load: Callable[[], RunConfig], team: AbstractProcessGroup) -> RunConf
     """The configuration that `load` gives in every process; raises ValueError where they differ."""
     config = team.each(load)
     texts = team.exchange(config.to_yaml)
-    different = [number for number, own in enumerate(texts) if own != texts[0]]
+    different = [number for number, text in enumerate(texts) if text != texts[0]]
     if different:
         raise ValueError(
             f"expected the same configuration in every process, got another one in process "

@@ -225,7 +225,7 @@ class SlabObserver(AbstractObserver):
         (slab,) = _placed([sample], cuts, pipeline)
         parameters, key = pipeline.chosen()
         programs = compile_programs(pipeline.plan, pipeline.layout, tables, parameters, key, slab)
-        largest = max(_result_bytes(own.add) for own in programs) + _field_bytes(programs)
+        largest = max(_result_bytes(program.add) for program in programs) + _field_bytes(programs)
         room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // (largest * len(pipeline.mesh.local_devices))
         return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
 
@@ -290,7 +290,7 @@ class SlabObserver(AbstractObserver):
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """The pass that takes the most: its sums, one slab on the devices and the next one; then what it makes."""
-        device = max(self._pass_bytes(own, pipeline) for own in self.programs)
+        device = max(self._pass_bytes(program, pipeline) for program in self.programs)
         result = _result_bytes(self.programs[-1].finish)
         return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
 
@@ -318,7 +318,7 @@ def _result_bytes(compiled: Any) -> int:
 
 def _field_bytes(programs: Sequence[SlabPrograms]) -> int:
     """The bytes that the fields of one pointing take of each device from their pass to the end of its painting."""
-    return sum(_result_bytes(own.finish) for own in programs[:-1])
+    return sum(_result_bytes(program.finish) for program in programs[:-1])
 
 
 def views_of(pipeline: Pipeline) -> list[View]:
@@ -535,22 +535,22 @@ def prepare_arms(
             yield "", prepared
         return
     whole, held, first = path or config.output.path, None, next(iter(arms))
-    for name, own in arms.items():
+    for name, arm in arms.items():
         own_path = whole if config.instrument.join else arm_path(whole, name)
         if held is not None:
-            resolved = resolve(own)
-            seen = _seen_by(own, resolved, held)
+            resolved = resolve(arm)
+            seen = _seen_by(arm, resolved, held)
             if seen is not None:
-                yield name, plan_and_compile(own, resolved, seen, progress, own_path)
+                yield name, plan_and_compile(arm, resolved, seen, progress, own_path)
                 continue
         with ExitStack() as files:  # read with what this arm needs
-            resolved, source = _loaded(own, progress, files, team)
+            resolved, source = _loaded(arm, progress, files, team)
             joins = config.instrument.join and name == first
             together = _prepare_together(arms, source, progress, whole) if joins else None
             if together is not None:
                 yield from zip(arms, together, strict=True)
                 return
-            prepared = plan_and_compile(own, resolved, source, progress, own_path)
+            prepared = plan_and_compile(arm, resolved, source, progress, own_path)
             one = prepared.source
             held = one if isinstance(one, HeldGalaxy) and team.size == 1 else None
             yield name, prepared
@@ -594,8 +594,8 @@ def _prepare_together(
     where a program of their own observes each."""
     if not isinstance(source, HeldGalaxy) or source.team.size > 1:
         return None
-    resolved = [resolve(own) for own in arms.values()]
-    seen = [_seen_by(own, how, source) for own, how in zip(arms.values(), resolved, strict=True)]
+    resolved = [resolve(arm) for arm in arms.values()]
+    seen = [_seen_by(arm, how, source) for arm, how in zip(arms.values(), resolved, strict=True)]
     census = [own.census for own in seen if own is not None]
     if len(census) < len(arms):
         return None
@@ -607,8 +607,8 @@ def _prepare_together(
         placed = source.placed(made.arms[0])
         observers = ArmObserver.of_all(placed, made)
     prepared = [
-        Prepared(own, placed.info, pipeline, observer, _need(own, path, observer, pipeline), ExitStack(), placed)
-        for own, pipeline, observer in zip(arms.values(), made.arms, observers, strict=True)
+        Prepared(arm, placed.info, pipeline, observer, _need(arm, path, observer, pipeline), ExitStack(), placed)
+        for arm, pipeline, observer in zip(arms.values(), made.arms, observers, strict=True)
     ]
     return prepared if all(fits_memory(own.need) for own in prepared) else None
 
@@ -625,8 +625,8 @@ def _compute_arms(config: RunConfig, path: Path, progress: Progress, team: Abstr
             results.append(write_results(prepared, arm_path(path, name), progress, team))
     if not joins:
         names, last = tuple(config.instrument.arms or ()), results[-1]
-        files = [(f"Arm {name}", own.path) for name, own in zip(names, results, strict=True)]
-        return last._replace(others=(*files, *(other for own in results for other in own.others)))
+        files = [(f"Arm {name}", result.path) for name, result in zip(names, results, strict=True)]
+        return last._replace(others=(*files, *(other for result in results for other in result.others)))
     with progress.step("join", f"joining {len(cubes)} arms"):
         bins = WavelengthBins.build(config.instrument.wavelength)
         joined = join_arms(cubes, bins, config.instrument.label, config.to_yaml())

@@ -248,7 +248,7 @@ def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edg
 
     The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
     """
-    limited = np.concatenate([np.full(own.size, is_limited(own.prior)) for own in free.parameters])
+    limited = np.concatenate([np.full(parameter.size, is_limited(parameter.prior)) for parameter in free.parameters])
     beyond = np.abs(latent) >= np.where(latent < 0, edges_from(free, -1), edges_from(free, 1))
     far = np.flatnonzero(limited & beyond)
     return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)

@@ -134,7 +134,7 @@ class Discreteness:
     def _beyond(self, limit: float) -> list[int]:
         """The numbers that move by more standard deviations, the furthest first, but for those at an edge."""
         ratio, edges = np.abs(self.shift / self.sigma), at_edge(self.free, self.latent)
-        return [int(own) for own in np.argsort(-ratio) if ratio[own] > limit and own not in edges]
+        return [int(number) for number in np.argsort(-ratio) if ratio[number] > limit and number not in edges]
 
     @property
     def n_advised(self) -> int:

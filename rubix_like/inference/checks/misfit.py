@@ -79,7 +79,7 @@ def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
     """Halves that hold the same sum of squares of `light`, the model in units of the data's sigma."""
     square = np.asarray(light, np.float64) ** 2
     image, spectrum = square.sum(axis=2), square.sum(axis=(0, 1))
-    place = np.meshgrid(*[np.arange(own, dtype=float) for own in image.shape], indexing="ij")
+    place = np.meshgrid(*[np.arange(size, dtype=float) for size in image.shape], indexing="ij")
     first = [_first_half(order, image) for order in (place[1], place[0], -image)]
     everywhere, always = np.ones_like(image), np.ones_like(spectrum)
     bluer = _first_half(np.arange(len(spectrum), dtype=float), spectrum)
@@ -533,7 +533,7 @@ def _collapsed(
     count = np.sum(norm > 0, dtype=voxels.dtype)
     mean, variance = count - followed, 2 * (count - 2 * followed + square)
     if design is not None and smooth is not None:
-        parts = [np.sum(weight[..., None] * own, axis=over) for own in (design, smooth)]
+        parts = [np.sum(weight[..., None] * part, axis=over) for part in (design, smooth)]
         mean -= np.sum(parts[0] * parts[1]) if over == (2,) else np.sum(weight[..., None] ** 2 * design * smooth)
     products = own_others @ own_others.T
     return with_others(TestSum(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)
@@ -577,15 +577,15 @@ def sums_of_sets(
     """chi^2 of all voxels, and all sums of each set, as `sums_of_tests` makes them."""
     del design  # sets have no continua of single spaxels
     alone = {
-        own.name: sums_of_tests(
-            own.unpacked(voxels),
-            own.unpacked(inverse_sigma),
-            own.unpacked(light),
-            own.unpacked(fitted),
-            own.unpacked(others),
+        data_set.name: sums_of_tests(
+            data_set.unpacked(voxels),
+            data_set.unpacked(inverse_sigma),
+            data_set.unpacked(light),
+            data_set.unpacked(fitted),
+            data_set.unpacked(others),
             None,
         )
-        for own in sets
+        for data_set in sets
     }
     real = (inverse_sigma > 0).astype(voxels.dtype)
     left, products = np.maximum(np.sum(real) - np.sum(fitted**2), 0.0), products_of(others, others)

@@ -93,8 +93,8 @@ def probabilities(
     size = 1.0 if float(chi_square.mean) <= 0 else float(chi_square.value) / float(chi_square.mean)
     if free_scale is None:
         found["chi^2"] = _of_squares(chi_square)
-    for name, own in residue.sets.items():
-        found |= {f"{test} of {name}": p for test, p in tests_of_set(residue, own, free_scale).items()}
+    for name, statistics in residue.sets.items():
+        found |= {f"{test} of {name}": p for test, p in tests_of_set(residue, statistics, free_scale).items()}
     found |= _of_axes(residue, size, free_scale)
     return found | _of_halves(residue, latent, free_scale)
 
@@ -144,7 +144,7 @@ def excess_of(chi_square: TestSum) -> float:
 
 def together(found: Mapping[str, float]) -> float:
     """The lowest probability times the number of tests (Bonferroni's correction); NaN where there is none."""
-    known = [own for own in found.values() if np.isfinite(own)]
+    known = [probability for probability in found.values() if np.isfinite(probability)]
     return min(1.0, len(known) * min(known)) if known else float("nan")
 
 

@@ -339,7 +339,7 @@ class JointErrors(AbstractErrors):
 
     def log_constant(self) -> Any:
         """-ln det(R) / 2 of all sets."""
-        return sum((own.log_constant() for own in self.sets if own is not None), start=0.0)
+        return sum((errors.log_constant() for errors in self.sets if errors is not None), start=0.0)
 
 
 GAUSSIAN: str = "gaussian"
@@ -367,7 +367,7 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
     if settings.kind == StudentT.kind:
         return StudentT(np.float64(settings.degrees_of_freedom or _USUAL_DEGREES))
     made = _find(settings.kind)
-    known = {own.name: own for own in dataclasses.fields(made)}
+    known = {part.name: part for part in dataclasses.fields(made)}
     for name in settings.parameters:
         if name not in known:
             raise ConfigError(
@@ -476,7 +476,7 @@ def _find(kind: str) -> Any:
 
 def _below(kind: type) -> Iterator[Any]:
     """Classes derived from one, and from these, that have a kind of their own."""
-    for own in kind.__subclasses__():
-        if getattr(own, "kind", ""):
-            yield own
-        yield from _below(own)
+    for subclass in kind.__subclasses__():
+        if getattr(subclass, "kind", ""):
+            yield subclass
+        yield from _below(subclass)

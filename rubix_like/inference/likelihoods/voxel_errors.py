@@ -158,7 +158,7 @@ def normal_scores(errors: AbstractErrorDistribution, residual: ndarray) -> ndarr
     share = np.exp(np.asarray(errors.log_density(jnp.asarray(nodes)))) * weight
     below = np.cumsum(share) - 0.5 * share
     above = np.cumsum(share[::-1])[::-1] - 0.5 * share
-    below, above = (np.clip(own, np.finfo(float).tiny, None) for own in (below, above))
+    below, above = (np.clip(tail, np.finfo(float).tiny, None) for tail in (below, above))
     scores = np.where(below < above, scipy.special.ndtri(below), -scipy.special.ndtri(above))
     return np.interp(np.arcsinh(residual), np.arcsinh(nodes), scores)
 

@@ -107,10 +107,12 @@ def models_at_once(n_device: int, n_model: int) -> int:
 
 def with_rows(problem: Problem, n_sample: int) -> Problem:
     """The problem whose devices compute `n_sample` models at once."""
-    pipelines = [for_samples(own, n_sample) for own in problem.pipelines]
-    forward = problem.posterior.forward.laid_out([(own.tables, own.layout) for own in pipelines])
+    pipelines = [for_samples(pipeline, n_sample) for pipeline in problem.pipelines]
+    forward = problem.posterior.forward.laid_out([(pipeline.tables, pipeline.layout) for pipeline in pipelines])
     posterior = dataclasses.replace(problem.posterior, forward=forward)
-    place = [own is problem.pipeline for own in problem.pipelines].index(True)
-    sets = tuple(own.on(pipeline) for own, pipeline in zip(problem.sets, pipelines, strict=bool(problem.sets)))
+    place = [pipeline is problem.pipeline for pipeline in problem.pipelines].index(True)
+    sets = tuple(
+        data_set.on(pipeline) for data_set, pipeline in zip(problem.sets, pipelines, strict=bool(problem.sets))
+    )
     problem = dataclasses.replace(problem, posterior=posterior, pipeline=pipelines[place], sets=sets)
     return dataclasses.replace(problem, posterior=on_mesh(problem.posterior, problem.pipeline.mesh))

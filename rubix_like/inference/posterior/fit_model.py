@@ -119,7 +119,10 @@ class Free(eqx.Module):
     def places(self) -> dict[str, slice]:
         """The slice of each parameter among the latents, by its name."""
         ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
-        return {own.name: slice(end - own.size, end) for own, end in zip(self.parameters, ends, strict=True)}
+        return {
+            parameter.name: slice(end - parameter.size, end)
+            for parameter, end in zip(self.parameters, ends, strict=True)
+        }
 
     def has(self, *beginnings: str) -> bool:
         """Whether a parameter is free whose name begins with one of these."""
@@ -132,8 +135,10 @@ class Free(eqx.Module):
     def _values_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
         places, before = self.places, normals.shape[:-1]
         return {
-            own.name: own.prior.value(normals[..., places[own.name]].reshape((*before, *own.shape)))
-            for own in self.parameters
+            parameter.name: parameter.prior.value(
+                normals[..., places[parameter.name]].reshape((*before, *parameter.shape))
+            )
+            for parameter in self.parameters
         }
 
     def own_normals(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Any:

@@ -221,7 +221,11 @@ def with_scale_information(
 
 def nuisance_places(free: Free) -> tuple[int, ...]:
     """Places of the latents that the likelihood alone depends on."""
-    names = [own.name for own in free.parameters if own.name == NOISE_SCALE or own.name.startswith(LIKELIHOOD)]
+    names = [
+        parameter.name
+        for parameter in free.parameters
+        if parameter.name == NOISE_SCALE or parameter.name.startswith(LIKELIHOOD)
+    ]
     return tuple(free.places[name].start for name in names)
 
 
@@ -466,8 +470,8 @@ def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
         if count == 1:
             total, places = [np.array(leaf) for leaf in leaves], [leaf.sharding for leaf in leaves]
             continue
-        for own, leaf in zip(total, leaves, strict=True):
-            np.add(own, np.asarray(leaf), out=own)
+        for sum_so_far, leaf in zip(total, leaves, strict=True):
+            np.add(sum_so_far, np.asarray(leaf), out=sum_so_far)
     if not count:
         raise ValueError("expected at least one tangent, got none")
     return Tangent(*(jax.device_put(own / count, place) for own, place in zip(total, places, strict=True)))

@@ -339,9 +339,9 @@ class Mixture(AbstractPrior):
         """Unless each part is right, the weights are positive, and no gap separates the parts."""
         if len(self.parts) < 2:
             return f"expected at least two parts of a mixture, got {len(self.parts)}"
-        if not all(bool(np.all(np.asarray(own) > 0)) for own in self.weights):
-            return f"expected weights above 0, got {', '.join(f'{np.min(own):g}' for own in self.weights)}"
-        fault = next(filter(None, (own.fault() for own in self.parts)), None)
+        if not all(bool(np.all(np.asarray(weight) > 0)) for weight in self.weights):
+            return f"expected weights above 0, got {', '.join(f'{np.min(weight):g}' for weight in self.weights)}"
+        fault = next(filter(None, (part.fault() for part in self.parts)), None)
         if fault is not None:
             return fault
         if _is_connected(self.parts):
@@ -356,7 +356,7 @@ def _tails(mixture: Mixture, value: Array) -> tuple[Array, Array]:
     latents = [_part_latent(part, value) for part in mixture.parts]
 
     def tail(sign: int) -> Array:
-        parts = [weight / total * ndtr(sign * own) for weight, own in zip(mixture.weights, latents, strict=True)]
+        parts = [weight / total * ndtr(sign * latent) for weight, latent in zip(mixture.weights, latents, strict=True)]
         return jnp.asarray(functools.reduce(jnp.add, parts))
 
     return tail(1), tail(-1)

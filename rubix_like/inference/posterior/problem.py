@@ -549,5 +549,5 @@ def _fastest(source: AbstractParticleSource, values: Values) -> float:
         moving = [values.get(STARS + "velocity", source.held.stars.velocity)]
     else:
         raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
-    stars, *others = (np.linalg.norm(np.asarray(own, np.float64), axis=1) for own in moving)
+    stars, *others = (np.linalg.norm(np.asarray(velocity, np.float64), axis=1) for velocity in moving)
     return float(max(np.max(own) for own in (stars + np.abs(values.get(V_LOS, 0.0)), *others) if own.size))

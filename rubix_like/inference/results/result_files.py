@@ -227,7 +227,9 @@ def _read_samples(file: Any) -> SampleResult:
     latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
     statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
     draws = latent.shape[:-1]
-    expected = {own.name: (*draws, *own.shape) for own in free.parameters} | dict.fromkeys(statistics, draws)
+    expected = {parameter.name: (*draws, *parameter.shape) for parameter in free.parameters} | dict.fromkeys(
+        statistics, draws
+    )
     if latent.shape[-1:] != (len(free.labels),):
         raise ValueError(f"latent/draws: expected {len(free.labels)} numbers of each draw, got shape {latent.shape}")
     for name, own in {**values, **statistics}.items():

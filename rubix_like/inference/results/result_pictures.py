@@ -123,12 +123,18 @@ def inferred_of(
     for name in truth:
         if name not in free.names:
             raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
-    numbers = (plain_numbers(truth.get(own.name), own.unit, f"truth['{own.name}']") for own in free.parameters)
-    known = (np.asarray(own, float) for own in numbers)
+    numbers = (
+        plain_numbers(truth.get(parameter.name), parameter.unit, f"truth['{parameter.name}']")
+        for parameter in free.parameters
+    )
+    known = (np.asarray(number, float) for number in numbers)
     labels, true = (
         free.labels,
         free.join(
-            {own.name: np.broadcast_to(value, own.shape) for own, value in zip(free.parameters, known, strict=True)}
+            {
+                parameter.name: np.broadcast_to(value, parameter.shape)
+                for parameter, value in zip(free.parameters, known, strict=True)
+            }
         ),
     )
     nodes = fine_nodes(latent, np.sqrt(np.diag(covariance)))
@@ -247,7 +253,7 @@ def _normal(result: SampleResult, chosen: Int[ndarray, " chosen"]) -> Inferred |
 def _followed(result: SampleResult, values: Float[ndarray, "chain draw latent"]) -> tuple[Followed, ...]:
     """The loss, and the numbers of which the draws are worth least, in their own order."""
     found, labels = result.diagnostics, result.labels
-    units = [own.unit for own in result.free.parameters for _ in range(own.size)]
+    units = [parameter.unit for parameter in result.free.parameters for _ in range(parameter.size)]
     worth = np.fmin(found.ess_bulk, found.ess_tail)
     chosen = np.sort(np.argsort(np.nan_to_num(worth, nan=-1.0), kind="stable")[:MOST_FOLLOWED])
     loss = Followed("−ln(posterior) + constant", "", np.asarray(result.statistics["loss"], np.float64))

@@ -48,11 +48,11 @@ def rows_of(result: FitResult | SampleResult) -> Iterator[TableRow]:
     (low, high), limits = result.interval(), result.limits()
     centre = result.values if isinstance(result, FitResult) else result.mean
     doubtful = dict(zip(result.labels, result.verdict.doubtful, strict=True))
-    for own in result.free.parameters:
-        columns = [np.ravel(of[own.name]) for of in (centre, result.sigma, low, high)]
-        for label, value, sigma, lower, upper in zip(own.labels, *columns, strict=True):
+    for parameter in result.free.parameters:
+        columns = [np.ravel(of[parameter.name]) for of in (centre, result.sigma, low, high)]
+        for label, value, sigma, lower, upper in zip(parameter.labels, *columns, strict=True):
             numbers = (float(value), float(sigma), float(lower), float(upper))
-            yield TableRow(label, *numbers, limits.get(label), own, bool(doubtful[label]))
+            yield TableRow(label, *numbers, limits.get(label), parameter, bool(doubtful[label]))
 
 
 def rounded(value: float, sigma: float) -> tuple[str, str, int]:

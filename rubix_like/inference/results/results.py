@@ -87,15 +87,15 @@ def write_sets(sets: Mapping[str, SetResult], verdicts: Mapping[str, SetVerdict]
     if not sets:
         return
     group = file.create_group(GROUP, track_order=True)
-    for name, own in sets.items():
+    for name, data_set in sets.items():
         place = group.create_group(name)
-        place.attrs["kind"] = own.kind
+        place.attrs["kind"] = data_set.kind
         if name in verdicts:
             write_tree(verdicts[name], place)
-        for what, cube in own.cubes.items():
+        for what, cube in data_set.cubes.items():
             write_group(in_parts(cube), place.create_group(what))
-        if own.pointwise is not None:
-            write_tree(own.pointwise, place.create_group(POINTWISE))
+        if data_set.pointwise is not None:
+            write_tree(data_set.pointwise, place.create_group(POINTWISE))
 
 
 def read_set_results(file: Any) -> dict[str, SetResult]:
@@ -305,10 +305,10 @@ def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
 def read_free_from_file(file: Any, of: str) -> Free:
     """The free parameters of a file; `of`: a column that has their shape."""
     parameters = []
-    for name, own in file["parameters"].items():
-        section = json.loads(texts_of(own["prior"]))
-        unit, meaning = (str(own.attrs[what]) for what in ("unit", "description"))
-        parameters.append(FreeParameter(read_prior(name, section, unit), name, own[of].shape, unit, meaning))
+    for name, group in file["parameters"].items():
+        section = json.loads(texts_of(group["prior"]))
+        unit, meaning = (str(group.attrs[what]) for what in ("unit", "description"))
+        parameters.append(FreeParameter(read_prior(name, section, unit), name, group[of].shape, unit, meaning))
     groups = json.loads(texts_of(file["correlated"])) if "correlated" in file else []
     return Free(tuple(parameters), read_correlated(map(CorrelatedSettings.model_validate, groups), parameters))
 

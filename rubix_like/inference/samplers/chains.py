@@ -252,7 +252,7 @@ class Chains:
             half=arrays.get("half"),
             warmup=int(arrays["warmup"]),
             n_done=int(arrays["n_done"]),
-            steps={name.removeprefix(_STEP): own for name, own in arrays.items() if name.startswith(_STEP)},
+            steps={name.removeprefix(_STEP): array for name, array in arrays.items() if name.startswith(_STEP)},
             step_size=arrays["step_size"],
             state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)),
         )
@@ -366,7 +366,7 @@ def run_chains(
     """
     kernel = everywhere(sampler.kernel(len(whitening.centre)), mesh)
     density = everywhere(LogDensity(posterior, whitening), mesh)
-    columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
+    columns = tuple((name, statistic.kind) for name, statistic in sampler.statistics.items())
     if resume is None:
         keys = _keys(sampler.settings)
         n_latent = len(whitening.centre)

@@ -174,15 +174,17 @@ def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Itera
     """Notes on values at the edge of their priors, that are not determined, or only together."""
     flat = np.asarray(free.own_normals(latent)).reshape(-1, latent.shape[2])
     below, above = (free.split(np.mean(sign * flat > edges_from(free, sign), axis=0)) for sign in (-1, 1))
-    for own in free.parameters:
-        low, high = below[own.name], above[own.name]
+    for parameter in free.parameters:
+        low, high = below[parameter.name], above[parameter.name]
         share = low + high
         if np.any(share > AT_THE_EDGE):
-            advice = advice_at_edge(own, *((share > AT_THE_EDGE) & (side > 0.5 * AT_THE_EDGE) for side in (low, high)))
-            names = listed(np.array(own.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
+            advice = advice_at_edge(
+                parameter, *((share > AT_THE_EDGE) & (side > 0.5 * AT_THE_EDGE) for side in (low, high))
+            )
+            names = listed(np.array(parameter.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
             yield (
                 f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
-                f"({shown(own.prior)}){advice}"
+                f"({shown(parameter.prior)}){advice}"
             )
     sigma = flat.std(axis=0)
     correlation = None

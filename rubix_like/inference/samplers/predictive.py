@@ -200,8 +200,8 @@ def has_points(likelihood: Likelihood, n_set: int = 0) -> tuple[bool, ...]:
     """Whether the density of the data is a product of those of voxels: of each set of data, or of the one cube (0)."""
     errors = likelihood.errors
     of_sets = errors.sets if isinstance(errors, JointErrors) else (errors,) * max(n_set, 1)
-    independent = (own is None or isinstance(own, AbstractErrorDistribution) for own in of_sets)
-    return tuple(own and likelihood.model_error is None for own in independent)
+    independent = (of_set is None or isinstance(of_set, AbstractErrorDistribution) for of_set in of_sets)
+    return tuple(is_independent and likelihood.model_error is None for is_independent in independent)
 
 
 def can_replicate(likelihood: Likelihood) -> bool:
@@ -415,7 +415,7 @@ def models_of_draws(
     draws = evenly(latent.shape[1], max(count // n_chain, 1))
     chosen = latent[:, draws].reshape(-1, latent.shape[2])
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(seed), len(chosen)))
-    shapes = tuple(own.shape for own in problem.sets)
+    shapes = tuple(data_set.shape for data_set in problem.sets)
     samples = placed((chosen, keys), mesh)
     moments, each = jax.device_get(_moments(problem.posterior, samples, points=points, shapes=shapes))
     rows = fetched(each, len(chosen))
@@ -471,8 +471,8 @@ def _predicted(
     predicted = Predicted(
         flux,
         factor_of(scale),
-        jnp.asarray(sum(own.n_beyond_velocity + own.n_overflow for own in counters), flux.dtype),
-        jnp.asarray(sum(own.n_not_finite for own in counters), flux.dtype),
+        jnp.asarray(sum(counter.n_beyond_velocity + counter.n_overflow for counter in counters), flux.dtype),
+        jnp.asarray(sum(counter.n_not_finite for counter in counters), flux.dtype),
     )
     return predicted, of_draw(posterior, latent, key, model, flux, points, shapes)
 

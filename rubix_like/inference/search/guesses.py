@@ -276,7 +276,11 @@ def component_values(
     position angle is free it is that of the prior's middle. A quarter turns the other way, each component for itself,
     if its prior has both signs and there are several, or the angle is not free.
     """
-    shown = [own for own in free.parameters if _key(own.name) in KEYS and _key(own.name) not in seen.observed]
+    shown = [
+        parameter
+        for parameter in free.parameters
+        if _key(parameter.name) in KEYS and _key(parameter.name) not in seen.observed
+    ]
     several = sum(_key(own.name) in _SPEEDS for own in shown) > 1
     return {own.name: _guess(own, free, seen, pose, generator, several=several) for own in shown}
 
@@ -408,11 +412,11 @@ def guesses(
     values |= component_values(free, seen, around.pose, generator)
     own_prior = np.asarray(free.own_normals(prior))
     latent = np.clip(own_prior, -_MOST, _MOST)
-    for parameter, own in zip(free.parameters, free.places.values(), strict=True):
+    for parameter, place in zip(free.parameters, free.places.values(), strict=True):
         if parameter.name in values:
             given = np.reshape(values[parameter.name], (count, -1))
             given = _turned(parameter, given) if parameter.name.endswith(".position_angle") else given
-            latent[:, own] = _latents(parameter, given, latent[:, own])
+            latent[:, place] = _latents(parameter, given, latent[:, place])
     drawn = np.arange(count) % round(1 / _FROM_PRIOR) == round(1 / _FROM_PRIOR) - 1
     return np.asarray(free.of_own_normals(np.where(drawn[:, None], own_prior, latent)))
 
@@ -452,7 +456,7 @@ def inclination_of(sketch: Sketch, around: Surroundings) -> float:
 def _variances(sketch: Sketch, around: Surroundings) -> tuple[float, float]:
     """Along both axes, without the PSF's."""
     smallest = _THINNEST * max(around.psf_sigma, _THINNEST * sketch.major) ** 2
-    long, short = (max(own**2 - around.psf_sigma**2, smallest) for own in (sketch.major, sketch.minor))
+    long, short = (max(axis**2 - around.psf_sigma**2, smallest) for axis in (sketch.major, sketch.minor))
     return long, short
 
 

@@ -227,7 +227,7 @@ def library_nodes(posterior: Posterior) -> dict[int, Float[ndarray, " edge"]]:
     if STAR_SOURCE not in painted:
         return {}
     library = painted[STAR_SOURCE].painter.axes
-    axes = {name: np.asarray(own, np.float64) for name, own in zip(library.names, library.nodes, strict=False)}
+    axes = {name: np.asarray(nodes, np.float64) for name, nodes in zip(library.names, library.nodes, strict=False)}
     known: dict[str, ndarray] = {}
     for name, component in zip(source.base.names, source.base.components, strict=True):
         own = getattr(component, "population", None)

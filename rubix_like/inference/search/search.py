@@ -173,8 +173,10 @@ def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
         return None
     spaxel = _spaxels(posterior, latent)
     owners = [
-        jnp.repeat(spaxel, own.size // len(spaxel)) if own.name.startswith(STARS) else jnp.full(own.size, -1, jnp.int32)
-        for own in free.parameters
+        jnp.repeat(spaxel, parameter.size // len(spaxel))
+        if parameter.name.startswith(STARS)
+        else jnp.full(parameter.size, -1, jnp.int32)
+        for parameter in free.parameters
     ]
     return Patches(spaxel, jnp.concatenate(owners), forward.tables.footprint.n_element + 1)
 
@@ -361,7 +363,7 @@ def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate 
     flux = modelled.flux
     made = np.asarray(flux)
     rows = [_scaled(posterior, *own) for own in zip(filled, made, strict=True)]
-    latent, factor = np.stack([own for own, _ in rows]), np.array([own for _, own in rows], made.dtype)
+    latent, factor = np.stack([row for row, _ in rows]), np.array([row for _, row in rows], made.dtype)
     loss = scores(posterior, placed_starts(latent, mesh), flux, factor, modelled.roughness).loss
     return Graded(latent, np.asarray(loss), made.sum(axis=(1, 2)) * factor[:, None])
 
@@ -435,7 +437,7 @@ def sketched(problem: Problem) -> Sketch:
     frame, observation = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation
     likelihood = problem.posterior.likelihood
     rows = (likelihood.flux, likelihood.inverse_sigma_of_data)
-    flux, inverse_sigma = (np.asarray(problem.shown(own), np.float64) for own in rows)
+    flux, inverse_sigma = (np.asarray(problem.shown(row), np.float64) for row in rows)
     turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
     return sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
 
@@ -487,8 +489,8 @@ def other_side(free: Free, latent: Float[ndarray, " latent"]) -> Float[ndarray, 
     speeds with the other sign; None where nothing is free, or the priors have no other side."""
     normals = np.array(free.own_normals(np.asarray(latent)))
     values = free.split(np.asarray(free.flat(np.asarray(latent))))
-    angles = [own for own in free.parameters if own.name == "observation.position_angle"]
-    speeds = [own for own in free.parameters if _is_speed(own.name)]
+    angles = [parameter for parameter in free.parameters if parameter.name == "observation.position_angle"]
+    speeds = [parameter for parameter in free.parameters if _is_speed(parameter.name)]
     for own in angles or speeds:
         value = values[own.name]
         tries = (value - 180.0, value + 180.0) if angles else (-value,)
@@ -579,14 +581,17 @@ def _gain(found: SearchState, start: int, steps: int) -> float:
 def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) -> bool:
     """Whether a start that was given up goes on, or went on, from these latents."""
     if itself is not None:
-        ends = [own for own in np.flatnonzero(found.given_up) if own != itself]
-        return any(np.array_equal(found.latent[own], latent) for own in ends)
+        ends = [number for number in np.flatnonzero(found.given_up) if number != itself]
+        return any(np.array_equal(found.latent[end], latent) for end in ends)
     return bool(np.any(np.all(found.start == latent, axis=1)))
 
 
 def is_saturated(free: Free, latent: ndarray) -> bool:
     """Whether the prior of any latent is flat there: of those with limits; those of single stars do not count."""
-    limited = [np.full(own.size, is_limited(own.prior) and not own.name.startswith(STARS)) for own in free.parameters]
+    limited = [
+        np.full(parameter.size, is_limited(parameter.prior) and not parameter.name.startswith(STARS))
+        for parameter in free.parameters
+    ]
     far = np.concatenate(limited) & (np.abs(latent) > SATURATED)
     if not far.any():
         return False

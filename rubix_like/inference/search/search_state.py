@@ -130,7 +130,7 @@ class SearchState:
 
     def with_status(self, ends: Mapping[int, Status]) -> "SearchState":
         """With starts that have ended for reasons that the optimiser does not know."""
-        starts, status = list(ends), [int(own) for own in ends.values()]
+        starts, status = list(ends), [int(end) for end in ends.values()]
         return dataclasses.replace(self, status=_with_rows(self.status, starts, status)) if ends else self
 
     def with_starts(

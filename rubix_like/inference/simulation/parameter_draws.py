@@ -122,12 +122,12 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
         declared = find_parameter(name)
         unit = f" {declared.unit}" if declared.unit else ""
         for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
-            for own in settings_of(declared.name, extreme):
-                fault = declared.fault(own.tolist())
+            for setting in settings_of(declared.name, extreme):
+                fault = declared.fault(setting.tolist())
                 if fault is not None:
                     raise ConfigError(
-                        f"draws.{declared.name}: expected values within the parameter's limits, got {own.flat[0]:.4g}"
-                        f"{unit}: {fault}; leave it out, or check its unit"
+                        f"draws.{declared.name}: expected values within the parameter's limits, got "
+                        f"{setting.flat[0]:.4g}{unit}: {fault}; leave it out, or check its unit"
                     )
         if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
             raise ConfigError(

@@ -91,7 +91,7 @@ def join_simulations(parts: Sequence[Simulations]) -> Simulations:
 
     def together(name: str) -> ndarray | None:
         arrays = [getattr(part, name) for part in parts]
-        return None if arrays[0] is None else np.concatenate([np.asarray(own) for own in arrays])
+        return None if arrays[0] is None else np.concatenate([np.asarray(array) for array in arrays])
 
     first = parts[0]
     cubes: dict[str, Any] = {name: together(name) for name in ("flux", "variance", "truth")}
@@ -214,8 +214,8 @@ def _read_hdf5(path: Path, rows: slice, cubes: bool) -> Simulations:
         arrays |= {name: np.asarray(file[name][rows]) for name in CUBES if cubes and name in file}
         return Simulations(
             **arrays,
-            parameters={name: numbers_of(own)[rows] for name, own in file["parameters"].items()},
-            units={name: str(own.attrs["unit"]) for name, own in file["parameters"].items()},
+            parameters={name: numbers_of(group)[rows] for name, group in file["parameters"].items()},
+            units={name: str(group.attrs["unit"]) for name, group in file["parameters"].items()},
         )
 
 

@@ -226,7 +226,7 @@ def _with_fastest(source: SyntheticSource) -> SyntheticSource:
         return dataclasses.replace(own, normal=normal)
 
     draws = source.draws
-    disc, bulge, gas = (stretched(own) for own in (draws.disc, draws.bulge, draws.gas))
+    disc, bulge, gas = (stretched(part) for part in (draws.disc, draws.bulge, draws.gas))
     return dataclasses.replace(source, draws=dataclasses.replace(draws, disc=disc, bulge=bulge, gas=gas))
 
 
@@ -236,15 +236,15 @@ def _loaded(
     """The galaxies, checked, as host arrays without padding; `engine.deposit: auto` is for all what it is for the
     first."""
     if galaxies is not None:
-        return [_bare(validate(own)) for own in galaxies], None
+        return [_bare(validate(galaxy)) for galaxy in galaxies], None
     files = () if config.simulate is None else config.simulate.galaxies or ()
     configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
     if configs[0].galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none")
     loaded = [load(configs[0], report, resolved.library)]
     deposit = with_deposit(configs[0], loaded[0][0].stars).engine.deposit
-    others = [load_config(own, overrides={"engine.deposit": deposit}) for own in configs[1:]]
-    loaded += [load(own, report, resolved.library) for own in others]
+    others = [load_config(other, overrides={"engine.deposit": deposit}) for other in configs[1:]]
+    loaded += [load(other, report, resolved.library) for other in others]
     return [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
 
 
@@ -551,7 +551,7 @@ class PlannedSimulations:
         return Simulations(
             number=number,
             parameters=self.draws.drawn(start, stop),
-            units={own.name: own.unit for own in self.model.free.parameters},
+            units={parameter.name: parameter.unit for parameter in self.model.free.parameters},
             galaxy=number % (source.n_galaxy if isinstance(source, GalaxiesInTurn) else 1),
             wavelength=frame.bins.wavelength,
             mask=np.asarray(frame.mask()),
@@ -714,7 +714,7 @@ def _joined(
 def _fetched(made: Simulations) -> Simulations:
     """With cubes on the host."""
     cubes = {name: getattr(made, name) for name in ("flux", "variance", "truth")}
-    return replace(made, **{name: None if own is None else np.asarray(own) for name, own in cubes.items()})
+    return replace(made, **{name: None if cube is None else np.asarray(cube) for name, cube in cubes.items()})
 
 
 def _written(
@@ -735,8 +735,12 @@ def _written(
         "version of the packages": repr(versions_of(*_MADE_BY)),
     }
     parameters = {
-        own.name: {"unit": own.unit, "meaning": own.meaning, "prior": None if given else section_of(own.prior)}
-        for own in model.free.parameters
+        parameter.name: {
+            "unit": parameter.unit,
+            "meaning": parameter.meaning,
+            "prior": None if given else section_of(parameter.prior),
+        }
+        for parameter in model.free.parameters
     }
     config = work.request.config.to_yaml()
     manifest = Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)

@@ -199,7 +199,7 @@ class Entry:
     def own_files(self) -> tuple[Path, ...]:
         """Its cubes, and what a run writes beside them."""
         files = output_files(self.config, self.path)
-        return tuple(own for file in files for own in (file.path, *(other for _, other in file.others)))
+        return tuple(path for file in files for path in (file.path, *(other for _, other in file.others)))
 
     @property
     def loading(self) -> str:
@@ -276,7 +276,7 @@ def _of_arms(base: Mapping[str, Any], row: Row) -> list[Row]:
         raise ConfigError("instrument.join: expected false in a catalogue, got true; its arms are cubes of their own")
     config = check_sections(sections, "configuration")
     return [
-        Row(row.place, f"{row.name}_{name}", {**row.settings, **own}) for name, own in arm_overrides(config).items()
+        Row(row.place, f"{row.name}_{name}", {**row.settings, **arm}) for name, arm in arm_overrides(config).items()
     ]
 
 
@@ -389,7 +389,9 @@ class Sources:
     def _states(self, path: Path) -> dict[str, FileState]:
         known = self._seen.get(str(path))
         if known is None:
-            known = {str(own): [state.st_size, state.st_mtime_ns] for own in files_at(path) for state in [own.stat()]}
+            known = {
+                str(file): [state.st_size, state.st_mtime_ns] for file in files_at(path) for state in [file.stat()]
+            }
             self._seen[str(path)] = known
         return known
 
