@@ -9,10 +9,9 @@ from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.inference.fitting import FIRST_STEP, fit
+from rubix_like.inference.fitting import FIRST_STEP, default_output, fit, sample
 from rubix_like.inference.results.result_pictures import FIT_PICTURES, SAMPLE_PICTURES
 from rubix_like.inference.results.results import FitResult, ResultFiles, SampleResult, result_lines
-from rubix_like.inference.sampling import default_output, sample
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.existing_files import check_outputs

@@ -20,8 +20,6 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.checks.edges import Edges, edges_of
-from rubix_like.inference.checks.laplace import Evidence, Laplace, laplace, laplace_evidence, laplace_from
 from rubix_like.inference.checks.misfit import (
     ResidualStatistics,
     halves_of,
@@ -29,6 +27,15 @@ from rubix_like.inference.checks.misfit import (
     measure_misfit_roughly,
     splits_of_sets,
     sums_of_sets,
+)
+from rubix_like.inference.checks.uncertainties import (
+    Edges,
+    Evidence,
+    Laplace,
+    edges_of,
+    laplace,
+    laplace_evidence,
+    laplace_from,
 )
 from rubix_like.inference.checks.verdict import DataPlaces, Quality, Verdict, data_places, verdict_on
 from rubix_like.inference.fitted_set import FittedSet

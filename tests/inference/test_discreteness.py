@@ -21,7 +21,7 @@ from rubix_like.inference.checks.finite_points import (
     notes_on_discreteness,
     with_discreteness,
 )
-from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.checks.uncertainties import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
 from rubix_like.inference.posterior.posterior import tangents_at
 

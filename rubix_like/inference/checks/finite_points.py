@@ -29,8 +29,7 @@ from numpy import ndarray
 
 from rubix_like.config.readers.components import MOST_POINTS
 from rubix_like.galaxy.synthetic import BaseDraws
-from rubix_like.inference.checks.edges import at_edge
-from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.uncertainties import Laplace, at_edge
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
 from rubix_like.inference.posterior.posterior import (

@@ -13,8 +13,7 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.errors import ConfigError
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.sources.stars import STAR_SOURCE
-from rubix_like.inference.checks.edges import advice_at_edge, edges_from
-from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.uncertainties import Laplace, advice_at_edge, edges_from
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS, Free, Latent, shown
 from rubix_like.inference.posterior.free_parameters import known_parameters
 from rubix_like.inference.posterior.posterior import (

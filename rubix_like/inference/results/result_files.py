@@ -11,9 +11,8 @@ from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.removed import refusal
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.inference.checks.edges import LIMIT, Edges
 from rubix_like.inference.checks.finite_points import Discreteness
-from rubix_like.inference.checks.laplace import Evidence
+from rubix_like.inference.checks.uncertainties import LIMIT, Edges, Evidence
 from rubix_like.inference.checks.verdict import Scatter
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.populations.populations import Populations

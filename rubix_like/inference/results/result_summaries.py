@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.inference.checks.edges import Reach
 from rubix_like.inference.checks.notes import ELSEWHERE
+from rubix_like.inference.checks.uncertainties import Reach
 from rubix_like.inference.checks.verdict import Quality, Verdict, most_of_all
 from rubix_like.inference.posterior.fit_model import FreeParameter, shown
 from rubix_like.inference.results.results import FitResult, SampleResult

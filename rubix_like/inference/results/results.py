@@ -24,10 +24,19 @@ from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.errors import ConfigError, expect_count
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.checks.edges import LIMIT, Edges, Reach, at_edge, check_probability, ends_of, reach_by
 from rubix_like.inference.checks.finite_points import Discreteness
-from rubix_like.inference.checks.laplace import Evidence, Laplace
 from rubix_like.inference.checks.notes import Optimum, other_optima
+from rubix_like.inference.checks.uncertainties import (
+    LIMIT,
+    Edges,
+    Evidence,
+    Laplace,
+    Reach,
+    at_edge,
+    check_probability,
+    ends_of,
+    reach_by,
+)
 from rubix_like.inference.checks.verdict import Quality, Scatter, SetVerdict, Verdict
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.populations.populations import Populations

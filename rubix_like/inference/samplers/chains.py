@@ -22,10 +22,10 @@ from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
+from rubix_like.inference.checks.uncertainties import Laplace
 from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, group_of, linear_of, tangents_at
+from rubix_like.inference.posterior.problem import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, describe_statistics
 from rubix_like.runtime.words import counted
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.inference.checks.edges import advice_at_edge, edges_from
 from rubix_like.inference.checks.notes import notes_on_spread
+from rubix_like.inference.checks.uncertainties import advice_at_edge, edges_from
 from rubix_like.inference.posterior.fit_model import Free, shown
 from rubix_like.inference.posterior.posterior import MOST_DENSE
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled

@@ -38,7 +38,6 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     quadrature_nodes,
 )
-from rubix_like.inference.posterior.device_rows import Kernel, Placed, fetched, on_rows, placed
 from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import (
     Likelihood,
@@ -48,7 +47,7 @@ from rubix_like.inference.posterior.posterior import (
     SquaredLoss,
     factor_of,
 )
-from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.problem import Kernel, Placed, Problem, fetched, on_rows, placed
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 from rubix_like.runtime.words import listed
 

@@ -17,7 +17,7 @@ from numpy import ndarray
 from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.uncertainties import Laplace
 from rubix_like.inference.posterior.posterior import SquaredLoss
 from rubix_like.runtime.optional_packages import import_optional
 

@@ -21,10 +21,10 @@ from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import SamplingSettings, VariationalSettings
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
+from rubix_like.inference.checks.uncertainties import Laplace
 from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, is_dense
+from rubix_like.inference.posterior.problem import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.samplers.nifty_geometry import (
     Drawn,
     Expansion,

@@ -44,7 +44,6 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import ComponentDraws
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.checkpoint import claimed, host_leaves, versions_of
-from rubix_like.inference.posterior.device_rows import Placed, everywhere, over_samples, placed
 from rubix_like.inference.posterior.fit_model import (
     STARS,
     V_LOS,
@@ -59,11 +58,15 @@ from rubix_like.inference.posterior.fit_model import (
 from rubix_like.inference.posterior.free_parameters import age_notes, check_free, read_free
 from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.posterior.problem import (
+    Placed,
+    everywhere,
     for_model,
     for_samples,
     for_widest_psf,
     forward_of,
     library_notes_of,
+    over_samples,
+    placed,
     source_of,
     trees_of,
     with_velocity_range,
