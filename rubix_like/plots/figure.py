@@ -399,14 +399,17 @@ def _draw(
     marks = [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
     for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
         if image.kind == "brightness":
-            left, _, bottom, _ = sky.extent
-            for (x, y), color in marks:
-                middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
-                for edge, width in (("white", 3.2), (color, 1.8)):
-                    axes.plot(
-                        *middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width
-                    )
+            _draw_marks(axes, sky, marks)
     draw_spectra(lower, cube, spectra, choice.band)
+
+
+def _draw_marks(axes: "Axes", sky: SkyOffsets, marks: Sequence[tuple[Spaxel, str]]) -> None:
+    """A ring in its colour around every chosen spaxel."""
+    left, _, bottom, _ = sky.extent
+    for (x, y), color in marks:
+        middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
+        for edge, width in (("white", 3.2), (color, 1.8)):
+            axes.plot(*middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width)
 
 
 @contextmanager
@@ -446,10 +449,6 @@ def chosen_spectra(cube: Cube, choice: Choice) -> tuple[Spectrum, ...]:
         spaxel = brightest_spaxel(light_image(cube).values)
         return field_spectrum(cube, INK), spaxel_spectrum(cube, spaxel, SPAXEL_COLORS[0], "brightest spaxel")
     return tuple(spaxel_spectrum(cube, s, color) for s, color in zip(choice.spaxels, SPAXEL_COLORS, strict=False))
-
-
-Mark = tuple[Spaxel, str]
-"""A spaxel and its colour."""
 
 
 def draw_title(figure: "Figure", cube: Cube | ShardedCube | Maps) -> None:

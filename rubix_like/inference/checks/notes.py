@@ -129,7 +129,7 @@ def check_start(posterior: Posterior, latent: Latent) -> None:
 
 def describe_start(posterior: Posterior, latent: Latent) -> str:
     """Names with their values, of arrays the range."""
-    values = posterior.free.values(np.asarray(latent))
+    values = posterior.named_values(np.asarray(latent))
     return ", ".join(f"{name} = {_shown(np.asarray(value))}" for name, value in values.items())
 
 

@@ -119,22 +119,26 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
             )
         if not np.isfinite(values).all():
             raise ConfigError(f"draws.{name}: expected finite numbers, got others; leave these draws out")
-        declared = find_parameter(name)
-        unit = f" {declared.unit}" if declared.unit else ""
-        for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
-            for setting in settings_of(declared.name, extreme):
-                fault = declared.fault(setting.tolist())
-                if fault is not None:
-                    raise ConfigError(
-                        f"draws.{declared.name}: expected values within the parameter's limits, got "
-                        f"{setting.flat[0]:.4g}{unit}: {fault}; leave it out, or check its unit"
-                    )
-        if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
-            raise ConfigError(
-                f"draws.{declared.name}: expected angles within {_TURN:g} deg of each other, got {values.min():.4g} to "
-                f"{values.max():.4g} deg; take them modulo {_TURN:g} deg"
-            )
+        _check_limits(find_parameter(name), values)
     return found
+
+
+def _check_limits(declared: Declaration, values: ndarray) -> None:
+    """Raise ConfigError for values that a parameter cannot have."""
+    unit = f" {declared.unit}" if declared.unit else ""
+    for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
+        for setting in settings_of(declared.name, extreme):
+            fault = declared.fault(setting.tolist())
+            if fault is not None:
+                raise ConfigError(
+                    f"draws.{declared.name}: expected values within the parameter's limits, got {setting.flat[0]:.4g}"
+                    f"{unit}: {fault}; leave it out, or check its unit"
+                )
+    if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
+        raise ConfigError(
+            f"draws.{declared.name}: expected angles within {_TURN:g} deg of each other, got {values.min():.4g} to "
+            f"{values.max():.4g} deg; take them modulo {_TURN:g} deg"
+        )
 
 
 def spanned_priors(draws: Values) -> dict[str, Any]:

@@ -220,18 +220,23 @@ def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], ho
     parts = (sorted(part, key=lambda galaxy: alike[galaxy[0].compiling]) for part in left)
     blocks = [block for part in parts for block in blocks_of(part, how.block)]
     with _opened(how.executor, galaxies[0][0].config.devices) as executor:
-        terms = Terms.here(with_picture=work.with_picture)
-        waiting: dict[Future, tuple[Entry, ...]] = {}
-        try:
-            for block in blocks:
-                waiting[_submit(executor, block, work.records.folder, terms)] = block
-            for future in as_completed(waiting):
-                _take_back(front, work, waiting.pop(future), future)
-        except BaseException:
-            for future in waiting:
-                with suppress(NotImplementedError):  # Parsl cannot
-                    future.cancel()
-            raise
+        _hand_out(front, work, blocks, executor)
+
+
+def _hand_out(front: _Front, work: BlockWork, blocks: Galaxies, executor: Executor) -> None:
+    """All blocks to the executor, each taken back as it ends."""
+    terms = Terms.here(with_picture=work.with_picture)
+    waiting: dict[Future, tuple[Entry, ...]] = {}
+    try:
+        for block in blocks:
+            waiting[_submit(executor, block, work.records.folder, terms)] = block
+        for future in as_completed(waiting):
+            _take_back(front, work, waiting.pop(future), future)
+    except BaseException:
+        for future in waiting:
+            with suppress(NotImplementedError):  # Parsl cannot
+                future.cancel()
+        raise
 
 
 @contextmanager
