@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from rubix_like.galaxy.scene import Scene
     from rubix_like.galaxy.synthetic import SyntheticGalaxy
     from rubix_like.galaxy.validation import validate
-    from rubix_like.inference.fitting import fit
+    from rubix_like.inference.fitting import fit, sample
     from rubix_like.inference.log_posterior import LogPosterior, log_posterior
     from rubix_like.inference.results.results import FitResult, SampleResult
-    from rubix_like.inference.sampling import sample
     from rubix_like.inference.simulation.simulation_files import load_simulations
     from rubix_like.inference.simulation.training_sets import simulate
     from rubix_like.instrument.instrument import Instrument, load_instrument
@@ -107,7 +106,7 @@ _PLACES: dict[str, str] = {
     "read_observed": "rubix_like.cube.observed.reading_observed:read_observed",
     "run": "rubix_like.runs.run:run",
     "run_catalogue": "rubix_like.runs.batch.catalogue:run_catalogue",
-    "sample": "rubix_like.inference.sampling:sample",
+    "sample": "rubix_like.inference.fitting:sample",
     "shard": "rubix_like.galaxy.placing:shard",
     "shard_local": "rubix_like.galaxy.placing:shard_local",
     "simulate": "rubix_like.inference.simulation.training_sets:simulate",

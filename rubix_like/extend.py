@@ -119,7 +119,6 @@ from rubix_like.nebular.table_file import NebularTable
 from rubix_like.physics.air import to_air, to_vacuum
 from rubix_like.physics.dust_curves import DustCurve
 from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, TemplateAxes, Templates, behind_dust
-from rubix_like.plots.derived import Choice
 from rubix_like.plots.figure import (
     bpt_ratios,
     draw_bpt,
@@ -129,6 +128,7 @@ from rubix_like.plots.figure import (
     save_bpt,
     save_figure,
 )
+from rubix_like.plots.images import Choice
 from rubix_like.plots.page import write_page
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.mapped_files import open_selected

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
+from rubix_like.inference.checks.uncertainties import Laplace
+from rubix_like.inference.posterior.fit_model import Free, FreeParameter, read_prior
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search_state import SearchState
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rubix_like import log_posterior
-from rubix_like.inference.posterior.device_rows import with_rows
+from rubix_like.inference.posterior.problem import with_rows
 from rubix_like.inference.samplers.chains import Whitening, run_chains
 from rubix_like.inference.samplers.nuts import NutsSampler
 

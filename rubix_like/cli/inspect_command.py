@@ -78,7 +78,7 @@ _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
 _RUN_WORDS = "rubix_like.cube.meta:RUN_WORDS"
 _PLANE_FACTS = "rubix_like.cube.files.cube_files:plane_facts"
 _READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
-_RESULT_LINES = "rubix_like.inference.results.result_parts:result_lines"
+_RESULT_LINES = "rubix_like.inference.results.results:result_lines"
 _DESCRIBE_SET = "rubix_like.inference.simulation.simulation_files:describe_set"
 _DESCRIBE_CATALOGUE = "rubix_like.runs.batch.records:describe_folder"
 _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
@@ -86,7 +86,7 @@ _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 
 
 class MadeFile(NamedTuple):
-    """What is known of a file of ours by name, and its summary."""
+    """The facts about a file of rubix_like by name, and its summary."""
 
     facts: dict[str, str]
     summary: list[str]
@@ -166,7 +166,7 @@ def _maps(path: Path) -> MadeFile:
 
 
 def _facts(meta: Mapping[str, Any], path: Path, name: str) -> dict[str, str]:
-    """What a run was made of, and where the rest is said."""
+    """The settings that a run was made of, and where the rest is said."""
     found = {word: str(meta[key]) for key, word in found_at(_RUN_WORDS).items() if meta.get(key) is not None}
     return {**found, "configuration": f"rubix_like.{name}.read({str(path)!r}).meta['config']"}
 

@@ -15,8 +15,8 @@ from rubix_like.inference.results.result_pictures import (
     save_fit_pictures,
     save_sample_pictures,
 )
-from rubix_like.plots.derived import Choice, SkyImage, check_choice, read_band, read_sky_images, read_spaxels
 from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
+from rubix_like.plots.images import Choice, SkyImage, check_choice, read_band, read_sky_images, read_spaxels
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.fits_opening import first_header
@@ -93,7 +93,7 @@ def _plot_other(
 
 
 def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
-    """Where to write, checked before the cube is read."""
+    """The file to write, checked before the cube is read."""
     if options.html:
         path = check_page_suffix(options.output or beside(cube_path, ".html"), "output")
         check_writable(path, PAGE_BYTES)

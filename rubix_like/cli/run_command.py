@@ -186,7 +186,7 @@ def run_listed(options: argparse.Namespace) -> int:
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:
-    """What is said at the end."""
+    """The lines at the end of a catalogue."""
     counts = [f"{outcome.n_done} done"]
     counts += [f"{outcome.n_skipped} done before"] if outcome.n_skipped else []
     counts += [f"{outcome.n_failed} failed"] if outcome.n_failed else []
@@ -227,10 +227,12 @@ def check_listed(options: argparse.Namespace) -> int:
     opened = check_every_file(entries)
     failed = {galaxy: reason for galaxy, reason in opened.items() if reason}
     set_up_jax(entries[0].config.engine.precision)
-    galaxies, programs = ({getattr(own, name) for own in entries} for name in ("galaxy", "compiling"))
+    galaxies, programs = ({getattr(entry, name) for entry in entries} for name in ("galaxy", "compiling"))
     folder = entries[0].path.parent
-    done = sum(own.path.exists() for own in entries)
-    n_bytes = sum(file.n_bytes + file.truth_bytes for own in entries for file in output_files(own.config, own.path))
+    done = sum(entry.path.exists() for entry in entries)
+    n_bytes = sum(
+        file.n_bytes + file.truth_bytes for entry in entries for file in output_files(entry.config, entry.path)
+    )
     print(
         *[
             f"catalogue   {counted(len(entries), 'run')} of {counted(len(galaxies), 'galaxy', 'galaxies')}, "

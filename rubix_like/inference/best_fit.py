@@ -20,22 +20,38 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.checks.edges import Edges, edges_of
-from rubix_like.inference.checks.laplace import Evidence, Laplace, laplace, laplace_evidence, laplace_from
 from rubix_like.inference.checks.misfit import (
-    Residue,
+    ResidualStatistics,
     halves_of,
     measure_misfit,
     measure_misfit_roughly,
     splits_of_sets,
     sums_of_sets,
 )
+from rubix_like.inference.checks.uncertainties import (
+    Edges,
+    Evidence,
+    Laplace,
+    edges_of,
+    laplace,
+    laplace_evidence,
+    laplace_from,
+)
 from rubix_like.inference.checks.verdict import DataPlaces, Quality, Verdict, data_places, verdict_on
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, normal_scores
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
-from rubix_like.inference.posterior.linearise import group_of, is_dense, models, over_starts, scores
-from rubix_like.inference.posterior.posterior import Group, ModelError, Posterior, nuisance_places
+from rubix_like.inference.posterior.fit_model import NOISE_SCALE, Free, Latent
+from rubix_like.inference.posterior.posterior import (
+    Group,
+    ModelError,
+    Posterior,
+    group_of,
+    is_dense,
+    models,
+    nuisance_places,
+    over_starts,
+    scores,
+)
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.search.guesses import places
 from rubix_like.inference.search.library_cells import CellsSeen, notes_on_spreads, spreads, with_spreads
@@ -114,7 +130,7 @@ def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:
 def with_values(cube: Cube, free: Free, values: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> Cube:
     """The cube whose header holds the fitted values: name, value, standard deviation and unit of each number, up to
     `MOST_NUMBERS` of them; angles of the observation also where a run's header has them."""
-    units = [own.unit for own in free.parameters for _ in own.labels]
+    units = [parameter.unit for parameter in free.parameters for _ in parameter.labels]
     fitted: dict[str, Any] = {}
     numbers = zip(free.labels, map(float, values), map(float, sigma), units, strict=True)
     for number, (label, value, own_sigma, unit) in enumerate(list(numbers)[:MOST_NUMBERS], start=1):
@@ -156,7 +172,7 @@ def on_grid(
         bins=frame.bins,
         lsf_fwhm=frame.lsf_fwhm,
         counters=star_counters(counters or {}),
-        source_counters={name: own for name, own in (counters or {}).items() if name != STAR_SOURCE},
+        source_counters={name: counter for name, counter in (counters or {}).items() if name != STAR_SOURCE},
         meta=meta.replace(fit_image=content),
     )
 
@@ -195,8 +211,8 @@ def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
 
 def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
     """Each set with the problem of it alone, none of one cube: data, errors and grids, not the model."""
-    for own in problem.sets:
-        yield own, set_alone(problem, own)
+    for data_set in problem.sets:
+        yield data_set, set_alone(problem, data_set)
 
 
 def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
@@ -221,7 +237,7 @@ def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
 
 
 def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
-    """What is said of a place, of one set alone."""
+    """The evaluation of one place, of one set alone."""
     sources = own.pipeline.plan.sources
     before = "" if own is problem.first_cube else f"{own.name}."
     return found._replace(
@@ -332,7 +348,7 @@ def _residue(
     found: Evaluated,
     quality: Quality,
     followed: Float[ndarray, "vector y x wave"],
-) -> Residue:
+) -> ResidualStatistics:
     """The sums of the residuals, with derivatives where there is room for them; `followed`: of weights that are solved
     for."""
     posterior, sets = problem.posterior, problem.sets

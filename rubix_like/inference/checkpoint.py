@@ -62,7 +62,7 @@ def save(
     of the quadrature of each component, where a number is set."""
     with replacing(path) as temporary:
         words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes), _POINTS: points}
-        arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(own)) for name, own in words.items()}}
+        arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(word)) for name, word in words.items()}}
         np.savez(temporary, allow_pickle=False, **arrays, **{_DIGEST: np.array(_digest(arrays))})
 
 
@@ -171,11 +171,11 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {
         "layout of the checkpoint": str(_LAYOUT),
-        "data, errors or windows": key_of(jax.tree.structure(posterior.likelihood), *_leaves(posterior.likelihood)),
-        "free parameters or priors": key_of(jax.tree.structure(posterior.free), *_leaves(posterior.free)),
+        "data, errors or windows": key_of(jax.tree.structure(posterior.likelihood), *host_leaves(posterior.likelihood)),
+        "free parameters or priors": key_of(jax.tree.structure(posterior.free), *host_leaves(posterior.free)),
         "start": key_of(None if problem.start is None else np.asarray(problem.start)),
-        "galaxy": key_of(*_leaves(forward.source)),
-        "model": key_of(plan, jax.tree.structure(model), *_leaves(model)),
+        "galaxy": key_of(*host_leaves(forward.source)),
+        "model": key_of(plan, jax.tree.structure(model), *host_leaves(model)),
         "search (optimiser, starts, candidates, starts_from, generations or seed)": repr(search),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "devices": devices,
@@ -199,5 +199,6 @@ def versions_of(*packages: str) -> dict[str, str]:
     return found
 
 
-def _leaves(tree: Any) -> list[ndarray]:
+def host_leaves(tree: Any) -> list[ndarray]:
+    """The arrays of a pytree on the host."""
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]

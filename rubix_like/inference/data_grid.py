@@ -84,7 +84,7 @@ def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
     if arms is None:
         return config
     edges = observed.bins.to_vacuum(observed.bins.edges[[0, -1]])
-    seen = {name: _vacuum_ends(own.wavelength) for name, own in arms.items()}
+    seen = {name: _vacuum_ends(arm.wavelength) for name, arm in arms.items()}
     common = {name: min(edges[1], own[1]) - max(edges[0], own[0]) for name, own in seen.items()}
     most = max(common, key=lambda name: common[name])
     if config.instrument.join and common[most] < (1 - SCALE_TOLERANCE) * (edges[1] - edges[0]):

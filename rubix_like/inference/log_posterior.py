@@ -27,8 +27,7 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.posing import posed
-from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
-from rubix_like.inference.posterior.free import Free, Latent, read_values
+from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, Latent, SyntheticSource, read_values
 from rubix_like.inference.posterior.posterior import Likelihood, Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
@@ -88,7 +87,9 @@ class LogPosterior:
         sets of data that of each, by name."""
         found = _flux(self._posterior, self._read(x))
         found = found if isinstance(x, jax.Array) else np.asarray(found)
-        return {own.name: own.unpacked(found) for own in self.problem.sets} if self.problem.sets else found
+        return (
+            {data_set.name: data_set.unpacked(found) for data_set in self.problem.sets} if self.problem.sets else found
+        )
 
     def to_physical(self, x: Float[Array | ndarray, "*n size"]) -> dict[str, Any]:
         """The values of x by name, in `units`; x may have more axes in front. Raises ValueError for other lengths."""
@@ -198,7 +199,7 @@ class LogPosterior:
     @property
     def units(self) -> dict[str, str]:
         """Unit of each parameter, by name; empty for a number."""
-        return {own.name: own.unit for own in self._free.parameters}
+        return {parameter.name: parameter.unit for parameter in self._free.parameters}
 
     @property
     def size(self) -> int:
@@ -207,7 +208,7 @@ class LogPosterior:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What should be known of the data and the model."""
+        """Notes on the data and the model."""
         return tuple(dict.fromkeys((*self.problem.notes, *self.problem.pipeline.notes)))
 
     def __repr__(self) -> str:

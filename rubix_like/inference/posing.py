@@ -35,11 +35,15 @@ from rubix_like.inference.likelihoods.kinds import (
 )
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.populations.populations import stars_of
-from rubix_like.inference.posterior.fit_model import AbstractParticleSource, ComponentsSource
-from rubix_like.inference.posterior.free import LIKELIHOOD, Free, read_prior
+from rubix_like.inference.posterior.fit_model import (
+    LIKELIHOOD,
+    AbstractParticleSource,
+    ComponentsSource,
+    Free,
+    read_prior,
+)
 from rubix_like.inference.posterior.free_parameters import read_free, read_start
-from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Likelihood, Posterior, legendre_basis
+from rubix_like.inference.posterior.posterior import Likelihood, Posterior, legendre_basis, on_mesh
 from rubix_like.inference.posterior.problem import (
     Given,
     Problem,
@@ -113,7 +117,7 @@ def posed(
     with progress.step("load", "reading the data"):
         sets = request.read_sets()
     if check is not None:
-        check(max((own.observed.shape for own in sets), key=np.prod))
+        check(max((data_set.observed.shape for data_set in sets), key=np.prod))
     with progress.step("plan", "planning the models") as report:
         problem = pose_sets(request.model, sets, request.settings, galaxy, n_start, report)
         return _with_judged_galaxy(problem, request)
@@ -159,7 +163,7 @@ class _Prepared:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the set."""
         return self.data.name
 
 
@@ -387,15 +391,17 @@ def _joint_likelihood(
     pairs = zip(sets, fitted, strict=True)
     found = [_correlated(own, one, _likelihood(own, one, free), errors) for own, one in pairs]
     likelihoods = [own for own, _ in found]
-    correlations = tuple(own.errors if isinstance(own.errors, AbstractCorrelation) else None for own in likelihoods)
-    if any(own is not None for own in correlations):
+    correlations = tuple(
+        likelihood.errors if isinstance(likelihood.errors, AbstractCorrelation) else None for likelihood in likelihoods
+    )
+    if any(correlation is not None for correlation in correlations):
         if errors is not None:
             raise ConfigError(
                 "fit.likelihood: expected kind gaussian beside the covariance of a data set, got another; leave one out"
             )
-        errors = JointErrors(correlations, tuple(own.observed.shape for own in sets))
+        errors = JointErrors(correlations, tuple(data_set.observed.shape for data_set in sets))
     flux, inverse_sigma, all_data = (
-        row_of([np.asarray(getattr(own, name)) for own in likelihoods])
+        row_of([np.asarray(getattr(likelihood, name)) for likelihood in likelihoods])
         for name in ("flux", "inverse_sigma", "inverse_sigma_of_data")
     )
     dependent = None if np.array_equal(all_data, inverse_sigma) else jax.device_put(all_data - inverse_sigma)
@@ -411,7 +417,7 @@ def _joint_likelihood(
 def _correlated(
     prepared: _Prepared, fitted: FittedSet, likelihood: Likelihood, errors: Any
 ) -> tuple[Likelihood, tuple[str, ...]]:
-    """That of a set with its correlations, and notes on these; `errors`: those of all sets."""
+    """The likelihood of a set with its correlations, and notes on these; `errors`: those of all sets."""
     covariance, place = prepared.data.settings.covariance, f"fit.data.{prepared.name}.covariance"
     if not isinstance(covariance, CovarianceSettings):
         off = covariance == "auto" and prepared.settings.likelihood.covariance is None
@@ -472,10 +478,10 @@ def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "templat
 def _notes(
     sets: Sequence[_Prepared], fitted: Sequence[FittedSet], first: int, shared: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """What should be known of the data of each set and of its model."""
-    notes = [f"{own.name}: {note}" for own in fitted for note in own.observed.notes]
-    others = [own for number, own in enumerate(fitted) if number != first]
-    notes += [f"{own.name}: {note}" for own in others for note in own.pipeline.notes]
+    """Notes on the data of each set and on its model."""
+    notes = [f"{data_set.name}: {note}" for data_set in fitted for note in data_set.observed.notes]
+    others = [data_set for number, data_set in enumerate(fitted) if number != first]
+    notes += [f"{other.name}: {note}" for other in others for note in other.pipeline.notes]
     for own in fitted:
         notes += [f"{own.name}: {note}" for note in notes_on_run(own.observed.meta, own.pipeline.frame.meta)]
     for number, own in enumerate(sets):

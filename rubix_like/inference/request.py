@@ -75,7 +75,9 @@ class Request:
         """Files that are read, and must not be replaced: what the settings name, the data, `source` (the configuration,
         where it is a file) and what else is called by its name."""
         given = {"fit.data": self.data, "configuration": source, **others}
-        of_sets = ((f"fit.data.{name}", file) for name, own in (self.sets or {}).items() for file in own.files)
+        of_sets = (
+            (f"fit.data.{name}", file) for name, data_set in (self.sets or {}).items() for file in data_set.files
+        )
         return (*named_files(self.config), *of_sets, *given_files(given))
 
     def check(self) -> None:
@@ -202,7 +204,7 @@ def check_fit_section(config: RunConfig) -> None:
     if config.fit.free:
         _check_names(config, config.fit.free, None)
     if isinstance(config.galaxy, ComponentsReader):
-        known = [own.name for own in config.galaxy.components]
+        known = [component.name for component in config.galaxy.components]
         for place, names in (("fit.free", config.fit.free), ("fit.start", config.fit.start or {})):
             for name in names:
                 check_component(f"{place}.{name}", name, known)

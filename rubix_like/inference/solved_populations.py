@@ -23,8 +23,7 @@ from rubix_like.inference.populations.weight_draws import (
     neighbours_together,
     without_pairs,
 )
-from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.fit_model import AbstractForward, ComponentsSource, Forward, Latent
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.runtime.words import listed
 
@@ -42,7 +41,7 @@ def has_free_strength(forward: AbstractForward) -> bool:
 
 
 def _solving(forward: AbstractForward) -> tuple[Mixtures, SmoothGalaxy] | None:
-    """What a model with free-form populations solves for them by, and its components."""
+    """The mixtures by which a model solves for free-form populations, and its components."""
     if not isinstance(forward, Forward) or forward.mixtures is None or not isinstance(forward.source, ComponentsSource):
         return None
     return forward.mixtures, forward.source.base
@@ -101,7 +100,7 @@ def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Population
         return {}
     mixtures, base = solving
     solved = _solved(posterior, jnp.asarray(latent))
-    best, ends = mixtures.parts(solved.weights), np.cumsum([len(own) for own in mixtures.coefficients])
+    best, ends = mixtures.parts(solved.weights), np.cumsum([len(table) for table in mixtures.coefficients])
     drawn = np.split(_drawn_weights(mixtures, base, solved), ends[:-1], axis=1)
     found = {}
     for place, number in enumerate(mixtures.solved):
@@ -129,8 +128,8 @@ def _solving_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
 
 
 def _held(base: SmoothGalaxy) -> tuple[bool, ...]:
-    """Of each component that is solved for, whether the strength of its smoothness prior is given."""
-    stars = (stars_of(own) for own in base.components)
+    """Whether the strength of the smoothness prior is given, of each component that is solved for."""
+    stars = (stars_of(component) for component in base.components)
     return tuple(own.smoothness is not None for own in stars if own is not None)
 
 

@@ -24,17 +24,21 @@ from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.physics.units import given_numbers
 from rubix_like.plots.derived import (
+from rubix_like.plots.images import (
     Band,
     Choice,
     SkyImage,
+    SkyOffsets,
     Spaxel,
     check_choice,
     chosen_images,
+    cube_title,
+    draw_images,
     light_image,
     read_sky_images,
+    sky_of,
     velocity_image,
 )
-from rubix_like.plots.images import SkyOffsets, cube_title, draw_images, sky_of
 from rubix_like.plots.style import (
     BAND_COLOR,
     FIGURE_STYLE,
@@ -410,14 +414,17 @@ def _draw(
     marks = [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
     for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
         if image.kind == "brightness":
-            left, _, bottom, _ = sky.extent
-            for (x, y), color in marks:
-                middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
-                for edge, width in (("white", 3.2), (color, 1.8)):
-                    axes.plot(
-                        *middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width
-                    )
+            _draw_marks(axes, sky, marks)
     draw_spectra(lower, cube, spectra, choice.band)
+
+
+def _draw_marks(axes: "Axes", sky: SkyOffsets, marks: Sequence[tuple[Spaxel, str]]) -> None:
+    """A ring in its colour around every chosen spaxel."""
+    left, _, bottom, _ = sky.extent
+    for (x, y), color in marks:
+        middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
+        for edge, width in (("white", 3.2), (color, 1.8)):
+            axes.plot(*middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width)
 
 
 @contextmanager
@@ -459,10 +466,6 @@ def chosen_spectra(cube: Cube, choice: Choice) -> tuple[Spectrum, ...]:
     return tuple(spaxel_spectrum(cube, s, color) for s, color in zip(choice.spaxels, SPAXEL_COLORS, strict=False))
 
 
-Mark = tuple[Spaxel, str]
-"""A spaxel and its colour."""
-
-
 def draw_title(figure: "Figure", cube: Cube | ShardedCube | Maps) -> None:
     """Object, instrument, redshift and inclination above everything else, as plain text."""
     style: Any = {"ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
@@ -478,7 +481,7 @@ class _Grid(NamedTuple):
 
     @classmethod
     def of(cls, panels: Sequence[SkyImage], sky: SkyOffsets, n_column: int | None = None) -> "_Grid":
-        """As many columns, or few gaps and no picture that is much taller than wide."""
+        """The grid with as many columns, or with few gaps and no picture that is much taller than wide."""
         n_panel = len(panels)
         n_column = n_column or (2 if n_panel in (1, 2, 4) else 3 if n_panel <= 9 else 4)
         n_row = -(-n_panel // n_column)

@@ -27,8 +27,7 @@ from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.errors import ConfigError
 from rubix_like.nebular.line_list import LINES
 from rubix_like.physics.air import to_vacuum
-from rubix_like.plots.derived import Choice, SkyImage, check_choice, chosen_images
-from rubix_like.plots.images import cube_title, scale_bar, sky_of
+from rubix_like.plots.images import Choice, SkyImage, check_choice, chosen_images, cube_title, scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writers import PICTURE, PICTURE_CREATOR, check_outputs
@@ -138,9 +137,9 @@ def _bytes_per_voxel(cube: Cube, n_layers: int) -> float:
     rows = np.unique(np.linspace(0, n_y - 1, _SAMPLED_ROWS).astype(int))
     packers = [_Packer(step) for step in (FLUX_STEP, SIGMA_STEP)[:n_layers]]
     for values in _block_rows(cube, Blocks(1, 1), rows.tolist()):
-        for packer, own in zip(packers, values, strict=False):
-            if own is not None:
-                packer.add(own, values[1])
+        for packer, value in zip(packers, values, strict=False):
+            if value is not None:
+                packer.add(value, values[1])
     packed = sum(len(layer.packed) for layer in (packer.layer() for packer in packers) if layer)
     return 4 / 3 * packed / (rows.size * n_x * n_wave)
 
@@ -191,7 +190,7 @@ class _Packer:
         self._packed += self._stream.compress(_planes(codes))
 
     def layer(self) -> Layer | None:
-        """What was added; None for nothing."""
+        """The layer that was added; None for none."""
         if not self._numbers:
             return None
         self._packed += self._stream.flush()
@@ -354,7 +353,7 @@ def page_values(
 
 
 def _place(cube: Cube) -> dict[str, Any]:
-    """Where the cube is: its sky, and its redshift (0 where it has none)."""
+    """The place of the cube: its sky, and its redshift (0 where it has none)."""
     sky = sky_of(cube)
     return {
         "matrix": sky.matrix,

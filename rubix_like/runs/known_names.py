@@ -1,4 +1,5 @@
-"""What a configuration can name: instruments, libraries, readers, stages and the like, each with a line about it."""
+"""The names that a configuration can have: instruments, libraries, readers, stages and the like, each with a line about
+it."""
 
 import ast
 import inspect
@@ -101,7 +102,8 @@ def list_pipelines() -> Listing:
 def list_stages() -> Listing:
     """The fields, stages and sources that a pipeline can have."""
     return _listing(
-        "Stages", [(name, f"{kind}: {text}") for kind, own in LISTS.items() for name, text in member_rows(own)]
+        "Stages",
+        [(name, f"{kind}: {text}") for kind, members in LISTS.items() for name, text in member_rows(members)],
     )
 
 
@@ -126,7 +128,7 @@ def list_samplers() -> Listing:
 
 
 def list_executors() -> Listing:
-    """What computes a catalogue in other processes: the argument `executor`."""
+    """The executors that compute a catalogue in other processes: the argument `executor`."""
     return _listing("Executors", member_rows(EXECUTORS))
 
 
@@ -148,7 +150,8 @@ def member_rows(registry: Registry) -> Rows:
 
 
 def _first_line(registry: Registry, name: str) -> str:
-    """Of a member's description, a built-in one not being imported; or why one from outside cannot be used."""
+    """The first line of a member's description, a built-in one not being imported; or why one from outside cannot be
+    used."""
     try:
         place = registry.builtin.get(name)
         text = _docstring_at(place) if place else inspect.getdoc(registry.find(name)) or ""

@@ -1,4 +1,4 @@
-"""Where a run's particles are: all in memory, or in the file, to be read slab by slab; of a team, each one's share.
+"""The place of a run's particles: all in memory, or in the file, to be read slab by slab; of a team, each one's share.
 
 All processes of a team must want the same, and be connected.
 """
@@ -74,7 +74,7 @@ class GalaxyInSlabs:
 
     @property
     def info(self) -> GalaxyInfo:
-        """What is known of the galaxy beside its particles."""
+        """The facts about the galaxy beside its particles."""
         return self.parts.info
 
     def placed(self, pipeline: Pipeline) -> "GalaxyInSlabs":  # noqa: ARG002
@@ -125,8 +125,8 @@ def hold_galaxy(
 
 
 def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
-    """What is this process's of the parts, read; all at once where `engine.deposit: auto` smooths them, by lengths that
-    depend on all stars."""
+    """The parts of this process, read; all at once where `engine.deposit: auto` smooths them, by lengths that depend on
+    all stars."""
 
     def read() -> Galaxy:
         gas = parts.read_gas(*team.share(parts.n_gas)) if parts.n_gas else None
@@ -165,7 +165,7 @@ def agreed(load: Callable[[], RunConfig], team: AbstractProcessGroup) -> RunConf
     """The configuration that `load` gives in every process; raises ValueError where they differ."""
     config = team.each(load)
     texts = team.exchange(config.to_yaml)
-    different = [number for number, own in enumerate(texts) if own != texts[0]]
+    different = [number for number, text in enumerate(texts) if text != texts[0]]
     if different:
         raise ValueError(
             f"expected the same configuration in every process, got another one in process "
@@ -207,7 +207,7 @@ def plan_share(
 
 
 def loading_words(team: AbstractProcessGroup) -> str:
-    """What the step of reading is called."""
+    """The name of the step of reading."""
     return "loading the galaxy" + (f", each of {team.size} processes its share" if team.size > 1 else "")
 
 

@@ -45,16 +45,16 @@ def named_paths(config: RunConfig) -> Iterator[Named]:
 def named_files(config: RunConfig) -> Iterator[Named]:
     """The files that these paths stand for."""
     for name, path in named_paths(config):
-        yield from ((name, own) for own in files_at(path) or [path])
+        yield from ((name, file) for file in files_at(path) or [path])
 
 
 def files_at(path: Path) -> list[Path]:
     """The files that a path may stand for: those of a folder or a pattern, a numbered one with its sisters."""
     if path.is_dir():
-        return sorted(own for own in path.iterdir() if own.is_file())
+        return sorted(file for file in path.iterdir() if file.is_file())
     if path.is_file():
         return sisters(path)
-    return sorted(own for own in map(Path, glob.glob(str(path))) if own.is_file())
+    return sorted(file for file in map(Path, glob.glob(str(path))) if file.is_file())
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class OutputFile(AbstractGridded):
 
     @property
     def others(self) -> tuple[tuple[str, Path], ...]:
-        """What goes beside the cube, and where."""
+        """The files beside the cube."""
         spectra = (("Fibre spectra", path) for path in self.spectra)
         found = (("Noiseless cube", self.truth), ("Maps", self.maps), *spectra)
         return tuple((what, path) for what, path in found if path is not None)
@@ -103,7 +103,7 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     find_format(path, config.output.layout)  # refuses what is no file's name, before others are called after it
     arms = arms_of(config)
     if arms and not config.instrument.join:
-        return tuple(file for name, own in arms.items() for file in output_files(own, arm_path(path, name)))
+        return tuple(file for name, arm in arms.items() for file in output_files(arm, arm_path(path, name)))
     pointings = pointings_of(config.observation)
     footprint = Footprint.build(config.instrument)
     chosen = config.output.maps
@@ -244,7 +244,7 @@ def with_default_maps(config: RunConfig) -> RunConfig:
 
 
 def with_asked_maps(config: RunConfig) -> RunConfig:
-    """The same for a run of a catalogue, which makes maps only where they are asked for."""
+    """The configuration for a run of a catalogue, which makes maps only where they are asked for."""
     return config if config.output.maps == "auto" else with_default_maps(config)
 
 

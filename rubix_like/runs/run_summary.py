@@ -103,7 +103,7 @@ def _size_line(cube: ShardedCube) -> str:
 
 
 def alignment_lines(meta: Mapping[str, Any]) -> list[str]:
-    """What the galaxy was aligned to, in words; nothing where its axes were left as they are."""
+    """Words on what the galaxy was aligned to; none where its axes were left as they are."""
     if meta.get("align_radius") is None:
         return []
     by = "short axis" if meta["align"] == "stars" else "angular momentum"
@@ -149,7 +149,7 @@ def _mask_lines(sums: CubeSums) -> list[str]:
 
 
 def emitters(meta: Mapping[str, Any]) -> str:
-    """What a run's stars are in words, singular: those of smooth components stand for no stars."""
+    """The word for a run's stars, singular: those of smooth components stand for no stars."""
     return "quadrature point" if meta.get("galaxy_reader") == "components" else "star"
 
 
@@ -166,12 +166,13 @@ def _counter_lines(counters: Counters, noun: str) -> list[str]:
 
 
 def _share(part: Any, whole: float) -> str:
-    """As a percentage; 0 of nothing."""
+    """The share as a percentage; 0 of nothing."""
     return f"{100 * float(part) / whole if whole > 0 else 0.0:.3g} %"
 
 
 def source_lines(cube: Cube | ShardedCube) -> list[str]:
-    """What sources but stars and ionised gas left out, or that they are dark; nothing where all is in the field."""
+    """Lines on what sources but stars and ionised gas left out, or that they are dark; none where all is in the
+    field."""
     lines = []
     for name, own in cube.source_counters.items():
         amount = float(own.amount_total)
@@ -192,7 +193,8 @@ def source_lines(cube: Cube | ShardedCube) -> list[str]:
 
 
 def nebular_lines(cube: Cube | ShardedCube) -> list[str]:
-    """By which photons and which table the gas shines, and what of it lies beyond the table; nothing without gas."""
+    """Lines on the photons and the table by which the gas shines, and on what of it lies beyond the table; none without
+    gas."""
     meta, counters = cube.meta, cube.source_counters.get(NEBULAE)
     if "nebular_table" not in meta or counters is None:
         return []
@@ -270,7 +272,7 @@ def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
 
 
 def opening_lines(path: Path, layout: str) -> list[str]:
-    """What opens the file: our own commands read the layout 'default', ds9 and mpdaf only FITS."""
+    """Lines on what opens the file: our own commands read the layout 'default', ds9 and mpdaf only FITS."""
     name = str(path)
     if layout != "default":
         return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]

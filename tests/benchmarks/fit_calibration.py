@@ -24,7 +24,7 @@ import scipy.stats
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.extend import observed_from
-from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.checks.uncertainties import laplace
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.search.search import search

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.inference.posterior.linearise import linearised
+from rubix_like.inference.posterior.posterior import linearised
 from rubix_like.inference.search.search import search
 
 PAIRS = ((55, 30), *itertools.product((20, 50, 80), (10, 50)))

@@ -22,8 +22,8 @@ import numpy as np
 from fit_calibration import draw_mock, loss_of, make_problem
 
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.posterior.linearise import normal_equations
 from rubix_like.inference.posterior.model_error import with_model_error
+from rubix_like.inference.posterior.posterior import normal_equations
 
 SMALL = {"fov": "3 arcsec", "psf": {"fwhm": "1.5 arcsec"}, "wavelength": {"start": 3800, "step": 15, "stop": 4685}}
 FREE = {

@@ -114,7 +114,7 @@ def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
     import jax  # noqa: PLC0415
     import jax.numpy as jnp  # noqa: PLC0415
 
-    from rubix_like.inference.posterior.linearise import jacobian, normal_equations  # noqa: PLC0415
+    from rubix_like.inference.posterior.posterior import jacobian, normal_equations  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         posterior = pose_fit(row, Path(folder), {}).posterior

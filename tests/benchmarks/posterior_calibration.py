@@ -26,7 +26,7 @@ from fit_calibration import LEVELS, best_of, draw_mock, laplace_at, loss_of, mak
 
 from rubix_like import load_config
 from rubix_like.extend import import_optional
-from rubix_like.inference.posterior.device_rows import with_rows
+from rubix_like.inference.posterior.problem import with_rows
 from rubix_like.inference.samplers.samplers import make_sampler
 
 FREE = {

@@ -23,7 +23,7 @@ from fit_calibration import MANGA, draw_mock, laplace_at
 from posterior_calibration import FREE, make, settings_of
 
 from rubix_like import make_mesh
-from rubix_like.inference.posterior.device_rows import everywhere, placed, with_rows
+from rubix_like.inference.posterior.problem import everywhere, placed, with_rows
 from rubix_like.inference.samplers import chains as nuts_chains
 from rubix_like.inference.samplers import variational
 from rubix_like.inference.samplers.chains import Whitening

@@ -17,8 +17,7 @@ from small import mock_data, muse
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, list_fields, load_config, log_posterior, make_mesh
 from rubix_like.extend import AbstractField, Footprint, PaintedField, Progress
 from rubix_like.forward.model import sum_fields
-from rubix_like.runs.compiled_run import SlabObserver
-from rubix_like.runs.run import prepare
+from rubix_like.runs.run import SlabObserver, prepare
 
 N_STARS, N_GAS, N_X, N_Y, PIXEL, REDSHIFT = 90, 40, 6, 4, 0.2, 0.05
 INCLINATION, POSITION_ANGLE, OFFSET = 50.0, 20.0, (0.1, -0.05)

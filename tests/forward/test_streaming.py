@@ -38,9 +38,8 @@ from rubix_like.forward.streaming import (
     sum_slabs,
 )
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
-from rubix_like.runs.compiled_run import SlabObserver, check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
-from rubix_like.runs.run import check_lines, compute, prepare
+from rubix_like.runs.run import SlabObserver, check_columns, check_lines, compute, prepare
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_share
 

@@ -21,9 +21,9 @@ from rubix_like.inference.checks.finite_points import (
     notes_on_discreteness,
     with_discreteness,
 )
-from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.checks.uncertainties import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
-from rubix_like.inference.posterior.linearise import tangents_at
+from rubix_like.inference.posterior.posterior import tangents_at
 
 FREE = free_of(("one", {"uniform": [0, 10]}, (), "deg"), ("two", {"normal": [1, 2]}))
 LATENT, SHIFT, SIGMA = np.array([0.3, -0.2]), np.array([0.5, 0.01]), np.array([0.1, 0.05])

@@ -9,18 +9,19 @@ from free_numbers import free_of, parameter
 from scipy.special import ndtr
 
 from rubix_like.extend import AbstractQuantile
-from rubix_like.inference.checks.edges import (
+from rubix_like.inference.checks.uncertainties import (
     EDGE,
     Edges,
     advice_at_edge,
     at_edge,
     edges_from,
     edges_of,
+    from_information,
+    information,
     notes_on_edges,
     sign_of,
 )
-from rubix_like.inference.checks.laplace import from_information, information
-from rubix_like.inference.posterior.linearise import normal_equations
+from rubix_like.inference.posterior.posterior import normal_equations
 
 HEIGHT = free_of(("height", {"uniform": [0.01, 1]}), ("other", {"normal": [0, 1]}))
 GRID = np.linspace(-7, 7, 2801)

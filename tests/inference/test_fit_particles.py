@@ -11,7 +11,7 @@ from astropy.cosmology import Planck18
 
 from rubix_like import Galaxy, Pipeline, Stars, fit, load_config, log_posterior, make_mesh
 from rubix_like.inference.posterior.fit_model import line_of_sight
-from rubix_like.inference.search.candidates import Trials, evolve
+from rubix_like.inference.search.search import Trials, evolve
 
 V_LOS = "stars.v_los"
 

@@ -20,8 +20,8 @@ from small import few_stars, mock_data, muse
 from rubix_like import ConfigError, Cube, FitResult, fit, load_config, log_posterior, read_observed
 from rubix_like.extend import Footprint, Progress, WavelengthBins
 from rubix_like.inference.checks import notes as diagnosis
-from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.checks.notes import other_optima
+from rubix_like.inference.checks.uncertainties import laplace
 from rubix_like.inference.results.result_pictures import view_of
 
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}

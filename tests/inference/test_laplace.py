@@ -11,8 +11,8 @@ import scipy.optimize
 from curved import FREE, N_DATA, N_LATENT, curved
 from free_numbers import free_of
 
-from rubix_like.inference.checks.laplace import from_information, information
-from rubix_like.inference.posterior.free import Correlated
+from rubix_like.inference.checks.uncertainties import from_information, information
+from rubix_like.inference.posterior.fit_model import Correlated
 
 LINEAR = curved(bend=0.0)
 

@@ -13,7 +13,7 @@ from small import fit_section
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, log_posterior, make_mesh
 from rubix_like.extend import draw_base
-from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.checks.uncertainties import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
 from rubix_like.inference.posterior.model_error import find_model_error, other_cubes, sandwich, with_model_error
 

@@ -13,7 +13,7 @@ import scipy.optimize
 from curved import N_DATA, N_LATENT, curved, starts
 from small import fit_section
 
-from rubix_like.inference.posterior.linearise import DENSE_BYTES, MOST_DENSE, is_dense, normal_equations, normal_forms
+from rubix_like.inference.posterior.posterior import DENSE_BYTES, MOST_DENSE, is_dense, normal_equations, normal_forms
 from rubix_like.inference.search.optimisers import (
     FAILED,
     REASONS,

@@ -16,7 +16,7 @@ from small import fit_section
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.extend import import_optional
-from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.checks.uncertainties import laplace
 from rubix_like.inference.samplers.variational import run_variational
 
 

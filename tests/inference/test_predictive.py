@@ -15,10 +15,10 @@ from small_results import sample_result
 
 from rubix_like import load_config
 from rubix_like.extend import Sampled
-from rubix_like.inference import sampling as assembly
+from rubix_like.inference import fitting as assembly
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.posterior.device_rows import placed
 from rubix_like.inference.posterior.posterior import ModelError
+from rubix_like.inference.posterior.problem import placed
 from rubix_like.inference.samplers.predictive import (
     DISCREPANCIES,
     evenly,

@@ -12,8 +12,8 @@ from scipy.optimize import brentq
 
 from rubix_like import ConfigError, load_config
 from rubix_like.extend import AbstractQuantile
-from rubix_like.inference.checks.laplace import from_information
-from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior, read_values, shown
+from rubix_like.inference.checks.uncertainties import from_information
+from rubix_like.inference.posterior.fit_model import Free, FreeParameter, read_prior, read_values, shown
 from rubix_like.inference.posterior.free_parameters import read_correlated
 from rubix_like.inference.posterior.priors import (
     Isotropic,

@@ -16,8 +16,8 @@ from small_results import FREE, fit_result, of_draws, sample_result
 
 from rubix_like import SampleResult
 from rubix_like.extend import Sampled, import_optional
-from rubix_like.inference.checks.laplace import Evidence
-from rubix_like.inference.results.result_parts import SetResult
+from rubix_like.inference.checks.uncertainties import Evidence
+from rubix_like.inference.results.results import SetResult
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.files.writers import SAMPLES, written_by_us
 

@@ -13,10 +13,9 @@ from free_numbers import statuses
 from jax.sharding import AxisType, Mesh
 from small import fit_section
 
-from rubix_like.inference.posterior.device_rows import models_at_once
-from rubix_like.inference.search.candidates import choose_starts
+from rubix_like.inference.posterior.problem import models_at_once
 from rubix_like.inference.search.optimisers import make_optimiser
-from rubix_like.inference.search.search import check_any_left, search_with
+from rubix_like.inference.search.search import check_any_left, choose_starts, search_with
 
 SETTINGS = fit_section(starts=5, candidates=1, optimiser={"tolerance": 1e-9, "steps": 60})
 

@@ -20,7 +20,7 @@ from rubix_like.extend import Progress, draw_base
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
 from rubix_like.inference.simulation.simulation_files import open_folder, shard_path, write_shard
-from rubix_like.inference.simulation.simulator import plan_simulations
+from rubix_like.inference.simulation.training_sets import plan_simulations
 from rubix_like.runtime.mesh.mesh import pad_on_host
 
 PRIORS = {

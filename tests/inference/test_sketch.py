@@ -7,7 +7,6 @@ from astropy.constants import c
 from free_numbers import free_of
 
 from rubix_like.extend import Footprint
-from rubix_like.inference.search.candidates import other_side, with_both_sides
 from rubix_like.inference.search.guesses import (
     Pose,
     Surroundings,
@@ -20,6 +19,7 @@ from rubix_like.inference.search.guesses import (
     shifts,
     sketch_of,
 )
+from rubix_like.inference.search.search import other_side, with_both_sides
 
 SCALE = 0.5
 WAVELENGTH = np.arange(4800.0, 5400.0, 3.0)

@@ -19,8 +19,8 @@ from problems import posed as problem_of
 from small import fit_section, muse
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
-from rubix_like.inference.checks.laplace import information
-from rubix_like.inference.posterior.linearise import MOST_DENSE
+from rubix_like.inference.checks.uncertainties import information
+from rubix_like.inference.posterior.posterior import MOST_DENSE
 from rubix_like.inference.samplers import variational
 from rubix_like.inference.samplers.nifty_geometry import data_residuals, find_root
 from rubix_like.inference.samplers.samplers import make_sampler

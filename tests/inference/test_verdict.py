@@ -18,8 +18,7 @@ from rubix_like import fit, load_config, log_posterior, run
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checks.misfit import HALVES, halves_of, measure_misfit
 from rubix_like.inference.checks.verdict import Verdict, moves_of
-from rubix_like.inference.posterior.linearise import normal_equations
-from rubix_like.inference.posterior.posterior import ModelError
+from rubix_like.inference.posterior.posterior import ModelError, normal_equations
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "fit_real_galaxy.py"
 

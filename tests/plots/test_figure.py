@@ -15,18 +15,20 @@ from small import make_cube, noisy_cube, white_light
 
 from rubix_like import ConfigError
 from rubix_like.extend import Choice, Footprint, Meta, WavelengthBins, save_figure, write_page
-from rubix_like.plots.derived import (
+from rubix_like.plots.figure import brightest_spaxel, field_spectrum, spaxel_spectrum
+from rubix_like.plots.images import (
     SkyImage,
     band_image,
     cube_images,
+    draw_images,
     light_image,
     read_band,
     read_sky_images,
     read_spaxels,
+    scale_bar,
     scale_of,
+    sky_of,
 )
-from rubix_like.plots.figure import brightest_spaxel, field_spectrum, spaxel_spectrum
-from rubix_like.plots.images import draw_images, scale_bar, sky_of
 from rubix_like.plots.style import unit_label
 from rubix_like.runtime.files.outputs import beside
 

@@ -13,7 +13,6 @@ from rubix_like import ConfigError
 from rubix_like.extend import Footprint, WavelengthBins
 from rubix_like.inference.checks.finite_points import Discreteness
 from rubix_like.inference.results.result_pictures import view_of
-from rubix_like.plots.derived import scale_of
 from rubix_like.plots.figure import save_drawings
 from rubix_like.plots.fits.fit_pictures import (
     LATENT_GRID,
@@ -38,7 +37,7 @@ from rubix_like.plots.fits.fit_pictures import (
     runs,
     velocity_residual,
 )
-from rubix_like.plots.images import SkyOffsets
+from rubix_like.plots.images import SkyOffsets, scale_of
 
 COVARIANCE = np.array([[0.04, 0.012], [0.012, 0.01]])
 

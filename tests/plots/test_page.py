@@ -19,8 +19,7 @@ from small import noisy_cube, white_light
 
 from rubix_like import Cube
 from rubix_like.extend import Choice, Meta, WavelengthBins, to_air, write_page
-from rubix_like.plots.derived import SkyImage, band_image
-from rubix_like.plots.images import sky_of
+from rubix_like.plots.images import SkyImage, band_image, sky_of
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from small import NOT_FITTED, make_cube
 
 from rubix_like import ConfigError, SampleResult
-from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.uncertainties import Laplace
 from rubix_like.inference.checks.verdict import Quality, Scatter, Verdict
-from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.fit_model import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogNormal, Normal, Uniform
 from rubix_like.inference.results.result_pictures import (
     MOST_FOLLOWED,

@@ -11,7 +11,7 @@ from small_results import fit_result, sample_result
 
 from rubix_like import ConfigError, load_config
 from rubix_like.extend import resource
-from rubix_like.inference.results.result_parts import check_results
+from rubix_like.inference.results.results import check_results
 from rubix_like.runs.run_files import check_replaced
 from rubix_like.runtime.files.writers import FIT, written_by_us
 

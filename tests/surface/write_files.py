@@ -128,7 +128,7 @@ def write_all() -> None:
     """Write everything into the working folder, and stop a fit, a sampling and a catalogue half-way."""
     import rubix_like as rl  # noqa: PLC0415
     from rubix_like.cli.main import main  # noqa: PLC0415
-    from rubix_like.inference import fitting, sampling  # noqa: PLC0415
+    from rubix_like.inference import fitting  # noqa: PLC0415
     from rubix_like.inference.checkpoint import advance  # noqa: PLC0415
 
     Path("run.yaml").write_text(json.dumps(DISC, indent=1) + "\n")
@@ -145,8 +145,8 @@ def write_all() -> None:
     numbers[THIRD] = {"flux": plain(rl.run(third, output="third.fits", quiet=True).flux)}
     Path("third.fits").unlink()
     (WRITTEN / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n")
-    for module, command in ((fitting, rl.fit), (sampling, rl.sample)):
-        module.advance = lambda snapshots, *others: advance(first_of(snapshots), *others)
+    fitting.advance = lambda snapshots, *others: advance(first_of(snapshots), *others)
+    for command in (rl.fit, rl.sample):
         fitted = {"fitted": "fit.h5"} if command is rl.sample else {}
         with suppress(KeyboardInterrupt):
             command("run.yaml", output=f"stopped_{command.__name__}.h5", **fitted)

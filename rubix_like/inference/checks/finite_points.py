@@ -29,24 +29,23 @@ from numpy import ndarray
 
 from rubix_like.config.readers.components import MOST_POINTS
 from rubix_like.galaxy.synthetic import BaseDraws
-from rubix_like.inference.checks.edges import at_edge
-from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.uncertainties import Laplace, at_edge
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.posterior.fit_model import ComponentsSource, SyntheticSource
-from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.linearise import (
+from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
+from rubix_like.inference.posterior.posterior import (
+    Group,
+    Posterior,
     Tangent,
+    flux_in_sigma,
     group_of,
     is_dense,
     linear_of,
     mean_tangent,
-    models_at,
     on_mesh,
     tangents,
     tangents_at,
     with_draws,
 )
-from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import listed
@@ -134,7 +133,7 @@ class Discreteness:
     def _beyond(self, limit: float) -> list[int]:
         """The numbers that move by more standard deviations, the furthest first, but for those at an edge."""
         ratio, edges = np.abs(self.shift / self.sigma), at_edge(self.free, self.latent)
-        return [int(own) for own in np.argsort(-ratio) if ratio[own] > limit and own not in edges]
+        return [int(number) for number in np.argsort(-ratio) if ratio[number] > limit and number not in edges]
 
     @property
     def n_advised(self) -> int:
@@ -316,12 +315,12 @@ def measure_quadrature(problem: Problem, latent: Float[ndarray, " latent"]) -> Q
     source = posterior.forward.source
     if not isinstance(source, ComponentsSource):
         return None
-    cube = _cube(posterior, latent)
+    cube = flux_in_sigma(posterior, latent)
     finer = np.zeros_like(cube)
     for part in range(TIMES):
         points = source.base.points(source.numbers, part, TIMES)
         other = eqx.tree_at(lambda tree: tree.forward.source.points, posterior, points)
-        finer += _cube(on_mesh(other, posterior.forward.main.layout.mesh), latent) / TIMES
+        finer += flux_in_sigma(on_mesh(other, posterior.forward.main.layout.mesh), latent) / TIMES
     error, used = cube - finer, np.asarray(posterior.likelihood.inverse_sigma) > 0
     return QuadratureError(
         largest=float(np.abs(error[used]).max()),
@@ -344,8 +343,3 @@ def _shift(
     covariance = np.linalg.inv(flat @ flat.T + np.eye(len(flat)))
     moved = covariance @ (flat @ error.reshape(-1)) / np.sqrt(np.diag(covariance))
     return dict(zip(posterior.free.labels, (float(own) for own in moved), strict=True))
-
-
-def _cube(posterior: Posterior, latent: Float[ndarray, " latent"]) -> Float[ndarray, "y x wave"]:
-    """The model's flux in units of the data's sigma."""
-    return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)

@@ -1,4 +1,4 @@
-"""What the residuals of a fit would be if its model were true, and what they are: sums for tests, and half the data.
+"""The residuals of a fit, and their distribution if its model is true: sums for tests, and half the data.
 
 The residuals r of a model that is true, in units of their standard deviations (whitened, as the likelihood has them),
 are normal with the covariance
@@ -35,12 +35,16 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     information_of_location,
     normal_scores,
 )
-from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.linearise import Modelled, Tangent, columns_at, models_at, tangents_at
+from rubix_like.inference.posterior.fit_model import Free, Latent
 from rubix_like.inference.posterior.posterior import (
+    Modelled,
     Posterior,
+    Tangent,
+    columns_at,
     factor_of,
+    models_at,
     nuisance_places,
+    tangents_at,
     with_nuisance_information,
     with_scale_information,
 )
@@ -75,7 +79,7 @@ def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
     """Halves that hold the same sum of squares of `light`, the model in units of the data's sigma."""
     square = np.asarray(light, np.float64) ** 2
     image, spectrum = square.sum(axis=2), square.sum(axis=(0, 1))
-    place = np.meshgrid(*[np.arange(own, dtype=float) for own in image.shape], indexing="ij")
+    place = np.meshgrid(*[np.arange(size, dtype=float) for size in image.shape], indexing="ij")
     first = [_first_half(order, image) for order in (place[1], place[0], -image)]
     everywhere, always = np.ones_like(image), np.ones_like(spectrum)
     bluer = _first_half(np.arange(len(spectrum), dtype=float), spectrum)
@@ -107,7 +111,7 @@ Others = Float[ndarray, "draw y x wave"]
 Design = Float[ndarray, "y x wave degree"]
 
 
-class Sums(NamedTuple):
+class TestSum(NamedTuple):
     """The sum of one test, its mean and variance if the model is true, how many terms it has, and which part of the
     variance is that of particle noise."""
 
@@ -118,7 +122,7 @@ class Sums(NamedTuple):
     of_particles: Float[ndarray, "*test"] | float = 0.0
 
 
-class Half(NamedTuple):
+class DataHalf(NamedTuple):
     """Half of the data: J^T J and J^T r of its residuals (and of the coefficients that they leave), J^T U."""
 
     matrix: Float[ndarray, "*half latent latent"]
@@ -126,35 +130,35 @@ class Half(NamedTuple):
     other_draws: Float[ndarray, "*half latent draw"]
 
 
-class Left(NamedTuple):
+class ResidualCube(NamedTuple):
     """The residuals of the voxels, and the variance of each if the model is true (0: not fitted), in units of sigma."""
 
     voxels: Voxels
     variance: Voxels
 
 
-class Residue(NamedTuple):
+class ResidualStatistics(NamedTuple):
     """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign;
     `information`: that of all data on the latents, without the prior's; `squares` and `maps`: sums of squares, and of
     products of neighbours, of what is left in every spaxel of each of some shapes of spectra, by the test's name;
     `sets`: of several sets of data each alone; `pairs`: names of both halves of each split."""
 
-    chi_square: Sums
-    neighbours: Sums
+    chi_square: TestSum
+    neighbours: TestSum
     agreeing: Float[ndarray, " axis"]
-    spaxels: Sums
-    bins: Sums
-    whole: Half | None
-    halves: Half | None
+    spaxels: TestSum
+    bins: TestSum
+    whole: DataHalf | None
+    halves: DataHalf | None
     information: Float[ndarray, "latent latent"] | None = None
-    sets: Mapping[str, "Residue"] = MappingProxyType({})
+    sets: Mapping[str, "ResidualStatistics"] = MappingProxyType({})
     pairs: tuple[tuple[str, str], ...] = HALVES
-    squares: Mapping[str, Sums] | None = None
-    maps: Mapping[str, Sums] | None = None
-    left: Left | None = None
+    squares: Mapping[str, TestSum] | None = None
+    maps: Mapping[str, TestSum] | None = None
+    left: ResidualCube | None = None
 
 
-Tests = Callable[[Any, Any, Any, Any, Any, Any], Residue]
+Tests = Callable[[Any, Any, Any, Any, Any, Any], ResidualStatistics]
 """What makes the sums, as `sums_of_tests` does."""
 
 
@@ -187,7 +191,7 @@ def measure_misfit(
     halves: Halves | Splits,
     tests: Tests | None = None,
     followed: Vectors | None = None,
-) -> Residue:
+) -> ResidualStatistics:
     """The sums of all tests, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what
     makes them (None: `sums_of_tests`); `followed`: F of W = F F^T. Not to be traced."""
     normal = posterior.as_normal(jnp.asarray(latent))
@@ -243,7 +247,7 @@ def _sums(
     free: Free,
     tests: Tests | None,
     followed: Vectors | None,
-) -> Residue:
+) -> ResidualStatistics:
     """The sums of residuals that are linear; `inverse_sigma`: 0 for voxels that are not fitted."""
     slopes, others = linear.columns.voxels, linear.others
     size = len(slopes)
@@ -261,7 +265,7 @@ def _sums(
     others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
     sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
     parts = [_half(linear, mask) for mask in splits.masks]
-    halves = Half(*map(np.stack, zip(*parts, strict=True))) if parts else None
+    halves = DataHalf(*map(np.stack, zip(*parts, strict=True))) if parts else None
     return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs)
 
 
@@ -285,7 +289,7 @@ def measure_misfit_roughly(
     light: Float[Array | ndarray, "y x wave"],
     n_free: Float[Array | ndarray, ""],
     tests: Tests | None = None,
-) -> Residue:
+) -> ResidualStatistics:
     """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
     number of what is fitted, so that less is found than there is. Not to be traced."""
     voxels = np.asarray(_voxels(posterior, latent, models_at(posterior, latent)))
@@ -296,7 +300,7 @@ def measure_misfit_roughly(
     return _with_highest(sums, np.asarray(n_free))._replace(sets=alone)
 
 
-def _with_highest(sums: Residue, number: Float[ndarray, ""]) -> Residue:
+def _with_highest(sums: ResidualStatistics, number: Float[ndarray, ""]) -> ResidualStatistics:
     """The sums with the largest correlations that a fit of so many numbers can leave."""
     maps = {
         name: sums_of_map._replace(mean=np.minimum(number, sums_of_map.size))
@@ -310,7 +314,7 @@ def _voxels(posterior: Posterior, latent: Latent, group: Modelled) -> Float[Arra
     return posterior.residuals_of(group.flux[0], latent).voxels
 
 
-def _half(linear: _Linear, mask: Voxels) -> Half:
+def _half(linear: _Linear, mask: Voxels) -> DataHalf:
     """Sums over the voxels in a mask. Coefficients of a polynomial are those that fit best to these alone: with r + J d
     - D g and c + C d + g of voxels and coefficients, the best g is taken out (Schur's complement)."""
     residuals, columns, design = linear.residuals, linear.columns, linear.design
@@ -320,7 +324,7 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     gradient = slopes.reshape(len(slopes), -1) @ pull.reshape(-1)
     along = products_of(slopes, linear.others)
     if design is None or columns.coefficients is None or residuals.coefficients is None:
-        return Half(matrix, gradient, along)
+        return DataHalf(matrix, gradient, along)
     masked = design * mask[..., None]
     normal = np.einsum("yxwi,yxwj->yxij", masked, design, optimize=True) + np.eye(design.shape[-1], dtype=design.dtype)
     change = columns.coefficients - np.einsum("yxwi,nyxw->nyxi", masked, columns.voxels, optimize=True)
@@ -328,7 +332,7 @@ def _half(linear: _Linear, mask: Voxels) -> Half:
     solved = np.linalg.solve(normal, np.moveaxis(change, 0, -1))
     matrix += np.einsum("nyxi,myxi->nm", columns.coefficients, columns.coefficients)
     gradient += np.einsum("nyxi,yxi->n", columns.coefficients, residuals.coefficients)
-    return Half(
+    return DataHalf(
         matrix - np.einsum("nyxi,yxim->nm", change, solved), gradient - np.einsum("yxi,yxin->n", left, solved), along
     )
 
@@ -340,7 +344,7 @@ def sums_of_tests(
     fitted: Vectors,
     others: Others,
     design: Design | None,
-) -> Residue:
+) -> ResidualStatistics:
     """The sums of all tests of residuals; `fitted`: L^-1 J with L L^T = A (and what weights follow), `light`: the model
     in units of sigma, whose inverse is 0 for voxels that are not fitted; halves are left out."""
     real = (inverse_sigma > 0).astype(voxels.dtype)
@@ -352,12 +356,12 @@ def sums_of_tests(
         variance = variance - np.einsum("yxwi,yxwi->yxw", design, smooth)
     products = products_of(others, others)
     left = np.maximum(np.sum(variance), 0.0)
-    chi_square = Sums(np.sum(voxels**2), left, 2 * left, count)
+    chi_square = TestSum(np.sum(voxels**2), left, 2 * left, count)
     light, shapes = light * real, line_shapes(light, inverse_sigma)
     squares, maps = _of_shapes(light, shapes, voxels, fitted, others, design, smooth)
-    return Residue(
+    return ResidualStatistics(
         chi_square=with_others(chi_square, products, products),
-        neighbours=Sums(*(np.stack(column) for column in zip(*[sums for sums, _ in neighbours], strict=True))),
+        neighbours=TestSum(*(np.stack(column) for column in zip(*[sums for sums, _ in neighbours], strict=True))),
         agreeing=np.stack([agreeing for _, agreeing in neighbours]),
         spaxels=_collapsed(voxels, light, (2,), fitted, others, design, smooth),
         bins=_collapsed(voxels, light, (0, 1), fitted, others, design, smooth),
@@ -365,7 +369,7 @@ def sums_of_tests(
         halves=None,
         squares=squares,
         maps=maps,
-        left=Left(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0)),
+        left=ResidualCube(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0)),
     )
 
 
@@ -377,7 +381,7 @@ def _of_shapes(
     others: Others,
     design: Design | None,
     smooth: Design | None,
-) -> tuple[dict[str, Sums], dict[str, Sums]]:
+) -> tuple[dict[str, TestSum], dict[str, TestSum]]:
     """Squares and maps of what is left of each shape in every spaxel, and the spectrum of the light."""
     squares = {
         f"{name} of the spaxels": _collapsed(voxels, shape, (2,), fitted, others, design, smooth)
@@ -431,13 +435,13 @@ def _unit(template: Voxels, over: tuple[int, ...]) -> tuple[Voxels, Float[ndarra
     return np.where(some, template / np.where(some, norm, 1.0), 0.0), some.astype(template.dtype)
 
 
-def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> Sums:
+def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> TestSum:
     """Products of neighbouring spaxels, along both axes, of what is left of a shape in each of them."""
     weight, some = _unit(template, (2,))
     seen = np.sum(weight * voxels, axis=2, keepdims=True)
     own, other = (np.sum(weight * vectors, axis=3, keepdims=True) for vectors in (fitted, others))
     along = [_neighbours(axis, seen, some, own, other, None, None)[0] for axis in (-3, -2)]
-    return Sums(*(np.sum(own) for own in zip(*along, strict=True)))
+    return TestSum(*(np.sum(own) for own in zip(*along, strict=True)))
 
 
 def _in_one_row(design: Design) -> Float[ndarray, "_ _ wave coefficient"]:
@@ -447,7 +451,7 @@ def _in_one_row(design: Design) -> Float[ndarray, "_ _ wave coefficient"]:
 
 def _spectrum(
     light: Voxels, voxels: Voxels, fitted: Vectors, others: Others, design: Design | None, smooth: Design | None
-) -> Sums:
+) -> TestSum:
     """Products of neighbouring bins of the light that is left in each, over all spaxels."""
     weight, some = _unit(light, (0, 1))
     seen = np.sum(weight * voxels, axis=(0, 1), keepdims=True)
@@ -462,7 +466,7 @@ def _smooth(design: Design) -> Design:
     return np.swapaxes(np.linalg.solve(normal, np.swapaxes(design, 2, 3)), 2, 3)
 
 
-def with_others(sums: Sums, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> Sums:
+def with_others(sums: TestSum, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> TestSum:
     """With what particle noise adds: `products` = U^T K U, `identity` = U^T U, not less than U^T K^2 U; its own error,
     that of a mean over the draws, is in the variance."""
     count = max(products.shape[0], 1)
@@ -481,7 +485,7 @@ def _neighbours(
     others: Others,
     design: Design | None,
     smooth: Design | None,
-) -> tuple[Sums, Any]:
+) -> tuple[TestSum, Any]:
     """Products of neighbours along an axis (counted from the last), and how many pairs have the same sign.
 
     The variance is that of residuals which are independent and as likely positive as negative, whatever their size,
@@ -502,7 +506,7 @@ def _neighbours(
     crossed = products_of(first(others) * pairs, second(others))
     identity = products_of(others, others)
     count = np.sum(pairs)
-    sums = Sums(np.sum(product), -followed, np.maximum(np.sum(product**2), count), count)
+    sums = TestSum(np.sum(product), -followed, np.maximum(np.sum(product**2), count), count)
     return with_others(sums, 0.5 * (crossed + crossed.T), identity), np.sum(product > 0, dtype=product.dtype)
 
 
@@ -514,7 +518,7 @@ def _collapsed(
     others: Others,
     design: Design | None,
     smooth: Design | None,
-) -> Sums:
+) -> TestSum:
     """Squares of the residual light of every spaxel (`over` bins) or bin (`over` spaxels), each of unit variance: the
     sum of residuals times a weight, the model's light divided by the root of its sum of squares."""
     norm = np.sqrt(np.sum(light**2, axis=over, keepdims=True))
@@ -529,10 +533,10 @@ def _collapsed(
     count = np.sum(norm > 0, dtype=voxels.dtype)
     mean, variance = count - followed, 2 * (count - 2 * followed + square)
     if design is not None and smooth is not None:
-        parts = [np.sum(weight[..., None] * own, axis=over) for own in (design, smooth)]
+        parts = [np.sum(weight[..., None] * part, axis=over) for part in (design, smooth)]
         mean -= np.sum(parts[0] * parts[1]) if over == (2,) else np.sum(weight[..., None] ** 2 * design * smooth)
     products = own_others @ own_others.T
-    return with_others(Sums(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)
+    return with_others(TestSum(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)
 
 
 _TWO = 2
@@ -569,22 +573,24 @@ def sums_of_sets(
     fitted: Vectors,
     others: Others,
     design: Design | None,
-) -> Residue:
+) -> ResidualStatistics:
     """chi^2 of all voxels, and all sums of each set, as `sums_of_tests` makes them."""
     del design  # sets have no continua of single spaxels
     alone = {
-        own.name: sums_of_tests(
-            own.unpacked(voxels),
-            own.unpacked(inverse_sigma),
-            own.unpacked(light),
-            own.unpacked(fitted),
-            own.unpacked(others),
+        data_set.name: sums_of_tests(
+            data_set.unpacked(voxels),
+            data_set.unpacked(inverse_sigma),
+            data_set.unpacked(light),
+            data_set.unpacked(fitted),
+            data_set.unpacked(others),
             None,
         )
-        for own in sets
+        for data_set in sets
     }
     real = (inverse_sigma > 0).astype(voxels.dtype)
     left, products = np.maximum(np.sum(real) - np.sum(fitted**2), 0.0), products_of(others, others)
-    chi_square = with_others(Sums(np.sum(voxels**2), left, 2 * left, np.sum(real)), products, products)
-    nothing, none = Sums(0.0, 0.0, 0.0, 0.0), np.zeros(len(AXES))
-    return Residue(chi_square, Sums(none, none, none, none, none), none, nothing, nothing, None, None, sets=alone)
+    chi_square = with_others(TestSum(np.sum(voxels**2), left, 2 * left, np.sum(real)), products, products)
+    nothing, none = TestSum(0.0, 0.0, 0.0, 0.0), np.zeros(len(AXES))
+    return ResidualStatistics(
+        chi_square, TestSum(none, none, none, none, none), none, nothing, nothing, None, None, sets=alone
+    )

@@ -13,13 +13,18 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.errors import ConfigError
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.sources.stars import STAR_SOURCE
-from rubix_like.inference.checks.edges import advice_at_edge, edges_from
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS
-from rubix_like.inference.posterior.free import Free, Latent, shown
+from rubix_like.inference.checks.uncertainties import Laplace, advice_at_edge, edges_from
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, Free, Latent, shown
 from rubix_like.inference.posterior.free_parameters import known_parameters
-from rubix_like.inference.posterior.linearise import group_of, is_dense, linear_of, losses_at, models_at, tangents
-from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.posterior import (
+    Posterior,
+    group_of,
+    is_dense,
+    linear_of,
+    losses_at,
+    models_at,
+    tangents,
+)
 from rubix_like.inference.search.optimisers import LEAST_SQUARES
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.progress import Report, silent
@@ -124,7 +129,7 @@ def check_start(posterior: Posterior, latent: Latent) -> None:
 
 def describe_start(posterior: Posterior, latent: Latent) -> str:
     """Names with their values, of arrays the range."""
-    values = posterior.free.values(np.asarray(latent))
+    values = posterior.named_values(np.asarray(latent))
     return ", ".join(f"{name} = {_shown(np.asarray(value))}" for name, value in values.items())
 
 
@@ -138,13 +143,13 @@ def _hint(name: str, sources: Sequence[AbstractSource]) -> str:
     """Why a parameter may have no effect on the light of these sources; empty where that is not known."""
     text = next((text for start, text in _HINTS.items() if name.startswith(start)), None)
     of_stars = name.startswith((GALAXY, STARS)) and not name.startswith(("galaxy.gas_", "galaxy.star_formation_rate"))
-    if of_stars and all(own.kind == "gas" for own in sources):
+    if of_stars and all(source.kind == "gas" for source in sources):
         text = "the pipeline paints gas alone"
     elif (
         of_stars
         and name in known_parameters()
         and known_parameters()[name].mark.axis
-        and not any(own.painter.axes.names for own in sources)
+        and not any(source.painter.axes.names for source in sources)
     ):
         text = "what is painted shines alike at all ages and metallicities"
     return "" if text is None else f" ({text})"
@@ -294,12 +299,12 @@ def notes_on_search(
         for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
     ]
     others = other_optima(free, starts, best, laplace)
-    told = np.isin(np.arange(n_start) + 1, [number for own in others for number in own.starts])
+    told = np.isin(np.arange(n_start) + 1, [number for other in others for number in other.starts])
     worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up & ~told)
     if len(worse):
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
         notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
-    return [*notes, *(own.sentence for own in others)]
+    return [*notes, *(other.sentence for other in others)]
 
 
 def trouble_of(starts: SearchState) -> str:
@@ -313,12 +318,12 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
     notes = []
     normals = np.asarray(free.own_normals(np.asarray(best)))
     below, above = (free.split(sign * normals >= edges_from(free, sign)) for sign in (-1, 1))
-    for own in free.parameters:
-        far = below[own.name] | above[own.name]
+    for parameter in free.parameters:
+        far = below[parameter.name] | above[parameter.name]
         if far.any():
-            names = listed(np.array(own.labels, dtype=object)[far.ravel()])
-            advice = advice_at_edge(own, below[own.name], above[own.name])
-            notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}){advice}")
+            names = listed(np.array(parameter.labels, dtype=object)[far.ravel()])
+            advice = advice_at_edge(parameter, below[parameter.name], above[parameter.name])
+            notes.append(f"{names} is at the edge of its prior ({shown(parameter.prior)}){advice}")
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]
     known = np.where(laplace.without_effect(), 0.0, laplace.own_sigma)
@@ -364,17 +369,17 @@ def _why_together(label: str, other: str, correlation: float) -> Iterator[str]:
 def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[str]:
     """Notes on particles that the best model cannot treat, source by source."""
     notes = []
-    for name, own in counters.items():
-        fast = int(own.n_beyond_velocity) + int(own.n_overflow)
+    for name, counter in counters.items():
+        fast = int(counter.n_beyond_velocity) + int(counter.n_overflow)
         what = {STAR_SOURCE: name, DUST_COLUMN: "particles of gas with dust"}.get(name, f"particles of source '{name}'")
-        words = f"of {int(own.n_particles)} {what}"
+        words = f"of {int(counter.n_particles)} {what}"
         if fast:
             notes.append(
                 f"at the best values {fast} {words} are faster than the model is made for ({velocity_limit:.0f} km/s), "
                 f"and it is wrong for them; raise engine.velocity_range and fit again"
             )
-        if int(own.n_not_finite):
-            notes.append(f"at the best values {int(own.n_not_finite)} {words} are not finite")
+        if int(counter.n_not_finite):
+            notes.append(f"at the best values {int(counter.n_not_finite)} {words} are not finite")
     return notes
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.special import chdtr, chdtrc, ndtr
 
-from rubix_like.inference.checks.misfit import AXES, HALVES, Half, Left, Residue, Sums
+from rubix_like.inference.checks.misfit import AXES, HALVES, DataHalf, ResidualCube, ResidualStatistics, TestSum
 from rubix_like.inference.described_trees import described_as
 from rubix_like.runtime.words import listed
 
@@ -80,7 +80,9 @@ class Moves:
     scatter: Float[ndarray, "half latent"]
 
 
-def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scale: Places = None) -> dict[str, float]:
+def probabilities(
+    residue: ResidualStatistics, latent: Float[ndarray, " latent"], free_scale: Places = None
+) -> dict[str, float]:
     """Probabilities of residuals at least as large, or as correlated, for each test by name.
 
     `free_scale`: places of the noise scale, and of the likelihood's parameters, among the latents (None: they are not
@@ -91,32 +93,32 @@ def probabilities(residue: Residue, latent: Float[ndarray, " latent"], free_scal
     size = 1.0 if float(chi_square.mean) <= 0 else float(chi_square.value) / float(chi_square.mean)
     if free_scale is None:
         found["chi^2"] = _of_squares(chi_square)
-    for name, own in residue.sets.items():
-        found |= {f"{test} of {name}": p for test, p in tests_of_set(residue, own, free_scale).items()}
+    for name, statistics in residue.sets.items():
+        found |= {f"{test} of {name}": p for test, p in tests_of_set(residue, statistics, free_scale).items()}
     found |= _of_axes(residue, size, free_scale)
     return found | _of_halves(residue, latent, free_scale)
 
 
-def tests_of_set(residue: Residue, own: Residue, free_scale: Places) -> dict[str, float]:
+def tests_of_set(residue: ResidualStatistics, own: ResidualStatistics, free_scale: Places) -> dict[str, float]:
     """Probabilities of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
     alone = own.chi_square
     size = 1.0 if float(alone.mean) <= 0 else float(alone.value) / float(alone.mean)
     return {"chi^2": _of_squares(chi_square_of_set(residue, own, free_scale)), **_of_axes(own, size, free_scale)}
 
 
-def chi_square_of_set(residue: Residue, own: Residue, free_scale: Places) -> Sums:
+def chi_square_of_set(residue: ResidualStatistics, own: ResidualStatistics, free_scale: Places) -> TestSum:
     """chi^2 of one of several sets of data; with a free noise scale, in units of that of all."""
     whole, alone = residue.chi_square, own.chi_square
     unit = 1.0 if free_scale is None or float(whole.mean) <= 0 else float(whole.value) / float(whole.mean)
     return alone._replace(value=alone.value / unit)
 
 
-def _of_axes(residue: Residue, size: float, free_scale: Places) -> dict[str, float]:
+def _of_axes(residue: ResidualStatistics, size: float, free_scale: Places) -> dict[str, float]:
     """Probabilities of neighbours along each axis, and of the light of spaxels and bins; `size`: chi^2 over what is
     expected."""
     found: dict[str, float] = {}
     for number, axis in enumerate(AXES):
-        pairs = Sums(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
+        pairs = TestSum(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
         if pairs.size < FEWEST:
             continue
         found[f"correlation along {axis}"] = _of_products(pairs)
@@ -134,7 +136,7 @@ def _of_axes(residue: Residue, size: float, free_scale: Places) -> dict[str, flo
     return found
 
 
-def excess_of(chi_square: Sums) -> float:
+def excess_of(chi_square: TestSum) -> float:
     """The standard deviations by which chi^2 is above what is expected if the model is true; NaN without any."""
     variance = float(chi_square.variance)
     return (float(chi_square.value) - float(chi_square.mean)) / np.sqrt(variance) if variance > 0 else float("nan")
@@ -142,17 +144,17 @@ def excess_of(chi_square: Sums) -> float:
 
 def together(found: Mapping[str, float]) -> float:
     """The lowest probability times the number of tests (Bonferroni's correction); NaN where there is none."""
-    known = [own for own in found.values() if np.isfinite(own)]
+    known = [probability for probability in found.values() if np.isfinite(probability)]
     return min(1.0, len(known) * min(known)) if known else float("nan")
 
 
-def too_small(residue: Residue) -> float:
+def too_small(residue: ResidualStatistics) -> float:
     """Probability of a chi^2 that is as low."""
     scale, degrees = _scaled(residue.chi_square)
     return float(chdtr(degrees, float(residue.chi_square.value) / scale)) if degrees > 0 else float("nan")
 
 
-def moves_of(residue: Residue, latent: Float[ndarray, " latent"], free_scale: Places = None) -> Moves | None:
+def moves_of(residue: ResidualStatistics, latent: Float[ndarray, " latent"], free_scale: Places = None) -> Moves | None:
     """Shifts from the best fit to that of each half, by one Gauss-Newton step; the noise scale, if it is free, stays.
 
     None without derivatives.
@@ -179,24 +181,24 @@ def furthest(moves: Moves, sigma: Float[ndarray, " latent"]) -> Float[ndarray, "
     return np.max(np.nan_to_num(length), axis=0)
 
 
-def _of_products(sums: Sums) -> float:
+def _of_products(sums: TestSum) -> float:
     """Probability of a sum of products of neighbours: normal, for many of them."""
     return float(ndtr(-(float(sums.value) - float(sums.mean)) / np.sqrt(float(sums.variance))))
 
 
-def _of_squares(sums: Sums) -> float:
+def _of_squares(sums: TestSum) -> float:
     """Probability of a sum of squares: chi^2's distribution of this mean and variance (Welch 1938 and Satterthwaite
     1946)."""
     scale, degrees = _scaled(sums)
     return float(chdtrc(degrees, float(sums.value) / scale)) if degrees > 0 else float("nan")
 
 
-def _scaled(sums: Sums) -> tuple[float, float]:
+def _scaled(sums: TestSum) -> tuple[float, float]:
     mean, variance = float(sums.mean), float(sums.variance)
     return (0.5 * variance / mean, 2 * mean**2 / variance) if mean > 0 and variance > 0 else (1.0, 0.0)
 
 
-def _runs(pairs: Sums, agreeing: float) -> float:
+def _runs(pairs: TestSum, agreeing: float) -> float:
     """Excess of neighbours with the same sign (few runs) above half of all: in standard deviations.
 
     For a correlation rho of neighbours the expected share is 1/2 + asin(rho) / pi (Sheppard 1899).
@@ -216,7 +218,7 @@ class _Part:
 
     @classmethod
     def of(
-        cls, part: Half, number: int | None, latent: Float[ndarray, " latent"], kept: Int[ndarray, " kept"]
+        cls, part: DataHalf, number: int | None, latent: Float[ndarray, " latent"], kept: Int[ndarray, " kept"]
     ) -> "_Part":
         matrix, gradient, other = (np.asarray(own if number is None else own[number], np.float64) for own in part)
         return cls(matrix[np.ix_(kept, kept)] + np.eye(len(kept)), (gradient + latent)[kept], other[kept])
@@ -240,7 +242,7 @@ def _score(half: _Part, whole: _Part) -> tuple[Float[ndarray, " kept"], Float[nd
     return score, 0.5 * (covariance + covariance.T)
 
 
-def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: Places) -> dict[str, float]:
+def _of_halves(residue: ResidualStatistics, latent: Float[ndarray, " latent"], free_scale: Places) -> dict[str, float]:
     """Probability that both halves want the same values: the gradient of one at the maximum of both, by its covariance,
     in the combinations of latents that both halves constrain."""
     if residue.whole is None or residue.halves is None:
@@ -279,7 +281,7 @@ class DataPlaces:
     wavelength: Float[ndarray, " wave"]
 
 
-def worst_place(left: Left, field: DataPlaces) -> str:
+def worst_place(left: ResidualCube, field: DataPlaces) -> str:
     """The spaxel and the wavelength with the largest chi^2: "in the spaxel 1.2 arcsec North of the centre, at 5010
     Angstrom"; empty where neither is far beyond noise."""
     spaxels, bins = _excess(left, 2), _excess(left, (0, 1))
@@ -298,7 +300,7 @@ def most_of_all(where: str) -> str:
     return f", most of all {where}" if where else ""
 
 
-def _excess(left: Left, axes: int | tuple[int, ...]) -> ndarray:
+def _excess(left: ResidualCube, axes: int | tuple[int, ...]) -> ndarray:
     """chi^2 over some axes beyond its expectation k, in standard deviations by Fisher's approximation
     sqrt(2 chi^2) - sqrt(2 k); -inf where nothing was fitted."""
     expected = np.sum(left.variance, axis=axes)
@@ -461,7 +463,7 @@ class Verdict:
 
 
 def verdict_on(
-    residue: Residue,
+    residue: ResidualStatistics,
     quality: Quality,
     latent: Float[ndarray, " latent"],
     sigma: Float[ndarray, " latent"] | None,
@@ -497,7 +499,10 @@ def verdict_on(
 
 
 def _on_set(
-    residue: Residue, own: Residue, free_scale: int | Sequence[int] | None, place: DataPlaces | None
+    residue: ResidualStatistics,
+    own: ResidualStatistics,
+    free_scale: int | Sequence[int] | None,
+    place: DataPlaces | None,
 ) -> SetVerdict:
     """The verdict on one of several sets of data."""
     tests = tests_of_set(residue, own, free_scale)

@@ -327,7 +327,7 @@ class JointErrors(AbstractErrors):
     shapes: tuple[tuple[int, int, int], ...] = eqx.field(static=True)
 
     def residuals(self, residual: Voxels, data: Voxels, model: Voxels, inverse_sigma: Voxels) -> Voxels:
-        """Those of each set whitened by its own correlations."""
+        """The residuals of each set, whitened by its correlations."""
         del data, model, inverse_sigma
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         parts = []
@@ -337,13 +337,9 @@ class JointErrors(AbstractErrors):
             parts.append(whitened.reshape(-1))
         return jnp.concatenate(parts)[None, None]
 
-    def excess(self) -> Any:
-        """None."""
-        return 0.0
-
     def log_constant(self) -> Any:
         """-ln det(R) / 2 of all sets."""
-        return sum((own.log_constant() for own in self.sets if own is not None), start=0.0)
+        return sum((errors.log_constant() for errors in self.sets if errors is not None), start=0.0)
 
 
 GAUSSIAN: str = "gaussian"
@@ -371,7 +367,7 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
     if settings.kind == StudentT.kind:
         return StudentT(np.float64(settings.degrees_of_freedom or _USUAL_DEGREES))
     made = _find(settings.kind)
-    known = {own.name: own for own in dataclasses.fields(made)}
+    known = {part.name: part for part in dataclasses.fields(made)}
     for name in settings.parameters:
         if name not in known:
             raise ConfigError(
@@ -480,7 +476,7 @@ def _find(kind: str) -> Any:
 
 def _below(kind: type) -> Iterator[Any]:
     """Classes derived from one, and from these, that have a kind of their own."""
-    for own in kind.__subclasses__():
-        if getattr(own, "kind", ""):
-            yield own
-        yield from _below(own)
+    for subclass in kind.__subclasses__():
+        if getattr(subclass, "kind", ""):
+            yield subclass
+        yield from _below(subclass)

@@ -33,7 +33,7 @@ _HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
 
 
 class AbstractErrors(eqx.Module):
-    """What becomes of the residuals of the voxels."""
+    """The map from the residuals of voxels to those that are squared and added."""
 
     @abstractmethod
     def residuals(self, residual: Voxels, data: Voxels, model: Voxels, inverse_sigma: Voxels) -> Voxels:
@@ -42,13 +42,13 @@ class AbstractErrors(eqx.Module):
         `residual` = (data - model) inverse_sigma; `inverse_sigma` is that of the data, divided by the noise scale.
         """
 
-    @abstractmethod
     def excess(self) -> Any:
         """-ln of the density of one voxel at a residual of 0, less that of a normal distribution."""
+        return 0.0
 
-    @abstractmethod
     def log_constant(self) -> Any:
-        """What is added to ln L beside that."""
+        """The constant that is added to ln L beside the excess of the voxels."""
+        return 0.0
 
 
 class AbstractErrorDistribution(AbstractErrors):
@@ -88,10 +88,6 @@ class AbstractErrorDistribution(AbstractErrors):
         """ln(phi(0) / p(0))."""
         return -self.log_density(jnp.zeros(())) - _HALF_LOG_TURN
 
-    def log_constant(self) -> Any:
-        """Nothing."""
-        return 0.0
-
     def fault(self) -> str | None:
         """What is wrong with the distribution, which is concrete: unless its integral is 1, and its peak is at 0."""
         nodes, weight = _quadrature()
@@ -125,10 +121,6 @@ class AbstractCorrelation(AbstractErrors):
 
     log_determinant: eqx.AbstractVar[Float[Array, ""]]
 
-    def excess(self) -> Any:
-        """None."""
-        return 0.0
-
     def log_constant(self) -> Any:
         """-ln det(R) / 2."""
         return -0.5 * self.log_determinant
@@ -145,31 +137,15 @@ class Weighted(AbstractErrors):
         del data, model, inverse_sigma
         return residual * self.root
 
-    def excess(self) -> Any:
-        """None."""
-        return 0.0
-
-    def log_constant(self) -> Any:
-        """Nothing."""
-        return 0.0
-
 
 class AbstractResiduals(AbstractErrors):
     """Residuals of one's own: a class that writes `residuals`, with a `kind` by which `fit.likelihood` names it.
 
     The tests of the verdict hold if they are independent and standard normal where the model is true; their number, and
-    so the tests, are those of the fitted voxels.
+    so the tests, are those of the fitted voxels. ln L is known up to a constant.
     """
 
     kind: ClassVar[str] = ""
-
-    def excess(self) -> Any:
-        """None."""
-        return 0.0
-
-    def log_constant(self) -> Any:
-        """Nothing: ln L is known up to a constant."""
-        return 0.0
 
 
 def information_of_location(errors: AbstractErrorDistribution) -> Float[Array, ""]:
@@ -185,7 +161,7 @@ def normal_scores(errors: AbstractErrorDistribution, residual: ndarray) -> ndarr
     share = np.exp(np.asarray(errors.log_density(jnp.asarray(nodes)))) * weight
     below = np.cumsum(share) - 0.5 * share
     above = np.cumsum(share[::-1])[::-1] - 0.5 * share
-    below, above = (np.clip(own, np.finfo(float).tiny, None) for own in (below, above))
+    below, above = (np.clip(tail, np.finfo(float).tiny, None) for tail in (below, above))
     scores = np.where(below < above, scipy.special.ndtri(below), -scipy.special.ndtri(above))
     return np.interp(np.arcsinh(residual), np.arcsinh(nodes), scores)
 
@@ -197,6 +173,6 @@ def _quadrature() -> tuple[ndarray, ndarray]:
 
 
 def quadrature_nodes() -> tuple[Float[Array, " node"], Float[Array, " node"]]:
-    """The same on the device."""
+    """The nodes and weights on the device."""
     nodes, weight = _quadrature()
     return jnp.asarray(nodes), jnp.asarray(weight)

@@ -37,7 +37,7 @@ Weighting = Literal["mass", "light"]
 
 
 class Interval(NamedTuple):
-    """Of each population: the median of the draws, and the values that 16 and 84 % of them lie below."""
+    """The median of each population's draws, and the values that 16 and 84 % of them lie below."""
 
     value: Float[ndarray, "*n"]
     low: Float[ndarray, "*n"]
@@ -110,7 +110,7 @@ class Populations:
         return Interval.of(np.einsum("dpma,ba->dpb", self.draws, share))
 
     def columns(self) -> Mapping[str, tuple[Interval, str]]:
-        """What a table and maps show, by name, with its unit."""
+        """The columns of a table and of maps, by name, with their units."""
         return {
             "mass": (self.total_mass(), "Msun"),
             "log_age_mass": (self.mean_log_age("mass"), ""),

@@ -86,8 +86,8 @@ def draw_weights(
         drawn = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
         return (now := (weights, jnp.where(is_held, own, drawn))), now
 
-    off_the_wall = 1e-6 * jnp.maximum(first.max(), jnp.finfo(first.dtype).tiny)
-    begin = (jnp.maximum(first, off_the_wall), strength)
+    least_weight = 1e-6 * jnp.maximum(first.max(), jnp.finfo(first.dtype).tiny)
+    begin = (jnp.maximum(first, least_weight), strength)
     _, (weights, strengths) = lax.scan(step, begin, jax.random.split(key, n_warm + n_draw))
     return Draws(weights[n_warm:], strengths[n_warm:])
 
@@ -164,9 +164,9 @@ def neighbours_of(
 
 def neighbours_together(grids: Sequence[Neighbours]) -> Neighbours:
     """Neighbours on several grids, whose weights follow one another."""
-    first = np.cumsum([0] + [len(own.density) for own in grids])
-    pairs = [own.pairs + begin for own, begin in zip(grids, first, strict=False)]
-    density, power = (np.concatenate([own[field] for own in grids]) for field in (1, 2))
+    first = np.cumsum([0] + [len(grid.density) for grid in grids])
+    pairs = [grid.pairs + begin for grid, begin in zip(grids, first, strict=False)]
+    density, power = (np.concatenate([grid[field] for grid in grids]) for field in (1, 2))
     return Neighbours(np.concatenate(pairs).astype(np.int32), density, power)
 
 

@@ -26,15 +26,18 @@ from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.limits import LARGEST, limits_of
 from rubix_like.galaxy.validation import AGE_SLACK
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS, leaf_at
-from rubix_like.inference.posterior.free import (
+from rubix_like.inference.posterior.fit_model import (
+    GALAXY,
     LIKELIHOOD,
     NOISE_SCALE,
     OF_GALAXY,
+    STARS,
+    V_LOS,
     Correlated,
     Free,
     FreeParameter,
     Latent,
+    leaf_at,
     read_prior,
     read_values,
     shown,
@@ -134,7 +137,7 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
     in place of the synthetic galaxy's."""
     if name in others:
         return others[name]
-    if name.startswith(GALAXY) and any(own.startswith(GALAXY) for own in others):
+    if name.startswith(GALAXY) and any(other.startswith(GALAXY) for other in others):
         raise ConfigError(f"fit.free: unknown parameter '{name}' of the model{suggest(name, others)}")
     found = declarations_of([name])
     if found:
@@ -151,7 +154,7 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
         )
     if first == "galaxy" and "." in key:
         component, _, below = key.partition(".")
-        near = [f"galaxy.{component}.{own}" for own in component_declarations()]
+        near = [f"galaxy.{component}.{key}" for key in component_declarations()]
         raise ConfigError(
             f"fit.free: unknown parameter '{name}' of a smooth component{suggest(name, near)}; '{below}' is none of "
             f"the parameters in docs/components.md"
@@ -225,7 +228,7 @@ def read_correlated(
     groups: Iterable[CorrelatedSettings], parameters: Iterable[FreeParameter]
 ) -> tuple[Correlated, ...]:
     """The groups of free parameters with correlated priors; ConfigError for others, and for priors that cannot be."""
-    known, taken = {own.name: own for own in parameters}, set[str]()
+    known, taken = {parameter.name: parameter for parameter in parameters}, set[str]()
     found = []
     for group in groups:
         for name in group.parameters:

@@ -30,10 +30,19 @@ from numpy import ndarray
 
 from rubix_like.config.sections.fit import ModelErrorSettings
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.fit_model import SyntheticSource
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import Tangent, columns_at, models_at, on_mesh, tangents_at, with_draws
-from rubix_like.inference.posterior.posterior import ModelError, Posterior, factor_of, with_scale_information
+from rubix_like.inference.posterior.fit_model import Latent, SyntheticSource
+from rubix_like.inference.posterior.posterior import (
+    ModelError,
+    Posterior,
+    Tangent,
+    columns_at,
+    factor_of,
+    flux_in_sigma,
+    on_mesh,
+    tangents_at,
+    with_draws,
+    with_scale_information,
+)
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.runtime.memory import available_memory
 from rubix_like.runtime.words import format_bytes
@@ -73,7 +82,7 @@ def find_model_error(posterior: Posterior, latent: Latent, settings: ModelErrorS
             f"fit.model_error: expected room for {settings.draws} cubes at a time and what is made of them, "
             f"{format_bytes(needed)}, got {format_bytes(free)}; set fit.model_error.draws lower, or fit fewer bins"
         )
-    own = _cube(posterior, latent)
+    own = flux_in_sigma(posterior, latent)
     cubes = np.stack(list(other_cubes(posterior, latent, settings)))
     known, unknown = cubes[::2], cubes[1::2]
     mean = known.mean(axis=0)
@@ -94,7 +103,7 @@ def other_cubes(
     if not isinstance(source, SyntheticSource):
         raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
     for number in range(settings.draws):
-        yield _cube(with_draws(posterior, source.draws.others(settings.seed + number)), latent)
+        yield flux_in_sigma(with_draws(posterior, source.draws.others(settings.seed + number)), latent)
 
 
 def sandwich(posterior: Posterior, latent: Latent) -> Float[ndarray, "latent latent"]:
@@ -132,11 +141,6 @@ def _bread_and_filling(
         for matrix in (product(slopes, slopes), filling)
     )
     return bread, filling
-
-
-def _cube(posterior: Posterior, latent: Latent) -> Float[ndarray, "y x wave"]:
-    """The model's flux in units of the data's sigma."""
-    return np.asarray(models_at(posterior, latent).flux)[0] * np.asarray(posterior.likelihood.inverse_sigma)
 
 
 def _modes(

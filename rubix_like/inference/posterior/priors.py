@@ -92,7 +92,7 @@ class AbstractPrior(eqx.Module):
 
     @abstractmethod
     def fault(self) -> str | None:
-        """What is wrong with the prior's numbers, which are concrete; None if nothing is."""
+        """The fault of the prior's numbers, which are concrete; None if there is none."""
 
 
 class Uniform(AbstractPrior):
@@ -339,9 +339,9 @@ class Mixture(AbstractPrior):
         """Unless each part is right, the weights are positive, and no gap separates the parts."""
         if len(self.parts) < 2:
             return f"expected at least two parts of a mixture, got {len(self.parts)}"
-        if not all(bool(np.all(np.asarray(own) > 0)) for own in self.weights):
-            return f"expected weights above 0, got {', '.join(f'{np.min(own):g}' for own in self.weights)}"
-        fault = next(filter(None, (own.fault() for own in self.parts)), None)
+        if not all(bool(np.all(np.asarray(weight) > 0)) for weight in self.weights):
+            return f"expected weights above 0, got {', '.join(f'{np.min(weight):g}' for weight in self.weights)}"
+        fault = next(filter(None, (part.fault() for part in self.parts)), None)
         if fault is not None:
             return fault
         if _is_connected(self.parts):
@@ -356,7 +356,7 @@ def _tails(mixture: Mixture, value: Array) -> tuple[Array, Array]:
     latents = [_part_latent(part, value) for part in mixture.parts]
 
     def tail(sign: int) -> Array:
-        parts = [weight / total * ndtr(sign * own) for weight, own in zip(mixture.weights, latents, strict=True)]
+        parts = [weight / total * ndtr(sign * latent) for weight, latent in zip(mixture.weights, latents, strict=True)]
         return jnp.asarray(functools.reduce(jnp.add, parts))
 
     return tail(1), tail(-1)
@@ -458,8 +458,8 @@ class AbstractQuantile(AbstractPrior):
         return np.asarray(self.quantile(scipy.special.ndtr(latent)))
 
     def latent(self, value: Values) -> Values:
-        """By halving the interval of latents up to 8.2, its derivative one over the slope of `value`; NaN beyond the
-        quantiles of 0 and 1."""
+        """The latent, by halving the interval of latents up to 8.2, its derivative one over the slope of `value`; NaN
+        beyond the quantiles of 0 and 1."""
         found = _quantile_latent(self, jnp.asarray(value, jax.dtypes.canonicalize_dtype(float)))
         return found if isinstance(value, jax.Array) else np.asarray(found)
 

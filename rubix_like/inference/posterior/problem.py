@@ -1,7 +1,11 @@
-"""Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
+"""The posterior that is fitted, made from a configuration, or a pipeline, and an observed cube; its models on devices.
+
+A mesh ("sample", "data") has rows that each compute samples of their own: each row is a group of devices that share the
+particles of one model at a time. Rows never wait for one another, so that chains may make steps of any number.
+"""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
@@ -41,17 +46,23 @@ from rubix_like.inference.likelihoods.kinds import make_errors, with_correlation
 from rubix_like.inference.populations.populations import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
+    LIKELIHOOD,
+    NOISE_SCALE,
     STARS,
     V_LOS,
     AbstractParticleSource,
     ComponentsSource,
     Forward,
+    Free,
     HeldSource,
+    Latent,
     ModelSource,
     SyntheticSource,
+    Values,
     line_of_sight,
+    read_prior,
+    shown,
 )
-from rubix_like.inference.posterior.free import LIKELIHOOD, NOISE_SCALE, Free, Latent, Values, read_prior, shown
 from rubix_like.inference.posterior.free_parameters import (
     SMALLEST_LATENT,
     age_notes,
@@ -61,8 +72,7 @@ from rubix_like.inference.posterior.free_parameters import (
     read_free,
     read_start,
 )
-from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis
+from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis, on_mesh
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
@@ -70,7 +80,7 @@ from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.readers.components_reader import point_numbers
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.model_readers import AbstractModelReader
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, put
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, put, replicated
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import percent
 from rubix_like.ssp import SSPLibrary
@@ -556,5 +566,104 @@ def _fastest(source: AbstractParticleSource, values: Values) -> float:
         moving = [values.get(STARS + "velocity", source.held.stars.velocity)]
     else:
         raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
-    stars, *others = (np.linalg.norm(np.asarray(own, np.float64), axis=1) for own in moving)
+    stars, *others = (np.linalg.norm(np.asarray(velocity, np.float64), axis=1) for velocity in moving)
     return float(max(np.max(own) for own in (stars + np.abs(values.get(V_LOS, 0.0)), *others) if own.size))
+
+
+Kernel = Callable[..., Any]
+"""(model, one sample's pytree, *shared) -> pytree of arrays."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """Arrays with the axis `sample` first, filled up to a multiple of the rows; `real`: which are no filling."""
+
+    tree: Any
+    real: Bool[Array | np.ndarray, " sample"]
+
+
+def over_samples(kernel: Kernel, mesh: Mesh, model: Any, samples: Placed, *shared: Any, at_once: int = 1) -> Any:
+    """`kernel(model, sample, *shared)` for every sample, each row of the mesh its own; to be called inside a jit.
+
+    `model`: a posterior, or another pytree that is whole on every device. `samples`: what `placed` makes; all arrays
+    that are returned have the axis `sample` first, as long as theirs. `at_once`: how many samples a row computes at the
+    same time (accelerators like several; each takes memory).
+    """
+
+    def on_each_device(model: Any, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
+        once = jax.jit(kernel, inline=True)  # traced for its shapes, and not again for what it makes
+
+        def one(item: tuple[Any, Any]) -> Any:
+            """The result for a sample; one that only fills a row up is not computed."""
+            is_real, sample = item
+            made = jax.eval_shape(once, model, sample, *shared)
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)
+            return lax.cond(is_real, lambda: once(model, sample, *shared), lambda: nothing)
+
+        if at_once > 1:
+            return lax.map(one, (real, own), batch_size=min(at_once, len(real)))
+        return lax.map(one, (real, own))
+
+    return on_rows(on_each_device, mesh, model, samples, shared, PartitionSpec(SAMPLE_AXIS))
+
+
+def on_rows(on_each_device: Callable[..., Any], mesh: Mesh, model: Any, samples: Placed, shared: Any, made: Any) -> Any:
+    """`on_each_device(model, real, own, shared)` on all devices of a mesh, with the samples of their rows; `made`:
+    how what is returned is cut."""
+    along, whole = PartitionSpec(SAMPLE_AXIS), PartitionSpec()
+    specs = (whole, along, along, whole)
+    program = jax.shard_map(on_each_device, mesh=mesh, in_specs=specs, out_specs=made, check_vma=False)
+    if isinstance(model, Posterior):
+        model = dataclasses.replace(model, forward=dataclasses.replace(model.forward, on_device=True))
+    return program(model, samples.real, samples.tree, shared)
+
+
+def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
+    """Host arrays with the axis `sample` first, cut along the rows of a mesh; the last sample fills the rows up.
+
+    `least`: as many samples at least are made room for, so that groups of several sizes share one compiled program.
+    """
+    count = len(jax.tree.leaves(tree)[0])
+    size = max(count, least)
+    missing = size + -size % mesh.shape[SAMPLE_AXIS] - count
+    along = NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
+
+    def filled(leaf: Any) -> np.ndarray:
+        leaf = np.asarray(leaf)
+        return np.concatenate([leaf, np.repeat(leaf[-1:], missing, axis=0)])
+
+    real = np.arange(count + missing) < count
+    return jax.device_put(Placed(jax.tree.map(filled, tree), real), along)
+
+
+def fetched(tree: Any, count: int) -> Any:
+    """The first `count` samples of a pytree as host arrays."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], tree)
+
+
+def everywhere(tree: Any, mesh: Mesh) -> Any:
+    """The pytree, whole on every device of the mesh."""
+    return jax.device_put(tree, replicated(mesh))
+
+
+def models_at_once(n_device: int, n_model: int) -> int:
+    """How many models are computed at the same time: all of them where that many can share the devices.
+
+    A number that divides that of the devices, and the smallest with room for all models, so that none has to wait while
+    each has as many devices as possible: what is not divided among the devices of a model, its cube, is computed once.
+    """
+    return min(count for count in range(1, n_device + 1) if n_device % count == 0 and count >= min(n_model, n_device))
+
+
+def with_rows(problem: Problem, n_sample: int) -> Problem:
+    """The problem whose devices compute `n_sample` models at once."""
+    pipelines = [for_samples(pipeline, n_sample) for pipeline in problem.pipelines]
+    forward = problem.posterior.forward.laid_out([(pipeline.tables, pipeline.layout) for pipeline in pipelines])
+    posterior = dataclasses.replace(problem.posterior, forward=forward)
+    place = [pipeline is problem.pipeline for pipeline in problem.pipelines].index(True)
+    sets = tuple(
+        data_set.on(pipeline) for data_set, pipeline in zip(problem.sets, pipelines, strict=bool(problem.sets))
+    )
+    problem = dataclasses.replace(problem, posterior=posterior, pipeline=pipelines[place], sets=sets)
+    return dataclasses.replace(problem, posterior=on_mesh(problem.posterior, problem.pipeline.mesh))

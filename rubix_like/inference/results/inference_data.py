@@ -9,8 +9,7 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.inference.posterior.fit_model import STARS
-from rubix_like.inference.posterior.free import FreeParameter
+from rubix_like.inference.posterior.fit_model import STARS, FreeParameter
 from rubix_like.inference.results.results import SampleResult
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.optional_packages import import_optional
@@ -82,7 +81,7 @@ def _sets_of(result: SampleResult) -> list[_Set]:
 
 
 def _arrays(data_set: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str, list[str]]]:
-    """What was observed, what is constant, and the names of the axes of both, of a set."""
+    """The observed and the constant arrays of a set, and the names of their axes."""
     residual, predictive, before = data_set.residual, data_set.predictive, data_set.before
     flux = np.where(data_set.used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)
     constant = {
@@ -103,14 +102,16 @@ def _arrays(data_set: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dic
 def _log_likelihood(sets: Sequence[_Set]) -> Any:
     """ln(likelihood) of the points that were fitted, a dataset with the coordinates of each."""
     xarray = import_optional("xarray", "to_arviz")
-    known = [(own, own.pointwise) for own in sets if own.pointwise is not None]
+    known = [(data_set, data_set.pointwise) for data_set in sets if data_set.pointwise is not None]
     draws, of_voxels = known[0][1].draws, any(pointwise.of_voxels for _, pointwise in known)
     point, axes = ("voxel", ("y", "x", "wave")) if of_voxels else ("spaxel", ("y", "x"))
-    places = [np.nonzero(own.used if of_voxels else own.used.any(axis=2, keepdims=True)) for own in sets]
+    places = [np.nonzero(data_set.used if of_voxels else data_set.used.any(axis=2, keepdims=True)) for data_set in sets]
     chosen = [own.values[(slice(None), slice(None), *place)] for (_, own), place in zip(known, places, strict=True)]
-    coordinates = {axis: (point, np.concatenate([own[number] for own in places])) for number, axis in enumerate(axes)}
+    coordinates = {
+        axis: (point, np.concatenate([place[number] for place in places])) for number, axis in enumerate(axes)
+    }
     if known[0][0].name:
-        names = np.repeat([own.name for own in sets], [len(own[0]) for own in places])
+        names = np.repeat([data_set.name for data_set in sets], [len(place[0]) for place in places])
         coordinates["data_set"] = (point, names)
     values = np.concatenate(chosen, axis=2)
     chains = {"chain": np.arange(len(values)), "draw": draws}

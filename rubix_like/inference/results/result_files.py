@@ -11,18 +11,20 @@ from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.removed import refusal
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.inference.checks.edges import LIMIT, Edges
 from rubix_like.inference.checks.finite_points import Discreteness
-from rubix_like.inference.checks.laplace import Evidence
+from rubix_like.inference.checks.uncertainties import LIMIT, Edges, Evidence
 from rubix_like.inference.checks.verdict import Scatter
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.populations.populations import Populations
 from rubix_like.inference.posterior.free_parameters import declarations_of
-from rubix_like.inference.results.result_parts import (
+from rubix_like.inference.results.result_summaries import verdict_line
+from rubix_like.inference.results.results import (
     POINTWISE,
     TEXT,
     Column,
+    FitResult,
     ResultKind,
+    SampleResult,
     check_alike,
     read_best,
     read_column,
@@ -32,8 +34,6 @@ from rubix_like.inference.results.result_parts import (
     write_free,
     write_shared,
 )
-from rubix_like.inference.results.result_summaries import verdict_line
-from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler
@@ -226,7 +226,9 @@ def _read_samples(file: Any) -> SampleResult:
     latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
     statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
     draws = latent.shape[:-1]
-    expected = {own.name: (*draws, *own.shape) for own in free.parameters} | dict.fromkeys(statistics, draws)
+    expected = {parameter.name: (*draws, *parameter.shape) for parameter in free.parameters} | dict.fromkeys(
+        statistics, draws
+    )
     if latent.shape[-1:] != (len(free.labels),):
         raise ValueError(f"latent/draws: expected {len(free.labels)} numbers of each draw, got shape {latent.shape}")
     for name, own in {**values, **statistics}.items():

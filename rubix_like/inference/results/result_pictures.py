@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.fit_model import Free, FreeParameter
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.physics.units import plain_numbers
 from rubix_like.plots.figure import Drawing, save_drawings
@@ -123,12 +123,18 @@ def inferred_of(
     for name in truth:
         if name not in free.names:
             raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
-    numbers = (plain_numbers(truth.get(own.name), own.unit, f"truth['{own.name}']") for own in free.parameters)
-    known = (np.asarray(own, float) for own in numbers)
+    numbers = (
+        plain_numbers(truth.get(parameter.name), parameter.unit, f"truth['{parameter.name}']")
+        for parameter in free.parameters
+    )
+    known = (np.asarray(number, float) for number in numbers)
     labels, true = (
         free.labels,
         free.join(
-            {own.name: np.broadcast_to(value, own.shape) for own, value in zip(free.parameters, known, strict=True)}
+            {
+                parameter.name: np.broadcast_to(value, parameter.shape)
+                for parameter, value in zip(free.parameters, known, strict=True)
+            }
         ),
     )
     nodes = fine_nodes(latent, np.sqrt(np.diag(covariance)))
@@ -178,7 +184,7 @@ def save_sample_pictures(
 
 
 def sample_drawings(view: SampleView) -> Iterator[Drawing]:
-    """What there is to draw, in the order of the files."""
+    """The pictures, in the order of their files."""
     count = len(view.corner.drawn.labels)
     width, height = triangle_size(count, _SMALL if count > MOST_LARGE else _LARGE)
     yield "corner", (max(width, _NARROWEST), height), lambda figure: draw_corner(figure, view.corner)
@@ -247,7 +253,7 @@ def _normal(result: SampleResult, chosen: Int[ndarray, " chosen"]) -> Inferred |
 def _followed(result: SampleResult, values: Float[ndarray, "chain draw latent"]) -> tuple[Followed, ...]:
     """The loss, and the numbers of which the draws are worth least, in their own order."""
     found, labels = result.diagnostics, result.labels
-    units = [own.unit for own in result.free.parameters for _ in range(own.size)]
+    units = [parameter.unit for parameter in result.free.parameters for _ in range(parameter.size)]
     worth = np.fmin(found.ess_bulk, found.ess_tail)
     chosen = np.sort(np.argsort(np.nan_to_num(worth, nan=-1.0), kind="stable")[:MOST_FOLLOWED])
     loss = Followed("−ln(posterior) + constant", "", np.asarray(result.statistics["loss"], np.float64))

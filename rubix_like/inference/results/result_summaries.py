@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.inference.checks.edges import Reach
 from rubix_like.inference.checks.notes import ELSEWHERE
+from rubix_like.inference.checks.uncertainties import Reach
 from rubix_like.inference.checks.verdict import Quality, Verdict, most_of_all
-from rubix_like.inference.posterior.free import FreeParameter, shown
+from rubix_like.inference.posterior.fit_model import FreeParameter, shown
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
 from rubix_like.runtime.places import found_at
@@ -48,11 +48,11 @@ def rows_of(result: FitResult | SampleResult) -> Iterator[TableRow]:
     (low, high), limits = result.interval(), result.limits()
     centre = result.values if isinstance(result, FitResult) else result.mean
     doubtful = dict(zip(result.labels, result.verdict.doubtful, strict=True))
-    for own in result.free.parameters:
-        columns = [np.ravel(of[own.name]) for of in (centre, result.sigma, low, high)]
-        for label, value, sigma, lower, upper in zip(own.labels, *columns, strict=True):
+    for parameter in result.free.parameters:
+        columns = [np.ravel(of[parameter.name]) for of in (centre, result.sigma, low, high)]
+        for label, value, sigma, lower, upper in zip(parameter.labels, *columns, strict=True):
             numbers = (float(value), float(sigma), float(lower), float(upper))
-            yield TableRow(label, *numbers, limits.get(label), own, bool(doubtful[label]))
+            yield TableRow(label, *numbers, limits.get(label), parameter, bool(doubtful[label]))
 
 
 def rounded(value: float, sigma: float) -> tuple[str, str, int]:
@@ -165,7 +165,7 @@ def fit_table_lines(result: FitResult) -> list[str]:
 
 
 def fit_summary_html(result: FitResult) -> str:
-    """The same text for a notebook, its table as HTML."""
+    """The summary for a notebook, its table as HTML."""
     notes = [verdict_line(result), *legend(result.verdict), *fit_quality_lines(result)]
     return _as_html("Fit", _fit_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
 
@@ -294,7 +294,7 @@ def sample_summary_lines(result: SampleResult) -> list[str]:
 
 
 def sample_summary_html(result: SampleResult) -> str:
-    """The same text for a notebook, its table as HTML."""
+    """The summary for a notebook, its table as HTML."""
     notes = [result.verdict.sentence, *legend(result.verdict), *sample_quality_lines(result)]
     return _as_html("Samples", _sample_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
 

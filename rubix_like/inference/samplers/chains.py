@@ -22,11 +22,10 @@ from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import group_of, linear_of, tangents_at
-from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.checks.uncertainties import Laplace
+from rubix_like.inference.posterior.fit_model import Latent
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, group_of, linear_of, tangents_at
+from rubix_like.inference.posterior.problem import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, describe_statistics
 from rubix_like.runtime.words import counted
 
@@ -221,7 +220,7 @@ class Chains:
 
     @property
     def draws(self) -> dict[str, ndarray]:
-        """What is kept of the steps after the warm-up, by name: (chain, draw, ...)."""
+        """The draws that are kept after the warm-up, by name: (chain, draw, ...)."""
         return {name: steps[:, self.warmup : self.n_done] for name, steps in self.steps.items()}
 
     def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":
@@ -253,7 +252,7 @@ class Chains:
             half=arrays.get("half"),
             warmup=int(arrays["warmup"]),
             n_done=int(arrays["n_done"]),
-            steps={name.removeprefix(_STEP): own for name, own in arrays.items() if name.startswith(_STEP)},
+            steps={name.removeprefix(_STEP): array for name, array in arrays.items() if name.startswith(_STEP)},
             step_size=arrays["step_size"],
             state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)),
         )
@@ -367,7 +366,7 @@ def run_chains(
     """
     kernel = everywhere(sampler.kernel(len(whitening.centre)), mesh)
     density = everywhere(LogDensity(posterior, whitening), mesh)
-    columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
+    columns = tuple((name, statistic.kind) for name, statistic in sampler.statistics.items())
     if resume is None:
         keys = _keys(sampler.settings)
         n_latent = len(whitening.centre)

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.inference.checks.edges import advice_at_edge, edges_from
 from rubix_like.inference.checks.notes import notes_on_spread
-from rubix_like.inference.posterior.free import Free, shown
-from rubix_like.inference.posterior.linearise import MOST_DENSE
+from rubix_like.inference.checks.uncertainties import advice_at_edge, edges_from
+from rubix_like.inference.posterior.fit_model import Free, shown
+from rubix_like.inference.posterior.posterior import MOST_DENSE
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import listed, percent
@@ -41,7 +41,7 @@ _FEWEST = 4
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """What the draws of every number are worth, in the order of the labels; NaN where there is no such thing.
+    """R-hat and effective sample sizes of every number, in the order of the labels; NaN where there is none.
 
     | field | shape | |
     |---|---|---|
@@ -101,7 +101,7 @@ def trouble_of_chains(found: Convergence) -> str:
 
 
 def notes_on_sampling(sampler: AbstractSampler, free: Free, sampled: Sampled, found: Convergence) -> list[str]:
-    """What should be known of draws before they are used, the sampler's own notes among it."""
+    """Notes to read before draws are used, the sampler's among them."""
     if not sampled.is_chain:
         return [*sampler.notes(sampled), *_on_values(free, sampled.latent)]
     section = f"fit.sampling.{sampler.settings.section_name}"
@@ -174,15 +174,17 @@ def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Itera
     """Notes on values at the edge of their priors, that are not determined, or only together."""
     flat = np.asarray(free.own_normals(latent)).reshape(-1, latent.shape[2])
     below, above = (free.split(np.mean(sign * flat > edges_from(free, sign), axis=0)) for sign in (-1, 1))
-    for own in free.parameters:
-        low, high = below[own.name], above[own.name]
+    for parameter in free.parameters:
+        low, high = below[parameter.name], above[parameter.name]
         share = low + high
         if np.any(share > AT_THE_EDGE):
-            advice = advice_at_edge(own, *((share > AT_THE_EDGE) & (side > 0.5 * AT_THE_EDGE) for side in (low, high)))
-            names = listed(np.array(own.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
+            advice = advice_at_edge(
+                parameter, *((share > AT_THE_EDGE) & (side > 0.5 * AT_THE_EDGE) for side in (low, high))
+            )
+            names = listed(np.array(parameter.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
             yield (
                 f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
-                f"({shown(own.prior)}){advice}"
+                f"({shown(parameter.prior)}){advice}"
             )
     sigma = flat.std(axis=0)
     correlation = None

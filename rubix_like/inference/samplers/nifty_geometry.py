@@ -16,7 +16,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.runtime.optional_packages import import_optional
 
@@ -47,7 +47,7 @@ class _Search(NamedTuple):
 def find_root(
     function: Callable[[Vector], Vector], values: Vector, tolerance: Float[Array, ""] | float, most: int
 ) -> Root:
-    """Where a function is zero whose Jacobian at 0 is the unit matrix, beginning at 0, where its values are given.
+    """The root of a function whose Jacobian at 0 is the unit matrix, beginning at 0, where its values are given.
 
     Broyden's first method (Broyden 1965, Math. Comp. 19, 577), with a shorter step in another direction, by what was
     learnt of the Jacobian, where one does not lower the norm of the values. It ends where that is below `tolerance`,
@@ -258,7 +258,7 @@ def minimum(
     expansion: Expansion,
     least: float,
 ) -> tuple[Latent, Float[Array, ""]]:
-    """Where a mean of losses is lowest, from the centre of an expansion on, and how low; not to be traced.
+    """The place where a mean of losses is lowest, from the centre of an expansion on, and how low; not to be traced.
 
     By NIFTy's Newton steps, until one lowers it by less than `least`: with the matrix of the expansion, or, where it
     has none, with conjugate gradients and the products of a `metric`.

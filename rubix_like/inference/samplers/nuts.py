@@ -91,7 +91,7 @@ class NutsSampler(AbstractChainSampler):
 
 
 class Adapted(eqx.Module):
-    """What a chain knows beside its place: the gradient there, and the library's warm-up."""
+    """The state of a chain beside its place: the gradient there, and the library's warm-up."""
 
     gradient: White
     adaptation: Any
@@ -224,7 +224,7 @@ def _loose() -> Iterator[None]:
 
 
 def stages_of(warmup: int, draws: int) -> Int[ndarray, " step"]:
-    """What is adapted after each step of a chain: Stan's schedule of windows, then nothing.
+    """The kind of adaptation after each step of a chain: Stan's schedule of windows, then none.
 
     Of less than 100 steps Stan leaves the last 10 % to the step size, too few for it: here they are 10.
     """

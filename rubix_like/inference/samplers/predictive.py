@@ -1,4 +1,4 @@
-"""What the draws predict: mean and variance of the model over the posterior, and of data like those that were fitted.
+"""Predictions of draws: mean and variance of the model over the posterior, and of data like those that were fitted.
 
 Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6. Counts, means and
 sums of squared deviations over rows of devices are merged as by Chan, Golub & LeVeque (1979, Stanford CS-79-773).
@@ -38,8 +38,7 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     quadrature_nodes,
 )
-from rubix_like.inference.posterior.device_rows import Kernel, Placed, fetched, on_rows, placed
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import (
     Likelihood,
     ModelError,
@@ -48,7 +47,7 @@ from rubix_like.inference.posterior.posterior import (
     SquaredLoss,
     factor_of,
 )
-from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.problem import Kernel, Placed, Problem, fetched, on_rows, placed
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 from rubix_like.runtime.words import listed
 
@@ -200,8 +199,8 @@ def has_points(likelihood: Likelihood, n_set: int = 0) -> tuple[bool, ...]:
     """Whether the density of the data is a product of those of voxels: of each set of data, or of the one cube (0)."""
     errors = likelihood.errors
     of_sets = errors.sets if isinstance(errors, JointErrors) else (errors,) * max(n_set, 1)
-    independent = (own is None or isinstance(own, AbstractErrorDistribution) for own in of_sets)
-    return tuple(own and likelihood.model_error is None for own in independent)
+    independent = (of_set is None or isinstance(of_set, AbstractErrorDistribution) for of_set in of_sets)
+    return tuple(is_independent and likelihood.model_error is None for is_independent in independent)
 
 
 def can_replicate(likelihood: Likelihood) -> bool:
@@ -288,8 +287,8 @@ def moments_over_samples(kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, sam
 def moments_and_each(
     kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Placed, *shared: Any
 ) -> tuple[Moments, Any]:
-    """The same of the first of two pytrees that the kernel returns, and the second of every sample, small arrays that
-    are kept with the axis `sample` first."""
+    """The moments of the first of two pytrees that the kernel returns, and the second of every sample, small arrays
+    that are kept with the axis `sample` first."""
     dtype = jax.dtypes.canonicalize_dtype(float)
 
     def on_each_device(
@@ -300,7 +299,7 @@ def moments_and_each(
             return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), summed), each
 
         def step(moments: Moments, item: tuple[Any, Any]) -> tuple[Moments, Any]:
-            """What only fills a row up is not computed."""
+            """The step for a draw; one that only fills a row up is not computed."""
             is_real, sample = item
 
             def added() -> tuple[Moments, Any]:
@@ -348,8 +347,8 @@ _WITHIN = ("within_one", "within_two")
 
 
 class DrawnModels(NamedTuple):
-    """What models of some draws say: their moments, and of each of them, (chain, draw, ...), of the one cube or of each
-    of several sets of data; `draws`: their numbers."""
+    """The models of some draws: their moments, and of each of them, (chain, draw, ...), of the one cube or of each of
+    several sets of data; `draws`: their numbers."""
 
     moments: Moments
     each: tuple[OfDraw, ...]
@@ -382,7 +381,7 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
 
 
 def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: int, points: str | None) -> Predictive:
-    """The same with what single draws say of the one cube, or of the set of data with this number."""
+    """The models with what single draws say of the one cube, or of the set of data with this number."""
     likelihood, each = problem.posterior.likelihood, drawn.each[number]
     data, replicated = (np.asarray(own).reshape(-1, own.shape[-1]) for own in (each.data, each.replicated))
     with_points = points is not None and has_points(likelihood, len(problem.sets))[number]
@@ -410,12 +409,12 @@ def models_of_draws(
     points: str | None = None,
     seed: int = 0,
 ) -> DrawnModels:
-    """What the chosen draws say, on the host; computed on the rows of the problem's mesh, one model for each."""
+    """The models of the chosen draws on the host, computed on the rows of the problem's mesh, one model for each."""
     mesh, n_chain = problem.posterior.forward.main.layout.mesh, latent.shape[0]
     draws = evenly(latent.shape[1], max(count // n_chain, 1))
     chosen = latent[:, draws].reshape(-1, latent.shape[2])
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(seed), len(chosen)))
-    shapes = tuple(own.shape for own in problem.sets)
+    shapes = tuple(data_set.shape for data_set in problem.sets)
     samples = placed((chosen, keys), mesh)
     moments, each = jax.device_get(_moments(problem.posterior, samples, points=points, shapes=shapes))
     rows = fetched(each, len(chosen))
@@ -461,7 +460,7 @@ def _moments(
 def _predicted(
     posterior: Posterior, sample: tuple[Latent, UInt32[Array, "2"]], points: str | None, shapes: Shapes
 ) -> tuple[Predicted, tuple[OfDraw, ...]]:
-    """What one draw says; with its random key."""
+    """The prediction of one draw, by its random key."""
     latent, key = sample
     scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
     observed = posterior.observed(latent)
@@ -471,8 +470,8 @@ def _predicted(
     predicted = Predicted(
         flux,
         factor_of(scale),
-        jnp.asarray(sum(own.n_beyond_velocity + own.n_overflow for own in counters), flux.dtype),
-        jnp.asarray(sum(own.n_not_finite for own in counters), flux.dtype),
+        jnp.asarray(sum(counter.n_beyond_velocity + counter.n_overflow for counter in counters), flux.dtype),
+        jnp.asarray(sum(counter.n_not_finite for counter in counters), flux.dtype),
     )
     return predicted, of_draw(posterior, latent, key, model, flux, points, shapes)
 

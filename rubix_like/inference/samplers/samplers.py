@@ -17,7 +17,7 @@ from numpy import ndarray
 from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.uncertainties import Laplace
 from rubix_like.inference.posterior.posterior import SquaredLoss
 from rubix_like.runtime.optional_packages import import_optional
 
@@ -131,7 +131,7 @@ class AbstractSampler(ABC):
 
     @abstractmethod
     def progress(self, state: Any) -> tuple[str, int, int]:
-        """Where it is: in words, and how much is done of how much."""
+        """The stage that is at work in words, and how much is done of how much."""
 
     @abstractmethod
     def sampled(self, state: Any) -> Sampled:
@@ -157,6 +157,6 @@ def make_sampler(settings: SamplingSettings) -> AbstractSampler:
 
 
 def describe_statistics(method: str, statistics: Statistics) -> list[str]:
-    """What a summary says of the statistics of draws, in the order in which the sampler declares them."""
+    """Words on the statistics of draws, in the order in which the sampler declares them."""
     known = find_sampler(method).statistics.items()
     return [own.in_words(statistics[name]) for name, own in known if own.in_words is not None]

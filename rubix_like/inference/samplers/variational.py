@@ -21,11 +21,10 @@ from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import SamplingSettings, VariationalSettings
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import is_dense
-from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.checks.uncertainties import Laplace
+from rubix_like.inference.posterior.fit_model import Latent
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, is_dense
+from rubix_like.inference.posterior.problem import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.samplers.nifty_geometry import (
     Drawn,
     Expansion,
@@ -95,7 +94,7 @@ class GeoVISampler(AbstractSampler):
         return Sampled(self.settings.method, state.latent[None], statistics, state.draw_keys, **own)
 
     def notes(self, sampled: Sampled) -> list[str]:
-        """What every user of such draws should know."""
+        """Notes for every user of such draws."""
         return [
             f"the {sampled.n_draw} draws are {self.title}'s: they come from an approximation of the posterior about "
             f"one of its maxima, which tends to be too narrow; compare with method nuts where it matters",
@@ -150,7 +149,7 @@ class VariationalState:
 
     @property
     def mean(self) -> Float[ndarray, " latent"]:
-        """Where samples are drawn about now."""
+        """The place about which samples are drawn now."""
         return self.means[-1]
 
     @property
@@ -208,7 +207,7 @@ class VariationalState:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the result must know, once it is finished."""
+        """Notes for a reader of the result, once it is finished."""
         notes = []
         if not self.converged:
             notes.append(

@@ -1,4 +1,4 @@
-"""Where the values of free parameters may be, by the sketch of a cube: latents for a search to begin near.
+"""Guesses of free parameters by the sketch of a cube: latents for a search to begin near.
 
 The sketch shows centre, size, shape, and which way a galaxy turns, by moments and cross-correlations in numpy. Of what
 it shows the values follow by one formula each, with a scatter as wide as the formula is rough; all other parameters are
@@ -15,8 +15,7 @@ from scipy.interpolate import CubicSpline
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.footprint import Footprint
-from rubix_like.inference.posterior.fit_model import GALAXY
-from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.fit_model import GALAXY, Free, FreeParameter
 
 FASTEST: float = 1000.0
 """Largest shift that is tried, km/s."""
@@ -45,7 +44,7 @@ _REACH = 2.0
 
 @dataclass(frozen=True)
 class Sketch:
-    """What the eye sees; NaN where it sees nothing.
+    """The light, motions and turn of a cube as the eye sees them; NaN where it sees nothing.
 
     `centre`: East and North of the field's centre (arcsec). `major`, `minor`: standard deviations along the axes of the
     light's ellipse, as observed (arcsec). `axis_angle`: of its major axis; `receding_angle`: of the side that recedes
@@ -170,7 +169,8 @@ def shifts(
 
 
 def _peaks(rise: Float[ndarray, "spaxel shift"], shift: Float[ndarray, " shift"]) -> tuple[ndarray, ndarray]:
-    """Where each row is highest, by a parabola through three points, and its curvature^-1/2 there; none at an end."""
+    """The place where each row is highest, by a parabola through three points, and its curvature^-1/2 there; none at an
+    end."""
     top = np.clip(np.argmax(rise, axis=1), 1, len(shift) - 2)
     row, step = np.arange(len(rise)), shift[1] - shift[0]
     before, middle, after = (rise[row, top + move] for move in (-1, 0, 1))
@@ -278,7 +278,11 @@ def component_values(
     position angle is free it is that of the prior's middle. A quarter turns the other way, each component for itself,
     if its prior has both signs and there are several, or the angle is not free.
     """
-    shown = [own for own in free.parameters if _key(own.name) in KEYS and _key(own.name) not in seen.observed]
+    shown = [
+        parameter
+        for parameter in free.parameters
+        if _key(parameter.name) in KEYS and _key(parameter.name) not in seen.observed
+    ]
     several = sum(_key(own.name) in _SPEEDS for own in shown) > 1
     return {own.name: _guess(own, free, seen, pose, generator, several=several) for own in shown}
 
@@ -302,7 +306,7 @@ def _guess(
 
 
 def _left(key: str, seen: Seen, pose: Pose) -> Float[ndarray, "count ..."]:
-    """What is left of what is seen for a component's own angle or centre."""
+    """The rest of a sketch for a component's angle or centre."""
     if key == "center":
         return seen.centre - np.asarray(pose.offset)
     if key == "inclination":
@@ -380,8 +384,8 @@ _LEAST_SINE = 0.3
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a sketch is compared with: arcsec of a kpc, standard deviation of the PSF (arcsec), the velocity of the
-    whole galaxy (km/s; NaN: not known), and how the galaxy lies where its angles are not free."""
+    """The scales that a sketch is compared with: arcsec of a kpc, standard deviation of the PSF (arcsec), the velocity
+    of the whole galaxy (km/s; NaN: not known), and how the galaxy lies where its angles are not free."""
 
     arcsec_per_kpc: float
     psf_sigma: float
@@ -410,11 +414,11 @@ def guesses(
     values |= component_values(free, seen, around.pose, generator)
     own_prior = np.asarray(free.own_normals(prior))
     latent = np.clip(own_prior, -_MOST, _MOST)
-    for parameter, own in zip(free.parameters, free.places.values(), strict=True):
+    for parameter, place in zip(free.parameters, free.places.values(), strict=True):
         if parameter.name in values:
             given = np.reshape(values[parameter.name], (count, -1))
             given = _turned(parameter, given) if parameter.name.endswith(".position_angle") else given
-            latent[:, own] = _latents(parameter, given, latent[:, own])
+            latent[:, place] = _latents(parameter, given, latent[:, place])
     drawn = np.arange(count) % round(1 / _FROM_PRIOR) == round(1 / _FROM_PRIOR) - 1
     return np.asarray(free.of_own_normals(np.where(drawn[:, None], own_prior, latent)))
 
@@ -454,7 +458,7 @@ def inclination_of(sketch: Sketch, around: Surroundings) -> float:
 def _variances(sketch: Sketch, around: Surroundings) -> tuple[float, float]:
     """Along both axes, without the PSF's."""
     smallest = _THINNEST * max(around.psf_sigma, _THINNEST * sketch.major) ** 2
-    long, short = (max(own**2 - around.psf_sigma**2, smallest) for own in (sketch.major, sketch.minor))
+    long, short = (max(axis**2 - around.psf_sigma**2, smallest) for axis in (sketch.major, sketch.minor))
     return long, short
 
 

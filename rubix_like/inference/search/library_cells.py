@@ -16,10 +16,8 @@ from numpy import ndarray
 
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.galaxy.components.populations import SingleStars
-from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
-from rubix_like.inference.posterior.free import Free
-from rubix_like.inference.posterior.linearise import group_of, losses_and_forms_at
-from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource, Free
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, group_of, losses_and_forms_at
 from rubix_like.runtime.words import listed
 
 LONGEST: float = 0.7
@@ -84,7 +82,7 @@ def _capped(step: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
 
 
 def normal_at(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> NormalEquations:
-    """What there is to know of a place, from one evaluation."""
+    """The normal equations at a place, from one evaluation."""
     loss, form = losses_and_forms_at(posterior, group_of(posterior, latent))
     factor, projected = (np.asarray(own, np.float64)[0] for own in (form.factor, form.projected))
     return NormalEquations(
@@ -141,7 +139,7 @@ def _slopes(normal: NormalEquations, index: int) -> _Slopes:
 def _lowered(
     posterior: SquaredLoss, normal: NormalEquations, step: Float[ndarray, " latent"]
 ) -> NormalEquations | None:
-    """Where the first of a step and its halves that lowers the loss leads to."""
+    """The place to which the first of a step and its halves that lowers the loss leads."""
     step = _capped(step)
     for half in range(_HALVES + 1):
         trial = normal_at(posterior, normal.latent + step * 0.5**half)
@@ -186,8 +184,8 @@ _WIDER = 1.1
 
 
 class Cell(NamedTuple):
-    """What is known between two nodes of the library, latents from `low` to `high`: the loss along the value by its
-    slopes at one place."""
+    """The loss between two nodes of the library, latents from `low` to `high`: the loss along the value by its slopes
+    at one place."""
 
     low: float
     high: float
@@ -200,7 +198,7 @@ class Cell(NamedTuple):
 
     @property
     def lowest(self) -> float:
-        """Where the parabola is lowest within the cell."""
+        """The latent where the parabola is lowest within the cell."""
         return float(np.clip(self.node.at - self.node.slope * self.node.sigma**2, self.low, self.high))
 
     @property
@@ -219,7 +217,7 @@ class Spread(NamedTuple):
 
 
 def library_nodes(posterior: Posterior) -> dict[int, Float[ndarray, " edge"]]:
-    """By their places among the latents, ages and metallicities of components of one age and metallicity that are free,
+    """Ages and metallicities of components of one age and metallicity that are free, by their places among the latents,
     with the latents of the library's nodes within the prior, and the ends of the prior."""
     source = posterior.forward.source
     if not isinstance(source, ComponentsSource):
@@ -229,7 +227,7 @@ def library_nodes(posterior: Posterior) -> dict[int, Float[ndarray, " edge"]]:
     if STAR_SOURCE not in painted:
         return {}
     library = painted[STAR_SOURCE].painter.axes
-    axes = {name: np.asarray(own, np.float64) for name, own in zip(library.names, library.nodes, strict=False)}
+    axes = {name: np.asarray(nodes, np.float64) for name, nodes in zip(library.names, library.nodes, strict=False)}
     known: dict[str, ndarray] = {}
     for name, component in zip(source.base.names, source.base.components, strict=True):
         own = getattr(component, "population", None)
@@ -269,7 +267,8 @@ class CellsSeen:
     def near(
         self, posterior: Posterior, best: Float[ndarray, " latent"]
     ) -> tuple[Mapping[int, list[Cell]], Float[ndarray, " latent"]]:
-        """By the places of ages and metallicities among the latents, and the place about which they were looked for.
+        """The cells by the places of ages and metallicities among the latents, and the place about which they were
+        looked for.
 
         Unless they are held always to be called with the same posterior.
         """
@@ -293,7 +292,7 @@ def cells_near(
 def _neighbours(
     posterior: SquaredLoss, normal: NormalEquations, index: int, edges: Float[ndarray, " edge"], sigma: float
 ) -> list[Cell]:
-    """Of one value."""
+    """The neighbouring cells of one value."""
     best = float(normal.latent[index])
     number = int(np.clip(np.searchsorted(edges, best) - 1, 0, len(edges) - 2))
     low, high = float(edges[number]), float(edges[number + 1])
@@ -334,7 +333,7 @@ def _beyond(
 def lower_elsewhere(
     cells: Mapping[int, list[Cell]], best: Float[ndarray, " latent"], loss: float
 ) -> Float[ndarray, " latent"] | None:
-    """Where a search is to go on: the lowest place of another cell of a value, if the loss is lower there."""
+    """The place where a search is to go on: the lowest one of another cell of a value, if the loss is lower there."""
     found = [
         (cell.least, index, cell)
         for index, every in cells.items()
@@ -350,7 +349,7 @@ def lower_elsewhere(
 def spreads(
     cells: Mapping[int, list[Cell]], best: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]
 ) -> list[Spread]:
-    """Of which ages and metallicities the posterior over all cells is wider than `sigma`, those at the best place."""
+    """The ages and metallicities whose posterior over all cells is wider than `sigma`, those at the best place."""
     found = (
         spread_over(every, index, float(best[index]), float(sigma[index]))
         for index, every in cells.items()
@@ -360,7 +359,7 @@ def spreads(
 
 
 def spread_over(cells: list[Cell], index: int, best: float, sigma: float) -> Spread:
-    """Of one value, over two cells at least."""
+    """The spread of one value, over two cells at least."""
     at, weight = _density(cells)
     factor = float(np.sqrt(weight @ (at - best) ** 2)) / sigma
     below = np.cumsum(weight)
@@ -393,7 +392,7 @@ def with_spreads(covariance: Float[ndarray, "latent latent"], found: list[Spread
 
 
 def notes_on_spreads(free: Free, found: list[Spread]) -> list[str]:
-    """What was enlarged, and why."""
+    """Notes on values whose sigma was enlarged, and why."""
     labels, values = free.labels, []
     for spread in found:
         ends = [np.zeros(free.n_latent) + spread.ends[side] for side in (0, 1)]

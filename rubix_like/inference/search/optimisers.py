@@ -17,9 +17,17 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import OptimiserSettings
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.linearise import NormalForm, is_dense, losses_at, normal_forms_at, over_starts
-from rubix_like.inference.posterior.posterior import Latents, SquaredLoss, half_square
+from rubix_like.inference.posterior.fit_model import Latent
+from rubix_like.inference.posterior.posterior import (
+    Latents,
+    NormalForm,
+    SquaredLoss,
+    half_square,
+    is_dense,
+    losses_at,
+    normal_forms_at,
+    over_starts,
+)
 from rubix_like.runtime.optional_packages import import_optional
 
 
@@ -156,7 +164,7 @@ class GradientDescent(AbstractOptimiser):
         return State.begin(latent, GradientMemory(latent, inner, jnp.zeros(latent.shape[0], jnp.int32)))
 
     def step(self, posterior: SquaredLoss, state: State) -> State:
-        """As many gradients as the search along a line needs."""
+        """The next state, by as many gradients as the search along a line needs."""
         return _gradient_step(self, posterior, state)
 
 

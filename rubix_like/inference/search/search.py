@@ -1,27 +1,65 @@
-"""Search from all starts, step by step; resumable after every step.
+"""The search from all starts, resumable after every step, and the latents that it begins with.
+
+Many latents are tried, by one model each, and the best are started from. A fit of stars begins with each spaxel's for
+itself, by differential evolution of draws from the prior. Every spaxel's spectrum depends, but for the light of its
+neighbours, on the stars in it alone. So one model tries as many spectra as there are spaxels: of many draws of all
+stars, those of each spaxel are compared, mixed and kept by themselves. That crosses the kinks and minima along ages and
+metallicities, at which a descent ends.
 
 A start is given up for the next candidate far above a better one, or at the limits of priors. A prior with limits is
 flat where latents are large: a search that gets there finds no slope that leads back, however wrong the place is.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.inference.posterior.fit_model import STARS
-from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.linearise import on_mesh
-from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.forward.model import scene_before_fields
+from rubix_like.inference.posterior.fit_model import (
+    GALAXY,
+    STARS,
+    ComponentsSource,
+    Forward,
+    Free,
+    FreeParameter,
+    HeldSource,
+    Latent,
+)
+from rubix_like.inference.posterior.posterior import (
+    Latents,
+    Posterior,
+    SquaredLoss,
+    losses_at,
+    models,
+    on_mesh,
+    over_starts,
+    placed_starts,
+    scores,
+)
 from rubix_like.inference.posterior.priors import is_limited
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.search.candidates import choose_starts, with_other_side
+from rubix_like.inference.search.guesses import (
+    VELOCITY_OFFSET,
+    Pose,
+    Sketch,
+    Surroundings,
+    guesses,
+    shift_of,
+    shown_among,
+    sketch_of,
+)
 from rubix_like.inference.search.library_cells import CellsSeen, lower_elsewhere
 from rubix_like.inference.search.optimisers import (
     FAILED,
@@ -34,6 +72,451 @@ from rubix_like.inference.search.optimisers import (
 )
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+
+STAR_MASS: str = STARS + "initial_mass"
+"""The light of a spaxel is proportional to the masses of its stars."""
+
+FEWEST: int = 4
+"""Members that one step of the evolution needs."""
+
+_FARTHEST = 6.0
+"""Largest latent to which a mass is scaled."""
+
+_LENGTHS = (0.4, 1.0)
+"""Shortest and longest part of the difference of two members that is added to a third."""
+
+_CROSSED = 0.9
+"""Part of the latents that a trial has from other members."""
+
+
+class Patches(eqx.Module):
+    """Which spaxel every latent belongs to, from 0, row by row; their number for stars outside the field.
+
+    `owner` is -1 for latents that are of no star; `count`: one more than the number of spaxels.
+    """
+
+    spaxel: Int[Array, " star"]
+    owner: Int[Array, " latent"]
+    count: int = eqx.field(static=True)
+
+
+class Trials(NamedTuple):
+    """Latents, and each patch's part of the loss there."""
+
+    latent: Float[ndarray, "member latent"]
+    loss: Float[ndarray, "member patch"]
+
+
+def evolved(
+    posterior: Posterior, settings: FitSettings, mesh: Mesh, drawn: Float[ndarray, "candidate latent"]
+) -> Float[ndarray, "start latent"]:
+    """One start from every `settings.candidates` of the draws; none where no parameter of stars is free.
+
+    Parameters that are not of stars are those of the draw with the lowest loss.
+    """
+    patches = patches_of(posterior, jnp.asarray(drawn[0])) if len(drawn) else None
+    if patches is None or settings.candidates < FEWEST or settings.generations == 0:
+        return drawn[:0]
+    n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(None, SAMPLE_AXIS))
+
+    def evaluate(latent: Float[ndarray, "member latent"]) -> Trials:
+        filled = np.concatenate([latent, np.repeat(latent[-1:], -len(latent) % n_slot, axis=0)])
+        groups = jax.device_put(filled.reshape(-1, n_slot, latent.shape[1]), sharding)
+        found = _scaled_groups(posterior, patches, groups)
+        return Trials(*(np.asarray(own).reshape(len(filled), -1)[: len(latent)] for own in found))
+
+    populations = drawn.reshape(-1, settings.candidates, drawn.shape[1])
+    owner, count = np.asarray(patches.owner), patches.count
+    generators = (np.random.default_rng([settings.seed, number]) for number in range(len(populations)))
+    ends = [
+        evolve(evaluate, owner, count, population, settings.generations, generator)
+        for population, generator in zip(populations, generators, strict=True)
+    ]
+    return np.stack(ends)
+
+
+def evolve(
+    evaluate: Callable[[Float[ndarray, "member latent"]], Trials],
+    owner: Int[ndarray, " latent"],
+    count: int,
+    population: Float[ndarray, "member latent"],
+    generations: int,
+    generator: np.random.Generator,
+) -> Float[ndarray, " latent"]:
+    """The best of every patch after differential evolution of each for itself.
+
+    A trial is x1 + F (x2 - x3) of three other members; where it has a lower loss it takes the member's place
+    (Storn & Price 1997, J. Global Optim. 11, 341, DE/rand/1/bin).
+    """
+    members, loss = evaluate(population)
+    of_star, own = owner >= 0, np.maximum(owner, 0)
+    members = np.where(of_star, members, members[np.argmin(loss.sum(axis=1))])
+    members, loss = evaluate(members)
+    n_member, column = len(members), np.arange(len(owner))
+    itself = 2 * np.eye(n_member)[:, :, None]
+    for _ in range(generations):
+        others = np.argsort(generator.random((n_member, n_member, count)) + itself, axis=1)[:, :3, own]
+        one, two, three = (members[others[:, number], column] for number in range(3))
+        length = generator.uniform(*_LENGTHS, (n_member, count))[:, own]
+        crossed = of_star & (generator.random(members.shape) < _CROSSED)
+        trial, trial_loss = evaluate(np.where(crossed, one + length * (two - three), members))
+        better = trial_loss < loss
+        members = np.where(better[:, own] & of_star, trial, members)
+        loss = np.where(better, trial_loss, loss)
+    return members[np.argmin(loss, axis=0)[own], column]
+
+
+def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
+    """The patches of stars for these latents; None where no parameter of stars is free."""
+    free, forward = posterior.free, posterior.forward
+    if not (isinstance(forward, Forward) and isinstance(forward.source, HeldSource) and free.has(STARS)):
+        return None
+    spaxel = _spaxels(posterior, latent)
+    owners = [
+        jnp.repeat(spaxel, parameter.size // len(spaxel))
+        if parameter.name.startswith(STARS)
+        else jnp.full(parameter.size, -1, jnp.int32)
+        for parameter in free.parameters
+    ]
+    return Patches(spaxel, jnp.concatenate(owners), forward.tables.footprint.n_element + 1)
+
+
+@jax.jit
+def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
+    """Flat index of the spaxel whose middle is nearest to each star."""
+    forward = posterior.forward.main
+    galaxy, parameters = posterior.at(latent)
+    scene = scene_before_fields(forward.tables, parameters, "stars", galaxy.stars)
+    return SpaxelGrid(forward.tables.footprint, "nearest").weights(scene.position)[0][:, 0]
+
+
+@jax.jit
+def _scaled_groups(
+    posterior: Posterior, patches: Patches, groups: Float[Array, "group start latent"]
+) -> tuple[Float[Array, "group start latent"], Float[Array, "group start patch"]]:
+    """`scaled` for groups of as many latents as are computed at once."""
+    return lax.map(lambda group: over_starts(lambda own, at: scaled(own, patches, at), posterior, group), groups)
+
+
+def scaled(
+    posterior: Posterior, patches: Patches, latent: Float[Array, " latent"]
+) -> tuple[Float[Array, " latent"], Float[Array, " patch"]]:
+    """The latents with the masses of each patch's stars scaled to fit best, and each patch's part of the loss then.
+
+    The part of a patch is half of chi^2 in its spaxel and half the squares of its stars' latents.
+    """
+    likelihood = dataclasses.replace(posterior.likelihood, model_error=None)
+    model = posterior.model(latent).astype(latent.dtype)
+    if STAR_MASS in posterior.free.names:
+        latent, factor = _best_masses(posterior, patches, latent, model)
+        model = model * factor[:-1].reshape(model.shape[:2])[:, :, None]
+    residuals = dataclasses.replace(posterior, likelihood=likelihood).residuals_of(model, latent)
+    square = jnp.sum(residuals.voxels**2, axis=2)
+    if residuals.coefficients is not None:
+        square = square + jnp.sum(residuals.coefficients**2, axis=2)
+    prior = jax.ops.segment_sum(latent**2, patches.owner, patches.count)
+    loss = 0.5 * (prior + jnp.append(square.reshape(-1), 0.0))
+    return latent, jnp.where(jnp.isfinite(loss), loss, jnp.inf)
+
+
+def _best_masses(
+    posterior: Posterior, patches: Patches, latent: Float[Array, " latent"], model: Float[Array, "y x wave"]
+) -> tuple[Float[Array, " latent"], Float[Array, " patch"]]:
+    """Candidates with every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no
+    such."""
+    free, likelihood = posterior.free, posterior.likelihood
+    weight = likelihood.inverse_sigma**2
+    own = jnp.sum(model * model * weight, axis=2)
+    best = jnp.sum(model * likelihood.flux * weight, axis=2) / jnp.where(own > 0, own, 1.0)
+    factor = jnp.append(jnp.where(best > 0, best, 1.0).reshape(-1), 1.0)
+    prior, place = free.parameters[free.names.index(STAR_MASS)].prior, free.places[STAR_MASS]
+    old = latent[place]
+    new = prior.latent(prior.value(old) * factor[patches.spaxel])
+    outside = (~(jnp.abs(new) < _FARTHEST)).astype(jnp.int32)
+    kept = jax.ops.segment_max(outside, patches.spaxel, patches.count) > 0
+    new = jnp.where(kept[patches.spaxel], old, new)
+    return latent.at[place].set(new), jnp.where(kept, 1.0, factor)
+
+
+MASS: str = GALAXY + "stellar_mass"
+"""The whole cube of a synthetic galaxy is proportional to it."""
+
+_OF_COMPONENT = ".mass"
+"""Ends of the names of the masses of components, to all of which together a cube is proportional."""
+
+_PSF = "instrument.psf.fwhm"
+
+_HEAVIEST = 3.0
+"""Largest latent to which the mass is scaled."""
+
+_SAME = 0.3
+"""Largest difference of the latents of two places of which one is not tried as well."""
+
+_STREAM = 1
+"""Of the random numbers of guesses, beside that of draws from the prior."""
+
+
+class ChosenStarts(NamedTuple):
+    """The latents of the starts, and of those that take the place of starts that are given up, the best first."""
+
+    starts: Float[ndarray, "start latent"]
+    reserve: Float[ndarray, "spare latent"]
+
+
+class Graded(NamedTuple):
+    """Latents with the mass that fits best, the loss there, and the sum of the model's spectra over the spaxels."""
+
+    latent: Float[ndarray, "start latent"]
+    loss: Float[ndarray, " start"]
+    spectrum: Float[ndarray, "start wave"]
+
+
+def choose_starts(
+    posterior: SquaredLoss,
+    free: Free,
+    settings: FitSettings,
+    mesh: Mesh,
+    start: Latent | None = None,
+    problem: Problem | None = None,
+) -> ChosenStarts:
+    """The starts of a search: the lowest losses among guesses by the cube, or draws from the prior, and stars' that
+    evolved from them, no two at the same place, and before them the one given.
+
+    `problem`: whose cube is looked at; None: all are drawn from the prior.
+    """
+    first = np.empty((0, free.n_latent)) if start is None else np.asarray(start)[None]
+    count = settings.starts - len(first)
+    total = count * settings.candidates
+    drawn = np.asarray(free.draw(settings.seed, total))
+    if count and problem is not None and is_looked_at(problem) and shown_among(free.names):
+        drawn = _guessed(posterior, problem, mesh, total)
+    if isinstance(posterior, Posterior):
+        drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
+    if settings.candidates > 1 and count:
+        drawn, loss = _graded(posterior, mesh, drawn)
+        ordered = drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")]
+        drawn = _apart(ordered, 2 * count)
+        if problem is not None and is_unsure(problem):
+            drawn = with_both_sides(free, drawn, ordered, count)
+    return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
+
+
+def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
+    """Latents near what the cube shows."""
+    free, sketch = problem.posterior.free, sketched(problem)
+    around = _surroundings(posterior, problem, mesh, sketch)
+    generator = np.random.default_rng([problem.settings.seed, _STREAM])
+    return guesses(sketch, around, free, generator, count)
+
+
+def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
+    """The surroundings of a sketch, by the model at the medians of all priors."""
+    free, forward = problem.posterior.free, problem.posterior.forward
+    middle, parameters = np.zeros(free.n_latent), forward.main.parameters
+    psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
+    if seeing is None and psf is not None:
+        seeing = psf.fwhm
+    width = 0.0 if seeing is None else float(np.mean(np.asarray(seeing)))
+    reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
+    spectrum = reference.spectrum[0]
+    if problem.sets:
+        spectrum = problem.shown(spectrum[None, None]).sum(axis=(0, 1))
+    shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
+    offset = free.value(VELOCITY_OFFSET, middle)
+    systemic = float(parameters.observation.velocity_offset if offset is None else offset) + shift
+    return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
+
+
+def _pose(problem: Problem) -> Pose:
+    """How the model lies where nothing of it is free."""
+    forward = problem.posterior.forward
+    observation, source = forward.main.parameters.observation, forward.source
+    angles = (observation.inclination, observation.position_angle)
+    inclination, angle = (0.0 if own is None else float(own) for own in angles)
+    east, north = (float(own) for own in np.asarray(observation.offset))
+    own_angles = {}
+    if isinstance(source, ComponentsSource):
+        parts = zip(source.base.names, source.base.components, strict=True)
+        own_angles = {name: float(own.position_angle) for name, own in parts}
+    return Pose(inclination, angle, (east, north), own_angles)
+
+
+def _graded(
+    posterior: SquaredLoss, mesh: Mesh, drawn: Float[ndarray, "candidate latent"]
+) -> tuple[Float[ndarray, "candidate latent"], Float[ndarray, " candidate"]]:
+    """Latents, with the mass that fits best, and their losses."""
+    size = mesh.shape[SAMPLE_AXIS]
+    found = [_grade(posterior, mesh, drawn[begin : begin + size]) for begin in range(0, len(drawn), size)]
+    latent, loss = (np.concatenate([batch[part] for batch in found])[: len(drawn)] for part in (0, 1))
+    return latent, loss
+
+
+def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate latent"]) -> Graded:
+    """The losses of as many as are computed at once, or fewer."""
+    placed = placed_starts(
+        np.concatenate([group, np.repeat(group[-1:], mesh.shape[SAMPLE_AXIS] - len(group), axis=0)]), mesh
+    )
+    filled = np.asarray(placed)
+    if not isinstance(posterior, Posterior):
+        return Graded(filled, np.asarray(losses_at(posterior, placed)), np.zeros((len(filled), 0)))
+    modelled = models(posterior.forward, posterior.free, placed)
+    flux = modelled.flux
+    made = np.asarray(flux)
+    rows = [_scaled(posterior, *own) for own in zip(filled, made, strict=True)]
+    latent, factor = np.stack([row for row, _ in rows]), np.array([row for _, row in rows], made.dtype)
+    loss = scores(posterior, placed_starts(latent, mesh), flux, factor, modelled.roughness).loss
+    return Graded(latent, np.asarray(loss), made.sum(axis=(1, 2)) * factor[:, None])
+
+
+def _scaled(
+    posterior: Posterior, latent: Float[ndarray, " latent"], model: Float[ndarray, "y x wave"]
+) -> tuple[Float[ndarray, " latent"], float]:
+    """Latents with the masses that the cube is proportional to, where they are free, times a = sum(m d / sigma^2) /
+    sum(m^2 / sigma^2), m the model and d the data: of all factors that with the least chi^2; and the factor on the
+    model that this is."""
+    free, likelihood = posterior.free, posterior.likelihood
+    masses = _masses(posterior)
+    if not masses:
+        return latent, 1.0
+    flux, inverse_sigma = np.asarray(likelihood.flux), np.asarray(likelihood.inverse_sigma)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled_model = model * inverse_sigma
+        square, product = np.vdot(scaled_model, scaled_model), np.vdot(scaled_model, flux * inverse_sigma)
+        best = product / square if square > 0 else product
+    if not best > 0:
+        return latent, 1.0
+    normals = np.array(free.own_normals(np.asarray(latent)))
+    places = [free.places[one.name].start for one in masses]
+    old = [float(one.prior.value(normals[place])) for one, place in zip(masses, places, strict=True)]
+    ends = [
+        np.asarray(one.prior.value(np.asarray([-_HEAVIEST, _HEAVIEST]))) / was
+        for one, was in zip(masses, old, strict=True)
+    ]
+    factor = float(np.clip(best, max(low for low, _ in ends), min(high for _, high in ends)))
+    for one, place, was in zip(masses, places, old, strict=True):
+        normals[place] = one.prior.latent(np.asarray(was * factor))
+    if not np.isfinite(normals[places]).all():
+        return latent, 1.0
+    return np.asarray(free.of_own_normals(normals)), float(masses[0].prior.value(normals[places[0]])) / old[0]
+
+
+def _masses(posterior: Posterior) -> list[FreeParameter]:
+    """The free masses if the cube is proportional to them: that of a synthetic galaxy, or those of all components."""
+    free, source = posterior.free, posterior.forward.source
+    names = [MASS]
+    if isinstance(source, ComponentsSource):
+        names = [f"{GALAXY}{name}{_OF_COMPONENT}" for name in source.base.names]
+    return [free.parameters[free.names.index(name)] for name in names] if set(names) <= set(free.names) else []
+
+
+def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:
+    """The first `count` of them that are not at the same place as one before; where there are too few, others too."""
+    chosen: list[int] = []
+    for number, latent in enumerate(ordered):
+        if len(chosen) < count and not any(np.max(np.abs(latent - ordered[one])) < _SAME for one in chosen):
+            chosen.append(number)
+    rest = [number for number in range(len(ordered)) if number not in chosen]
+    return ordered[[*chosen, *rest][:count]]
+
+
+_SIDE = 90.0
+"""Difference of two position angles, deg, beyond which other sides recede."""
+
+_CERTAIN = 10.0
+"""Velocity of one half of the galaxy against the other, in units of its error, up to which a search goes to both."""
+
+_FURTHEST = 3.0
+"""Largest latent of an angle or a speed that is turned."""
+
+_AS_GOOD = 4.5
+"""Loss above that of the best place, up to which one on the other side counts as found (`checks.optima`)."""
+
+
+def sketched(problem: Problem) -> Sketch:
+    """The sketch of the cube of a fit."""
+    frame, observation = problem.pipeline.frame, problem.posterior.forward.main.parameters.observation
+    likelihood = problem.posterior.likelihood
+    rows = (likelihood.flux, likelihood.inverse_sigma_of_data)
+    flux, inverse_sigma = (np.asarray(problem.shown(row), np.float64) for row in rows)
+    turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
+    return sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
+
+
+def is_looked_at(problem: Problem) -> bool:
+    """Whether guesses go by what a cube shows."""
+    first = problem.first_cube
+    return problem.settings.starts_from == "cube" and (first is None or first.kind == "cube")
+
+
+def is_unsure(problem: Problem) -> bool:
+    """Whether the cube does not show beyond doubt which side recedes, and both are to be looked at."""
+    return problem.settings.starts > 1 and is_looked_at(problem) and sketched(problem).certainty < _CERTAIN
+
+
+def with_both_sides(
+    free: Free,
+    chosen: Float[ndarray, "chosen latent"],
+    ordered: Float[ndarray, "candidate latent"],
+    count: int,
+) -> Float[ndarray, "chosen latent"]:
+    """The chosen candidates, with one among the first `count` for which the other side of the galaxy recedes, in place
+    of the last of them, if all have the same and there is another. `ordered`: all of them, the best first."""
+    sides, known = _as_first(free, chosen), _as_first(free, ordered)
+    others = np.flatnonzero(~known)
+    if count < 2 or not len(others) or not sides[:count].all():
+        return chosen
+    with_other = np.concatenate([chosen[: count - 1], ordered[others[:1]], chosen[count - 1 :]])
+    return with_other[: len(chosen)]
+
+
+def with_other_side(found: SearchState, free: Free, problem: Problem | None) -> SearchState:
+    """A search that has ended, going on from the best place turned to the other side, where the cube does not show
+    which one recedes and no start has ended there at a loss about as low; any other search as it is."""
+    if not found.finished or problem is None or found.failed.all():
+        return found
+    turned = other_side(free, found.latent[found.best])
+    if turned is None or bool(np.any(np.all(np.isclose(found.start, turned, rtol=0, atol=1e-9), axis=1))):
+        return found
+    near = found.converged & (found.loss <= found.loss[found.best] + _AS_GOOD)
+    if len(found.start) > 2 * problem.settings.starts + 1 or not is_unsure(problem):
+        return found
+    ends = np.concatenate([found.latent[found.best][None], found.latent[near]])
+    return found if not _as_first(free, ends).all() else found.with_starts(turned[None], found.reserve)
+
+
+def other_side(free: Free, latent: Float[ndarray, " latent"]) -> Float[ndarray, " latent"] | None:
+    """Latents for which the other side recedes: the position angle turned by 180 deg or, where it is not free, all
+    speeds with the other sign; None where nothing is free, or the priors have no other side."""
+    normals = np.array(free.own_normals(np.asarray(latent)))
+    values = free.split(np.asarray(free.flat(np.asarray(latent))))
+    angles = [parameter for parameter in free.parameters if parameter.name == "observation.position_angle"]
+    speeds = [parameter for parameter in free.parameters if _is_speed(parameter.name)]
+    for own in angles or speeds:
+        value = values[own.name]
+        tries = (value - 180.0, value + 180.0) if angles else (-value,)
+        found = [np.ravel(own.prior.latent(np.asarray(other))) for other in tries]
+        inside = [other for other in found if np.isfinite(other).all() and (np.abs(other) < _FURTHEST).all()]
+        if not inside:
+            return None
+        normals[free.places[own.name]] = min(inside, key=lambda other: float(np.max(np.abs(other))))
+    return np.asarray(free.of_own_normals(normals)) if angles or speeds else None
+
+
+def _as_first(free: Free, latent: Float[ndarray, "candidate latent"]) -> Bool[ndarray, " candidate"]:
+    """Whether the side that recedes is that of the first candidate, by position angles and signs of speeds."""
+    same = np.ones(len(latent), bool)
+    for own, values in free.split(np.asarray(free.flat(latent))).items():
+        if own.endswith("position_angle"):
+            same ^= np.abs((values - values[:1] + 180.0) % 360.0 - 180.0) > _SIDE
+        elif _is_speed(own):
+            signs = np.sign(values.reshape(len(values), -1).sum(axis=1))
+            same ^= signs != signs[:1]
+    return same
+
+
+def _is_speed(name: str) -> bool:
+    return name.endswith(("rotation.velocity", "rotation.speeds")) or name == GALAXY + "rotation_velocity"
+
 
 SATURATED: float = 3.5
 """|latent| from which on a uniform prior has less than 0.3 % of its slope in the middle."""
@@ -98,14 +581,17 @@ def _gain(found: SearchState, start: int, steps: int) -> float:
 def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) -> bool:
     """Whether a start that was given up goes on, or went on, from these latents."""
     if itself is not None:
-        ends = [own for own in np.flatnonzero(found.given_up) if own != itself]
-        return any(np.array_equal(found.latent[own], latent) for own in ends)
+        ends = [number for number in np.flatnonzero(found.given_up) if number != itself]
+        return any(np.array_equal(found.latent[end], latent) for end in ends)
     return bool(np.any(np.all(found.start == latent, axis=1)))
 
 
 def is_saturated(free: Free, latent: ndarray) -> bool:
     """Whether the prior of any latent is flat there: of those with limits; those of single stars do not count."""
-    limited = [np.full(own.size, is_limited(own.prior) and not own.name.startswith(STARS)) for own in free.parameters]
+    limited = [
+        np.full(parameter.size, is_limited(parameter.prior) and not parameter.name.startswith(STARS))
+        for parameter in free.parameters
+    ]
     far = np.concatenate(limited) & (np.abs(latent) > SATURATED)
     if not far.any():
         return False
@@ -162,7 +648,8 @@ def search_with(
     starts: Float[ndarray, "start latent"] | None = None,
     cells: CellsSeen | None = None,
 ) -> Iterator[SearchState]:
-    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
+    """The search for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked
+    at."""
     placed = on_mesh(posterior, mesh)
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
@@ -230,7 +717,7 @@ def _described(free: Free, latent: ndarray) -> str:
 
 @jax.jit
 def _init(optimiser: AbstractOptimiser, latent: Latents, count: Array) -> State:
-    """Of which the first `count` run."""
+    """The states of a group, the first `count` of which run."""
     state = optimiser.init(latent)
     status = jnp.where(jnp.arange(latent.shape[0]) < count, state.status, jnp.int32(int(Status.WAITING)))
     return dataclasses.replace(state, status=status)

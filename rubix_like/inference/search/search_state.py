@@ -103,7 +103,7 @@ class SearchState:
         return int(np.lexsort((self.given_up, loss))[0])
 
     def reasons(self) -> tuple[str, ...]:
-        """Where each of the starts is, in words."""
+        """The state of each of the starts in words."""
         return tuple(REASONS[Status(status)] for status in self.status)
 
     @property
@@ -130,7 +130,7 @@ class SearchState:
 
     def with_status(self, ends: Mapping[int, Status]) -> "SearchState":
         """With starts that have ended for reasons that the optimiser does not know."""
-        starts, status = list(ends), [int(own) for own in ends.values()]
+        starts, status = list(ends), [int(end) for end in ends.values()]
         return dataclasses.replace(self, status=_with_rows(self.status, starts, status)) if ends else self
 
     def with_starts(
@@ -176,7 +176,7 @@ class SearchState:
 
 
 def _waiting(start: Float[ndarray, "start latent"], n_place: int, n_column: int) -> dict[str, ndarray]:
-    """What is known of starts that wait, by name; of the traces so many places."""
+    """The columns of starts that wait, by name, with so many places for the traces."""
     endless, trace = np.full(len(start), np.inf), np.full((len(start), n_place), np.nan)
     return {
         "start": start,

@@ -20,7 +20,7 @@ from rubix_like.cube.observed.reading_observed import read_image
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import load_band
-from rubix_like.inference.posterior.free import OF_DATA
+from rubix_like.inference.posterior.fit_model import OF_DATA
 from rubix_like.inference.posterior.free_parameters import find_parameter
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.words import reason_of
@@ -208,7 +208,7 @@ def band_of(given: str, place: str) -> ImageBand:
 
 
 def _fault(wavelength: ndarray, response: ndarray) -> str | None:
-    """What is wrong with a response curve."""
+    """The fault of a response curve; None if there is none."""
     if not (np.isfinite(response).all() and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all()):
         return "expected two columns of finite numbers, wavelengths that increase and responses, got others"
     if (response < 0).any() or not (response > 0).any():
@@ -232,7 +232,7 @@ class DataSet:
     places: Float[ndarray, "fibre wave 2"] | None = None
 
     def cut(self, observed: ObservedCube) -> "DataSet":
-        """The same with some of its bins, those of `observed`."""
+        """The set with some of its bins, those of `observed`."""
         if self.places is None:
             return replace(self, observed=observed)
         start = int(np.argmin(np.abs(self.observed.wavelength - observed.wavelength[0])))
@@ -240,7 +240,7 @@ class DataSet:
 
     @property
     def middle_places(self) -> Float[ndarray, "fibre 2"] | None:
-        """Of fibres the places in the middle of the wavelengths."""
+        """The places of fibres in the middle of the wavelengths."""
         return None if self.places is None else self.places[:, self.places.shape[1] // 2]
 
     @property

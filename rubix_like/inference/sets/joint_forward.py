@@ -31,8 +31,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.data_grid import of_one_arm
-from rubix_like.inference.posterior.fit_model import AbstractForward, AbstractParticleSource, Forward
-from rubix_like.inference.posterior.free import OF_DATA, Values
+from rubix_like.inference.posterior.fit_model import OF_DATA, AbstractForward, AbstractParticleSource, Forward, Values
 from rubix_like.inference.sets.data_sets import DataSet
 from rubix_like.instrument.instrument import aperture_sides, inside_aperture
 from rubix_like.physics.gaussian import weights_of_variance
@@ -94,7 +93,7 @@ class Broadening(eqx.Module):
         longer = jnp.pad(flux, ((0, 0), (0, 0), (reach, reach)), mode="edge")
 
         def add(total: Array, number: Array) -> tuple[Array, None]:
-            """What bins `number - reach` before each one give it."""
+            """The sum with what bins `number - reach` before each one give it."""
             start = 2 * reach - number
             light = lax.dynamic_slice_in_dim(longer, start, n_wave, axis=2)
             own = lax.dynamic_slice_in_dim(weights, start, n_wave, axis=0)
@@ -148,7 +147,8 @@ class SetModel(eqx.Module):
     of_fibres: bool = eqx.field(static=True, default=False)
 
     def light(self, made: Observed) -> Float[Array, "y x wave"]:
-        """Of the model's cube what the data are about: its voxels, or the spectra of its fibres as a column."""
+        """The part of the model's cube that the data are about: its voxels, or the spectra of its fibres as a
+        column."""
         if not self.of_fibres:
             return made.voxels.flux
         if made.fibres is None:
@@ -239,7 +239,7 @@ class JointForward(AbstractForward):
         return Observed(Voxels(row, None, None), jnp.zeros((1, 1, 2), row.dtype), None, counters)
 
     def modelled(self, values: Values, key: PRNGKeyArray | None = None) -> tuple[Observed, None]:
-        """The same; populations are not solved for."""
+        """The cube; populations are not solved for."""
         return self.observed(values, key), None
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
@@ -270,8 +270,8 @@ _PARTS = ("wavelength", "psf", "detector")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SetGrid:
-    """Where the model of a set is computed: `cube` has the axes of the model's cube (and no data), `view` takes it to
-    those of the data (None: they are the same)."""
+    """The grid on which the model of a set is computed: `cube` has the axes of the model's cube (and no data), `view`
+    takes it to those of the data (None: they are the same)."""
 
     cube: ObservedCube
     view: AbstractView | None

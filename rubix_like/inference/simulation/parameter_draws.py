@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.config.parameters import Declaration
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.free import Free, many_values, read_values
+from rubix_like.inference.posterior.fit_model import Free, many_values, read_values
 from rubix_like.inference.posterior.free_parameters import find_parameter, settings_of
 from rubix_like.runtime.arrays_on_disk import key_of
 
@@ -35,7 +35,7 @@ Values = Mapping[str, Float[ndarray, "simulation ..."]]
 
 
 class AbstractDraws(ABC):
-    """Where the parameters of simulations come from."""
+    """A source of the parameters of simulations."""
 
     @abstractmethod
     def drawn(self, start: int, stop: int) -> dict[str, ndarray]:
@@ -61,7 +61,7 @@ class PriorDraws(AbstractDraws):
         return {name: np.concatenate([np.asarray(block[name]) for block in blocks])[cut] for name in self.free.names}
 
     def fingerprint(self) -> str:
-        """Of the priors and their names; the seed is one of its own."""
+        """The key of the priors and their names; the seed has its own."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.free)]
         return key_of(jax.tree.structure(self.free), *leaves)
 
@@ -82,7 +82,7 @@ class GivenDraws(AbstractDraws):
         return {name: values[start:stop] for name, values in self.given.items()}
 
     def fingerprint(self) -> str:
-        """Of names and numbers."""
+        """The key of names and numbers."""
         return key_of(*(part for name, values in self.given.items() for part in (name, values)))
 
 
@@ -119,22 +119,26 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
             )
         if not np.isfinite(values).all():
             raise ConfigError(f"draws.{name}: expected finite numbers, got others; leave these draws out")
-        declared = find_parameter(name)
-        unit = f" {declared.unit}" if declared.unit else ""
-        for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
-            for own in settings_of(declared.name, extreme):
-                fault = declared.fault(own.tolist())
-                if fault is not None:
-                    raise ConfigError(
-                        f"draws.{declared.name}: expected values within the parameter's limits, got {own.flat[0]:.4g}"
-                        f"{unit}: {fault}; leave it out, or check its unit"
-                    )
-        if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
-            raise ConfigError(
-                f"draws.{declared.name}: expected angles within {_TURN:g} deg of each other, got {values.min():.4g} to "
-                f"{values.max():.4g} deg; take them modulo {_TURN:g} deg"
-            )
+        _check_limits(find_parameter(name), values)
     return found
+
+
+def _check_limits(declared: Declaration, values: ndarray) -> None:
+    """Raise ConfigError for values that a parameter cannot have."""
+    unit = f" {declared.unit}" if declared.unit else ""
+    for extreme in (np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))):
+        for setting in settings_of(declared.name, extreme):
+            fault = declared.fault(setting.tolist())
+            if fault is not None:
+                raise ConfigError(
+                    f"draws.{declared.name}: expected values within the parameter's limits, got {setting.flat[0]:.4g}"
+                    f"{unit}: {fault}; leave it out, or check its unit"
+                )
+    if declared.unit == "deg" and np.ptp(values, axis=0).max() > _TURN:
+        raise ConfigError(
+            f"draws.{declared.name}: expected angles within {_TURN:g} deg of each other, got {values.min():.4g} to "
+            f"{values.max():.4g} deg; take them modulo {_TURN:g} deg"
+        )
 
 
 def spanned_priors(draws: Values) -> dict[str, Any]:

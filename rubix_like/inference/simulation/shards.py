@@ -90,7 +90,7 @@ def join_simulations(parts: Sequence[Simulations]) -> Simulations:
 
     def together(name: str) -> ndarray | None:
         arrays = [getattr(part, name) for part in parts]
-        return None if arrays[0] is None else np.concatenate([np.asarray(own) for own in arrays])
+        return None if arrays[0] is None else np.concatenate([np.asarray(array) for array in arrays])
 
     first = parts[0]
     cubes: dict[str, Any] = {name: together(name) for name in ("flux", "variance", "truth")}
@@ -127,7 +127,7 @@ NUMBERS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class SetDescription:
-    """What all files of a set say: name -> unit and meaning of each parameter; the run's YAML."""
+    """The words in all files of a set: name -> unit and meaning of each parameter; the run's YAML."""
 
     parameters: Mapping[str, Mapping[str, Any]]
     config: str
@@ -150,7 +150,7 @@ class ShardFormat:
 
 
 def stated() -> dict[str, Any]:
-    """What every file says of itself."""
+    """The attributes of every file."""
     return {
         "format": SIMULATIONS,
         "layout": LAYOUT,
@@ -213,8 +213,8 @@ def _read_hdf5(path: Path, rows: slice, cubes: bool) -> Simulations:
         arrays |= {name: np.asarray(file[name][rows]) for name in CUBES if cubes and name in file}
         return Simulations(
             **arrays,
-            parameters={name: numbers_of(own)[rows] for name, own in file["parameters"].items()},
-            units={name: str(own.attrs["unit"]) for name, own in file["parameters"].items()},
+            parameters={name: numbers_of(group)[rows] for name, group in file["parameters"].items()},
+            units={name: str(group.attrs["unit"]) for name, group in file["parameters"].items()},
         )
 
 

@@ -45,7 +45,7 @@ FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR}
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of simulations holds: `n` of them, `shard` in a file, made from what has this `fingerprint`.
+    """The content of a folder of simulations: `n` of them, `shard` in a file, made from what has this `fingerprint`.
 
     `parameters`: name -> unit, meaning and prior (None: given draws) of each; `config`: the run's YAML; `files`: the
     format of its files.
@@ -81,7 +81,7 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> "Manifest":
-        """That of a folder; FileNotFoundError where there is none, ValueError for one that cannot be read."""
+        """The manifest of a folder; FileNotFoundError where there is none, ValueError for one that cannot be read."""
         path = folder / SET_FILE
         if not path.is_file():
             raise FileNotFoundError(
@@ -101,7 +101,7 @@ class Manifest:
                 raise ValueError("n and shard are no numbers above 0")
             if manifest.n_file > _MOST_FILES:
                 raise ValueError(f"it states {manifest.n_file} files, more than {_MOST_FILES}")
-            units = [own["unit"] for own in manifest.parameters.values()]
+            units = [parameter["unit"] for parameter in manifest.parameters.values()]
             if not all(isinstance(own, str) for own in (*units, *manifest.fingerprint.values())):
                 raise ValueError("units or fingerprints are no text")
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
@@ -134,7 +134,9 @@ def open_folder(
     if not folder.is_dir():
         check_writable(folder, 0)
         folder.mkdir()
-    remove_stale([folder / SET_FILE, *(shard_path(folder, own, manifest.files) for own in range(manifest.n_file))])
+    remove_stale(
+        [folder / SET_FILE, *(shard_path(folder, number, manifest.files) for number in range(manifest.n_file))]
+    )
     found = _made_before(folder)
     before = [] if found is None else found.files_in(folder)
     problem = None if found is None or restart else _difference(folder, found, manifest)
@@ -142,7 +144,7 @@ def open_folder(
         raise ConfigError(f"{problem}. Write to another place (output=...), or replace it with overwrite=True")
     resume = not restart and problem is None
     others = [path for path in manifest.files_in(folder) if path not in before]
-    others += [own for path in before for own in files_of_others(path)]
+    others += [file for path in before for file in files_of_others(path)]
     if others:
         raise ConfigError(
             f"simulate.output: expected no file '{others[0]}', which would be replaced and is not one of those that "
@@ -216,7 +218,9 @@ def read_shard(path: Path, start: int = 0, stop: int | None = None, *, cubes: bo
     """
     if not path.exists():
         raise FileNotFoundError(f"no such simulations: {path}; check the path (simulate.output)")
-    chosen = next((own for own in FORMATS.values() if path.name.endswith(own.suffix)), FORMATS["hdf5"])
+    chosen = next(
+        (file_format for file_format in FORMATS.values() if path.name.endswith(file_format.suffix)), FORMATS["hdf5"]
+    )
     try:
         return checked_simulations(chosen.read(path, slice(start, stop), cubes))
     except UNREADABLE as error:
@@ -228,7 +232,7 @@ def read_shard(path: Path, start: int = 0, stop: int | None = None, *, cubes: bo
 
 def missing_files(folder: Path, manifest: Manifest) -> list[int]:
     """The numbers of the files of a set that are not there; of those that are, nothing is read."""
-    return [own for own in range(manifest.n_file) if not shard_path(folder, own, manifest.files).exists()]
+    return [number for number in range(manifest.n_file) if not shard_path(folder, number, manifest.files).exists()]
 
 
 @named_arguments
@@ -244,7 +248,7 @@ def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None
     if not 0 <= start < last <= manifest.n:
         raise ValueError(f"{folder}: expected 0 <= start < stop <= {manifest.n}, got {start} and {last}")
     first_file, last_file = start // manifest.shard, (last - 1) // manifest.shard
-    missing = [own for own in missing_files(folder, manifest) if first_file <= own <= last_file]
+    missing = [number for number in missing_files(folder, manifest) if first_file <= number <= last_file]
     if missing:
         raise ValueError(
             f"{folder}: expected all of {counted(manifest.n_file, 'file')}, got none for number {missing[0]} and "

@@ -1,24 +1,76 @@
-"""Training sets: thousands of cubes of random parameters from one compiled program, to files, a function or arrays."""
+"""Training sets: thousands of cubes of random parameters from one compiled program, to files, a function or arrays.
 
+The model is planned once for all their random parameters.
+"""
+
+import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
+from scipy.special import chdtri
 
 from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
+from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.readers.synthetic import SyntheticReader
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.fit import FitSettings, SimulateSettings
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.painter import check_counters
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.checkpoint import claimed, versions_of
-from rubix_like.inference.posterior.free_parameters import check_free
+from rubix_like.forward.census import Census, take_census
+from rubix_like.forward.fields.dust_column import check_dust
+from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
+from rubix_like.forward.streaming import reads_gas
+from rubix_like.forward.tables import Plan
+from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.synthetic import ComponentDraws
+from rubix_like.galaxy.validation import validate
+from rubix_like.inference.checkpoint import claimed, host_leaves, versions_of
+from rubix_like.inference.posterior.fit_model import (
+    STARS,
+    V_LOS,
+    AbstractParticleSource,
+    Forward,
+    Free,
+    HeldSource,
+    SyntheticSource,
+    Values,
+    line_of_sight,
+)
+from rubix_like.inference.posterior.free_parameters import age_notes, check_free, read_free
 from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.posterior.problem import (
+    Placed,
+    everywhere,
+    for_model,
+    for_samples,
+    for_widest_psf,
+    forward_of,
+    library_notes_of,
+    over_samples,
+    placed,
+    source_of,
+    trees_of,
+    with_velocity_range,
+    without_unread_gas,
+)
 from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,
@@ -30,23 +82,412 @@ from rubix_like.inference.simulation.parameter_draws import (
     spanned_priors,
     words_for,
 )
+from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
 from rubix_like.inference.simulation.shards import Simulations, join_simulations
 from rubix_like.inference.simulation.simulation_files import Manifest, open_folder, write_shard
-from rubix_like.inference.simulation.simulator import (
-    GalaxiesInTurn,
-    Program,
-    Simulated,
-    SimulationModel,
-    Simulator,
-    Sizes,
-    plan_simulations,
-)
+from rubix_like.instrument.crowding import AUTO
+from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
 from rubix_like.runtime.arrays_on_disk import key_of
-from rubix_like.runtime.memory import available_memory
-from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+from rubix_like.runtime.compiled_programs import held
+from rubix_like.runtime.memory import available_memory, check_memory, memory_need
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, as_dtype, own_copy, pad_on_host, size_class
 from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, format_bytes
+
+_WIDENED = 2.0
+"""Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
+one."""
+
+_MOST, _CHANCE = 1e6, 1e-3
+"""Simulations with particles of their own among which a faster one than planned for has so small a chance. The plan is
+the same whatever their number, so that a set can be made longer."""
+
+_UNREAD = (
+    ("stars", "mass"),
+    ("gas", "internal_energy"),
+    ("gas", "electron_abundance"),
+    ("gas", "hi_fraction"),
+    ("gas", "h2_fraction"),
+)
+"""Columns that alignment and maps read, and readers, but no simulation."""
+
+_FAST = ("observation.velocity_offset", "stars.velocity", V_LOS)
+"""Parameters by which stars of given galaxies become faster."""
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationModel:
+    """The pipeline of all simulations, on a mesh of which every device makes its own; their parameters and model."""
+
+    pipeline: Pipeline
+    forward: Forward
+    free: Free
+    notes: tuple[str, ...]
+
+
+def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Report) -> SimulationModel:
+    """Plan the model for the free parameters of `config.fit`; `galaxies`: observed in turn, instead of the reader's.
+
+    Raises ConfigError for settings, and OSError or ValueError for galaxies, that cannot be used.
+    """
+    settings = config.fit or FitSettings()
+    config = for_model(config, settings)
+    in_turn = config.simulate is not None and config.simulate.galaxies
+    is_synthetic = isinstance(config.galaxy, SyntheticReader | ComponentsReader) and not in_turn
+    if galaxies is None and is_synthetic:
+        given = config
+        if config.engine.deposit == AUTO:  # synthetic galaxies have no smoothing lengths
+            given = load_config(config, overrides={"engine.deposit": "nearest"})
+        as_run, (config, resolved) = config, for_widest_psf(given, resolve(given), settings)
+        loaded = source_of(given, resolved.library, None, report)
+        pipeline, source, notes = _of_synthetic(config, resolved, settings, loaded)
+        notes = (*notes, *_deposit_notes(as_run, source))
+    else:
+        resolved = resolve(config)
+        found, info = _loaded(config, resolved, galaxies, report)
+        first = take_census(config, resolved, found[:1])
+        config, resolved = settle_deposit(config, resolved, first.crowding, first.all_lengths.n_lacking)
+        found, made = _with_lengths(config, found)
+        config, resolved = for_widest_psf(config, resolved, settings)
+        pipeline, source, notes = _of_given(config, resolved, settings, found, info)
+        notes = (*made, *notes)
+    given = isinstance(source, GalaxiesInTurn)
+    sight = line_of_sight(pipeline.tables, pipeline.parameters) if given else None
+    free = read_free(settings, _trees(source, pipeline.parameters, sight), None)
+    pipeline = for_samples(pipeline, pipeline.mesh.size)
+    forward = forward_of(pipeline, source, on_device=True)
+    return SimulationModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
+
+
+def _deposit_notes(config: RunConfig, source: AbstractParticleSource) -> tuple[str, ...]:
+    """Says so where a run of the configuration smooths stars, which simulations have no smoothing lengths for."""
+    if config.engine.deposit != AUTO or with_deposit(config, source.of_host({}).stars).engine.deposit != "smoothed":
+        return ()
+    return (
+        "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as points "
+        "(nearest), for want of smoothing lengths: set engine.deposit: tsc in both",
+    )
+
+
+Planned = tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]
+
+
+def _of_synthetic(
+    config: RunConfig,
+    resolved: Resolved,
+    settings: FitSettings,
+    loaded: tuple[AbstractParticleSource, GalaxyInfo | None],
+) -> Planned:
+    """Planned for the galaxy of the configuration, and for the fastest stars of its priors."""
+    source, info = loaded
+    trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
+    free = read_free(settings, trees, None)
+    new = config.simulate is None or config.simulate.particles == "new"
+    config = with_velocity_range(
+        config, _with_fastest(source) if new and isinstance(source, SyntheticSource) else source, free, _WIDENED
+    )
+    pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
+    return pipeline, without_unread_gas(source, pipeline, settings), age_notes(free, config)
+
+
+def _of_given(
+    config: RunConfig, resolved: Resolved, settings: FitSettings, found: list[Galaxy], info: GalaxyInfo | None
+) -> Planned:
+    """The plan for all galaxies, by what censuses of each count together."""
+    if len(found) > 1 and (of_stars := [name for name in settings.free if name.startswith(STARS)]):
+        raise ConfigError(
+            f"fit.free.{of_stars[0]}: expected one galaxy for parameters of its stars, got {len(found)}; leave it out"
+        )
+    free = read_free(settings, _trees(found, Parameters.build(config, config.engine.precision), None), None)
+    if free.has(*_FAST):
+        fastest = max(found, key=lambda galaxy: np.linalg.norm(galaxy.stars.velocity, axis=1).max())
+        config = with_velocity_range(config, HeldSource(jax.tree.map(jnp.asarray, fastest)), free, _WIDENED)
+    censuses = [take_census(config, resolved, [galaxy]) for galaxy in found]
+    census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
+    pipeline = Pipeline.from_config(config, info=info, census=census, resolved=resolved)
+    by, radius = config.resolved_align, config.observation.align_radius
+    rotations = None if by == "none" else np.stack([align(by, radius, counted.sample).rotation for counted in censuses])
+    found, left_out = _without_unread(found, pipeline.plan)
+    stacked = stack_galaxies(found, with_gas=reads_gas(pipeline.tables))
+    return pipeline, GalaxiesInTurn(stacked, rotations), (*left_out, *age_notes(free, config))
+
+
+def _with_fastest(source: SyntheticSource) -> SyntheticSource:
+    """With particles as fast as the fastest of all simulations: standard normals of three velocities longer than any
+    among `_MOST` times as many particles, but for a chance of `_CHANCE`."""
+
+    def stretched(own: ComponentDraws | None) -> ComponentDraws | None:
+        if own is None or not len(own.normal):
+            return own
+        normal = np.array(own.normal)
+        longest = np.sqrt(chdtri(3, _CHANCE / (_MOST * len(normal))))
+        normal[:, :3] *= max(1.0, longest / np.linalg.norm(normal[:, :3], axis=1).max())
+        return dataclasses.replace(own, normal=normal)
+
+    draws = source.draws
+    disc, bulge, gas = (stretched(part) for part in (draws.disc, draws.bulge, draws.gas))
+    return dataclasses.replace(source, draws=dataclasses.replace(draws, disc=disc, bulge=bulge, gas=gas))
+
+
+def _loaded(
+    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
+) -> tuple[list[Galaxy], GalaxyInfo | None]:
+    """The galaxies, checked, as host arrays without padding; `engine.deposit: auto` is for all what it is for the
+    first."""
+    if galaxies is not None:
+        return [_bare(validate(galaxy)) for galaxy in galaxies], None
+    files = () if config.simulate is None else config.simulate.galaxies or ()
+    configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
+    if configs[0].galaxy is None:
+        raise ConfigError("galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none")
+    loaded = [load(configs[0], report, resolved.library)]
+    deposit = with_deposit(configs[0], loaded[0][0].stars).engine.deposit
+    others = [load_config(other, overrides={"engine.deposit": deposit}) for other in configs[1:]]
+    loaded += [load(other, report, resolved.library) for other in others]
+    return [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
+
+
+def _bare(galaxy: Galaxy) -> Galaxy:
+    """Host arrays of the particles alone."""
+
+    def real(particles: Any) -> Any:
+        if particles is None or not len(particles.position):
+            return None
+        chosen = slice(None) if particles.weight is None else np.asarray(particles.weight) > 0
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], dataclasses.replace(particles, weight=None))
+
+    return Galaxy(stars=real(galaxy.stars), gas=real(galaxy.gas))
+
+
+def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy], tuple[str, ...]]:
+    """The galaxies with smoothing lengths: where stars are smoothed, those without get the distances to their
+    neighbours, with a note; where `galaxy.smoothing_length` is neighbours, those of all."""
+    choice, number = smoothing_choice(config)
+    makes = [choice == "neighbours" or own.stars.smoothing_length is None for own in found]
+    if config.engine.deposit != "smoothed" or choice == "file" or not any(makes):
+        return found, ()
+    made = [_bare(with_neighbour_lengths(own, number)) if new else own for own, new in zip(found, makes, strict=True)]
+    note = f"smoothing lengths of the stars of {sum(makes)} of {counted(len(found), 'galaxy', 'galaxies')} are made"
+    return made, (f"{note}: the distance to neighbour {number}",)
+
+
+def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
+    """The galaxies without columns that only some have and simulations do not read, with a note on each."""
+    unread = list(_UNREAD)
+    if plan.deposit != "smoothed" and not plan.fields:
+        unread += [("stars", "smoothing_length"), ("gas", "smoothing_length")]
+    notes = []
+    for kind, name in unread:
+        has = [getattr(getattr(galaxy, kind), name, None) is not None for galaxy in found]
+        if any(has) and not all(has):
+            found = [
+                dataclasses.replace(galaxy, **{kind: dataclasses.replace(getattr(galaxy, kind), **{name: None})})
+                if present
+                else galaxy
+                for galaxy, present in zip(found, has, strict=True)
+            ]
+            notes.append(
+                f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
+            )
+    return found, tuple(notes)
+
+
+def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:
+    """Galaxies as one, with the axis galaxy first: padded to the size class of the largest, unless there is only one.
+
+    Raises ValueError where they have different columns.
+    """
+    chosen = [galaxy if with_gas else dataclasses.replace(galaxy, gas=None) for galaxy in galaxies]
+    columns = [
+        sorted(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(galaxy))
+        for galaxy in chosen
+    ]
+    for number, names in enumerate(columns):
+        if names != columns[0]:
+            different = ", ".join(sorted(set(names) ^ set(columns[0])))
+            raise ValueError(
+                f"galaxies: expected the same columns in all, got some in galaxy {number} or in galaxy 0 alone: "
+                f"{different}; leave them out of both, or simulate the galaxies apart"
+            )
+    if len(chosen) > 1:
+        kinds = ("stars",) if chosen[0].gas is None else ("stars", "gas")
+        sizes = {kind: max(len(getattr(galaxy, kind).position) for galaxy in chosen) for kind in kinds}
+        chosen = [
+            Galaxy(**{kind: pad_on_host(getattr(galaxy, kind), size_class(size, 1)) for kind, size in sizes.items()})
+            for galaxy in chosen
+        ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)
+
+
+def _trees(source: Any, parameters: Parameters, sight: Any) -> dict[str, Any]:
+    """The trees whose leaves the names of parameters are; stars of given galaxies where there is one alone."""
+    if isinstance(source, GalaxiesInTurn):
+        return _trees([source.galaxy({})] if source.n_galaxy == 1 else [], parameters, sight)
+    if not isinstance(source, list):
+        return trees_of(source, parameters, sight)
+    return trees_of(HeldSource(source[0]), parameters, sight) if len(source) == 1 else {"": parameters}
+
+
+_NOISE, _PARTICLES = 0, 1
+"""What the keys of a simulation are for."""
+
+_LEAST = 2
+"""Simulations of a device in one call, filling included: XLA unrolls a loop of one, which changes its rounding."""
+
+
+class GalaxiesInTurn(AbstractParticleSource):
+    """Given galaxies, padded to one size, one after the other: simulation i has number i modulo how many there are.
+
+    `held`: every array has the axis galaxy first; `alignment`: the rotation of each (None: they are not aligned).
+    """
+
+    held: Galaxy
+    alignment: Float[Array | np.ndarray, "galaxy 3 3"] | None
+
+    @property
+    def n_galaxy(self) -> int:
+        """How many galaxies there are."""
+        return len(self.held.stars.position)
+
+    def galaxy(self, values: Values) -> Galaxy:
+        """The first one."""
+        return self.alone(jnp.zeros((), jnp.int32)).galaxy(values)
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The first one, of which nothing has to be compiled."""
+        return HeldSource(jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.held)).galaxy(values)
+
+    def alone(self, index: Int[Array, ""]) -> HeldSource:
+        """One of them."""
+        return HeldSource(jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.held))
+
+
+class Simulated(NamedTuple):
+    """The arrays of one simulation, or with one more axis in front of many: (y, x, wave)."""
+
+    flux: Float[Array, "*n y x wave"]
+    variance: Float[Array, "*n y x wave"] | None
+    truth: Float[Array, "*n y x wave"] | None
+    counters: dict[str, SourceCounters]
+
+
+class Simulator(eqx.Module):
+    """The model of all simulations; a pytree, to be passed to jitted functions as an argument.
+
+    `key`: that of the whole set; `new_particles`: whether each has random numbers of its own for the particles of a
+    synthetic galaxy; `variance`: whether that of the noise is kept.
+    """
+
+    forward: Forward
+    key: PRNGKeyArray
+    new_particles: bool = eqx.field(static=True)
+    variance: bool = eqx.field(static=True)
+
+    def __call__(self, number: Int[Array, ""], values: Values) -> Simulated:
+        """The cube of one simulation; all its random numbers come from the key and the number."""
+        forward, key = self.model_of(number)
+        observed = forward.observed(values, key)
+        voxels = observed.voxels
+        return Simulated(voxels.flux, voxels.variance if self.variance else None, voxels.truth, observed.counters)
+
+    def model_of(self, number: Int[Array, ""]) -> tuple[Forward, PRNGKeyArray]:
+        """The model with the particles of one simulation, and the key of its noise."""
+        key = jax.random.fold_in(self.key, number)
+        return self._forward(number, jax.random.fold_in(key, _PARTICLES)), jax.random.fold_in(key, _NOISE)
+
+    def _forward(self, number: Int[Array, ""], key: PRNGKeyArray) -> Forward:
+        """The model with the particles of one simulation."""
+        forward, source = self.forward, self.forward.source
+        if isinstance(source, GalaxiesInTurn):
+            index = number % source.n_galaxy
+            rotation = None if source.alignment is None else jnp.asarray(source.alignment)[index]
+            tables = dataclasses.replace(forward.tables, alignment=rotation)
+            return dataclasses.replace(forward, source=source.alone(index), tables=tables)
+        if isinstance(source, SyntheticSource) and self.new_particles:
+            source = as_dtype(source, forward.plan.dtype)
+            source = dataclasses.replace(source, draws=source.draws.anew(key))
+        return dataclasses.replace(forward, source=source)
+
+
+class Sizes(NamedTuple):
+    """How the work is cut: simulations in one call of the program, at the same time on a device, in a file."""
+
+    batch: int
+    at_once: int
+    shard: int
+
+
+class Program:
+    """A simulator that is compiled for batches of one size on all devices of a mesh."""
+
+    def __init__(self, simulator: Simulator, pipeline: Pipeline, example: DrawnValues, sizes: Sizes) -> None:
+        """Compile; ConfigError where a batch takes more memory than there is. `example`: values of any simulations."""
+        self.pipeline, self.mesh, self.sizes = pipeline, pipeline.mesh, sizes
+        self.simulator = everywhere(simulator, self.mesh)
+        samples = self._placed(0, {name: values[:1] for name, values in example.items()})
+        leaves, structure = jax.tree.flatten((self.simulator, samples.tree, samples.real))
+        arrays = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding) for leaf in leaves)
+        self.compiled = _compiled(structure, arrays, self.mesh, sizes.at_once)
+        check_memory(memory_need(self.compiled, self.mesh, 0), self.mesh)
+
+    def __call__(self, start: int, values: DrawnValues) -> Simulated:
+        """The simulations from number `start` on, as many as there are values: arrays on the devices, at once."""
+        count = _count(values)
+        samples = self._placed(start, values)
+        made = self.compiled(self.simulator, samples.tree, samples.real)
+        return made if len(made.flux) == count else jax.tree.map(lambda leaf: leaf[:count], made)
+
+    def check(self, start: int, values: DrawnValues, made: Simulated) -> None:
+        """Wait for simulations; ValueError for NaN or inf in cubes, and for particles that a cube is wrong for."""
+        frame, voxels = self.pipeline.frame, (made.flux, made.variance, made.truth)
+        bad = np.flatnonzero(count_not_finite(frame, voxels, None, made.counters))
+        if len(bad):
+            forward, key = self.simulator.model_of(jnp.asarray(start + bad[0], jnp.int32))
+            galaxy, parameters = forward.at({name: row[bad[0]] for name, row in values.items()})
+            model = Model(forward.plan, forward.layout, forward.tables, parameters, key)
+            why = explain_not_finite(model, lambda: (galaxy,), frame.meta.get("ssp_library"))
+            raise ValueError(f"simulation {start + bad[0]}: expected finite numbers, got NaN or inf: {why}")
+        limits = {
+            name: own_copy(source.painter.velocity_limit)
+            for name, source in zip(self.pipeline.plan.sources, self.pipeline.tables.paint, strict=True)
+        }
+        totals = jax.tree.map(lambda leaf: np.asarray(leaf).sum(axis=0), jax.device_get(made.counters))
+        try:
+            for name, limit in limits.items():
+                check_counters(totals[name], name, limit)
+            if DUST_COLUMN in totals:
+                check_dust(totals[DUST_COLUMN])
+        except ValueError as error:
+            last = start + len(made.flux) - 1
+            raise ValueError(
+                f"simulations {start} to {last}: {error}; with other settings all cubes change: restart=True, or "
+                f"another folder"
+            ) from error
+
+    def _placed(self, start: int, values: DrawnValues) -> Placed:
+        n_row = self.mesh.shape[SAMPLE_AXIS]
+        numbers = np.arange(start, start + _count(values), dtype=np.int32)
+        return placed((numbers, dict(values)), self.mesh, max(self.sizes.batch, _LEAST * n_row))
+
+
+def _count(values: DrawnValues) -> int:
+    return len(next(iter(values.values())))
+
+
+@held
+def _compiled(structure: Any, arrays: tuple[Any, ...], mesh: Mesh, at_once: int) -> Any:
+    """Every simulation of a batch, each device its own: compiled for arguments like these, and held."""
+
+    def simulate_batch(simulator: Simulator, tree: Any, real: Any) -> Simulated:
+        return over_samples(_simulate_sample, mesh, simulator, Placed(tree, real), at_once=at_once)
+
+    return jax.jit(simulate_batch).lower(*jax.tree.unflatten(structure, arrays)).compile()
+
+
+def _simulate_sample(simulator: Simulator, sample: tuple[Any, Any]) -> Simulated:
+    return simulator(*sample)
+
 
 Sink = Callable[[Simulations], object]
 """Gets every batch, with arrays on the devices, as soon as it is computed, in the order of the numbers."""
@@ -110,14 +551,14 @@ class PlannedSimulations:
         return Simulations(
             number=number,
             parameters=self.draws.drawn(start, stop),
-            units={own.name: own.unit for own in self.model.free.parameters},
+            units={parameter.name: parameter.unit for parameter in self.model.free.parameters},
             galaxy=number % (source.n_galaxy if isinstance(source, GalaxiesInTurn) else 1),
             wavelength=frame.bins.wavelength,
             mask=np.asarray(frame.mask()),
         )
 
     def words(self, n_new: int, n_kept: int = 0) -> str:
-        """What is done, for the screen."""
+        """The words for the screen."""
         kept = f" ({n_kept} are there already)" if n_kept else ""
         return f"simulating {counted(n_new, 'cube')} on {counted(self.model.pipeline.mesh.size, 'device')}{kept}"
 
@@ -163,7 +604,15 @@ def simulate(
     progress = progress or progress_here(quiet)
     if output is None:
         work = _planned(request, progress)
-        return _collected(work, progress) if sink is None else _handed_on(work, sink, progress)
+        if sink is None:
+            _check_room(work)
+            return _made(work, _fetched, progress)
+
+        def hand_on(made: Simulations) -> Simulations:
+            sink(made)
+            return made.without_cubes()
+
+        return _made(work, hand_on, progress)
     folder = request.settings.output.expanduser()
     with claimed(folder):
         return _written(_planned(request, progress), folder, progress, restart=restart, overwrite=overwrite)
@@ -229,19 +678,8 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
     return PlannedSimulations(request, model, draws, Sizes(batch, settings.at_once, shard), n_bytes)
 
 
-def _handed_on(work: PlannedSimulations, sink: Sink, progress: Progress) -> Simulations:
-    """Every batch to the sink."""
-    parts, n, program = [], work.request.settings.n, work.program(progress)
-    with progress.step("run", work.words(n)) as report:
-        for made in work.batches(program, 0, n):
-            sink(made)
-            parts.append(made.without_cubes())
-            _tell(report, made, n)
-    return join_simulations(parts)
-
-
-def _collected(work: PlannedSimulations, progress: Progress) -> Simulations:
-    """All simulations as arrays on the host."""
+def _check_room(work: PlannedSimulations) -> None:
+    """Raise ConfigError where all simulations do not fit into memory."""
     n = work.request.settings.n
     needed, available = 2 * n * work.n_bytes, available_memory()
     if available is not None and needed > available:
@@ -249,18 +687,34 @@ def _collected(work: PlannedSimulations, progress: Progress) -> Simulations:
             f"simulate.n: expected simulations that fit into memory ({format_bytes(available)}), got {n}, which take "
             f"{format_bytes(needed)}; give output=FOLDER or sink=FUNCTION, or make fewer"
         )
-    parts, program = [], work.program(progress)
+
+
+def _made(work: PlannedSimulations, take: Callable[[Simulations], Simulations], progress: Progress) -> Simulations:
+    """All simulations, without files; `take`: what is kept of a batch."""
+    n, program = work.request.settings.n, work.program(progress)
     with progress.step("run", work.words(n)) as report:
-        for made in work.batches(program, 0, n):
-            parts.append(_fetched(made))
-            _tell(report, made, n)
+        return _joined(work, program, (0, n), take, report)
+
+
+def _joined(
+    work: PlannedSimulations,
+    program: Any,
+    ends: tuple[int, int],
+    take: Callable[[Simulations], Simulations],
+    report: Report,
+) -> Simulations:
+    """The simulations between two numbers, batch by batch."""
+    parts = []
+    for made in work.batches(program, *ends):
+        parts.append(take(made))
+        report("cubes made", int(made.number[-1]) + 1, work.request.settings.n)
     return join_simulations(parts)
 
 
 def _fetched(made: Simulations) -> Simulations:
     """With cubes on the host."""
     cubes = {name: getattr(made, name) for name in ("flux", "variance", "truth")}
-    return replace(made, **{name: None if own is None else np.asarray(own) for name, own in cubes.items()})
+    return replace(made, **{name: None if cube is None else np.asarray(cube) for name, cube in cubes.items()})
 
 
 def _written(
@@ -274,15 +728,19 @@ def _written(
     fingerprint = {
         "seed": str(settings.seed),
         "draws" if given else "free parameters or priors": work.draws.fingerprint(),
-        "galaxy": key_of(*_leaves(forward.source)),
-        "model": key_of(forward.plan, jax.tree.structure(planned), *_leaves(planned)),
+        "galaxy": key_of(*host_leaves(forward.source)),
+        "model": key_of(forward.plan, jax.tree.structure(planned), *host_leaves(planned)),
         "simulate.particles or variance": repr((settings.particles, settings.variance)),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "version of the packages": repr(versions_of(*_MADE_BY)),
     }
     parameters = {
-        own.name: {"unit": own.unit, "meaning": own.meaning, "prior": None if given else section_of(own.prior)}
-        for own in model.free.parameters
+        parameter.name: {
+            "unit": parameter.unit,
+            "meaning": parameter.meaning,
+            "prior": None if given else section_of(parameter.prior),
+        }
+        for parameter in model.free.parameters
     }
     config = work.request.config.to_yaml()
     manifest = Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)
@@ -292,18 +750,6 @@ def _written(
         program = work.program(progress)
         with progress.step("run", work.words(n_new, manifest.n - n_new)) as report:
             for number in missing:
-                parts = []
-                for made in work.batches(program, *manifest.ranges(number)):
-                    parts.append(_fetched(made))
-                    _tell(report, made, manifest.n)
-                made = join_simulations(parts)
+                made = _joined(work, program, manifest.ranges(number), _fetched, report)
                 write_shard(made, manifest, folder, number)
     return replace(work.described(0, manifest.n), n_kept=manifest.n - n_new)
-
-
-def _tell(report: Report, made: Simulations, total: int) -> None:
-    report("cubes made", int(made.number[-1]) + 1, total)
-
-
-def _leaves(tree: Any) -> list[ndarray]:
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]

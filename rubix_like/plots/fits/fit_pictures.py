@@ -11,9 +11,8 @@ from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.plots.derived import SkyImage, Spaxel
 from rubix_like.plots.figure import Drawing
-from rubix_like.plots.images import SkyOffsets, draw_images
+from rubix_like.plots.images import SkyImage, SkyOffsets, Spaxel, draw_images
 from rubix_like.plots.style import FLUX_LABEL, INK, LIGHT_LABEL, SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ def _ratio(above: Float[ndarray, "y x"], below: Float[ndarray, "y x"]) -> Float[
 
 
 def drawings(view: FitView) -> Iterator[Drawing]:
-    """What there is to draw, in the order of the files."""
+    """The pictures, in the order of their files."""
     inferred = view.inferred
     if view.traces:
         yield "steps", (7.5, 5.5), lambda figure: draw_traces(figure, view.traces)
@@ -401,7 +400,7 @@ def density(inferred: Inferred, parameter: int, mean: float, sigma: float) -> Fl
 
 
 def density_at_edge(inferred: Inferred, parameter: int, known: AtEdge) -> Float[ndarray, "2 node"]:
-    """The same of a parameter at the edge of its prior."""
+    """The density of a parameter at the edge of its prior."""
     value = inferred.value(parameter, known.latent)
     step = np.gradient(value, known.latent)
     return np.stack([value, known.density / np.where(step > 0, step, np.inf)])

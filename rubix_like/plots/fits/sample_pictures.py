@@ -9,7 +9,6 @@ from numpy import ndarray
 from scipy.linalg import solve_triangular
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.fits.fit_pictures import (
     MARGINS,
     PRIOR_COLOR,
@@ -29,7 +28,7 @@ from rubix_like.plots.fits.fit_pictures import (
     spaxel_compared,
     unit_text,
 )
-from rubix_like.plots.images import draw_images
+from rubix_like.plots.images import SkyImage, draw_images
 from rubix_like.plots.style import INK, LIGHT_LABEL, SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:
@@ -84,7 +83,8 @@ class Followed:
 
 @dataclass(frozen=True, eq=False)
 class SampleView:
-    """What is drawn: numbers pair by pair; numbers draw by draw (none: the draws are no chains); what is predicted.
+    """The content of the pictures: numbers pair by pair; numbers draw by draw (none: the draws are no chains); what is
+    predicted.
 
     `cubes`: the data and what is predicted, sigma being the data's times the noise scale; `model_sigma` and
     `predicted_sigma` (y, x, wave): standard deviations of the model over the posterior, and of data as predicted.

@@ -50,8 +50,8 @@ Told = Callable[[Entry, Record], None]
 
 @dataclass(frozen=True)
 class BlockWork:
-    """What the entries of a block share; `made_from`: what each is made from, by name; `alone`: nothing else computes
-    in this process."""
+    """The common work of the entries of a block; `made_from`: what each is made from, by name; `alone`: nothing else
+    computes in this process."""
 
     records: Records
     made_from: Mapping[str, dict[str, Any]]

@@ -27,7 +27,7 @@ from rubix_like.runtime.words import counted, reason_of
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a catalogue: `rows` of the summary, and how many entries of this part it did, could not do
+    """The end of a catalogue: `rows` of the summary, and how many entries of this part it did, could not do
     (`n_failed`) and found done (`n_skipped`); `lost`: name -> why, of those whose worker ended or could not write;
     `names`: the entries of this part."""
 
@@ -67,7 +67,7 @@ HERE = How()
 
 @dataclass
 class _Front:
-    """What the front process keeps of a catalogue."""
+    """The state of a catalogue in the front process."""
 
     summary: Summary
     report: Report
@@ -208,7 +208,7 @@ def _left(
 
 
 def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], how: How) -> None:
-    """What is left, in this process or by blocks."""
+    """Observe the entries that are left, in this process or by blocks."""
     galaxies = [galaxy for part in left for galaxy in part]
     if how.executor is None or not galaxies:
         observe_galaxies(work, galaxies)
@@ -217,18 +217,23 @@ def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], ho
     parts = (sorted(part, key=lambda galaxy: alike[galaxy[0].compiling]) for part in left)
     blocks = [block for part in parts for block in blocks_of(part, how.block)]
     with _opened(how.executor, galaxies[0][0].config.devices) as executor:
-        terms = Terms.here(with_picture=work.with_picture)
-        waiting: dict[Future, tuple[Entry, ...]] = {}
-        try:
-            for block in blocks:
-                waiting[_submit(executor, block, work.records.folder, terms)] = block
-            for future in as_completed(waiting):
-                _take_back(front, work, waiting.pop(future), future)
-        except BaseException:
-            for future in waiting:
-                with suppress(NotImplementedError):  # Parsl cannot
-                    future.cancel()
-            raise
+        _hand_out(front, work, blocks, executor)
+
+
+def _hand_out(front: _Front, work: BlockWork, blocks: Galaxies, executor: Executor) -> None:
+    """All blocks to the executor, each taken back as it ends."""
+    terms = Terms.here(with_picture=work.with_picture)
+    waiting: dict[Future, tuple[Entry, ...]] = {}
+    try:
+        for block in blocks:
+            waiting[_submit(executor, block, work.records.folder, terms)] = block
+        for future in as_completed(waiting):
+            _take_back(front, work, waiting.pop(future), future)
+    except BaseException:
+        for future in waiting:
+            with suppress(NotImplementedError):  # Parsl cannot
+                future.cancel()
+        raise
 
 
 @contextmanager

@@ -192,24 +192,24 @@ class Entry:
 
     @property
     def place(self) -> str:
-        """Where its row stands, for messages."""
+        """The place of its row, for messages."""
         return self.row.place
 
     @property
     def own_files(self) -> tuple[Path, ...]:
         """Its cubes, and what a run writes beside them."""
         files = output_files(self.config, self.path)
-        return tuple(own for file in files for own in (file.path, *(other for _, other in file.others)))
+        return tuple(path for file in files for path in (file.path, *(other for _, other in file.others)))
 
     @property
     def loading(self) -> str:
-        """What a galaxy is loaded by: entries that agree in it share one."""
+        """The key of a galaxy: entries that agree in it share one."""
         sections = {name: getattr(self.config, name) for name in ("galaxy", "ssp", "engine")}
         return json.dumps({name: section.model_dump(mode="json") for name, section in sections.items()}, sort_keys=True)
 
     @property
     def compiling(self) -> str:
-        """What its program depends on: entries that agree in it share one, if their galaxies are of about one size."""
+        """The key of a program: entries that agree in it share one, if their galaxies are of about one size."""
         config, dust = self.config, self.config.dust
         dust = "none" if dust is None else dust.compiled
         return f"{config.model_dump_json(include=_COMPILED)} {dust} {config.noise is None}"
@@ -276,7 +276,7 @@ def _of_arms(base: Mapping[str, Any], row: Row) -> list[Row]:
         raise ConfigError("instrument.join: expected false in a catalogue, got true; its arms are cubes of their own")
     config = check_sections(sections, "configuration")
     return [
-        Row(row.place, f"{row.name}_{name}", {**row.settings, **own}) for name, own in arm_overrides(config).items()
+        Row(row.place, f"{row.name}_{name}", {**row.settings, **arm}) for name, arm in arm_overrides(config).items()
     ]
 
 
@@ -389,13 +389,15 @@ class Sources:
     def _states(self, path: Path) -> dict[str, FileState]:
         known = self._seen.get(str(path))
         if known is None:
-            known = {str(own): [state.st_size, state.st_mtime_ns] for own in files_at(path) for state in [own.stat()]}
+            known = {
+                str(file): [state.st_size, state.st_mtime_ns] for file in files_at(path) for state in [file.stat()]
+            }
             self._seen[str(path)] = known
         return known
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What differs between two descriptions, in words."""
+    """The differences between two descriptions, in words."""
     lines = []
     if old["version"] != new["version"]:
         lines.append(f"rubix-like {new['version']} instead of {old['version']}")

@@ -42,7 +42,7 @@ _VISIBLE = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for all blocks of a catalogue: the folder that relative paths begin in, the settings of JAX, the front
+    """The terms of all blocks of a catalogue: the folder that relative paths begin in, the settings of JAX, the front
     process, whether pictures are drawn."""
 
     folder: Path

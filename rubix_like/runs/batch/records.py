@@ -63,7 +63,7 @@ class Records:
                 ) from error
 
     def path(self, name: str) -> Path:
-        """Where the record of an entry is."""
+        """The file of the record of an entry."""
         return self.place / f"{name}.json"
 
     def read(self, name: str) -> Record | None:
@@ -134,8 +134,8 @@ SummaryRow = dict[str, Any]
 
 
 def measured(cube: Cube) -> dict[str, float | int | None]:
-    """What the summary says of a cube: stars, those outside the field, flux (all bins, erg/s/cm2), and the median of
-    flux over its standard deviation in good voxels with light."""
+    """The numbers on a cube in the summary: stars, those outside the field, flux (all bins, erg/s/cm2), and the median
+    of flux over its standard deviation in good voxels with light."""
     counters = cube.counters
     found: dict[str, float | int | None] = {
         "stars": None if counters is None else int(counters.n_particles),
@@ -163,7 +163,7 @@ def outside_notes(measures: Mapping[str, Any]) -> list[str]:
 
 
 def describe_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """What its summary says of the entries of a catalogue, how much room they take, and a line on each that failed.
+    """The words of its summary on the entries of a catalogue, how much room they take, and a line on each that failed.
 
     Raises ConfigError where the summary is none.
     """

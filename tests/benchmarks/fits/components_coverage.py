@@ -37,7 +37,7 @@ from posterior_calibration import chi_square, ranks, run
 from scipy import stats
 
 import rubix_like as rl
-from rubix_like.inference.posterior.device_rows import with_rows
+from rubix_like.inference.posterior.problem import with_rows
 from rubix_like.inference.search.search import search
 
 SHARED = {

@@ -42,9 +42,8 @@ from scipy.special import ndtr
 import rubix_like as rl
 from rubix_like.extend import AbstractGalaxyModel, Footprint, WavelengthBins, import_optional
 from rubix_like.galaxy.galaxy_model import with_named_leaves
-from rubix_like.inference.checks.laplace import from_information, laplace
-from rubix_like.inference.posterior.device_rows import with_rows
-from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.checks.uncertainties import from_information, laplace
+from rubix_like.inference.posterior.problem import Problem, with_rows
 from rubix_like.inference.samplers.samplers import make_sampler
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.ssp.fetch import get
