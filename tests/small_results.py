@@ -10,7 +10,6 @@ from free_numbers import free_of, normal_about, search_of, statuses
 from small import make_cube
 
 from rubix_like import Cube, FitResult, Parameters, SampleResult, load_config
-from rubix_like.cube.meta import Meta
 from rubix_like.extend import Footprint, Meta, Sampled, Simulations, WavelengthBins
 from rubix_like.inference.checks.uncertainties import Edges
 from rubix_like.inference.checks.verdict import Quality, Scatter, Verdict

@@ -23,7 +23,6 @@ from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.physics.units import given_numbers
-from rubix_like.plots.derived import (
 from rubix_like.plots.images import (
     Band,
     Choice,

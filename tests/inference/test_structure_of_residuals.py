@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rubix_like.inference.checks.misfit import Left, line_shapes, sums_of_tests
+from rubix_like.inference.checks.misfit import ResidualCube, line_shapes, sums_of_tests
 from rubix_like.inference.checks.verdict import data_places, excess_of, probabilities, together, worst_place
 
 SHAPE = (9, 10, 60)
@@ -165,7 +165,7 @@ def test_chi_square_of_a_spaxel_is_compared_with_its_own_distribution():
     voxels, field = np.ones((1, 2, 1000)), data_places(np.ones((1, 2, 1000)), place()[:1, :2], np.arange(1.0, 1001))
     for probability, named in ((1e-6, False), (1e-8, True)):
         voxels[0, 0] = np.sqrt(scipy.stats.chi2.isf(probability, 1000) / 1000)
-        assert worst_place(Left(voxels, np.ones_like(voxels)), field).startswith("in the spaxel") == named
+        assert worst_place(ResidualCube(voxels, np.ones_like(voxels)), field).startswith("in the spaxel") == named
 
 
 def test_the_name_of_a_place_follows_a_turned_field():
