@@ -23,6 +23,7 @@ from rubix_like.instrument.psf import PSF
 from rubix_like.instrument.response import Response, n_fine_bins, n_spread_products, plan_response
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import Templates, layers_of
+from rubix_like.physics.units import expect_positive
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 
 _N_SAMPLE = 256

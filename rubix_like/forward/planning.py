@@ -593,12 +593,12 @@ def call_notes(counters: Counters | None) -> tuple[str, ...]:
     """Sentences on the stars of a call of a pipeline: no galaxy's mass, or most of it beyond the SSP library."""
     if counters is None or isinstance(counters.mass_total, Tracer):
         return ()
-    counters = jax.device_get(own_copy(counters))
-    mass = float(counters.mass_total)
+    found: Counters = jax.device_get(own_copy(counters))
+    mass = float(found.mass_total)
     notes = [*implausible_mass(mass)]
     for name, beyond, meant in (
-        ("ages", counters.mass_clamped_age, "log10(age / yr)"),
-        ("metallicities", counters.mass_clamped_metallicity, "mass fractions (the Sun's is about 0.0134)"),
+        ("ages", found.mass_clamped_age, "log10(age / yr)"),
+        ("metallicities", found.mass_clamped_metallicity, "mass fractions (the Sun's is about 0.0134)"),
     ):
         if float(beyond) > _MOST_BEYOND * mass:
             notes.append(

@@ -505,8 +505,7 @@ def _notes(
 
 def _n_alike(one: _Prepared, other: _Prepared) -> int:
     """How many voxels two sets share at the wavelengths that both fit; 0 where any of them differ."""
-    wavelengths = (prepared.observed.wavelength[prepared.selection] for prepared in (one, other))
-    common = np.intersect1d(*wavelengths)
+    common = np.intersect1d(one.observed.wavelength[one.selection], other.observed.wavelength[other.selection])
     if one.observed.shape[:2] != other.observed.shape[:2] or not len(common):
         return 0
     bins = [np.searchsorted(prepared.observed.wavelength, common) for prepared in (one, other)]

@@ -211,7 +211,7 @@ def open_fits_tables(path: Path) -> Iterator[TableContainer]:
             header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
             tables = {
                 hdu.name or f"HDU{file.index_of(hdu)}": FitsColumns(
-                    hdu, {str(column.name): column.unit or None for column in hdu.columns}
+                    hdu, {str(column.name): column.unit or None for column in cast(Any, hdu).columns}
                 )
                 for hdu in hdus
             }
