@@ -168,7 +168,8 @@ def test_draws_are_judged_set_by_set(posed, seen):
     """ln(likelihood) of each spaxel by scipy, none of correlated errors; discrepancies of each set on its own axes."""
     x = posed.to_unconstrained(VALUES)
     settings = fit_section(sampling={"predictive": 2}).sampling
-    found = predict(posed.problem, np.stack([x, x])[None], settings)
+    draws = np.stack([x, x])[None]
+    found = predict(posed.problem, draws, settings)
     used = np.asarray(posed.problem.posterior.likelihood.inverse_sigma) > 0
     assert found.pointwise is None
     assert found.sets["first"].pointwise is None
@@ -178,7 +179,7 @@ def test_draws_are_judged_set_by_set(posed, seen):
         assert values.shape == (1, 2, *own.shape[:2], 1)
         np.testing.assert_allclose(values[0, 1, :, :, 0], density.sum(axis=2), rtol=1e-7)
     own = posed.problem.sets[1]
-    drawn = models_of_draws(posed.problem, x[None, None], 1).each[1].data[0, 0]
+    drawn = models_of_draws(posed.problem, draws, 2, settings.log_likelihood).each[1].data[0, 0]
     residual = np.where(own.unpacked(used), 1.0 - seen["second"], 0)
     light = np.where(own.unpacked(used), seen["second"], 0)
     products = [np.sum(np.moveaxis(residual, axis, 0)[1:] * np.moveaxis(residual, axis, 0)[:-1]) for axis in range(3)]

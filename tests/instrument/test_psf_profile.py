@@ -19,7 +19,7 @@ from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel
 
 SIGMA = 1 / np.sqrt(8 * np.log(2))
-MUSE = {"observation": {"redshift": 0.02, "align": "none"}, "instrument": {"name": "muse"}}
+MUSE = {"observation": {"redshift": 0.02, "align": "none"}, "instrument": {"name": "muse", "fov": "4 arcsec"}}
 FINE = 15
 PLACES = np.random.default_rng(1).integers(-7, 8, (100, 2)) / FINE
 """(x, y) of stars in a spaxel, from its middle, in spaxels."""

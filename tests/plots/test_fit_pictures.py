@@ -7,7 +7,7 @@ import pytest
 from astropy import units
 from command_line import main
 from scipy.special import ndtr
-from small_results import fit_result
+from small_results import fit_result, sample_result
 
 from rubix_like import ConfigError
 from rubix_like.extend import Footprint, WavelengthBins
@@ -281,9 +281,10 @@ def test_the_command_draws_a_result(tmp_path, capsys):
         assert word in (tmp_path / f"p_{ending}.svg").read_text()
 
 
+@pytest.mark.parametrize(("make", "kind"), [(fit_result, "a fit"), (sample_result, "a sampling")])
 @pytest.mark.parametrize("option", [["--html"], ["--spaxel", "1,1"], ["--band", "4760-4770"], ["--maps", "m.fits"]])
-def test_what_goes_with_cubes_only_is_refused(tmp_path, capsys, option):
-    path = fit_result().write(tmp_path / "fit.h5")
+def test_what_goes_with_cubes_only_is_refused(tmp_path, capsys, option, make, kind):
+    path = make().write(tmp_path / "result.h5")
     assert main(["plot", str(path), *option]) == 2
-    assert f"{option[0]}: expected a cube" in capsys.readouterr().err
-    assert [file.name for file in tmp_path.iterdir()] == ["fit.h5"]
+    assert f"{option[0]}: expected a cube, got the result of {kind}" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["result.h5"]

@@ -351,11 +351,3 @@ def test_the_command_draws_samples(tmp_path, capsys):
     words = {"corner": "(arcsec)", "predictive": "data − predicted: white light", "trace": "tail ESS 599"}
     for ending, word in words.items():
         assert word in (tmp_path / f"p_{ending}.svg").read_text()
-
-
-@pytest.mark.parametrize("option", [["--html"], ["--spaxel", "1,1"], ["--band", "4760-4770"], ["--maps", "m.fits"]])
-def test_what_goes_with_cubes_only_is_refused(tmp_path, capsys, option):
-    path = make_result().write(tmp_path / "fit_samples.h5")
-    assert main(["plot", str(path), *option]) == 2
-    assert f"{option[0]}: expected a cube, got the result of a sampling" in capsys.readouterr().err
-    assert [file.name for file in tmp_path.iterdir()] == ["fit_samples.h5"]
