@@ -30,7 +30,7 @@ from rubix_like.config.sections.products import LinesSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.sections.fit import SimulateSettings
-from rubix_like.config.sections.systematics import SystematicsSettings
+from rubix_like.config.sections.noise import SystematicsSettings
 from rubix_like.config.settings import AbstractSettings, described_settings, sections_in
 from rubix_like.cube.files.maps_file import (
     CURVE_COLUMNS,

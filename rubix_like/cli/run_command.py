@@ -14,8 +14,7 @@ from rubix_like.cli.option_words import in_options
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import ShardedCube, sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib

@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config.messages import explain
+from rubix_like.config.messages import explain, without_unset
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.removed import without_unset
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube, Voxels
-from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.cube_parts import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.mosaic_noise import (
     Field,

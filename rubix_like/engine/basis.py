@@ -23,8 +23,7 @@ from rubix_like.engine.histogram import (
     ranked,
     template_histogram,
 )
-from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, AtOnce, Spaxels, in_blocks
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, MatrixMap, TermMap

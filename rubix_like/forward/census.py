@@ -15,7 +15,7 @@ from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.config.sections.products import LINE_SOURCE
-from rubix_like.engine.motion import FastParticles
+from rubix_like.engine.setup import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.alignment import StarSample

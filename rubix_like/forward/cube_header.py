@@ -34,8 +34,8 @@ from rubix_like.forward.stages.noise import describe_noise
 from rubix_like.forward.stages.through_fibres import FibreCube
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.particles import GalaxyInfo
-from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.pointing import Pointing, pointings_of
+from rubix_like.instrument.psf_images import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import load_nebular
 from rubix_like.physics.dust_curves import CURVES

@@ -36,7 +36,7 @@ from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
-from rubix_like.forward.stages.psf import PSFStage, psf_widths
+from rubix_like.forward.stages.optics import PSFStage, psf_widths
 from rubix_like.forward.stages.through_fibres import FibreStage
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
@@ -48,8 +48,7 @@ from rubix_like.instrument.pointing import Pointing
 from rubix_like.instrument.psf import PSF
 from rubix_like.runtime.mesh.mesh import DeviceLayout, as_dtype, own_copy, put, replicated
 from rubix_like.runtime.registry import exits_as_errors
-from rubix_like.runtime.text_tables import html_table
-from rubix_like.runtime.words import counted
+from rubix_like.runtime.words import counted, html_table
 
 
 class PlannedRange(NamedTuple):

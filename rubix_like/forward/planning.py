@@ -18,8 +18,7 @@ from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, MapLabel, Pro
 from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
-from rubix_like.engine.motion import FastParticles
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import FastParticles, Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import factored_dust
@@ -35,8 +34,8 @@ from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 from rubix_like.forward.stages.scene import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
+from rubix_like.instrument.field_psf import PSFTerms, find_terms
 from rubix_like.instrument.psf import PSFParameters
-from rubix_like.instrument.psf_terms import PSFTerms, find_terms
 from rubix_like.physics.plausibility import implausible_galaxy
 from rubix_like.physics.templates import LineTemplates, layers_of
 from rubix_like.runtime.words import counted, percent

@@ -15,9 +15,8 @@ from numpy import ndarray
 from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.optics.adaptive import adaptive_images
-from rubix_like.instrument.optics.psf_image import load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
+from rubix_like.instrument.psf_images import adaptive_images, load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.psf_profile import (
     WavelengthNodes,
     gaussian_weights_in_spaxel,

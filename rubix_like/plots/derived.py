@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.cube_sums import CubeSums, sums_of
+from rubix_like.cube.cube_parts import CubeSums, ShardedCube, sums_of
 from rubix_like.cube.files.maps_file import LINE_CARD, TRUE
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.views.imaging import mean_of_bins

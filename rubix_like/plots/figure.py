@@ -13,8 +13,7 @@ import numpy as np
 from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import ShardedCube, sums_of
 from rubix_like.cube.maps import NO_ATTENUATION, Maps
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
 from rubix_like.errors import ConfigError, expect_path

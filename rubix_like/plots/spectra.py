@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube, in_parts
-from rubix_like.cube.cube_sums import CubeSums, spaxel_of, sums_of
+from rubix_like.cube.cube_parts import CubeSums, ShardedCube, in_parts, spaxel_of, sums_of
 from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.plots.choice import Spaxel
 from rubix_like.plots.sky_offsets import sky_of

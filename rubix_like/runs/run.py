@@ -17,8 +17,7 @@ from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.cube.arms import join_arms
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together, sums_of
 from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic

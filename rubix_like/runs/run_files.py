@@ -16,14 +16,13 @@ from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_noise import Field, grid_around
 from rubix_like.cube.survey_files.spectra_files import spectra_bytes, spectra_paths
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.fibres.bundle import fibre_places
-from rubix_like.instrument.fibres.cube_recipes import cube_weights
+from rubix_like.instrument.fibres.bundle import cube_weights, fibre_places
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.outputs import check_writable, with_addition
 from rubix_like.runtime.files.separate_files import Named, paths_in
 from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs, configuration_words
-from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.places import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 _OF_RUNS = (CUBE, FOREIGN, MAPS)

@@ -45,8 +45,7 @@ from rubix_like.forward.fields.pyramid import Pyramid
 
 from rubix_like import Gas
 from rubix_like.engine.cost import rates_here
-from rubix_like.engine.kernels.deposits import sum_deposits
-from rubix_like.engine.kernels.kernel import build_kernel
+from rubix_like.engine.kernels.kernel import build_kernel, sum_deposits
 from rubix_like.extend import Factors, Footprint
 
 A_V = 4.9e-6

@@ -21,6 +21,7 @@ from numpy import ndarray
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
+from rubix_like.cube.footprint import Card, header_of, table_hdu
 from rubix_like.cube.meta import (
     COUNTER_PREFIX,
     FIT_KEYS,
@@ -35,7 +36,6 @@ from rubix_like.cube.meta import (
     flat_counters,
     split_rows,
 )
-from rubix_like.cube.wcs import Card, header_of, table_hdu
 from rubix_like.runtime.files.outputs import date_words
 from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
 

@@ -20,8 +20,8 @@ from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.fibres.fibre_files import correlation_tables
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
+from rubix_like.cube.footprint import Card, header_of
 from rubix_like.cube.meta import OUTSIDE_APERTURE
-from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 TELESCOPE_CARDS: tuple[Card, ...] = (

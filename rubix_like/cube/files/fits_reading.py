@@ -14,7 +14,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.files.default import ERROR_CARD, FLUX_UNIT, VARIANCE_UNIT
 from rubix_like.cube.files.fits_images import broken_sums
-from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.footprint import SPECTRAL_TYPE, Footprint
 from rubix_like.cube.meta import (
     COUNTER_PREFIX,
     SOURCE_PREFIX,
@@ -25,7 +25,6 @@ from rubix_like.cube.meta import (
     join_rows,
     source_counters,
 )
-from rubix_like.cube.wcs import SPECTRAL_TYPE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, MAPS_CARD, ORIGIN

@@ -19,9 +19,8 @@ from numpy import ndarray
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded, gzipped
 from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
-from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.footprint import Card, Footprint, header_of
 from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
-from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import beside, replacing
 from rubix_like.runtime.files.writers import MAPS, MAPS_CARD, ORIGIN, check_outputs

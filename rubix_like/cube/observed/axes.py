@@ -12,9 +12,9 @@ from astropy.wcs import WCS
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.cube.footprint import header_of
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
 from rubix_like.cube.observed.observed_layouts import label, number_card, text_card
-from rubix_like.cube.wcs import header_of
 
 SPECTRAL_WORDS: tuple[str, ...] = ("WAVE", "AWAV", "LAMBDA", "WAVELENGTH", "ANGSTROM", "LINEAR", "LOGLAM", "LAMB")
 """What CTYPE begins with for an axis of wavelengths; of these WAVE and AWAV are FITS, the others old habits."""

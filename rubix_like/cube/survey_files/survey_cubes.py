@@ -16,9 +16,8 @@ from rubix_like.cube.files import fits_manga
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import Member, voxel_image
 from rubix_like.cube.files.fits_reading import read_config_table
-from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.footprint import Card, Footprint, header_of
 from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE
-from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 FLUX_UNIT: str = "10**(-16) erg /s /cm**2 /angstrom /pixel"

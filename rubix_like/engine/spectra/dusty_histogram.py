@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.histogram import VelocityNodes
-from rubix_like.engine.kernels.deposits import Spaxels
+from rubix_like.engine.kernels.kernel import Spaxels
 from rubix_like.engine.painter import Look, View, corners_of, no_counts
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.physics import bspline

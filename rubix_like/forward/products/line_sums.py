@@ -15,10 +15,9 @@ from rubix_like.engine.direct import dimmed
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, build_kernel
 from rubix_like.engine.lines.line_plan import dispersion_of
 from rubix_like.engine.lines.line_planning import LineTracks
-from rubix_like.engine.painter import AbstractPainter, View
+from rubix_like.engine.painter import AbstractPainter, PainterPair, SpreadPainter, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.engine.wrapped_painters import PainterPair, SpreadPainter
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.products.sums import Placed, sum_columns
 from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter

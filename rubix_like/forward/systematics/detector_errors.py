@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.config.sections.systematics import MissingSettings
+from rubix_like.config.sections.noise import MissingSettings
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.config.messages import refusal
 from rubix_like.config.plug_ins import SAMPLERS
-from rubix_like.config.removed import refusal
 from rubix_like.inference.checks.evidence import Evidence
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.posterior.free import Free

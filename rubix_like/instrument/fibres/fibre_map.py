@@ -18,12 +18,11 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.fibres.fibre_spectra import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.fibres.cube_recipes import disc_overlap
+from rubix_like.instrument.fibres.bundle import disc_overlap
 from rubix_like.instrument.field_psf import FieldPSF
-from rubix_like.instrument.optics.adaptive import effective_area, lights_in_discs
-from rubix_like.instrument.optics.psf_image import load_psf_image, sharpening
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
+from rubix_like.instrument.psf_images import effective_area, lights_in_discs, load_psf_image, sharpening
 from rubix_like.instrument.psf_profile import TAPS, WavelengthNodes, sharpened
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.words import format_bytes

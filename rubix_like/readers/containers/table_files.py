@@ -21,8 +21,7 @@ from rubix_like.config.yaml_files import check_ecsv, count_nodes
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.runtime.files.damaged_files import DAMAGED
 from rubix_like.runtime.files.fits_opening import check_fits
-from rubix_like.runtime.optional_packages import import_optional
-from rubix_like.runtime.places import found_at
+from rubix_like.runtime.places import found_at, import_optional
 
 ASTROPY_META = ".__table_column_meta__"
 """Ending of the dataset beside a table in HDF5 in which astropy keeps the columns' units."""
@@ -209,15 +208,14 @@ def open_fits_tables(path: Path) -> Iterator[TableContainer]:
             file = stack.enter_context(fits.open(cast(Any, stream), memmap=not packed))
             hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
             header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
-            tables = {
-                hdu.name or f"HDU{file.index_of(hdu)}": FitsColumns(
-                    hdu, {str(column.name): column.unit or None for column in hdu.columns}
-                )
-                for hdu in hdus
-            }
+            tables = {hdu.name or f"HDU{file.index_of(hdu)}": _fits_columns(hdu) for hdu in hdus}
         if not tables:
             raise ValueError(f"{path}: expected tables of particles, got a FITS file without any table")
         yield TableContainer(str(path), dict(tables), header)
+
+
+def _fits_columns(hdu: Any) -> FitsColumns:
+    return FitsColumns(hdu, {str(column.name): column.unit or None for column in hdu.columns})
 
 
 @contextmanager

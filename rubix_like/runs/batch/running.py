@@ -22,7 +22,7 @@ from rubix_like.runtime.files.outputs import beside, remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.progress import Progress, Report, Stream
-from rubix_like.runtime.python_processes import safe_python
+from rubix_like.runtime.shelf import safe_python
 from rubix_like.runtime.words import counted, reason_of
 
 

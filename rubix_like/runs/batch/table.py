@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_sums import total_flux
+from rubix_like.cube.cube_parts import total_flux
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runs.batch.records import Record, Records
