@@ -48,7 +48,8 @@ from rubix_like.instrument.pointing import Pointing
 from rubix_like.instrument.psf import PSF
 from rubix_like.runtime.mesh.mesh import DeviceLayout, as_dtype, own_copy, put, replicated
 from rubix_like.runtime.registry import exits_as_errors
-from rubix_like.runtime.words import counted, html_table
+from rubix_like.runtime.text_tables import html_table
+from rubix_like.runtime.words import counted
 
 
 class PlannedRange(NamedTuple):

@@ -16,7 +16,8 @@ from rubix_like.arguments import expect_fields
 from rubix_like.constants import COLUMN_UNITS
 from rubix_like.errors import expect
 from rubix_like.physics.units import plain_array, plain_numbers, universe_age_in_yr
-from rubix_like.runtime.words import counted, html_table
+from rubix_like.runtime.text_tables import html_table
+from rubix_like.runtime.words import counted
 
 Columns = Mapping[str, Any]
 """Name of a column -> an array, or None."""

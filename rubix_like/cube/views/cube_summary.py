@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import RUN_WORDS
-from rubix_like.runtime.words import html_table
+from rubix_like.runtime.text_tables import html_table
 
 _LARGEST = 128
 """Pixels along a side of the picture, from larger fields of which every n-th row and column is taken."""

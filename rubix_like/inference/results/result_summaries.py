@@ -14,7 +14,8 @@ from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_tables import TableRow, rows_of
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
-from rubix_like.runtime.words import counted, html_table, percent, table_lines
+from rubix_like.runtime.text_tables import html_table, table_lines
+from rubix_like.runtime.words import counted, percent
 
 MOST_ROWS: int = 40
 """Rows of the table; a fit of many particles has more numbers."""
