@@ -130,7 +130,7 @@ from rubix_like.readers.stellar_ages import draw_log_ages
 from rubix_like.runs.together import plan_share
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.resources import cache_directory, resource, resource_names
 from rubix_like.ssp import import_library

@@ -15,7 +15,7 @@ from small_snapshots import write_small
 
 from rubix_like.config import plug_ins
 from rubix_like.runs.known_names import member_rows
-from rubix_like.runtime.places import EXTRAS
+from rubix_like.runtime.optional_packages import EXTRAS
 
 PACKAGE = Path(__file__).resolve().parent.parent / "rubix_like"
 MODULES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}

@@ -7,7 +7,7 @@ from astropy import units
 
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writers import PICTURE_CREATOR
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 INK: str = "#333333"
 

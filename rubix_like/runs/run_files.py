@@ -22,7 +22,7 @@ from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.outputs import check_writable, with_addition
 from rubix_like.runtime.files.separate_files import Named, paths_in
 from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs, configuration_words
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 _OF_RUNS = (CUBE, FOREIGN, MAPS)

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 from rubix_like import ConfigError
 from rubix_like.extend import import_optional
-from rubix_like.runtime.places import EXTRAS
+from rubix_like.runtime.optional_packages import EXTRAS
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

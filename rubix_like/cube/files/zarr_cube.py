@@ -19,7 +19,7 @@ from rubix_like.cube.files.hdf5_cube import ARRAYS, chunks_of, cube_of, flat_att
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.writers import CUBE
 from rubix_like.runtime.files.zarr_storage import ALL_STORED, check_store
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.words import reason_of
 

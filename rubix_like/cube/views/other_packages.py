@@ -14,7 +14,7 @@ from rubix_like.cube.files.hdf5_cube import ARRAYS, OF_VOXELS
 from rubix_like.cube.footprint import world_coordinates
 from rubix_like.cube.views.cutting import sky_at
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 if TYPE_CHECKING:
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]

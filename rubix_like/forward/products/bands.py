@@ -18,7 +18,7 @@ from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import reason_of
 from rubix_like.ssp import SSPLibrary
 

@@ -13,7 +13,7 @@ from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import FreeParameter
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.predictive_checks import Pointwise
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 _NAMES: Mapping[str, str] = {"n_leapfrog": "n_steps"}
 """Our name of a statistic -> ArviZ's, where it is another."""

@@ -17,7 +17,7 @@ from rubix_like.inference.checks.notes_after import notes_on_spread
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.posterior.linearise import MOST_DENSE
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import listed, percent
 
 MOST_R_HAT: float = 1.01

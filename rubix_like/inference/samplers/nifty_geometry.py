@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, UInt32
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.samplers.roots import find_root
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 MOST_EVALUATIONS = 100
 """Largest number of evaluations of the model for one sample."""

@@ -23,7 +23,7 @@ from rubix_like.config.sections.fit import NutsSettings
 from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity
 from rubix_like.inference.samplers.samplers import Sampled, Statistic
 from rubix_like.inference.samplers.whitening import White
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 _PURPOSE = "fit.sampling.method: 'nuts'"
 """What an error says if the library is missing."""

@@ -19,7 +19,7 @@ from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.posterior import SquaredLoss
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 Statistics = Mapping[str, Shaped[ndarray, "chain draw"]]
 """Name -> one number of every draw."""

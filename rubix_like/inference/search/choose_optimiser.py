@@ -8,7 +8,7 @@ from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.search.gradient_descent import GradientDescent
 from rubix_like.inference.search.least_squares import LeastSquares
 from rubix_like.inference.search.optimisers import AbstractOptimiser
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 LEAST_SQUARES: str = "levenberg_marquardt"
 """Name of the optimiser that goes by residuals."""

@@ -11,7 +11,7 @@ from numpy import ndarray
 from rubix_like.inference.posterior.posterior import Latents, SquaredLoss
 from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 _CALM_STEPS = 3
 """After how many steps on end that change the loss by less than the tolerance a start has converged."""

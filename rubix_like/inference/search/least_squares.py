@@ -18,7 +18,7 @@ from rubix_like.inference.posterior.linearise import NormalForm, losses_at, norm
 from rubix_like.inference.posterior.posterior import Latents, SquaredLoss, half_square
 from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 _SHORTEST = 1e-9
 """A step that changes no latent by more is none."""

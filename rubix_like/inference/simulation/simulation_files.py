@@ -32,7 +32,7 @@ from rubix_like.runtime.files.outputs import (
     replacing,
 )
 from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import counted, format_bytes, reason_of
 
 _LARGEST_MANIFEST = 10**7

@@ -15,7 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 UNITS: dict[str, str] = {
     "pos": "kpc",

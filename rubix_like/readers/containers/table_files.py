@@ -21,7 +21,8 @@ from rubix_like.config.yaml_files import check_ecsv, count_nodes
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.runtime.files.damaged_files import DAMAGED
 from rubix_like.runtime.files.fits_opening import check_fits
-from rubix_like.runtime.places import found_at, import_optional
+from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.places import found_at
 
 ASTROPY_META = ".__table_column_meta__"
 """Ending of the dataset beside a table in HDF5 in which astropy keeps the columns' units."""

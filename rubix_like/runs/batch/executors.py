@@ -21,7 +21,7 @@ import jax
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.workers import begin_worker
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 
 _NO_PAGES = {f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")}
 """Settings of Dask without pages that anybody on this computer could read."""

@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.places import import_optional
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.formats import FSPS_CITATION, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
 
