@@ -14,7 +14,7 @@ from rubix_like.runs.batch.running import How, Outcome, observe_all
 from rubix_like.runs.batch.table import SummaryRow, outside_notes
 from rubix_like.runs.run import check_lines, prepare_for_check
 from rubix_like.runs.run_files import output_files
-from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.files.outputs import given_files
 from rubix_like.runtime.memory import check_memory
 from rubix_like.runtime.progress import terminal_progress
 from rubix_like.runtime.words import counted, format_bytes

@@ -16,8 +16,7 @@ from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.run_files import named_files
-from rubix_like.runtime.files.outputs import with_addition
-from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.files.outputs import given_files, with_addition
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.progress import Progress, terminal_progress
 

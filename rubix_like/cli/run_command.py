@@ -23,8 +23,7 @@ from rubix_like.runs.run import check_lines, compute, prepare_for_check
 from rubix_like.runs.run_files import check_output, check_replaced, named_files, output_files
 from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runs.together import agreed
-from rubix_like.runtime.files.outputs import beside, check_writable
-from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.files.outputs import Named, beside, check_writable, given_files
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.memory import check_memory
 from rubix_like.runtime.processes.jax_processes import joined

@@ -13,8 +13,7 @@ from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect_path, nearest
-from rubix_like.runtime.files.outputs import with_addition
-from rubix_like.runtime.files.separate_files import check_regular
+from rubix_like.runtime.files.outputs import check_regular, with_addition
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import shortened
 

@@ -28,8 +28,8 @@ READERS = Registry(
 READING: Mapping[str, str] = {
     "build_synthetic": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
     "load_synthetic": "rubix_like.readers.model_readers:load_synthetic",
-    "build_components": "rubix_like.readers.components_reader:build_components",
-    "load_components": "rubix_like.readers.components_reader:load_components",
+    "build_components": "rubix_like.readers.model_readers:build_components",
+    "load_components": "rubix_like.readers.model_readers:load_components",
     "load_snapshot": "rubix_like.readers.snapshot:load_snapshot",
     "open_snapshot_galaxy": "rubix_like.readers.snapshot:open_snapshot_galaxy",
     "snapshot_has_more_stars": "rubix_like.readers.mapped_files:snapshot_has_more_stars",

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from rubix_like.errors import ConfigError, nearest
-from rubix_like.runtime.files.separate_files import check_regular
+from rubix_like.runtime.files.outputs import check_regular
 from rubix_like.runtime.resources import resource, resource_names
 from rubix_like.runtime.words import reason_of
 

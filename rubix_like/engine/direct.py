@@ -27,9 +27,8 @@ from rubix_like.engine.spectra.attenuation import transmission
 from rubix_like.instrument.detector import Response, plan_response, rest_window
 from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
-from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, varying, where_wanted
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, accumulate, varying, where_wanted
 
 Responds = Literal["sum", "device", "chunk"]
 

@@ -31,8 +31,7 @@ from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.forward.not_finite import Model, check_variance, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
-from rubix_like.forward.plan_layout import plan_layout
-from rubix_like.forward.planning import plan_run
+from rubix_like.forward.planning import plan_layout, plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters

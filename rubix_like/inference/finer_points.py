@@ -17,7 +17,7 @@ from rubix_like.inference.checks.quadrature_error import QuadratureError
 from rubix_like.inference.request import Request
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.readers.components_reader import MOST
+from rubix_like.readers.model_readers import MOST
 
 _TIMES = 8
 """Most times as many points: the advice is for errors that fall as 1 / points, and they fall faster."""

@@ -54,8 +54,7 @@ from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.sets.set_views import evaluated_for, sets_alone
 from rubix_like.inference.solved_populations import has_free_strength, populations_at, with_strength
 from rubix_like.runtime.compiled_programs import programs_kept
-from rubix_like.runtime.files.outputs import own_name, with_addition
-from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.outputs import check_separate, own_name, with_addition
 from rubix_like.runtime.files.writers import FIT
 from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.registry import exits_as_errors

@@ -26,7 +26,7 @@ from rubix_like.inference.sets.nuisances import check_free_names
 from rubix_like.inference.sets.read_sets import DataSet, read_sets, split_sets
 from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runs.run_files import named_files
-from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.files.outputs import Named, given_files
 
 OneCube = str | Path | Cube | ObservedCube
 """An observed cube, or its file."""

@@ -58,8 +58,7 @@ from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
 from rubix_like.inference.solved_populations import has_free_strength, with_known_strength
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
-from rubix_like.runtime.files.outputs import own_name, with_addition
-from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.outputs import check_separate, own_name, with_addition
 from rubix_like.runtime.files.writers import SAMPLES
 from rubix_like.runtime.progress import Progress, progress_here
 from rubix_like.runtime.registry import exits_as_errors

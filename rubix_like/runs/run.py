@@ -35,8 +35,7 @@ from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
 from rubix_like.runs.run_files import OutputFile, arm_path, check_output, cube_bytes, output_files
 from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters
 from rubix_like.runs.together import check_together, connect_devices, loading_words
-from rubix_like.runtime.files.outputs import check_writable, remove_abandoned
-from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.files.outputs import Named, check_writable, given_files, remove_abandoned
 from rubix_like.runtime.memory import (
     MemoryNeed,
     available_memory,

@@ -13,7 +13,7 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.plan_layout import mesh_of
+from rubix_like.forward.planning import mesh_of
 from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.runs.particles_on_disk import hold_galaxy

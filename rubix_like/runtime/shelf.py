@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rubix_like.errors import ConfigError, expect_path, suggest
-from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.outputs import check_separate
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import cache_directory, resource
 

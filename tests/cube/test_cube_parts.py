@@ -26,8 +26,8 @@ from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch,
 from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
-from rubix_like.cube.files.fits_manga import manga_members
 from rubix_like.cube.files.scenes import hsim_members, scopesim_members
+from rubix_like.cube.survey_files.survey_cubes import manga_members
 from rubix_like.extend import Meta, in_parts, write_cube
 from rubix_like.runs.run_summary import summary_lines
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup

@@ -76,7 +76,7 @@ DEFAULT = FileLayout(
 MANGA = FileLayout(
     (
         FileFormat(
-            _fits_of("rubix_like.cube.files.fits_manga:manga_members"),
+            _fits_of("rubix_like.cube.survey_files.survey_cubes:manga_members"),
             _FITS_SUFFIXES,
             images=4,
             media=("vacuum",),

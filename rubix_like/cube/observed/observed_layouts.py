@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import Medium
 from rubix_like.cube.files.fits_images import broken_sums
-from rubix_like.cube.files.fits_manga import DO_NOT_USE, NO_COVERAGE
+from rubix_like.cube.survey_files.survey_cubes import DO_NOT_USE, NO_COVERAGE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN

@@ -13,10 +13,10 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import SAME_BINS, Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.files.fits_manga import FLUX_PER_OURS
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
 from rubix_like.cube.observed.observed_cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels
+from rubix_like.cube.survey_files.survey_cubes import FLUX_PER_OURS
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.words import reason_of

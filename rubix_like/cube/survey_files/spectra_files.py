@@ -17,16 +17,16 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded
-from rubix_like.cube.files.fits_manga import (
+from rubix_like.cube.footprint import SPECTRAL_TYPE, Card, header_of, world_coordinates
+from rubix_like.cube.survey_files.survey_cubes import (
     FLUX_PER_OURS,
+    SAMI_FLUX_PER_OURS,
     TELESCOPE_CARDS,
     line_spread_sigmas,
     manga_primary,
     observation_cards,
     resolution_vectors,
 )
-from rubix_like.cube.footprint import SPECTRAL_TYPE, Card, header_of, world_coordinates
-from rubix_like.cube.survey_files.survey_cubes import SAMI_FLUX_PER_OURS
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import beside, replacing
 from rubix_like.runtime.files.writers import LAYOUT_CARD

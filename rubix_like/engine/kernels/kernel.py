@@ -16,8 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rubix_like.config.plug_ins import KERNELS
 from rubix_like.engine.cost import rates_here
-from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying, where_wanted
+from rubix_like.runtime.mesh.mesh import accumulate, varying, where_wanted
 
 
 class Factors(eqx.Module):

@@ -21,8 +21,7 @@ from rubix_like.forward.sources.source import seen_through_dust
 from rubix_like.nebular import NebularTable
 from rubix_like.nebular.line_grid import fixed, photon_continuum, photon_lines
 from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates
-from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying
+from rubix_like.runtime.mesh.mesh import accumulate, varying
 
 
 class PointPainter(AbstractInnerPainter):

@@ -9,7 +9,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.rows import RowSource
 from rubix_like.runs.batch.running import How, Outcome, observe_all
-from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.files.outputs import given_files
 from rubix_like.runtime.progress import Progress
 
 

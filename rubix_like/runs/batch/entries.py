@@ -19,7 +19,7 @@ from rubix_like.runs.batch.rows import Row, RowSource, read_rows
 from rubix_like.runs.default_maps import with_asked_maps
 from rubix_like.runs.run_files import files_at, named_paths, output_files
 from rubix_like.runtime.files.outputs import split_name
-from rubix_like.ssp.known_libraries import SHELF
+from rubix_like.ssp.formats import SHELF
 from rubix_like.version import __version__
 
 _MOST_PROBLEMS = 10

@@ -18,8 +18,7 @@ from rubix_like.runs.batch.entries import Entry, Sources, changes
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.table import Summary, SummaryRow
 from rubix_like.runs.batch.workers import Terms
-from rubix_like.runtime.files.outputs import beside, remove_stale
-from rubix_like.runtime.files.separate_files import Named, check_separate
+from rubix_like.runtime.files.outputs import Named, beside, check_separate, remove_stale
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.progress import Progress, Report, Stream
 from rubix_like.runtime.shelf import safe_python

@@ -12,8 +12,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.files.outputs import FOLDER_HEAD, files_of_others, is_store, output_bytes
-from rubix_like.runtime.files.separate_files import Named, check_separate
+from rubix_like.runtime.files.outputs import FOLDER_HEAD, Named, check_separate, files_of_others, is_store, output_bytes
 from rubix_like.version import __version__
 
 PARQUET_HEAD: bytes = b"PAR1"
