@@ -243,7 +243,6 @@ def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
 
 
 def _values_of(section: object) -> Mapping[str, Any]:
-    """What a section states; nothing where there is none."""
     if isinstance(section, BaseModel):
         return section.model_dump()
     return section if isinstance(section, Mapping) else {}

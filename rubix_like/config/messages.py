@@ -119,7 +119,6 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
 
 
 def _is_below(location: Sequence[str | int], other: Sequence[str | int]) -> bool:
-    """Whether a location is one within another."""
     return len(location) > len(other) and tuple(location[: len(other)]) == tuple(other)
 
 
@@ -142,12 +141,10 @@ def _is_tag(part: str | int) -> bool:
 
 
 def _has_free_names(annotation: Any) -> bool:
-    """Whether a setting is, or can be, a mapping from names to sections."""
     return get_origin(annotation) is dict or any(map(_has_free_names, get_args(annotation)))
 
 
 def _has_tag(section: type[BaseModel], tag: str) -> bool:
-    """Whether a section is of the kind that a tag names."""
     field = section.model_fields.get("kind")
     return field is not None and tag.removeprefix("kind=") in get_args(field.annotation)
 

@@ -232,7 +232,7 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
 
 
 def _concatenated(cube: ShardedCube, values: list[Any]) -> ndarray:
-    """Those of all parts, without padding."""
+    """The values of all parts, without padding."""
     return np.concatenate([np.asarray(own) for own in values], axis=2)[:, :, : cube.shape[2]]
 
 
@@ -289,7 +289,6 @@ def parts_of(
 
 
 def _pieces(values: Voxels | MaskBits | None) -> dict[int, Any]:
-    """First bin -> the values from there on."""
     if values is None:
         return {}
     if not isinstance(values, jax.Array):
@@ -406,7 +405,6 @@ def sums_of(cube: Cube | ShardedCube, team: AbstractProcessGroup | None = None) 
 
 
 def _own_sums(cube: ShardedCube) -> CubeSums:
-    """The sums over the parts in this process."""
     n_y, n_x, n_wave = cube.shape
     sums = CubeSums(
         light=np.zeros((n_y, n_x)),
@@ -427,7 +425,6 @@ def _own_sums(cube: ShardedCube) -> CubeSums:
 
 
 def _add(sums: CubeSums, block: Block, widths: Float[ndarray, " bin"]) -> None:
-    """Take a block into the sums' arrays."""
     rows, bins, mask = block.rows, block.bins, block.bits
     good = mask == 0
     every = bool(good.all())

@@ -200,7 +200,6 @@ def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
 
 
 def _table_cards(bins: WavelengthBins) -> tuple[Card, ...]:
-    """Cards of a wavelength axis by a table: CRVAL3 + CD3_3 (p - CRPIX3) = p is looked up in it."""
     zeros: tuple[Card, ...] = tuple((name, 0.0, "") for name in ("CD1_3", "CD2_3", "CD3_1", "CD3_2"))
     return (
         ("CTYPE3", SPECTRAL_TYPE[bins.medium, bins.sampling], f"wavelength in {bins.medium}, by a table"),

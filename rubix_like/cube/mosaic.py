@@ -137,8 +137,8 @@ def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
 
 
 def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:
-    """What the covariance is made of; None without noise, and of cubes that were read with correlations, by which it is
-    not known between pointings' spaxels."""
+    """The noise of a mosaic; None without noise, and of cubes read with correlations: those between pointings are
+    unknown."""
     if cubes[0].variance is None or any(own.correlations is not None for own in cubes):
         return None
     reference = grid.reference
@@ -151,7 +151,7 @@ def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "poi
 
 
 def _field(cube: Cube, reference: tuple[float, float]) -> Field:
-    """Where a cube lies in the plane of the reference, from its header."""
+    """The field of a cube in the plane of the reference, from its header."""
     ra, dec, angle = (float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
     return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), cube.footprint)
 

@@ -356,7 +356,7 @@ class BasisPainter(AbstractPainter):
     def _of_both(
         self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        """As `_of_coefficients`, with derivatives by sums per template."""
+        """Coefficients as by `_of_coefficients`, with derivatives by sums per template."""
         coefficients = jnp.asarray(self.coefficients)
         return coefficients_and_slopes(
             look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel, coefficients

@@ -80,7 +80,6 @@ class FastParticles(NamedTuple):
 def _fastest(
     speed: Float[ndarray, " particle"], light: Float[ndarray, " particle"]
 ) -> tuple[Float[ndarray, " fast"], Float[ndarray, " fast"]]:
-    """Speed and light of the fastest."""
     number = _CAPACITIES[-1] + 1
     if len(speed) > number:
         place = len(speed) - number

@@ -135,7 +135,7 @@ def _check_limits(declared: Declaration, numbers: ndarray, place: str) -> None:
 
 
 def _unknown(name: Any, leaves: Collection[str], known: Collection[str]) -> str:
-    """What is wrong with a name that a run has no number of."""
+    """The sentence that refuses a name that a run has no number of."""
     expected = f"parameters: expected numbers of this run, got {name!r}"
     if name in known:
         return f"{expected}, which its configuration does not have; give {name} there, or leave it out here"

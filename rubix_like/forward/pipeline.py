@@ -535,7 +535,6 @@ def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
 
 
 def _check_planned(config: RunConfig) -> None:
-    """Raise ConfigError where no single pipeline can be made of a configuration."""
     _check_numbers(config.engine.precision)
     if config.instrument.arms is not None:
         names = ", ".join(config.instrument.arms)

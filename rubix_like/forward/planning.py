@@ -154,7 +154,7 @@ def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes |
 
 
 def _dust_axes(setup: Setup, tables: Tables, lines: LineAxes | None) -> DustAxes | None:
-    """What maps of dust need; by the curve of the section `dust`, be it of the particles or of the screen."""
+    """Axes for maps of dust, by the curve of the section `dust`, be it of the particles or of the screen."""
     if tables.attenuation is None:
         return None
     places = {} if lines is None else {line.name: line.wavelength for line in lines.lines}

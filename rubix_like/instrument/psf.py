@@ -194,7 +194,6 @@ class PSF(eqx.Module):
     def _profile(
         self, fwhm: Float[Array, "..."], beta: Float[Array, ""] | None, fraction: Float[Array, " component"] | None
     ) -> Float[Array, "side side"]:
-        """The image of given widths (spaxels)."""
         if beta is not None:
             return moffat_image(fwhm, beta, self.reach, self.painting)
         share = jnp.ones((1,), fwhm.dtype) if fraction is None else fraction / fraction.sum()

@@ -78,7 +78,6 @@ def _image_of(hdu: Any, settings: PSFSettings, path: Path) -> PSFImage:
 
 
 def _chosen(hdus: list[Any], extension: str | None, path: Path) -> Any:
-    """The HDU with the image."""
     found = [hdu for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
     if not found:
         raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
@@ -98,7 +97,7 @@ def _chosen(hdus: list[Any], extension: str | None, path: Path) -> Any:
 
 
 def _wavelengths(header: fits.Header, number: int, path: Path) -> Float[ndarray, " plane"] | None:
-    """Those of the planes (Angstrom) by the cards that poppy's `calc_datacube` writes in metres; None without any."""
+    """Wavelengths of the planes (Angstrom) by the cards of poppy's `calc_datacube`, in metres; None without any."""
     names = [f"WAVELN{plane:02d}" if number < 100 else f"WVLN{plane:04d}" for plane in range(number)]
     given = [header.get(name) for name in names]
     if not any(value is not None for value in given):

@@ -257,7 +257,7 @@ def _fit_cards(meta: Meta) -> tuple[Card, ...]:
 
 
 def _dust_cards(counters: SourceCounters | None) -> tuple[Card, ...]:
-    """What gas has dust, and which of it is beyond the grids of its columns."""
+    """Cards on gas with dust, and on gas beyond the grids of its columns."""
     if counters is None:
         return ()
     return (
@@ -317,7 +317,6 @@ def _mask(block: Block) -> ndarray:
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> fits.BinTableHDU:
-    """A table of float64 columns in Angstrom."""
     return fits.BinTableHDU.from_columns(
         [fits.Column(key, "D", unit="Angstrom", array=np.asarray(value, np.float64)) for key, value in columns.items()],
         name=name,

@@ -113,7 +113,6 @@ def _check_ours(hdus: Any) -> None:
 
 
 def _cube_from(hdus: Any) -> Cube:
-    """The cube in an opened file of ours."""
     meta, counters, others = read_config_table(hdus["CONFIG"])
     flux = _voxels(hdus, "DATA", np.float32)
     errors = {str(hdu.header[ERROR_CARD]): hdu.name for hdu in hdus if ERROR_CARD in hdu.header}

@@ -119,7 +119,6 @@ def _refuse_kinds(kinds: dict[int, str], place: str) -> None:
 
 
 def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_table: bool) -> int:
-    """The FITS axis along the wavelength."""
     named = [axis for axis, kind in kinds.items() if kind.startswith(SPECTRAL_WORDS[:4]) or is_converted(kind)]
     if len(named) > 1:
         raise ValueError(f"{place}: expected one wavelength axis, got axes {sorted(named)} ({kinds})")
@@ -287,7 +286,6 @@ def read_sky(header: Any, axes: Axes, place: str, pixel_scale: float | None) -> 
 
 
 def _has_steps(header: Any, axes: Axes) -> bool:
-    """Whether a header has CD or CDELT of the sky."""
     sky = (axes.x, axes.y)
     return any(card in header for i in sky for card in (f"CDELT{i}", *(f"CD{i}_{j}" for j in sky)))
 

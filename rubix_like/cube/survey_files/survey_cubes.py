@@ -167,7 +167,7 @@ def resolution_vectors(cube: Cube | ShardedCube) -> list[fits.ImageHDU]:
 
 
 def _same_everywhere(spectrum: Bins) -> Callable[[Block], ndarray]:
-    """The same values in every spaxel."""
+    """One spectrum for every spaxel."""
     return lambda block: np.broadcast_to(spectrum[block.bins], block.shape)
 
 
@@ -264,7 +264,6 @@ def _sami_voxels(hdus: Any) -> tuple[Float[ndarray, "y x wave"], Float[ndarray, 
 
 
 def _bins_of(header: Any) -> WavelengthBins:
-    """Even bins by the cards of the wavelength axis."""
     kind, first, step = str(header["CTYPE3"]), float(header["CRVAL3"]), float(header["CD3_3"])
     medium: Medium = "air" if kind.startswith("AWAV") else "vacuum"
     if kind[4:] == "-LOG":

@@ -162,7 +162,6 @@ class LineTables(eqx.Module):
         return jnp.concatenate([found[name] for name in self.blocks], axis=2)
 
     def _parts(self, painters: Sequence[AbstractPainter]) -> list[tuple[SourceLines, LinePart]]:
-        """Every source with each of its parts, in the order of the sums."""
         return [(own, part) for own in self.sources for part in line_parts(painters[own.source])]
 
 
@@ -190,7 +189,6 @@ def _sum_part(
 
 
 def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:
-    """The tables of one source."""
     factor, templates = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2, plan.templates
     flux, thermal = None, np.zeros(len(axes.lines))
     if isinstance(templates, LineTemplates):

@@ -392,7 +392,6 @@ def _source_of(settings: NebularSettings) -> type[AbstractNebulae]:
 
 
 def _table(setup: Setup) -> NebularTable:
-    """The section's table on the axes on which particles differ."""
     settings = _settings(setup)
     table = load_nebular(settings.table)
     if "log_peak_energy" in table.axes:
@@ -551,7 +550,6 @@ def _with_point(setup: Setup) -> Setup:
 
 
 def _agn_table(setup: Setup) -> NebularTable:
-    """The section's table on the axes on which particles differ."""
     settings = agn_settings(setup)
     try:
         table = load_nebular(settings.table)

@@ -255,7 +255,6 @@ def _within(span: tuple[int, int] | None, places: ndarray) -> Bool[ndarray, " el
 
 
 def _check_something(stage: Missing, spans: tuple[Any, ...], gaps: list[ndarray]) -> None:
-    """Raise ConfigError for a region or a gap without a bin."""
     for number, bins in enumerate(np.asarray(stage.bins)):
         if not bins.any():
             raise ConfigError(f"systematics.missing.{number}.wavelength: expected one that the detector has, got none")

@@ -50,7 +50,6 @@ def _below_left(x: ndarray, y: ndarray, radius: float) -> ndarray:
 
 
 def _strip(x: ndarray) -> ndarray:
-    """Area of a half of the unit disc, cut along the abscissa, between 0 and x."""
     return 0.5 * (x * np.sqrt(1.0 - x**2) + np.arcsin(x))
 
 

@@ -195,7 +195,6 @@ class FibreMap(eqx.Module):
     def _of_one(
         self, away: Float[Array, "fibre y x"], fwhm: Float[Array, ""], beta: Float[Array, ""] | None
     ) -> Float[Array, "fibre inner_y inner_x"]:
-        """The map of one profile."""
         radii = jnp.arange(self.n_step, dtype=away.dtype) * self.step
         tables = [share_in_fibre(radii, self.radius, fwhm * seen, beta, self.n_angle) for seen in self.seeing]
         n_exposure = len(tables)
@@ -209,7 +208,6 @@ class FibreMap(eqx.Module):
 
     @property
     def _sharpens(self) -> bool:
-        """Whether the deposit spreads stars."""
         return self.painting.deposit != "nearest"
 
     def _distances(self, dtype: np.dtype, moved: Float[Array, "fibre 2"] | None = None) -> Float[Array, "fibre y x"]:
@@ -314,7 +312,6 @@ class FixedFibreMap(eqx.Module):
 
 
 def _check_size(n_wavelength: int, n_fibre: int, painted: Footprint) -> None:
-    """Raise ConfigError where there are too many numbers."""
     n_byte = 8 * n_wavelength * n_fibre * painted.n_element
     if n_byte > _LARGEST_BYTES:
         raise ConfigError(
@@ -384,7 +381,6 @@ def _at_each(
     cells: Footprint,
     shift: Float[ndarray, "node fibre 2"] | None,
 ) -> Float[ndarray, "node fibre y x"]:
-    """The shares at each wavelength."""
     moved = [None] * len(wavelength) if shift is None else list(shift)
     every = [Displacements.of(places, cells, own) for own in moved]
     optics, radius = settings.optics, places.radius
