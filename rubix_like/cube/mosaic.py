@@ -110,18 +110,6 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
     reference = float(meta.get(names[0]) or 0.0), float(meta.get(names[1]) or 0.0)
     fields = [_field(cube, reference) for cube in cubes]
     grid = grid_around(reference, fields)
-    _check_size(cubes, grid)
-    layers = []
-    for cube, field in zip(cubes, fields, strict=True):
-        flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
-        variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
-        fibres = None if cube.fibres is None or variance is None else fibre_noise(cube.fibres)
-        layers.append(PointingLayer(flux, variance, mask, grid.overlap(field), fibres))
-    return grid, layers
-
-
-def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
-    """Raise ConfigError for cubes so far from each other that the grid that holds them all cannot be in memory."""
     (n_y, n_x), n_wave = grid.footprint.shape, cubes[0].shape[2]
     places = [(float(cube.meta.get("ra") or 0.0), float(cube.meta.get("dec") or 0.0)) for cube in cubes]
     distances = [separation(places[0], place) for place in places]
@@ -134,6 +122,13 @@ def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
             f"{distances[farthest]:.4g} deg from cubes[0] on the sky (a grid of {n_x:.4g} x {n_y:.4g} spaxels x "
             f"{n_wave} bins); leave it out, or give it its right ra and dec (meta)"
         )
+    layers = []
+    for cube, field in zip(cubes, fields, strict=True):
+        flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
+        variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
+        fibres = None if cube.fibres is None or variance is None else fibre_noise(cube.fibres)
+        layers.append(PointingLayer(flux, variance, mask, grid.overlap(field), fibres))
+    return grid, layers
 
 
 def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:

@@ -209,7 +209,13 @@ class Pipeline(eqx.Module):
         settings that cannot be used, a cube beyond the memory among them, and ValueError for particles that cannot.
         """
         config = load_config(config)
-        _check_planned(config)
+        _check_numbers(config.engine.precision)
+        if config.instrument.arms is not None:
+            names = ", ".join(config.instrument.arms)
+            raise ConfigError(
+                f"instrument.arm: expected one of {names} for a pipeline, which is of one arm, got null; a run "
+                f"observes all of them"
+            )
         resolved = resolve(config) if resolved is None else resolved.checked_for(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
@@ -532,16 +538,6 @@ def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
     empty = light <= 0
     mean = light_velocity / jnp.where(empty, jnp.ones_like(light), light)
     return jnp.where(empty, jnp.full_like(light, jnp.nan), mean)
-
-
-def _check_planned(config: RunConfig) -> None:
-    _check_numbers(config.engine.precision)
-    if config.instrument.arms is not None:
-        names = ", ".join(config.instrument.arms)
-        raise ConfigError(
-            f"instrument.arm: expected one of {names} for a pipeline, which is of one arm, got null; a run observes "
-            f"all of them"
-        )
 
 
 def _check_numbers(dtype: str) -> None:

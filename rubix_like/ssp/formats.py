@@ -128,19 +128,6 @@ def import_library(path: str | Path, name: str | None = None, *, overwrite: bool
     FileNotFoundError or ValueError for a bad file.
     """
     path = Path(path).expanduser()
-    _refuse_known(path)
-    table: SSPTable = read_foreign(path, FORMATS, SSPTable, "an SSP library", "docs/ssp.md")
-    target = SHELF.place_for(name or table.name, path)
-    write_table(replace(table, name=target.stem), target, overwrite=overwrite)
-    return target
-
-
-_MANGADAP = re.compile(r"(M11_.+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_cluster_|BC03_z|bin-imf).*\.fits(\.gz)?")
-"""Names of the spectra in mangadap's data/spectral_templates."""
-
-
-def _refuse_known(path: Path) -> None:
-    """Raise ConfigError for files that are known for what they are and cannot be read, with what to take instead."""
     if path.name.removesuffix(".gz").endswith(".ised"):
         raise ConfigError(
             f"{path}: a binary file of GALAXEV, whose layout depends on the machine: convert it with GALAXEV's program "
@@ -151,6 +138,14 @@ def _refuse_known(path: Path) -> None:
             f"{path}: templates of mangadap, which state neither their masses nor their units; take the library that "
             f"they were made from (docs/ssp.md lists the layouts that are read)"
         )
+    table: SSPTable = read_foreign(path, FORMATS, SSPTable, "an SSP library", "docs/ssp.md")
+    target = SHELF.place_for(name or table.name, path)
+    write_table(replace(table, name=target.stem), target, overwrite=overwrite)
+    return target
+
+
+_MANGADAP = re.compile(r"(M11_.+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_cluster_|BC03_z|bin-imf).*\.fits(\.gz)?")
+"""Names of the spectra in mangadap's data/spectral_templates."""
 
 
 def per_angstrom(

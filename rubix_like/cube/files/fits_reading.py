@@ -72,7 +72,13 @@ def read_fits(path: Path) -> Cube:
         "a file written by Cube.write in the layout 'default', 'manga' or 'sami'; open others with astropy.io.fits"
     )
     with opened_whole(path, "cube", expected) as hdus:
-        _check_ours(hdus)
+        header = hdus[0].header
+        if header.get("ORIGIN") != ORIGIN:
+            raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
+        if MAPS_CARD in header:
+            raise ValueError("it holds maps")
+        if LAYOUT_CARD in header and header[LAYOUT_CARD] not in _OF_SURVEYS:
+            raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
         survey = _OF_SURVEYS.get(hdus[0].header.get(LAYOUT_CARD))
         return checked_values(_cube_from(hdus) if survey is None else found_at(survey)(hdus))
 
@@ -100,16 +106,6 @@ def check_sums(hdus: Any) -> None:
             f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with astropy's "
             f"checksum=True"
         )
-
-
-def _check_ours(hdus: Any) -> None:
-    header = hdus[0].header
-    if header.get("ORIGIN") != ORIGIN:
-        raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
-    if MAPS_CARD in header:
-        raise ValueError("it holds maps")
-    if LAYOUT_CARD in header and header[LAYOUT_CARD] not in _OF_SURVEYS:
-        raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
 
 
 def _cube_from(hdus: Any) -> Cube:

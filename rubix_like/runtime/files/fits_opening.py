@@ -167,18 +167,19 @@ def check_fits(path: Path) -> None:
         place = 0
         while (sizes := _sizes(path, stream, place)) is not None:
             header_bytes, cards = sizes
-            for name in (name for name in cards if name != "BITPIX"):
-                most = MOST_AXES if name == "NAXIS" else LARGEST_SIZE
-                if not 0 <= cards[name] <= most:
-                    raise ValueError(
-                        f"{path}: header at byte {place}: {name}: expected a size of 0 to {most}, got {cards[name]}; "
-                        f"{DAMAGED}"
-                    )
+            _check_sizes(f"{path}: header at byte {place}", cards)
             # |BITPIX| / 8 x GCOUNT x (PCOUNT + NAXIS1 x NAXIS2 ...) bytes, filled up
             axes = [cards.get(f"NAXIS{axis}", 0) for axis in range(1, cards.get("NAXIS", 0) + 1)]
             values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
             count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
             place += header_bytes + (-(-count // FITS_BLOCK) * FITS_BLOCK)
+
+
+def _check_sizes(place: str, cards: dict[str, int]) -> None:
+    for name in (name for name in cards if name != "BITPIX"):
+        most = MOST_AXES if name == "NAXIS" else LARGEST_SIZE
+        if not 0 <= cards[name] <= most:
+            raise ValueError(f"{place}: {name}: expected a size of 0 to {most}, got {cards[name]}; {DAMAGED}")
 
 
 def _sizes(path: Path, stream: BufferedIOBase, place: int) -> tuple[int, dict[str, int]] | None:

@@ -86,7 +86,13 @@ def check_writable(path: str | Path, n_bytes: int) -> None:
     """
     path = Path(path).expanduser()
     folder = path.parent
-    _check_name(path)
+    longest = _LONGEST_NAME - len(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-")
+    length = len(os.fsencode(path.name))
+    if length > longest:
+        raise OSError(
+            f"cannot write {path}: expected a name of at most {longest} bytes, got one of {length}; choose a shorter "
+            f"name"
+        )
     if path.is_dir() and not is_store(path):
         raise IsADirectoryError(f"cannot write {path}: it is a folder; add a file name, e.g. {path / 'cube.fits'}")
     if not folder.exists():
@@ -244,17 +250,6 @@ def explained(path: Path) -> Iterator[None]:
 def _host() -> str:
     """The computer's name, as much of it as names of files need."""
     return re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:16] or "host"
-
-
-def _check_name(path: Path) -> None:
-    """Raise OSError where the name, or that of the temporary file beside it, is longer than names can be."""
-    longest = _LONGEST_NAME - len(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-")
-    length = len(os.fsencode(path.name))
-    if length > longest:
-        raise OSError(
-            f"cannot write {path}: expected a name of at most {longest} bytes, got one of {length}; choose a shorter "
-            f"name"
-        )
 
 
 def _reason(folder: Path, error: OSError) -> str:
