@@ -13,8 +13,8 @@ from rubix_like.config import RunConfig
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.plug_ins import READERS
 from rubix_like.config.readers.component_kinds import SECTIONS
-from rubix_like.config.sections.observation import AlignRadius
 from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.config.sections.observation import AlignRadius
 from rubix_like.config.settings import described_settings, sections_in
 
 _SIGNS = {"gt": ">", "above": ">", "ge": "≥", "lt": "<", "le": "≤"}

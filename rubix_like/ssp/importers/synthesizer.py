@@ -24,7 +24,7 @@ from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_h
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.ssp.formats import FSPS_CITATION, MIST_SOLAR_METALLICITY, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
-from rubix_like.ssp.measured import measured_medium, shows_lines
+from rubix_like.ssp.measured import check_light_unit, measured_medium, shows_lines
 
 AGE_AXES = ("ages", "age", "log10ages", "log10age")
 METAL_AXES = ("metallicities", "metallicity", "log10metallicities", "log10metallicity")
@@ -66,7 +66,7 @@ def read_synthesizer(path: Path) -> SSPTable:
         wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
         surviving = _surviving(path, file, light.shape[:2])
     spectra = light.transpose(1, 0, 2)
-    check_lightstored_unit(path.name, wavelength, log_age, metallicity, spectra)
+    check_light_unit(path.name, wavelength, log_age, metallicity, spectra)
     medium, medium_source = _medium(path, wavelength, log_age, metallicity, spectra)
     name = str(model.get("sps_name") or path.stem)
     words = " ".join([name, *(str(model[key]) for key in ("sps_version", "sps_variant") if model.get(key))])
