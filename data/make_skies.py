@@ -16,11 +16,11 @@ import numpy as np
 from astropy import units
 from astropy.io import ascii, fits
 from astropy.table import Table
-from rubix_like.runtime.pinned_wheels import Wheel, extract_member, fetch_member
 from scipy.ndimage import gaussian_filter1d
 
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.instrument.sky import bin_means
+from rubix_like.runtime.shelf import Wheel, extract_member, fetch_member
 
 ESO_SHA256 = "18003a35065618cf4b02f07b8c2b66c2c21f4d8f416215c7bc9eea38eb617e76"
 PYPEIT = ("pypeit", "2.0.1", "675f465304bd296ec9afb8574e0649cb2b53416282ea519780299c76a03ca5c8", 17)

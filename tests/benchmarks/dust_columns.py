@@ -41,12 +41,12 @@ from scipy.spatial import cKDTree
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "physics"))
 
 from kernel_columns import exact_columns
-from rubix_like.forward.fields.pyramid import Pyramid
 
 from rubix_like import Gas
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel, sum_deposits
 from rubix_like.extend import Factors, Footprint
+from rubix_like.forward.fields.dust_column import Pyramid
 
 A_V = 4.9e-6
 """mag per Msun / kpc^2."""

@@ -13,7 +13,7 @@ from small import full_cube, muse
 import rubix_like as rl
 from rubix_like import load_nebular
 from rubix_like.extend import Meta, make_setup, resolve
-from rubix_like.forward import provenance
+from rubix_like.forward import cube_header
 from rubix_like.forward.cube_header import describe_tables
 
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2}
@@ -103,7 +103,7 @@ def test_one_number_of_the_library_and_the_version_change_it(setup, known, monke
     spectra[2, 50, 600] *= 1.00001
     other = dataclasses.replace(setup, library=dataclasses.replace(setup.library, spectra=spectra))
     assert changed(known, describe_tables(other)) == {"context", "context_ssp"}
-    monkeypatch.setattr(provenance, "__version__", "99.0")
+    monkeypatch.setattr(cube_header, "__version__", "99.0")
     assert changed(known, describe_tables(setup)) == {"context"}
 
 
