@@ -15,7 +15,7 @@ from rubix_like.nebular.table_formats import FORMATS as TABLE_FORMATS
 from rubix_like.nebular.table_formats import SHELF as TABLES
 from rubix_like.runtime.shelf import extract_member, fetch_member
 from rubix_like.ssp.formats import FORMATS
-from rubix_like.ssp.known_libraries import SHELF as LIBRARIES
+from rubix_like.ssp.formats import SHELF as LIBRARIES
 from rubix_like.ssp.library_file import write_table
 
 KINDS = ((LIBRARIES, FORMATS, write_table), (TABLES, TABLE_FORMATS, write_nebular))

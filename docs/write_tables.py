@@ -27,8 +27,8 @@ from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.fit import SamplingSettings, SimulateSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
+from rubix_like.config.sections.noise import SystematicsSettings
 from rubix_like.config.sections.products import LinesSettings, LOSVDSettings, ProductsSettings
-from rubix_like.config.sections.systematics import SystematicsSettings
 from rubix_like.config.settings import AbstractSettings, described_settings, sections_in
 from rubix_like.cube.files.maps_file import (
     CURVE_COLUMNS,

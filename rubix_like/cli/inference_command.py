@@ -14,8 +14,7 @@ from rubix_like.inference.results.result_pictures import FIT_PICTURES, SAMPLE_PI
 from rubix_like.inference.results.results import FitResult, ResultFiles, SampleResult, result_lines
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.run_files import named_files
-from rubix_like.runtime.files.outputs import with_addition
-from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.files.outputs import given_files, with_addition
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.progress import terminal_progress
 

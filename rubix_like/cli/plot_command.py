@@ -20,8 +20,7 @@ from rubix_like.plots.images import Choice, SkyImage, check_choice, read_band, r
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.fits_opening import first_header
-from rubix_like.runtime.files.outputs import beside, check_writable, with_addition
-from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.files.outputs import beside, check_writable, given_files, with_addition
 from rubix_like.runtime.files.writers import (
     CUBE,
     FIT,

@@ -12,8 +12,7 @@ from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import in_options, read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import ShardedCube, sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
@@ -31,8 +30,7 @@ from rubix_like.runs.run_files import (
     with_default_maps,
 )
 from rubix_like.runs.run_summary import closing_lines
-from rubix_like.runtime.files.outputs import beside, check_writable
-from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.files.outputs import Named, beside, check_writable, given_files
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.memory import check_memory
 from rubix_like.runtime.processes.jax_processes import joined

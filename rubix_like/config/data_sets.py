@@ -294,7 +294,6 @@ DataSets = dict[str, DataSetSettings]
 
 
 def _form_of(value: object) -> str:
-    """Which of the two forms of the data of a fit a value has."""
     return "kind=sets" if isinstance(value, Mapping) else "kind=path"
 
 

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from rubix_like.arguments import expect_fields
+from rubix_like.config.messages import refusal
 from rubix_like.config.plug_ins import FILE_LAYOUTS
-from rubix_like.config.removed import refusal
 from rubix_like.errors import ConfigError, nearest, suggest
 
 HEADER_BYTES: int = 200_000

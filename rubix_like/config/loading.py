@@ -7,15 +7,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config.messages import explain
+from rubix_like.config.messages import explain, without_unset
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.removed import without_unset
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect_path, nearest
-from rubix_like.runtime.files.outputs import with_addition
-from rubix_like.runtime.files.separate_files import check_regular
+from rubix_like.runtime.files.outputs import check_regular, with_addition
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import shortened
 
@@ -245,7 +243,6 @@ def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
 
 
 def _values_of(section: object) -> Mapping[str, Any]:
-    """What a section states; nothing where there is none."""
     if isinstance(section, BaseModel):
         return section.model_dump()
     return section if isinstance(section, Mapping) else {}

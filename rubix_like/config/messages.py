@@ -1,7 +1,8 @@
 """Turn pydantic's errors into one text: the dotted key, what was expected, what came, the nearest known word."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -9,9 +10,54 @@ from pydantic_core import ErrorDetails
 
 from rubix_like.config.dotted_keys import keys_near
 from rubix_like.config.quantities import InUnit
-from rubix_like.config.removed import refusal
 from rubix_like.config.settings import AbstractSettings, sections_in
 from rubix_like.errors import nearest, suggest
+
+_BY_OTHERS = "run dynesty or nautilus on rl.log_posterior, as docs/own-inference.md shows"
+
+REMOVED: Mapping[str, str] = {
+    "output.path: .parquet": "write a cube as .h5, .zarr or .fits",
+    "fit.optimiser.learning_rate": "leave it out: lbfgs finds the length of its steps",
+    "fit.optimiser.name: adam": "take lbfgs, or optax on rl.log_posterior, as docs/own-inference.md shows",
+    "fit.optimiser.name: gauss_newton": "take levenberg_marquardt",
+    "fit.sampling.method: mgvi": "take geovi, or nuts",
+    "fit.sampling.method: nested": _BY_OTHERS,
+    "fit.sampling.nested": f"leave it out: {_BY_OTHERS}",
+    "simulate.files: parquet": "write hdf5 or zarr",
+}
+"""A dotted key of a run (`fit.optimiser.learning_rate`), a key with a value (`fit.sampling.method: nested`) or with the
+ending of a path (`output.path: .parquet`) -> the remedy: a clause that an error puts behind a semicolon."""
+
+
+def refusal(key: str, value: object) -> str | None:
+    """The sentence that refuses a removed key, or a removed value of it; None where neither was removed."""
+    words = [str(value), *([Path(value).suffix.lower()] if isinstance(value, str | Path) else [])]
+    entry = next((entry for entry in (key, *(f"{key}: {word}" for word in words)) if entry in REMOVED), None)
+    return None if entry is None else f"'{entry}' was removed after version 0.2.0; {REMOVED[entry]}"
+
+
+_UNSET: Mapping[str, Any] = {
+    "fit.optimiser.learning_rate": 0.05,
+    "fit.sampling.nested": {"live": 250, "tolerance": 0.1, "draws": 1000},
+}
+"""Removed keys with their defaults, which results of version 0.2.0 record though nobody set them."""
+
+
+def without_unset(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections without removed keys that have their defaults."""
+    for key, default in _UNSET.items():
+        sections = _without(sections, key.split("."), default)
+    return dict(sections)
+
+
+def _without(section: Mapping[str, Any], parts: list[str], default: Any) -> Mapping[str, Any]:
+    name, *below = parts
+    value = section.get(name)
+    if below and isinstance(value, Mapping):
+        return {**section, name: _without(value, below, default)}
+    if not below and name in section and value == default:
+        return {key: kept for key, kept in section.items() if key != name}
+    return section
 
 
 @runtime_checkable
@@ -73,7 +119,6 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
 
 
 def _is_below(location: Sequence[str | int], other: Sequence[str | int]) -> bool:
-    """Whether a location is one within another."""
     return len(location) > len(other) and tuple(location[: len(other)]) == tuple(other)
 
 
@@ -96,12 +141,10 @@ def _is_tag(part: str | int) -> bool:
 
 
 def _has_free_names(annotation: Any) -> bool:
-    """Whether a setting is, or can be, a mapping from names to sections."""
     return get_origin(annotation) is dict or any(map(_has_free_names, get_args(annotation)))
 
 
 def _has_tag(section: type[BaseModel], tag: str) -> bool:
-    """Whether a section is of the kind that a tag names."""
     field = section.model_fields.get("kind")
     return field is not None and tag.removeprefix("kind=") in get_args(field.annotation)
 

@@ -103,7 +103,6 @@ def _declared(settings: type[BaseModel], prefix: str) -> dict[str, Declaration]:
 
 @functools.cache
 def _sections(settings: type[BaseModel]) -> dict[str, tuple[type[BaseModel], ...]]:
-    """The sections below each key of some settings."""
     return {key: tuple(sections_in(field.annotation)) for key, field in settings.model_fields.items()}
 
 

@@ -208,7 +208,6 @@ def as_yaml_values(value: Any, place: str) -> Any:
 
 
 def _texts(numbers: Any, unit: str) -> Any:
-    """Numbers, or lists of them, as texts with the unit."""
     return [_texts(number, unit) for number in numbers] if isinstance(numbers, list) else f"{numbers!r} {unit}"
 
 

@@ -37,11 +37,10 @@ from rubix_like.config.sections.dust import Dust, DustSettings, screen_of
 from rubix_like.config.sections.fit import FitSettings, SimulateSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.nebular import NEBULAE, NebularSettings
-from rubix_like.config.sections.noise import NoiseSettings
+from rubix_like.config.sections.noise import NoiseSettings, SystematicsSettings
 from rubix_like.config.sections.observation import AlignRadius, Pointings
 from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.products import LINE_SOURCE, LinesSettings, ProductsSettings
-from rubix_like.config.sections.systematics import SystematicsSettings
 from rubix_like.config.settings import AbstractSettings, described_schema, read_with_sections, schema_with_sections
 from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, nearest_words, suggest

@@ -166,7 +166,6 @@ def _read_section(sections: Sections, name: str, value: object) -> BaseModel:
 
 
 def _lines(error: ValidationError, *section: str) -> list[InitErrorDetails]:
-    """The errors of settings, with the section's name before their places."""
     return [_line(item, section) for item in error.errors(include_url=False)]
 
 

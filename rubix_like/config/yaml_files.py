@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from rubix_like.errors import ConfigError, nearest
-from rubix_like.runtime.files.separate_files import check_regular
+from rubix_like.runtime.files.outputs import check_regular
 from rubix_like.runtime.resources import resource, resource_names
 from rubix_like.runtime.words import reason_of
 
@@ -56,7 +56,7 @@ _QUICKEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _QuickLoader(_QUICKEST):
-    """The same as `_Loader`, for text in which nothing is wrong."""
+    """`_Loader` for text in which nothing is wrong."""
 
     yaml_implicit_resolvers = _RESOLVERS
 
@@ -66,7 +66,6 @@ class _QuickLoader(_QUICKEST):
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """Raise MarkedYAMLError where a key is given twice."""
     seen: set[str] = set()
     for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
         if key.value in seen:
@@ -136,7 +135,6 @@ def count_nodes(text: str, place: str, *, tags: bool = False) -> None:
 
 
 def _limited(text: str, place: str) -> str:
-    """The text, unless it is too long."""
     if len(text) > MOST_BYTES:
         raise _too_large(place, f"{MOST_BYTES} characters", f"{len(text)}")
     return text
@@ -164,7 +162,7 @@ def _count(events: Iterable[yaml.Event], place: str, *, tags: bool = False) -> N
 
 
 def _note_anchors(event: yaml.Event, begun: list[tuple[str | None, int]], sizes: dict[str, int], count: int) -> None:
-    """What lists and sections have `begun`, and how many nodes each anchor stands for, after `count` of them."""
+    """Note lists and sections that have `begun`, and the nodes that each anchor stands for, after `count` of them."""
     if isinstance(event, yaml.CollectionStartEvent):
         begun.append((event.anchor, count))
     elif isinstance(event, yaml.CollectionEndEvent):

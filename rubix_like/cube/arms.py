@@ -87,7 +87,7 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
 
 
 def _place_of(cube: Cube, bins: WavelengthBins) -> slice:
-    """Where the bins of an arm are among all."""
+    """The slice of all bins that an arm's bins are."""
     start = int(np.round(bins.place(cube.wavelength[:1])[0]))
     stop = start + cube.bins.n_wave
     if start < 0 or stop > bins.n_wave or not bins.part(start, stop).offset(cube.wavelength) < SAME_BINS:
@@ -99,7 +99,6 @@ def _place_of(cube: Cube, bins: WavelengthBins) -> slice:
 
 
 def _stretches(places: Sequence[slice]) -> list[_Stretch]:
-    """All bins in stretches that the same arms see."""
     ends = sorted({end for at in places for end in (at.start, at.stop)})
     return [
         _Stretch(
@@ -167,7 +166,6 @@ def _joined(
 
 
 def _names(spectra: Sequence[_Spectra]) -> list[str]:
-    """The names of values that all have."""
     return [name for name in spectra[0].values if all(name in arm.values for arm in spectra)]
 
 
@@ -185,8 +183,6 @@ def _weights(arms: Sequence[_Spectra]) -> list[Values]:
 
 
 def _mean(arms: Sequence[_Spectra], weights: Sequence[Values], mask: Int[ndarray, "... _"]) -> _Spectra:
-    """The weighted means and their variance."""
-
     def added(values: Sequence[Values], power: int) -> Values:
         total = sum(
             np.asarray(values_of_arm, np.float64) * weight**power

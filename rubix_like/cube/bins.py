@@ -249,7 +249,6 @@ class WavelengthBins:
 
 
 def _in_angstrom(wavelength: ArrayLike, place: str = "wavelength") -> Float[ndarray, "..."]:
-    """Wavelengths as numbers in Angstrom, from quantities too."""
     return np.asarray(given_numbers(wavelength, "Angstrom", place), dtype=np.float64)
 
 

@@ -16,9 +16,8 @@ from rubix_like.config.file_layouts import Packing
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Footprint
+from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Card, Footprint, cube_cards, world_coordinates
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
-from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.units import check_angle, plain_array
 from rubix_like.runtime.places import found_at

@@ -1,17 +1,25 @@
 """What is seen of the sky: the grid of spaxels of an instrument, of a cube and of its files."""
 
+import math
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import numpy as np
+from astropy.io import fits
+from astropy.io.fits import Header
 from jaxtyping import Shaped
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import InstrumentSettings
-from rubix_like.cube.bins import AbstractBinned
+from rubix_like.cube.bins import AbstractBinned, Medium, Sampling, WavelengthBins
 from rubix_like.errors import expect_count
 from rubix_like.physics.units import expect_positive, plain_array
+from rubix_like.runtime.places import found_at
+
+if TYPE_CHECKING:
+    from astropy.wcs import WCS
 
 LARGEST_ANGLES: dict[str, float] = {"field_angle": np.inf, "ra": 360.0, "dec": 90.0}
 """Magnitude (deg) of the angles that say where on the sky a field lies."""
@@ -122,3 +130,141 @@ class AbstractCube(AbstractBinned, AbstractGridded):
     def shape(self) -> tuple[int, int, int]:
         """(y, x, wave) of the whole cube."""
         return *self.footprint.shape, self.bins.n_wave
+
+
+Card = tuple[str, Any, str]
+"""Keyword, value, comment."""
+
+SPECTRAL_TYPE: dict[tuple[Medium, Sampling], str] = {
+    ("vacuum", "linear"): "WAVE",
+    ("air", "linear"): "AWAV",
+    ("vacuum", "log"): "WAVE-LOG",
+    ("air", "log"): "AWAV-LOG",
+    ("vacuum", "table"): "WAVE-TAB",
+    ("air", "table"): "AWAV-TAB",
+}
+"""(medium, sampling) -> CTYPE3 (Greisen et al. 2006, A&A 446, 747: 'FITS paper III')."""
+
+TABLE_NAME: str = "WCS-TABLE"
+"""The extension that holds the wavelengths of a table, as files of JWST's pipeline call it."""
+
+_COORDINATES, _INDEX = "wavelength", "index"
+
+
+def celestial_cards(footprint: Footprint, ra: float, dec: float, field_angle: float = 0.0) -> tuple[Card, ...]:
+    """Cards of a tangent-plane sky: the field's centre (`ra`, `dec`, deg) in the middle of the array, East to the left.
+
+    `field_angle` (deg) is the position angle of the rows' direction, +y, North through East:
+    CD = step ((-cos, sin), (sin, cos)) (Calabretta & Greisen 2002, A&A 395, 1077). CDELT keeps the pixel scale, which
+    readers of CD ignore. CRPIX counts from 1, at the centre of the first spaxel.
+    """
+    step = footprint.pixel_scale / 3600.0
+    cos, sin = step * math.cos(math.radians(field_angle)), step * math.sin(math.radians(field_angle))
+    return (
+        ("WCSAXES", 3, "number of world axes"),
+        ("CTYPE1", "RA---TAN", "right ascension, gnomonic projection"),
+        ("CTYPE2", "DEC--TAN", "declination, gnomonic projection"),
+        ("CUNIT1", "deg", ""),
+        ("CUNIT2", "deg", ""),
+        ("CRPIX1", (footprint.n_x + 1) / 2, "centre of the field"),
+        ("CRPIX2", (footprint.n_y + 1) / 2, "centre of the field"),
+        ("CRVAL1", float(ra), "[deg] right ascension of the centre"),
+        ("CRVAL2", float(dec), "[deg] declination of the centre"),
+        ("CD1_1", -cos, "[deg] East is left where it is < 0"),
+        ("CD1_2", sin, ""),
+        ("CD2_1", sin, ""),
+        ("CD2_2", cos, "[deg] North is up where it is > 0"),
+        ("CDELT1", -step, "[deg] side of a spaxel"),
+        ("CDELT2", step, "[deg] side of a spaxel"),
+        ("RADESYS", "ICRS", ""),
+        ("EQUINOX", 2000.0, ""),
+    )
+
+
+def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
+    """Cards of the wavelength axis in Angstrom: CRVAL3 is the centre of the first bin.
+
+    Linear: lambda = CRVAL3 + k CD3_3. Log (FITS paper III, eq. 5): lambda = CRVAL3 exp(k CD3_3 / CRVAL3), so that
+    CD3_3 = CRVAL3 dln(lambda). Table (section 6): lambda is read at the number of the pixel in `table_columns`.
+    """
+    if bins.sampling == "table":
+        return _table_cards(bins)
+    is_log = bins.sampling == "log"
+    step = bins.first * bins.step * math.log(10.0) if is_log else bins.step
+    return (
+        ("CTYPE3", SPECTRAL_TYPE[bins.medium, bins.sampling], f"wavelength in {bins.medium}"),
+        ("CUNIT3", "Angstrom", ""),
+        ("CRPIX3", 1.0, "first bin"),
+        ("CRVAL3", bins.first, "[Angstrom] centre of the first bin"),
+        ("CD1_3", 0.0, ""),
+        ("CD2_3", 0.0, ""),
+        ("CD3_1", 0.0, ""),
+        ("CD3_2", 0.0, ""),
+        ("CD3_3", step, "[Angstrom] CRVAL3 times step in ln" if is_log else "[Angstrom] step"),
+        ("CDELT3", step, "same as CD3_3"),
+        ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
+    )
+
+
+def _table_cards(bins: WavelengthBins) -> tuple[Card, ...]:
+    zeros: tuple[Card, ...] = tuple((name, 0.0, "") for name in ("CD1_3", "CD2_3", "CD3_1", "CD3_2"))
+    return (
+        ("CTYPE3", SPECTRAL_TYPE[bins.medium, bins.sampling], f"wavelength in {bins.medium}, by a table"),
+        ("CUNIT3", "Angstrom", "of the table"),
+        ("CRPIX3", 1.0, "first bin"),
+        ("CRVAL3", 1.0, "its number"),
+        *zeros,
+        ("CD3_3", 1.0, "bins"),
+        ("CDELT3", 1.0, "same as CD3_3"),
+        ("PS3_0", TABLE_NAME, "extension with the table"),
+        ("PS3_1", _COORDINATES, "column of its wavelengths"),
+        ("PS3_2", _INDEX, "column of the numbers at which they are"),
+        ("PV3_1", 1.0, "version of the extension"),
+        ("PV3_2", 1.0, "level of the extension"),
+        ("PV3_3", 1.0, "axis of the table"),
+        ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
+    )
+
+
+def table_hdu(bins: WavelengthBins) -> fits.BinTableHDU:
+    """The extension that a wavelength axis by a table refers to: one row with the wavelengths of the edges and centres
+    of all bins in turn, (1, M), and their pixels from 0.5 on; between them wavelengths are linear (FITS paper III,
+    section 6.1)."""
+    nodes = np.array(bins.nodes)
+    number = len(nodes)
+    pixels = 0.5 + 0.5 * np.arange(number)
+    columns = [
+        fits.Column(_COORDINATES, f"{number}D", "Angstrom", dim=f"(1,{number})", array=nodes.reshape(1, number, 1)),
+        fits.Column(_INDEX, f"{number}D", array=pixels[None, :]),
+    ]
+    made = fits.BinTableHDU.from_columns(columns, name=TABLE_NAME)
+    made.header["EXTVER"], made.header["EXTLEVEL"] = 1, 1
+    return made
+
+
+def sky_cards(footprint: Footprint, meta: Mapping[str, Any]) -> tuple[Card, ...]:
+    """Cards of the sky of a cube or of maps, their place taken from `meta`."""
+    return celestial_cards(footprint, *(float(meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle")))
+
+
+def cube_cards(footprint: Footprint, bins: WavelengthBins, meta: Mapping[str, Any]) -> tuple[Card, ...]:
+    """Cards of the sky and the wavelength axis of a cube, its place taken from `meta`."""
+    return (*sky_cards(footprint, meta), *spectral_cards(bins))
+
+
+def header_of(cards: Iterable[Card]) -> Header:
+    """A FITS header of `cards`, in their order; a comment is cut where the value leaves less room than it takes."""
+    header = Header()
+    for keyword, value, comment in cards:
+        quoted = len(value.replace("'", "''")) + 2 if isinstance(value, str) else 0
+        room = 67 - max(quoted, 20)  # of 80 letters 10 are for the keyword, 20 or more for the value, 3 between
+        header[keyword] = (value, comment[: max(room, 0)])
+    return header
+
+
+def world_coordinates(cards: Iterable[Card], bins: WavelengthBins, **options: Any) -> "WCS":
+    """The astropy WCS (RA, Dec, wavelength in m) that a reader of a file with these cards of a cube gets."""
+    header = header_of(cards)
+    if bins.sampling == "table":
+        options = options | {"fobj": fits.HDUList([fits.PrimaryHDU(), table_hdu(bins)])}
+    return found_at("astropy.wcs:WCS")(header, **options)

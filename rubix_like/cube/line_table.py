@@ -63,7 +63,6 @@ def lines(source: Cube | ShardedCube | Maps) -> "Table":
 
 
 def _of_field(line: LineMaps, inside: Bool[ndarray, "y x"], redshift: float) -> dict[str, Any]:
-    """The sums and means of a line over some spaxels."""
     flux, v, sigma = (np.asarray(own, np.float64)[inside] for own in (line.flux, line.v, line.sigma))
     lit = np.isfinite(v) & np.isfinite(sigma)
     weight = np.where(lit, flux, 0.0)

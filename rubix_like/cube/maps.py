@@ -13,9 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.constants import AB_ZERO_POINT
-from rubix_like.cube.footprint import AbstractGridded, Footprint
+from rubix_like.cube.footprint import AbstractGridded, Card, Footprint, sky_cards
 from rubix_like.cube.meta import Counters, Meta
-from rubix_like.cube.wcs import Card, sky_cards
 from rubix_like.physics.dust_curves import V_BAND
 from rubix_like.physics.gauss_hermite import fit_gauss_hermite
 from rubix_like.runtime.places import found_at

@@ -144,7 +144,6 @@ class Counters(eqx.Module):
 
 
 def _is_concrete(number: object) -> bool:
-    """Whether it has a value: not inside of a traced function."""
     return isinstance(number, np.ndarray | np.generic | jax.Array | int | float) and not isinstance(number, Tracer)
 
 

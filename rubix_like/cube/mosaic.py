@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube, Voxels
-from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.cube_parts import white_light
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.mosaic_noise import (
     Field,
@@ -120,18 +120,6 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
     reference = float(meta.get(names[0]) or 0.0), float(meta.get(names[1]) or 0.0)
     fields = [_field(cube, reference) for cube in cubes]
     grid = grid_around(reference, fields)
-    _check_size(cubes, grid)
-    layers = []
-    for cube, field in zip(cubes, fields, strict=True):
-        flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
-        variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
-        fibres = None if cube.fibres is None or variance is None else fibre_noise(cube.fibres)
-        layers.append(PointingLayer(flux, variance, mask, grid.overlap(field), fibres))
-    return grid, layers
-
-
-def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
-    """Raise ConfigError for a grid that cannot be in memory, and for cubes too far from each other for one plane."""
     (n_y, n_x), n_wave = grid.footprint.shape, cubes[0].shape[2]
     places = [(float(cube.meta.get("ra") or 0.0), float(cube.meta.get("dec") or 0.0)) for cube in cubes]
     distances = [separation(places[0], place) for place in places]
@@ -151,11 +139,18 @@ def _check_size(cubes: Sequence[Cube], grid: MosaicGrid) -> None:
             f"cubes: expected a mosaic that fits into memory, {format_bytes(available)}, got {size}, at least "
             f"{format_bytes(needed)}; give fewer cubes or cut them to fewer wavelengths (Cube.cut)"
         )
+    layers = []
+    for cube, field in zip(cubes, fields, strict=True):
+        flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
+        variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
+        fibres = None if cube.fibres is None or variance is None else fibre_noise(cube.fibres)
+        layers.append(PointingLayer(flux, variance, mask, grid.overlap(field), fibres))
+    return grid, layers
 
 
 def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:
-    """What the covariance is made of; None without noise, and of cubes that were read with correlations, by which it is
-    not known between pointings' spaxels."""
+    """The noise of a mosaic; None without noise, and of cubes read with correlations: those between pointings are
+    unknown."""
     if cubes[0].variance is None or any(own.correlations is not None for own in cubes):
         return None
     reference = grid.reference
@@ -168,7 +163,7 @@ def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "poi
 
 
 def _field(cube: Cube, reference: tuple[float, float]) -> Field:
-    """Where a cube lies in the plane of the reference, from its header."""
+    """The field of a cube in the plane of the reference, from its header."""
     ra, dec, angle = (float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
     return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), cube.footprint)
 

@@ -279,6 +279,5 @@ class MosaicNoise(eqx.Module):
 
 
 def _within(own: tuple[int, int], part: slice) -> tuple[int, int]:
-    """First and last of a part of a part."""
     first, last, _ = part.indices(own[1] - own[0])
     return own[0] + first, own[0] + last

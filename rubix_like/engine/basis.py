@@ -23,8 +23,7 @@ from rubix_like.engine.histogram import (
     ranked,
     template_histogram,
 )
-from rubix_like.engine.kernels.deposits import AtOnce, Spaxels, in_blocks
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, AtOnce, Spaxels, in_blocks
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, MatrixMap, TermMap
@@ -357,7 +356,7 @@ class BasisPainter(AbstractPainter):
     def _of_both(
         self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        """As `_of_coefficients`, with derivatives by sums per template."""
+        """Coefficients as by `_of_coefficients`, with derivatives by sums per template."""
         coefficients = jnp.asarray(self.coefficients)
         return coefficients_and_slopes(
             look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel, coefficients

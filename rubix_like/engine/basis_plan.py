@@ -137,7 +137,6 @@ def _reduced_map(
 
 
 def _map_of(found: Mapping[str, ndarray], matrix_map: MatrixMap) -> TermMap:
-    """The map of tables that were found."""
     dtype = np.asarray(matrix_map.matrix).dtype
     reduction, mixing, every = (found[name].astype(dtype) for name in ("reduction", "mixing", "matrix"))
     kept = reduction if reduction.shape[1] else None
@@ -158,7 +157,6 @@ def _moment_matrix(
 
 
 def _find(window: Window, plan: SourcePlan, tolerance: float) -> dict[str, ndarray]:
-    """The basis of a window, and its errors."""
     views = _seen_templates(window, plan)
     basis = find_basis(window.templates, window.rest_wavelength, views.seen, tolerance, views.n_bin)
     return {
@@ -193,7 +191,7 @@ def _find_behind_dust(window: Window, plan: SourcePlan, tolerance: float) -> dic
 
 
 def _colours(found: Mapping[str, ndarray], plan: SourcePlan) -> DustColours:
-    """What a painter needs of the basis behind dust."""
+    """The basis behind dust as a painter needs it."""
     factors = DustFactors(found["exponent"], found["mix"], _largest(plan))
     return DustColours(factors, found["reduction"], tuple(int(own) for own in found["kept"]))
 

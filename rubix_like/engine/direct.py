@@ -24,13 +24,11 @@ from rubix_like.engine.painter import AbstractPainter, Look, Sum, View, no_count
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import Images, SpaxelGrid
 from rubix_like.engine.spectra.attenuation import transmission
-from rubix_like.instrument.detector import rest_window
-from rubix_like.instrument.response import Response, plan_response
+from rubix_like.instrument.detector import Response, plan_response, rest_window
 from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
-from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, varying, where_wanted
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, accumulate, varying, where_wanted
 
 Responds = Literal["sum", "device", "chunk"]
 

@@ -11,13 +11,11 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.kernels.deposits import AtOnce, Pieces, Spaxels, sum_pieces
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, AtOnce, Factors, Pieces, Spaxels, sum_pieces
 from rubix_like.engine.painter import Look, View, no_counts
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
-from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying
+from rubix_like.runtime.mesh.mesh import accumulate, varying
 
 _ONE_LEVEL = 1 << 21
 """Particles, at most, whose derivatives are summed in one level: a cell gets about one of them."""

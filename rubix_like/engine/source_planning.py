@@ -13,14 +13,19 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config.sections.nebular import YOUNG_STARS
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.cost import BasisSize, Work, rates_here
-from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import LARGEST_STEP, FastParticles, Motion, Setup, SourcePlan, plan_motion
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.detector import LineSpread, rest_window
+from rubix_like.instrument.detector import (
+    LineSpread,
+    Response,
+    n_fine_bins,
+    n_spread_products,
+    plan_response,
+    rest_window,
+)
 from rubix_like.instrument.psf import PSF
-from rubix_like.instrument.response import Response, n_fine_bins, n_spread_products, plan_response
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import Templates, layers_of
 from rubix_like.physics.units import expect_positive

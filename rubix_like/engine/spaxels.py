@@ -88,7 +88,6 @@ class SpaxelGrid(eqx.Module):
         layer: Int[Array, "particle 2"],
         widths: WidthClasses,
     ) -> tuple[Int[Array, "particle 2 corner"], Float[Array, "particle 2 corner"]]:
-        """Spaxels and weights in two layers of each particle."""
         inner, grids = self.inner.shape, widths.grid_of_each()
         starts = jnp.asarray(widths.starts(inner)[:-1], jnp.int32)
         shapes = jnp.asarray([grid.shape(inner) for grid in grids], jnp.int32)[layer].reshape(-1, 2)

@@ -232,7 +232,7 @@ def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:
 
 
 def _in_common(pipeline: Pipeline) -> Any:
-    """What must be equal in all arms: all that particles pass before a painter sees them."""
+    """The parts of a pipeline that must be equal in all arms: all that particles pass before a painter sees them."""
     tables = pipeline.tables
     sources = tuple(eqx.tree_at(lambda own: own.painter, source, None) for source in tables.paint)
     common = replace(tables, paint=sources, cube=())

@@ -15,7 +15,7 @@ from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.config.sections.products import LINE_SOURCE
-from rubix_like.engine.motion import FastParticles
+from rubix_like.engine.setup import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.alignment import StarSample
@@ -91,7 +91,7 @@ Joins = TypeVar("Joins", FastParticles, Lengths, Crowding)
 
 
 def _joined(one: Joins | None, other: Joins | None) -> Joins | None:
-    """Those of both, where there are any."""
+    """Both joins as one; None where there are none."""
     return other if one is None else one if other is None else one.joined(other)
 
 
@@ -215,7 +215,7 @@ class _Ionising(NamedTuple):
 
 
 class _Rules(NamedTuple):
-    """What single particles are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
+    """Rules for single particles: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
 
     config: RunConfig
     resolved: Resolved

@@ -34,8 +34,8 @@ from rubix_like.forward.stages.noise import describe_noise
 from rubix_like.forward.stages.through_fibres import FibreCube
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.particles import GalaxyInfo
-from rubix_like.instrument.optics.psf_image import load_psf_image
 from rubix_like.instrument.pointing import Pointing, pointings_of
+from rubix_like.instrument.psf_images import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import load_nebular
 from rubix_like.physics.dust_curves import CURVES
@@ -99,7 +99,7 @@ def describe_tables(setup: Setup) -> dict[str, str]:
 
 
 def _light_tables(setup: Setup) -> dict[str, tuple[Any, ...]]:
-    """What the light of each source is made of."""
+    """The tables that the light of each source is made of."""
     tables: dict[str, tuple[Any, ...]] = {}
     if _library_entries(setup) or setup.config.products is not None:
         library = setup.library
@@ -138,7 +138,7 @@ def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, .
 
 
 def setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
-    """What the configuration and the plan say."""
+    """Entries from the configuration and the plan."""
     config = setup.config
     observation, instrument = config.observation, config.instrument
     return {
@@ -182,7 +182,7 @@ def _library_entries(setup: Setup) -> dict[str, str]:
 
 
 def _slope(dust: DustSettings | ParticleDustSettings) -> float | None:
-    """That of the curve, where it has one."""
+    """The slope of the curve, where it has one."""
     return CURVES.find(dust.curve).slope if dust.slope is None else dust.slope
 
 
@@ -362,7 +362,6 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
 
 
 def _fibres(planned: Planned) -> FibreFrame | None:
-    """The fibres of the instrument; None of one without."""
     setup = planned.setup
     places, settings = setup.instrument.fibres, setup.config.instrument.fibres
     if places is None or settings is None:
@@ -387,7 +386,6 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
 
 
 def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:
-    """All mask bits of one kind together."""
     return functools.reduce(
         np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
     )

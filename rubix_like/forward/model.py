@@ -33,9 +33,8 @@ from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene, without_impossible
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.compiled_programs import held
-from rubix_like.runtime.mesh.accumulate import UsedFirst
 from rubix_like.runtime.mesh.bin_split import WHOLE, padded, wave_specs
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, replicated
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, UsedFirst, replicated
 
 
 class Partial(eqx.Module):
@@ -155,7 +154,7 @@ def _scene_of(tables: Tables, parameters: Parameters, fields: Fields, source: Ab
 
 
 def _view(source: AbstractSource, scene: Scene, grid: SpaxelGrid) -> View:
-    """What a source's painter sees of a scene on a grid."""
+    """The painter's view of a source's scene on a grid."""
     place = grid.weights(scene.position, scene.smoothing_length, source.kind)
     return View(scene.amount, _coordinates(source.painter.axes, scene), scene.v_los, *place)
 
@@ -169,7 +168,6 @@ def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scen
 
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
-    """The place of each particle on the axes, in their order."""
     return tuple(scene.coordinates[name] for name in axes.coordinate_names)
 
 
@@ -339,7 +337,6 @@ def _image_sets(
     before: Float[Array, "y x image"],
     after: Float[Array, "y x image"],
 ) -> ProductImages:
-    """The images before and after the PSF, and what maps are made with beside them."""
     return ProductImages(
         before,
         after,

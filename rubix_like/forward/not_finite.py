@@ -137,7 +137,7 @@ def _flags(
     particles: Particles,
     key: PRNGKeyArray | None,
 ) -> Int[Array, " maker"]:
-    """What every device does: the model step by step; `makers` gets the name of each step while this is traced."""
+    """Run the model step by step on every device; `makers` gets the name of each step while this is traced."""
     flags: list[Array] = []
 
     def note(maker: str, tree: Any) -> None:
@@ -185,7 +185,7 @@ def _flags(
 
 
 def _real_particles(scene: Scene) -> list[Array]:
-    """What is painted of a scene, 0 of padding, NaN in place of an amount below 0."""
+    """The painted numbers of a scene, 0 of padding, NaN in place of an amount below 0."""
     amount = jnp.where(scene.amount < 0, jnp.nan, scene.amount)
     columns = (*scene.position.T, scene.v_los, amount, *scene.coordinates.values())
     return [jnp.where(scene.weight > 0, column, 0) for column in columns]

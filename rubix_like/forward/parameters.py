@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
-from numpy import ndarray
 from pydantic import Field
 
 from rubix_like.arguments import named_arguments
@@ -116,26 +115,21 @@ def _read(declared: Declaration, value: Any, shape: tuple[int, ...], place: str)
             f"configuration"
         )
     if not isinstance(numbers, Tracer):
-        _check_limits(declared, np.asarray(numbers), place)
+        exact = np.asarray(numbers).astype(str).astype(np.float64)  # 1e-4 of 32 bits is 1e-4, not 9.99999975e-5
+        refused = declared.refused(exact)
+        if refused is not None:
+            row, fault = refused
+            unit = f" {declared.unit}" if declared.unit else ""
+            raise ConfigError(
+                f"{place}: expected a value within the parameter's limits, got {row.flat[0]:.4g}{unit}: {fault}; leave "
+                f"it out, or check its unit"
+            )
     found = jnp.asarray(numbers)
     return found if jnp.issubdtype(found.dtype, jnp.inexact) else found.astype(float)
 
 
-def _check_limits(declared: Declaration, numbers: ndarray, place: str) -> None:
-    """Raise ConfigError for numbers that the setting of a parameter cannot be."""
-    exact = numbers.astype(str).astype(np.float64)  # 1e-4 of 32 bits is 1e-4, not 9.99999975e-5
-    refused = declared.refused(exact)
-    if refused is not None:
-        row, fault = refused
-        unit = f" {declared.unit}" if declared.unit else ""
-        raise ConfigError(
-            f"{place}: expected a value within the parameter's limits, got {row.flat[0]:.4g}{unit}: {fault}; leave it "
-            f"out, or check its unit"
-        )
-
-
 def _unknown(name: Any, leaves: Collection[str], known: Collection[str]) -> str:
-    """What is wrong with a name that a run has no number of."""
+    """The sentence that refuses a name that a run has no number of."""
     expected = f"parameters: expected numbers of this run, got {name!r}"
     if name in known:
         return f"{expected}, which its configuration does not have; give {name} there, or leave it out here"

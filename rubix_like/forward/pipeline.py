@@ -38,9 +38,8 @@ from rubix_like.forward.not_finite import (
     without_negative,
 )
 from rubix_like.forward.parameters import Parameters, displaced
-from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
-from rubix_like.forward.planning import call_notes, plan_run
+from rubix_like.forward.planning import call_notes, plan_layout, plan_run
 from rubix_like.forward.products.maps import make_maps
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
@@ -129,7 +128,13 @@ class Pipeline(eqx.Module):
         settings that cannot be used, a cube beyond the memory among them, and ValueError for particles that cannot.
         """
         config = load_config(config)
-        _check_planned(config)
+        _check_numbers(config.engine.precision)
+        if config.instrument.arms is not None:
+            names = ", ".join(config.instrument.arms)
+            raise ConfigError(
+                f"instrument.arm: expected one of {names} for a pipeline, which is of one arm, got null; a run "
+                f"observes all of them"
+            )
         resolved = resolve(config) if resolved is None else resolved.checked_for(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
@@ -470,17 +475,6 @@ def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
     empty = light <= 0
     mean = light_velocity / jnp.where(empty, jnp.ones_like(light), light)
     return jnp.where(empty, jnp.full_like(light, jnp.nan), mean)
-
-
-def _check_planned(config: RunConfig) -> None:
-    """Raise ConfigError where no single pipeline can be made of a configuration."""
-    _check_numbers(config.engine.precision)
-    if config.instrument.arms is not None:
-        names = ", ".join(config.instrument.arms)
-        raise ConfigError(
-            f"instrument.arm: expected one of {names} for a pipeline, which is of one arm, got null; a run observes "
-            f"all of them"
-        )
 
 
 def _check_numbers(dtype: str) -> None:

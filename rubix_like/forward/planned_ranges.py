@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.engine.lines.line_plan import LineMap
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.psf import PSFStage, psf_widths
+from rubix_like.forward.stages.optics import PSFStage, psf_widths
 from rubix_like.forward.stages.through_fibres import FibreStage
 from rubix_like.forward.tables import Tables
 from rubix_like.galaxy.particles import Galaxy

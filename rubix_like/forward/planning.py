@@ -8,11 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import Mesh
 
 from rubix_like.arguments import named_arguments, returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, YOUNG_STARS
 from rubix_like.config.sections.products import LINE_SOURCE
@@ -21,9 +23,8 @@ from rubix_like.cube.meta import Counters
 from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
-from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import FastParticles, Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import factored_dust
@@ -39,15 +40,39 @@ from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 from rubix_like.forward.stages.scene import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
+from rubix_like.instrument.field_psf import PSFTerms, find_terms
 from rubix_like.instrument.psf import PSFParameters
-from rubix_like.instrument.psf_terms import PSFTerms, find_terms
 from rubix_like.physics.plausibility import implausible_galaxy, implausible_mass
 from rubix_like.physics.templates import LineTemplates, layers_of
-from rubix_like.runtime.mesh.mesh import own_copy
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, DeviceLayout, check_mesh, make_mesh, own_copy
 from rubix_like.runtime.words import counted, percent
 
 _MOST_BEYOND = 0.5
 """Share of the stars' mass beyond the SSP library, above which a call of a pipeline says so."""
+
+
+def mesh_of(devices: DevicesSettings) -> Mesh:
+    """The devices that the settings name; ConfigError where there are fewer."""
+    return make_mesh(None if devices.data == "all" else devices.data, devices.wave)
+
+
+def plan_layout(
+    devices: DevicesSettings, mesh: Mesh | None, n_wave: int, projected: tuple[tuple[int, int], ...]
+) -> DeviceLayout:
+    """A run's devices (None: as the settings say) and what each of them holds; ConfigError where that cannot be.
+
+    `projected`: of each source the spaxels that are projected on the detector, and from how many coefficients each.
+    Where that takes long, devices share the bins even if all of them get the whole cube in the end.
+    """
+    used = mesh_of(devices) if mesh is None else mesh
+    check_mesh(used)
+    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in used.axis_names)
+    n_data = used.shape[DATA_AXIS]
+    rates = rates_here()
+    alone = sum(rates.projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)
+    together = sum(rates.gather_seconds(n_spaxel * n_wave) for n_spaxel, _ in projected)
+    return DeviceLayout.build(used, n_wave, sharded=sharded, shared=alone * (1 - 1 / n_data) > together)
+
 
 _DUST_ERROR = 1e-4
 """Largest rms error of stars' own dust over the bands, relative to its mean."""
@@ -136,7 +161,7 @@ def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes |
 
 
 def _dust_axes(setup: Setup, tables: Tables, lines: LineAxes | None) -> DustAxes | None:
-    """What maps of dust need; by the curve of the section `dust`, be it of the particles or of the screen."""
+    """Axes for maps of dust, by the curve of the section `dust`, be it of the particles or of the screen."""
     if tables.attenuation is None:
         return None
     places = {} if lines is None else {line.name: line.wavelength for line in lines.lines}

@@ -126,7 +126,7 @@ def columns_of(slab: Galaxy) -> str:
 
 
 def _placed(slab: Galaxy, n_rows: int, dtype: str, mesh: Mesh) -> Galaxy:
-    """As `shard`, but assembled on the host, so that no device holds more than its own particles."""
+    """The slab on the mesh like `shard`, but assembled on the host: no device holds more than its own particles."""
     gas = None if slab.gas is None else pad_on_host(slab.gas, n_rows, dtype)
     padded = Galaxy(stars=pad_on_host(slab.stars, n_rows, dtype), gas=gas)
     return place_rows(padded, mesh)

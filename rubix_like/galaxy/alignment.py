@@ -198,7 +198,7 @@ def _pole(shape: Shape, spin: Vector | None, stars: _Stars) -> tuple[Vector, lis
 
 
 def _notes(by: str, shape: Shape | None, angle: float | None, stars: _Stars) -> list[str]:
-    """What else the user should know of the axes."""
+    """Notes on the axes for the user."""
     notes = []
     if shape is not None and not shape.converged:
         notes.append(

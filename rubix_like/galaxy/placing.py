@@ -33,8 +33,6 @@ def particle_shardings(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
 
 
 def _shardings(particles: Any, mesh: Mesh | AbstractMesh) -> Any:
-    """The NamedSharding of every array of a galaxy, or of its stars or gas."""
-
     def sharding(leaf: Any) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
 

@@ -100,7 +100,7 @@ class BaseDraws(eqx.Module):
 
 
 def _redrawn(draws: ComponentDraws, key: PRNGKeyArray) -> ComponentDraws:
-    """As many independent numbers."""
+    """Independent numbers, as many as before."""
     first, second = jax.random.split(key)
     uniform = numbered_uniform(first, _numbers(draws.uniform), draws.uniform.dtype)
     normal = numbered_normal(second, _numbers(draws.normal), draws.normal.dtype)
@@ -140,7 +140,6 @@ def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> B
 
 
 def _draw(counts: Sequence[int], seed: int, draws: Draws) -> list[ComponentDraws]:
-    """The random numbers of each component, one per count."""
     if draws == "sobol":
         return [_draw_evenly([seed, number], count) for number, count in enumerate(counts)]
     generator = np.random.default_rng(seed)
@@ -318,7 +317,6 @@ def _disc_positions(draws: ComponentDraws, length: Array, height: Array) -> tupl
 
 
 def _rotation(draws: ComponentDraws, radius: Array, velocity: Array, turnover: Array) -> Array:
-    """Mean velocity of a disc's particles, about +z."""
     azimuth = 2 * jnp.pi * draws.uniform[:, 2]
     speed = velocity * (2 / jnp.pi) * jnp.arctan(radius / turnover)
     return jnp.stack([-speed * jnp.sin(azimuth), speed * jnp.cos(azimuth), jnp.zeros_like(radius)], axis=1)

@@ -107,11 +107,10 @@ from rubix_like.inference.solved_populations import (
     with_known_strength,
     with_strength,
 )
-from rubix_like.readers.components_reader import MOST
+from rubix_like.readers.model_readers import MOST
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
-from rubix_like.runtime.files.outputs import with_addition
-from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.outputs import check_separate, with_addition
 from rubix_like.runtime.files.writers import FIT, SAMPLES
 from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.registry import exits_as_errors

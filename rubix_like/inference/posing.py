@@ -91,7 +91,7 @@ from rubix_like.inference.sets.joint_forward import (
     within_ends,
 )
 from rubix_like.physics.gaussian import reach_of
-from rubix_like.readers.components_reader import point_numbers
+from rubix_like.readers.model_readers import point_numbers
 from rubix_like.runtime.progress import Progress, Report, silent
 
 

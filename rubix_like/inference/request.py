@@ -24,7 +24,7 @@ from rubix_like.inference.search.optimisers import make_optimiser
 from rubix_like.inference.sets.data_sets import DataSet, check_free_names, read_sets, split_sets
 from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runs.run_files import named_files
-from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.files.outputs import Named, given_files
 
 OneCube = str | Path | Cube | ObservedCube
 """An observed cube, or its file."""

@@ -106,7 +106,7 @@ def _phases(images: Float[Array, "y x k"], cells: int) -> list[tuple[tuple[int, 
 
 
 def _of_phase(psf: Array, phase: tuple[int, int], cells: int) -> Array:
-    """What a PSF makes of the cells at one place within their spaxels."""
+    """The PSF applied to the cells at one place within their spaxels."""
     row, column = (cells - 1 - place for place in phase)
     return psf[..., row::cells, column::cells]
 

@@ -17,8 +17,8 @@ ENOUGH: int = 100
 """Stars in a resolution element from which on points are painted: their number scatters by 10 %."""
 
 _MOST_STARS = 0.9
-_PSF_IMAGE = "rubix_like.instrument.optics.psf_image:load_psf_image"
-_AREA = "rubix_like.instrument.optics.adaptive:effective_area"
+_PSF_IMAGE = "rubix_like.instrument.psf_images:load_psf_image"
+_AREA = "rubix_like.instrument.psf_images:effective_area"
 """Looked up where there is one: it imports what reading a galaxy needs not."""
 
 _AXES = ((0, 1), (1, 2), (2, 0))

@@ -1,17 +1,26 @@
 """The instrument's line-spread function on the detector's wavelength bins (float64 on the host)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+import scipy.special
+from jax import lax
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import InstrumentSettings, LSFSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.physics.gaussian import ENCLOSED_SIGMAS
+from rubix_like.errors import ConfigError
+from rubix_like.physics.gaussian import ENCLOSED_SIGMAS, split_variance
 from rubix_like.physics.templates import LineTemplates, Templates
+from rubix_like.runtime.mesh.bin_split import per_bin
 
 
 @dataclass(frozen=True)
@@ -80,3 +89,152 @@ def least_line_width(instrument: InstrumentSettings) -> float:
         if np.all(square >= (0.5 * step) ** 2):
             return 0.0
     return float(np.max(0.5 * step / ends)) * SPEED_OF_LIGHT
+
+
+_MAX_SUB = 4
+_REACH_SIGMAS = 5.0
+_MAX_REACH = 64
+_SPAXELS_AT_ONCE = 8
+
+
+class Response(eqx.Module):
+    """The map from light in fine bins to the flux density in detector bins.
+
+    `matrix[q, r, l]` (per Angstrom of the detector's medium) takes part r of bin l - reach + q to bin l.
+    """
+
+    matrix: Float[Array | ndarray, "block part wave"] = eqx.field(metadata=per_bin(2, pad="zero"))
+
+    @property
+    def n_fine(self) -> int:
+        """Number of fine bins."""
+        block, part, n_wave = self.matrix.shape
+        return (n_wave + block - 1) * part
+
+    def apply(self, light: Float[Array, "spaxel fine"]) -> Float[Array, "spaxel wave"]:
+        """Flux density in detector bins (light unit per Angstrom of the medium) from light in fine bins.
+
+        A few spaxels at a time: the working space does not grow with the field.
+        """
+        return lax.map(self._spectrum, light, batch_size=_SPAXELS_AT_ONCE)
+
+    def _spectrum(self, light: Float[Array, " fine"]) -> Float[Array, " wave"]:
+        block, part, n_wave = self.matrix.shape
+        parts = light.reshape(-1, part).T
+        matrix = jnp.asarray(self.matrix)
+        terms = [parts[r, q : q + n_wave] * matrix[q, r] for q in range(block) for r in range(part)]
+        return sum(terms[1:], start=terms[0])
+
+
+class SpreadGeometry(eqx.Module):
+    """Where the light of each fine bin may go: what `spread_matrix` needs beside the width of the line spread.
+
+    `borders[b, r, q]` is the edge below detector bin q of the 2 reach + 1 that fine bin (b, r) can reach, and the last
+    one's edge above, in fine bins from its own centre; `cell` and `bin_width` are in Angstrom of the medium.
+    """
+
+    borders: Float[Array | ndarray, "extended part border"]
+    cell: Float[Array | ndarray, "extended part"]
+    bin_width: Float[Array | ndarray, " wave"]
+
+
+class ResponsePlan(NamedTuple):
+    """What the host works out for a detector.
+
+    `fine_edges` are vacuum Angstrom; `kernel` is the FWHM of the line spread of light in each fine bin (Angstrom of the
+    medium).
+    """
+
+    fine_edges: Float[ndarray, " fine_edge"]
+    kernel: Float[ndarray, "extended part"]
+    geometry: SpreadGeometry
+
+    @property
+    def response(self) -> Response:
+        """The map from fine bins, worked out in 64 bits (method `basis` makes its own, traced)."""
+        return Response(spread_matrix(self.kernel, self.geometry, np, scipy.special.ndtr))
+
+
+def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
+    """Fine bins of half a kernel sigma, but not below 1/4 of a bin, and the map from them."""
+    n_sub, reach = _fineness(bins, spread)
+    fine_edges, centre, geometry = bin_geometry(bins, n_sub, reach)
+    kernel, _, _ = spread.widths(centre.reshape(-1))
+    return ResponsePlan(bins.to_vacuum(fine_edges), kernel.reshape(centre.shape), geometry)
+
+
+def bin_geometry(
+    bins: WavelengthBins, n_sub: int, reach: int
+) -> tuple[Float[ndarray, " fine_edge"], Float[ndarray, "extended part"], SpreadGeometry]:
+    """Edges and centres (Angstrom of the medium) of bins cut into `n_sub`, from `reach` bins below the detector's first
+    to as many above its last, and where light from them may go."""
+    n_fine = (bins.n_wave + 2 * reach) * n_sub
+    fine_edges = bins.at(np.arange(n_fine + 1) / n_sub - reach - 0.5)
+    shape = (bins.n_wave + 2 * reach, n_sub)
+    centre = (0.5 * (fine_edges[1:] + fine_edges[:-1])).reshape(shape)
+    cell = np.diff(fine_edges).reshape(shape)
+    edges = bins.at(np.arange(-2 * reach, bins.n_wave + 2 * reach + 1) - 0.5)
+    within = np.arange(2 * reach + 2)[None, None, :] + np.arange(shape[0])[:, None, None]
+    geometry = SpreadGeometry(
+        borders=(edges[within] - centre[:, :, None]) / cell[:, :, None], cell=cell, bin_width=np.diff(bins.edges)
+    )
+    return fine_edges, centre, geometry
+
+
+def n_fine_bins(bins: WavelengthBins, spread: LineSpread) -> int:
+    """Number of fine bins of a planned response."""
+    n_sub, reach = _fineness(bins, spread)
+    return (bins.n_wave + 2 * reach) * n_sub
+
+
+def n_spread_products(bins: WavelengthBins, spread: LineSpread) -> int:
+    """Products by which a planned response spreads one spectrum into the bins."""
+    n_sub, reach = _fineness(bins, spread)
+    return bins.n_wave * (2 * reach + 1) * n_sub
+
+
+def _fineness(bins: WavelengthBins, spread: LineSpread) -> tuple[int, int]:
+    """(fine bins per bin, bins that light can reach on each side); raises ConfigError for a line spread too wide."""
+    kernel, _, _ = spread.widths(bins.wavelength)
+    in_bins = kernel / FWHM_PER_SIGMA / np.diff(bins.edges)
+    widest = float(in_bins.max())
+    if widest == 0:
+        return 1, 0
+    narrowest = float(in_bins[in_bins > 0].min())
+    n_sub = int(np.clip(np.ceil(2.0 / narrowest), 2, _MAX_SUB))
+    reach = int(np.ceil(_REACH_SIGMAS * max(widest, 1.0 / n_sub)))
+    if reach > _MAX_REACH:
+        raise ConfigError(
+            f"instrument.lsf: expected a line spread of at most {_MAX_REACH / _REACH_SIGMAS:.0f} bins (sigma), got "
+            f"{widest:.4g} bins; use a larger instrument.wavelength.step or a narrower lsf"
+        )
+    if bins.at(np.array([-reach - 0.5]))[0] <= 0:
+        raise ConfigError(
+            f"instrument.wavelength.start: expected wavelengths above 0 also {reach} bins below the first one (light "
+            f"is spread from there), got a first bin at {bins.first:g} Angstrom; start later"
+        )
+    return n_sub, reach
+
+
+def spread_matrix(
+    kernel: Float[Array | ndarray, "extended part"],
+    geometry: SpreadGeometry,
+    namespace: Any = jnp,
+    cumulative: Callable[[Any], Any] = jax.scipy.special.ndtr,
+) -> Float[Array | ndarray, "block part wave"]:
+    """Share of each fine bin's light that each detector bin collects, over the detector bin's width (1/Angstrom).
+
+    Differentiable in `kernel` (FWHM in Angstrom of the medium, per fine bin). The same formula serves the host in
+    64 bits: pass numpy and scipy's cumulative normal distribution.
+    """
+    blocks = geometry.borders.shape[2] - 1
+    reach, n_wave = (blocks - 1) // 2, len(geometry.bin_width)
+    share, width = split_variance((kernel / FWHM_PER_SIGMA / geometry.cell) ** 2, namespace)
+    spread_light = namespace.diff(cumulative(geometry.borders / width[:, :, None]), axis=-1)
+    spread_light = spread_light / spread_light.sum(axis=-1, keepdims=True)
+    stays = (np.arange(blocks) == reach).astype(kernel.dtype)[None, None, :]
+    collected = share[:, :, None] * spread_light + (1.0 - share)[:, :, None] * stays
+    # matrix[q, r, l] gathers extended bin l + q (detector bin l - reach + q), which reaches l at offset 2 reach - q
+    bin_index = np.arange(n_wave)[:, None] + np.arange(blocks)[None, :]
+    gathered = collected[bin_index, :, (blocks - 1 - np.arange(blocks))[None, :]]
+    return namespace.moveaxis(gathered, 0, 2) / geometry.bin_width[None, None, :]

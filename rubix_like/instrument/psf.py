@@ -15,9 +15,8 @@ from numpy import ndarray
 from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.optics.adaptive import adaptive_images
-from rubix_like.instrument.optics.psf_image import load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
+from rubix_like.instrument.psf_images import adaptive_images, load_psf_image, on_spaxels, sharpening
 from rubix_like.instrument.psf_profile import (
     WavelengthNodes,
     gaussian_weights_in_spaxel,
@@ -190,7 +189,6 @@ class PSF(eqx.Module):
     def _profile(
         self, fwhm: Float[Array, "..."], beta: Float[Array, ""] | None, fraction: Float[Array, " component"] | None
     ) -> Float[Array, "side side"]:
-        """The image of given widths (spaxels)."""
         if beta is not None:
             return moffat_image(fwhm, beta, self.reach, self.painting)
         share = jnp.ones((1,), fwhm.dtype) if fraction is None else fraction / fraction.sum()

@@ -87,7 +87,6 @@ def _lobatto(degree: int) -> Float[ndarray, " node"]:
 
 
 def _lagrange(place: Float[Any, " wave"], degree: int, namespace: Any) -> Float[Any, "wave node"]:
-    """Lagrange polynomials of these nodes."""
     nodes, columns = _lobatto(degree), []
     for number, own in enumerate(nodes):
         others = np.delete(nodes, number)
@@ -168,7 +167,6 @@ def _towards_the_middle() -> tuple[Float[np.ndarray, " node"], Float[np.ndarray,
 
 
 def _boxes(values: Array, axis: int, cells: int) -> Array:
-    """Sums of `cells` neighbours along an axis, as many fewer."""
     length = values.shape[axis] - cells + 1
     return functools.reduce(jnp.add, [_part(values, axis, start, length) for start in range(cells)])
 
@@ -200,5 +198,4 @@ def shared_out(weights: Any, cells: int) -> Any:
 
 
 def _part(values: Any, axis: int, start: int, length: int) -> Any:
-    """Some of the values along an axis."""
     return values[(slice(None),) * axis + (slice(start, start + length),)]

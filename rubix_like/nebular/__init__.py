@@ -1,7 +1,6 @@
 """Nebulae: the lines and the continuum of ionised gas, per ionising photon, from tables and atomic physics."""
 
-from rubix_like.nebular.case_b import energy_per_photon, ratio_to_h_beta, recombination_coefficient
-from rubix_like.nebular.continuum import nebular_continuum
+from rubix_like.nebular.case_b import energy_per_photon, nebular_continuum, ratio_to_h_beta, recombination_coefficient
 from rubix_like.nebular.line_list import FIXED_RATIOS, LINES, EmissionLine, find_line
 from rubix_like.nebular.table_file import NebularTable, describe_table, line_rows, write_nebular
 from rubix_like.nebular.table_formats import FORMATS, SHELF, get_nebular, import_nebular, load_nebular

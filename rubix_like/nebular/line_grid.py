@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.constants import ATOMIC_MASS_UNIT, BOLTZMANN_CONSTANT, LYMAN_LIMIT, SOLAR_LUMINOSITY
-from rubix_like.nebular.continuum import (
+from rubix_like.nebular.case_b import (
     HELIUM_SECOND_LEVELS,
     HIGHEST_LEVEL,
     PARTICLES_PER_ELECTRON,

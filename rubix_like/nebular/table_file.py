@@ -100,7 +100,15 @@ class NebularTable:
         vars(self).update(plain_fields(self, {"per_photon": "erg", "temperature": "K"}))
         expect_fields(self)
         _check_axes(self)
-        _check_arrays(self)
+        shape = tuple(len(nodes) for nodes in self.axes.values())
+        for name, expected in (("per_photon", (*shape, len(self.lines))), ("temperature", shape)):
+            values = getattr(self, name)
+            if np.shape(values) != expected:
+                raise ValueError(
+                    f"nebular table '{self.name}': {name}: expected shape {expected}, got {np.shape(values)}"
+                )
+            if not (np.all(np.isfinite(values)) and np.all(values >= 0)):
+                raise ValueError(f"nebular table '{self.name}': {name}: expected finite values of 0 or more")
         check_nebular_light(self)
 
     @named_arguments
@@ -173,16 +181,6 @@ def _check_axes(table: NebularTable) -> None:
     unknown = [name for name in table.lines if name not in LINES]
     if unknown or len(set(table.lines)) != len(table.lines):
         raise ValueError(f"{where}: lines: expected known names, each once, got {', '.join(unknown or table.lines)}")
-
-
-def _check_arrays(table: NebularTable) -> None:
-    shape = tuple(len(nodes) for nodes in table.axes.values())
-    for name, expected in (("per_photon", (*shape, len(table.lines))), ("temperature", shape)):
-        values = getattr(table, name)
-        if np.shape(values) != expected:
-            raise ValueError(f"nebular table '{table.name}': {name}: expected shape {expected}, got {np.shape(values)}")
-        if not (np.all(np.isfinite(values)) and np.all(values >= 0)):
-            raise ValueError(f"nebular table '{table.name}': {name}: expected finite values of 0 or more")
 
 
 def _check_range(table: NebularTable, what: str, value: Any, unit: Any, limits: tuple[float, float]) -> None:

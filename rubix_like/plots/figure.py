@@ -16,8 +16,7 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube, in_parts
-from rubix_like.cube.cube_sums import CubeSums, spaxel_of, sums_of
+from rubix_like.cube.cube_parts import CubeSums, ShardedCube, in_parts, spaxel_of, sums_of
 from rubix_like.cube.maps import NO_ATTENUATION, AttenuationCurve, Maps
 from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of

@@ -14,8 +14,7 @@ from numpy import ndarray
 from rubix_like.arguments import expect_fields
 from rubix_like.config.quantities import parse_pair
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.cube_sums import CubeSums, sums_of
+from rubix_like.cube.cube_parts import CubeSums, ShardedCube, sums_of
 from rubix_like.cube.files.maps_file import LINE_CARD, TRUE
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.maps import Maps

@@ -113,7 +113,6 @@ class StoredStars(AbstractStars):
         return stacked(self.team.exchange(own))
 
     def _numbered(self, names: Collection[str], what: str) -> Iterator[tuple[int, Table]]:
-        """Slabs with the number of their first star."""
         first, last = self.team.share(self.n_stars)
         for start in range(first, last, SLAB_STARS):
             stop = min(start + SLAB_STARS, last)
@@ -268,8 +267,8 @@ class _InnerHalf:
         return total
 
     def _inside_and_between(self, first: float, last: float) -> tuple[_Motion, Float[ndarray, "particle 5"]]:
-        """Of this process's stars: the sums over those within the squared radius `first`, and squared radius, mass and
-        velocity of each from there to just beyond `last`."""
+        """Sums over this process's stars within the squared radius `first`, and squared radius, mass and velocity of
+        each from there to just beyond `last`."""
         inside, between = _Motion(0.0, np.zeros(3), 0, 0, 0.0), [np.zeros((0, 5))]
         for table in self.stars.slabs(_MOTIONS, "velocities of stars read"):
             squared, mass, velocity = self._squared(table), table["mass"], table["velocity"]

@@ -100,7 +100,7 @@ def _fitting(container: AbstractContainer, kind: str) -> tuple[FieldMap, ...]:
 
 
 def _usable() -> tuple[dict[str, RecognisedBy | FieldMap], list[str]]:
-    """What the files of the known field maps are recognised by, and why maps of plug-ins cannot be used."""
+    """Marks of the known field maps' files, and why maps of plug-ins cannot be used."""
     usable: dict[str, RecognisedBy | FieldMap] = {}
     problems: list[str] = []
     for name in field_map_names():
@@ -219,7 +219,6 @@ def check_has_stars(snapshot: Snapshot) -> None:
 
 
 def _no_stars(snapshot: Snapshot, found: str) -> str:
-    """The sentence for a file or selection without stars."""
     groups = snapshot.field_map.stars.groups
     place = f"{snapshot.container.name}: {' or '.join(groups)} (stars)"
     if not any(snapshot.container.datasets(group) for group in groups):

@@ -1,23 +1,228 @@
 """Galaxies of snapshots and cut-outs of simulations, whole or part by part."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from itertools import accumulate, chain
 from pathlib import Path
+from typing import Literal
 
-from rubix_like.config.readers.snapshot import SnapshotReader
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.readers.birth_mass import MISSING, share_of
-from rubix_like.readers.fields.field_map import Vector
-from rubix_like.readers.fields.snapshot_particles import count_notes
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.config.readers.snapshot import AgeRecipe, SnapshotReader
+from rubix_like.galaxy.galaxy_parts import check_range
+from rubix_like.galaxy.particles import CELL_RADII, Galaxy, GalaxyInfo, Gas, Stars
+from rubix_like.galaxy.validation import whole_number_notes
+from rubix_like.readers.derived_columns import (
+    IONISED_FROM,
+    PRIMORDIAL_HYDROGEN,
+    age_source,
+    assumed_temperature,
+    gas_temperature,
+)
+from rubix_like.readers.fields.field_map import REQUIRED, Table, Vector
+from rubix_like.readers.fields.snapshot_particles import Snapshot, count_notes, find_whole_numbers
 from rubix_like.readers.fields.table_map import assumed_units
 from rubix_like.readers.galaxy_frame import AbstractStars, GalaxyFrame, HeldStars, StoredStars, find_frame
+from rubix_like.readers.galaxy_loading import MISSING, share_of
 from rubix_like.readers.mapped_files import check_has_stars, open_selected, open_snapshot
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import Selected
-from rubix_like.readers.stellar_ages import Origins
-from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, check_columns
+from rubix_like.readers.stellar_ages import Origins, ages_and_metallicities, check_ages, drawn_origins
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
+
+_OPTIONAL = tuple(own.name for own in fields(Gas) if own.default is None and own.name != "weight")
+
+
+def complete_gas(table: Table) -> tuple[Table, tuple[str, ...]]:
+    """The columns of gas with temperature and smoothing length where they can be derived, and notes.
+
+    Temperatures that the file has not come from the internal energy, with hydrogen 0.76 and `assumed_temperature` where
+    fractions and electron abundance are missing; smoothing lengths from mass and density. A column that is known of
+    some of the particles only is left out.
+    """
+    unknown = np.full(len(table["mass"]), np.nan)
+    known = {name: table.get(name, unknown) for name in _OPTIONAL}
+    temperature, assumed = _temperature(known)
+    length = np.where(
+        np.isnan(known["smoothing_length"]), cell_length(table["mass"], known["density"]), known["smoothing_length"]
+    )
+    found = known | {"temperature": temperature, "smoothing_length": length}
+    partly = [name for name in _OPTIONAL if 0 < np.count_nonzero(np.isnan(found[name])) < unknown.size]
+    kept = {name: values for name, values in found.items() if not np.isnan(values).any()}
+    others = {name: values for name, values in table.items() if name not in _OPTIONAL}
+    notes = [f"{name} of the gas left out: only some of it has one" for name in partly]
+    if assumed.any() and "temperature" in kept:
+        notes.append(
+            f"gas temperatures take gas as neutral below {IONISED_FROM:g} K and ionised above: the file has no "
+            f"electron abundance of {np.count_nonzero(assumed)} of {assumed.size} particles"
+        )
+    return others | kept, tuple(notes)
+
+
+def _temperature(known: Table) -> tuple[Float[ndarray, " particle"], Bool[ndarray, " particle"]]:
+    """Temperatures (K, NaN where nothing tells them) and which of them rest on the assumption on ionisation."""
+    stored, energy, electrons = (known[name] for name in ("temperature", "internal_energy", "electron_abundance"))
+    hydrogen = np.where(np.isnan(known["hydrogen_fraction"]), PRIMORDIAL_HYDROGEN, known["hydrogen_fraction"])
+    derived = np.isnan(stored) & ~np.isnan(energy)
+    assumed = derived & np.isnan(electrons)
+    computed = np.where(
+        assumed, assumed_temperature(energy, hydrogen), gas_temperature(energy, np.nan_to_num(electrons), hydrogen)
+    )
+    return np.where(derived, computed, stored), assumed
+
+
+def cell_length(mass: Float[ndarray, " particle"], density: Float[ndarray, " particle"]) -> Float[ndarray, " particle"]:
+    """Smoothing length in kpc, 2 (3 m / (4 pi rho))^(1/3): twice the radius of a sphere of the cell's volume.
+
+    NaN where the density is 0 or unknown. Mass in Msun, density in Msun / kpc^3.
+    """
+    volume = mass / np.where(density > 0, density, np.nan)
+    return CELL_RADII * np.cbrt(3 * volume / (4 * np.pi))
+
+
+_AT_REST = "set galaxy.velocities: zero for particles at rest"
+
+
+def check_columns(snapshot: Snapshot, velocities: Literal["file", "zero"], ages: AgeRecipe | None) -> None:
+    """Raise ValueError, as reading its stars would, for a file with no column of what they need; none is read."""
+    known = snapshot.available("stars")
+    for quantity in REQUIRED["stars"]:
+        if quantity not in known:
+            raise ValueError(snapshot.missing("stars", quantity))
+    if velocities == "file" and "velocity" not in known:
+        raise ValueError(snapshot.missing("stars", "velocity", _AT_REST))
+    if ages is None:
+        check_ages(snapshot)
+
+
+@dataclass(frozen=True)
+class ColumnReader:
+    """The columns of the selected particles with what the settings say of velocities and ages."""
+
+    selected: Selected
+    velocities: Literal["file", "zero"] = "file"
+    ages: AgeRecipe | None = None
+
+    def stars(self, start: int, stop: int, quantities: Collection[str] | None = None, report: Report = silent) -> Table:
+        """Columns of stars; raises ValueError where velocities are among them and the file cannot tell them."""
+        known = self.selected.snapshot.available("stars")
+        wanted = None if quantities is None else [name for name in quantities if name in known]
+        table = self.selected.read("stars", start, stop, wanted, report)
+        if quantities is not None and "velocity" not in quantities:
+            return table
+        if self.velocities == "zero":
+            table |= {"velocity": np.zeros_like(table["position"])}
+        if not np.isfinite(table.get("velocity", np.nan)).all():
+            raise ValueError(self.selected.snapshot.missing("stars", "velocity", _AT_REST))
+        return table
+
+    def placed(self, table: Table, frame: GalaxyFrame) -> tuple[Stars, Origins]:
+        """The stars of a table in the frame, with ages and metallicities of the file or recipe, and their origins."""
+        columns, origins = ages_and_metallicities(self.selected.snapshot, table, frame, self.ages)
+        return frame.stars(table | columns), origins
+
+    def origins(self) -> Origins:
+        """Where ages and metallicities of all selected stars come from; reads none of them."""
+        if self.ages is None:
+            return Origins()
+        selected = self.selected
+        source = age_source(selected.snapshot.available("stars"))
+        n_ageless, n_metalless = (selected.count_without("stars", name) for name in (source, "metallicity"))
+        return drawn_origins(selected.snapshot, self.ages, n_ageless, n_metalless, selected.count("stars"))
+
+    def gas(self, start: int, stop: int, report: Report = silent) -> tuple[Table, tuple[str, ...]]:
+        """Gas with velocities and what other quantities tell, and notes on it."""
+        table = self.selected.read("gas", start, stop, report=report)
+        if self.velocities == "zero":
+            table |= {"velocity": np.zeros_like(table["position"])}
+        return complete_gas(table)
+
+    def gas_quantities(self, team: AbstractProcessGroup = SINGLE) -> frozenset[str]:
+        """The columns that gas has in all groups, from the first selected particle of each, in whose share it is."""
+        places = list(accumulate(self.selected.by_group("gas").values(), initial=0))[:-1] if self.n_gas() else []
+        first, last = team.share(self.n_gas())
+
+        def own() -> list[set[str]]:
+            return [set(self.gas(place, place + 1)[0]) for place in places if first <= place < last]
+
+        found = list(chain(*team.exchange(own)))
+        return frozenset(set.intersection(*found)) if found else frozenset()
+
+    def n_gas(self) -> int:
+        """Number of selected gas particles; 0 where the file lacks quantities that gas needs."""
+        return 0 if self.lacking_of_gas() else self.selected.count("gas")
+
+    def lacking_of_gas(self) -> list[str]:
+        """Datasets that gas needs and the file has not."""
+        snapshot = self.selected.snapshot
+        needed = ("position", "mass", *(("velocity",) if self.velocities == "file" else ()))
+        return [
+            snapshot.field_name("gas", quantity, group)
+            for group in snapshot.groups("gas")
+            for quantity in needed
+            if quantity not in snapshot.quantities("gas", group)
+        ]
+
+    def notes(self) -> tuple[str, ...]:
+        """What was selected, left out and set, in sentences."""
+        snapshot, selected = self.selected.snapshot, self.selected
+        left_out = tuple(
+            f"{number} {snapshot.others(family)} left out" for family, number in selected.left_out.items() if number
+        )
+        unused = "; those of the file are not used" if "velocity" in snapshot.available("stars") else ""
+        zero = f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}"
+        lacking = self.lacking_of_gas()
+        gas = (f"gas left out: the file has no {', '.join(lacking)}",) if lacking else ()
+        whole = () if snapshot.field_map.is_known else whole_number_notes(find_whole_numbers(snapshot))
+        return (*selected.notes, *left_out, *((zero,) if self.velocities == "zero" else ()), *gas, *whole)
+
+
+@dataclass(frozen=True)
+class GalaxySlabs:
+    """An open galaxy whose particles are read when they are asked for: `n_stars`, `read_stars`, `n_gas`, `read_gas`.
+
+    The frame was found from all its stars, so the parts together are the whole.
+    """
+
+    columns: ColumnReader
+    frame: GalaxyFrame
+    info: GalaxyInfo
+    gas_quantities: frozenset[str] = frozenset()
+
+    @property
+    def n_stars(self) -> int:
+        """Number of selected stars."""
+        return self.columns.selected.count("stars")
+
+    @property
+    def n_gas(self) -> int:
+        """Number of selected gas particles; 0 where the file lacks quantities that gas needs."""
+        return self.columns.n_gas()
+
+    def read_stars(self, start: int, stop: int) -> Stars:
+        """The stars `start` to `stop` (exclusive) of the selected ones; nothing outside them is read.
+
+        Smoothing lengths that only some stars of the file have are left out.
+        """
+        check_range(start, stop, self.n_stars)
+        snapshot = self.columns.selected.snapshot
+        table = self.columns.stars(start, stop)
+        if not all("smoothing_length" in snapshot.quantities("stars", group) for group in snapshot.groups("stars")):
+            table.pop("smoothing_length", None)
+        return self.columns.placed(table, self.frame)[0]
+
+    def read_gas(self, start: int, stop: int) -> Gas | None:
+        """The gas particles `start` to `stop` (exclusive) of the selected ones; None where the galaxy has none."""
+        check_range(start, stop, self.n_gas)
+        if not self.n_gas:
+            return None
+        table, _ = self.columns.gas(start, stop)
+        missing = np.full(len(table["mass"]), np.nan)
+        return self.frame.gas({name: table.get(name, missing) for name in sorted(self.gas_quantities)})
 
 
 def check_snapshot(settings: SnapshotReader) -> None:

@@ -21,7 +21,7 @@ from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, gas_weight, take_census
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.plan_layout import mesh_of
+from rubix_like.forward.planning import mesh_of
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.forward.streaming import SlabCuts, read_ahead
 from rubix_like.galaxy.galaxy_parts import GalaxyParts

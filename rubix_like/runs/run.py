@@ -22,8 +22,7 @@ from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.cube.arms import join_arms
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together, sums_of
 from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
@@ -70,8 +69,7 @@ from rubix_like.runs.run_files import (
     with_default_maps,
 )
 from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters, planned_dust_lines
-from rubix_like.runtime.files.outputs import check_writable, remove_abandoned
-from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.files.outputs import Named, check_writable, given_files, remove_abandoned
 from rubix_like.runtime.memory import (
     MemoryNeed,
     available_memory,

@@ -16,16 +16,14 @@ from rubix_like.cube.mosaic_noise import Field, grid_around
 from rubix_like.cube.survey_files.spectra_files import spectra_bytes, spectra_paths
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.crowding import paints_stars
-from rubix_like.instrument.fibres.bundle import fibre_places
-from rubix_like.instrument.fibres.cube_recipes import cube_weights
+from rubix_like.instrument.fibres.bundle import cube_weights, fibre_places
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
-from rubix_like.runtime.files.outputs import check_writable, with_addition
-from rubix_like.runtime.files.separate_files import Named, paths_in
+from rubix_like.runtime.files.outputs import Named, check_writable, paths_in, with_addition
 from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs, configuration_words
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import percent
-from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
+from rubix_like.ssp.formats import LIBRARIES, SHELF
 
 _OF_RUNS = (CUBE, FOREIGN, MAPS)
 """Kinds of files that runs write."""

@@ -11,8 +11,7 @@ from rubix_like.config.file_layouts import find_format
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube, in_parts
-from rubix_like.cube.cube_sums import CubeSums, sums_of
+from rubix_like.cube.cube_parts import CubeSums, ShardedCube, in_parts, sums_of
 from rubix_like.cube.maps import NO_ATTENUATION
 from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, Counters, SourceCounters
 from rubix_like.nebular.line_grid import PHOTONS

@@ -2,22 +2,44 @@
 
 import hashlib
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rubix_like.errors import ConfigError, expect_path, suggest
-from rubix_like.runtime.files.separate_files import check_separate
-from rubix_like.runtime.python_processes import safe_python
+from rubix_like.runtime.files.outputs import check_separate
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import cache_directory, resource
+
+_VARIABLE = "PYTHONSAFEPATH"
+
+
+@contextmanager
+def safe_python() -> Iterator[None]:
+    """Inside, new processes of Python do not look for modules in the current folder (as with `python -P`).
+
+    Everything that starts one does so here: a file of the user's called pip.py or random.py would be run instead of the
+    module that is meant. Processes that start with the paths of this one still find its modules.
+    """
+    before = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_VARIABLE]
+        else:
+            os.environ[_VARIABLE] = before
+
 
 Progress = Callable[[str], None]
 """Called with one sentence before each step."""

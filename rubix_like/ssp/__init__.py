@@ -1,8 +1,7 @@
 """SSP libraries: spectra of simple stellar populations, embedded, fetched or imported."""
 
 from rubix_like.ssp.fetch import get
-from rubix_like.ssp.formats import FORMATS, import_library
-from rubix_like.ssp.known_libraries import LIBRARIES, SHELF, LibraryEntry
+from rubix_like.ssp.formats import FORMATS, LIBRARIES, SHELF, LibraryEntry, import_library
 from rubix_like.ssp.library import SSPLibrary, describe_library, load_ssp
 
 __all__ = [

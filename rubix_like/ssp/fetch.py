@@ -4,9 +4,8 @@ computed with a program of the user's."""
 from pathlib import Path
 
 from rubix_like.runtime.shelf import Progress
-from rubix_like.ssp.formats import FORMATS
+from rubix_like.ssp.formats import FORMATS, SHELF
 from rubix_like.ssp.importers.fsps import compute_fsps
-from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import write_table
 
 

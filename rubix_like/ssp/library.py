@@ -14,7 +14,7 @@ from rubix_like.physics import air
 from rubix_like.physics.air import Medium
 from rubix_like.physics.templates import TemplateAxes, Templates
 from rubix_like.physics.units import plain_fields
-from rubix_like.ssp.known_libraries import SHELF
+from rubix_like.ssp.formats import SHELF
 from rubix_like.ssp.library_file import UNITS, check_arrays, read_table
 
 _FINE = "bc03-miles"

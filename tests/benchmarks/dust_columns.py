@@ -44,8 +44,7 @@ from kernel_columns import exact_columns
 
 from rubix_like import Gas
 from rubix_like.engine.cost import rates_here
-from rubix_like.engine.kernels.deposits import sum_deposits
-from rubix_like.engine.kernels.kernel import build_kernel
+from rubix_like.engine.kernels.kernel import build_kernel, sum_deposits
 from rubix_like.extend import Factors, Footprint
 from rubix_like.forward.fields.dust_column import Pyramid
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy import ndarray
 
 from rubix_like.extend import Footprint
-from rubix_like.instrument.fibres.bundle import fibre_places
-from rubix_like.instrument.fibres.cube_recipes import cube_weights
+from rubix_like.instrument.fibres.bundle import cube_weights, fibre_places
 from rubix_like.instrument.fibres.fibre_map import angles_for, share_in_fibre
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -8,7 +8,7 @@ from small import instrument_settings
 from rubix_like import Cube, load_config, load_instrument, run
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import resource, resource_names
-from rubix_like.instrument.optics.adaptive import effective_area
+from rubix_like.instrument.psf_images import effective_area
 
 NAMES = resource_names("instruments")
 SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave_hr_green", "virus")

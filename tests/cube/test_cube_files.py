@@ -17,8 +17,8 @@ from small import NO_DATA, OUTSIDE_APERTURE, full_cube, make_cube, vacuum_cube
 
 from rubix_like import ConfigError, Counters, Cube, load_config, run
 from rubix_like.config.file_layouts import file_size, find_format
-from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
+from rubix_like.cube.survey_files.survey_cubes import line_spread_sigmas
 from rubix_like.extend import Footprint, Meta, WavelengthBins
 from rubix_like.runs.run_files import output_files
 

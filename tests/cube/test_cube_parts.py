@@ -22,13 +22,12 @@ from thread_team import run_team, values_of
 from rubix_like import ConfigError, Cube
 from rubix_like.config.file_layouts import check_several
 from rubix_like.cube import cube_parts
-from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, noiseless, parts_of
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, noiseless, parts_of, sums_of
 from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
-from rubix_like.cube.files.fits_manga import manga_members
 from rubix_like.cube.files.scenes import hsim_members, scopesim_members
+from rubix_like.cube.survey_files.survey_cubes import manga_members
 from rubix_like.extend import Meta, in_parts, write_cube
 from rubix_like.runs.run_summary import summary_lines
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
@@ -351,7 +350,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube, Meta
 from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import sums_of
 
 shape = (300, 300, 300)
 values = jnp.ones(shape, jnp.float32)

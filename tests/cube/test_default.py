@@ -16,8 +16,8 @@ from small import full_cube, make_cube
 
 from rubix_like import ConfigError, Counters, Cube, load_config, load_cube, read_observed
 from rubix_like.config.file_layouts import file_size, find_format
+from rubix_like.cube.footprint import header_of
 from rubix_like.cube.meta import join_rows, split_rows
-from rubix_like.cube.wcs import header_of
 from rubix_like.extend import write_cube
 from rubix_like.runtime.files.outputs import check_writable, replacing
 

@@ -19,8 +19,7 @@ from rubix_like.cube.fibres.covariance import SpaxelCovariance
 from rubix_like.cube.fibres.fibre_files import correlation_tables, local_covariance
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.extend import Footprint, Meta, WavelengthBins
-from rubix_like.instrument.fibres.bundle import fibre_places
-from rubix_like.instrument.fibres.cube_recipes import cube_weights
+from rubix_like.instrument.fibres.bundle import cube_weights, fibre_places
 
 SEEING = {
     "kind": "gaussians",

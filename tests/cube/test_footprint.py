@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rubix_like import load_instrument
-from rubix_like.cube.wcs import cube_cards, world_coordinates
+from rubix_like.cube.footprint import cube_cards, world_coordinates
 from rubix_like.extend import Footprint, WavelengthBins
 
 FOOTPRINT = Footprint(5, 8, 0.2)

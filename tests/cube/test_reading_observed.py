@@ -16,8 +16,8 @@ from astropy.wcs import WCS
 from small import FLUX, MUSE, N_WAVE, N_X, N_Y, SKY, STEP, full_cube, image, muse_hdus, write_fits
 
 from rubix_like import ObservedCube, read_observed
+from rubix_like.cube.footprint import celestial_cards, header_of
 from rubix_like.cube.observed.flux_units import flux_factor, parse_unit
-from rubix_like.cube.wcs import celestial_cards, header_of
 from rubix_like.extend import Footprint, WavelengthBins, observed_from, to_vacuum
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rubix_like.engine.cost import RATES, BasisSize, Work
-from rubix_like.engine.motion import FastParticles
+from rubix_like.engine.setup import FastParticles
 from rubix_like.engine.source_planning import choose_method
 
 CPU = RATES["cpu"]

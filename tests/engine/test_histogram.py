@@ -20,8 +20,7 @@ from rubix_like.engine.histogram import (
     coefficients_and_slopes,
     template_histogram,
 )
-from rubix_like.engine.kernels.deposits import AtOnce
-from rubix_like.engine.kernels.kernel import build_kernel
+from rubix_like.engine.kernels.kernel import AtOnce, build_kernel
 from rubix_like.engine.painter import View, no_counts
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint, TemplateAxes

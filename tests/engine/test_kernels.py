@@ -14,8 +14,7 @@ from installed_package import write_dist_info
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.engine.cost import RATES, rates_here
-from rubix_like.engine.kernels.deposits import in_blocks, sum_deposits
-from rubix_like.engine.kernels.kernel import build_kernel
+from rubix_like.engine.kernels.kernel import build_kernel, in_blocks, sum_deposits
 from rubix_like.extend import AbstractDepositKernel, Factors
 
 KERNELS = REGISTRIES["kernels"]

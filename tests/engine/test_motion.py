@@ -10,7 +10,7 @@ from small import muse
 
 from rubix_like import ConfigError, Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
 from rubix_like.engine.cost import RATES, BasisSize, Work
-from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion
+from rubix_like.engine.setup import OUTLIER_LIGHT, plan_motion
 from rubix_like.extend import make_setup, resolve, take_census
 from rubix_like.forward.census import speeds
 

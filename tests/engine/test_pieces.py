@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like.engine.kernels.deposits import Pieces
+from rubix_like.engine.kernels.kernel import Pieces
 
 N = 150
 RNG = np.random.default_rng(8)

@@ -14,8 +14,7 @@ from small import instrument_settings
 from rubix_like import SSPLibrary
 from rubix_like.engine.spectra.velocity_nodes import Detection, detect, project
 from rubix_like.extend import WavelengthBins
-from rubix_like.instrument.detector import LineSpread
-from rubix_like.instrument.response import Response, plan_response, spread_matrix
+from rubix_like.instrument.detector import LineSpread, Response, plan_response, spread_matrix
 from rubix_like.physics import bspline
 
 LIGHT = 299792.458

@@ -14,7 +14,7 @@ from thread_team import ThreadTeam, run_team, values_of
 import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh, open_galaxy
 from rubix_like.engine.cost import Work
-from rubix_like.engine.motion import plan_motion
+from rubix_like.engine.setup import plan_motion
 from rubix_like.extend import make_setup, resolve, take_census
 from rubix_like.forward.census import Census
 from rubix_like.forward.planning import plan_run

@@ -31,7 +31,7 @@ from test_distribution import (
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_cube, make_mesh, run
 from rubix_like.extend import BinSplit
 from rubix_like.forward.model import lay_out, table_specs
-from rubix_like.forward.plan_layout import plan_layout
+from rubix_like.forward.planning import plan_layout
 from rubix_like.runtime.mesh.mesh import DeviceLayout, put
 
 LAYOUTS = {

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_nebular, load_ssp, make_mesh
-from rubix_like.engine.wrapped_painters import PainterPair
+from rubix_like.engine.painter import PainterPair
 from rubix_like.extend import fixed, make_setup, resolve, take_census
 from rubix_like.forward.sources.nebulae import OxygenScale
 from rubix_like.nebular.ionising_light import leaked_share

@@ -21,7 +21,7 @@ from test_fibres import three_stars
 import rubix_like as rl
 from rubix_like import ConfigError, Parameters, Pipeline, load_config
 from rubix_like.extend import BinSplit, Footprint, PaintedCube, make_setup, resolve, resource
-from rubix_like.forward.systematics.spectral_errors import (
+from rubix_like.forward.systematics.calibration_errors import (
     SHIFT_REACH,
     WIDTH_REACH,
     SmoothErrors,

@@ -30,7 +30,7 @@ from rubix_like.inference.likelihoods.kinds import make_correlation
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.inference.simulation.simulation_files import describe_set
 from rubix_like.instrument.instrument import read_mask
-from rubix_like.instrument.optics.psf_image import load_psf_image
+from rubix_like.instrument.psf_images import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
 from rubix_like.nebular import import_nebular

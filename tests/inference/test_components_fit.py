@@ -23,7 +23,7 @@ from rubix_like.inference.checks.finite_points import QuadratureError
 from rubix_like.inference.fitting import like_fitted, places_of, points_of, with_points
 from rubix_like.inference.posterior.free_parameters import check_free, find_parameter, leaf_of
 from rubix_like.inference.request import read_request
-from rubix_like.readers import components_reader
+from rubix_like.readers import model_readers
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
 """Constants of the foreign cube."""
@@ -80,9 +80,9 @@ def result(tmp_path_factory):
     place = tmp_path_factory.mktemp("foreign") / "small.fits"
     output = place.with_name("fit.h5")
     with pytest.MonkeyPatch.context() as patch, optimised_programs():
-        patch.setattr(components_reader, "SPACING", 2 * components_reader.SPACING)
-        patch.setattr(components_reader, "FEWEST", 512)
-        patch.setattr(components_reader, "FEWEST_EFFECTIVE", 1)
+        patch.setattr(model_readers, "SPACING", 2 * model_readers.SPACING)
+        patch.setattr(model_readers, "FEWEST", 512)
+        patch.setattr(model_readers, "FEWEST_EFFECTIVE", 1)
         for name, value in SMALL.items():
             patch.setattr(foreign_cube, name, value)
         foreign_cube.write_foreign_cube(place, seed=None)

@@ -7,9 +7,9 @@ from small import psf_settings
 
 from rubix_like import ConfigError, load_config, load_instrument
 from rubix_like.instrument.field_psf import FieldPSF
-from rubix_like.instrument.optics.adaptive import adaptive_images, effective_area, optical_transfer
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
+from rubix_like.instrument.psf_images import adaptive_images, effective_area, optical_transfer
 from rubix_like.instrument.psf_profile import WavelengthNodes
 
 ARCSEC = np.pi / 180 / 3600

@@ -7,8 +7,7 @@ from small import instrument_settings
 
 from rubix_like import ConfigError
 from rubix_like.extend import resource_names
-from rubix_like.instrument.fibres.bundle import bundle_places, fibre_places
-from rubix_like.instrument.fibres.cube_recipes import disc_overlap
+from rubix_like.instrument.fibres.bundle import bundle_places, disc_overlap, fibre_places
 
 
 def fibres(bundle, **changes):

@@ -8,8 +8,7 @@ from small import instrument_settings
 
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.extend import Footprint
-from rubix_like.instrument.fibres.bundle import fibre_places
-from rubix_like.instrument.fibres.cube_recipes import cube_weights
+from rubix_like.instrument.fibres.bundle import cube_weights, fibre_places
 from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters

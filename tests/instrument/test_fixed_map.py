@@ -12,7 +12,7 @@ from rubix_like import ConfigError, Pipeline, load_config, make_mesh
 from rubix_like.extend import to_vacuum
 from rubix_like.instrument.fibres.bundle import index_of_air
 from rubix_like.instrument.fibres.fibre_map import Displacements, shares_of_image
-from rubix_like.instrument.optics.adaptive import light_in_discs, lights_in_discs, optical_transfer
+from rubix_like.instrument.psf_images import light_in_discs, lights_in_discs, optical_transfer
 
 FINE = 0.06
 """arcsec: side of an image's pixel, which is no part of a spaxel's."""

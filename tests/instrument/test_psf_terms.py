@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from small import psf_settings
 
+from rubix_like.instrument.field_psf import find_terms
 from rubix_like.instrument.psf import PSF, PSFParameters
-from rubix_like.instrument.psf_terms import find_terms
 
 WAVELENGTH = np.linspace(4750.0, 9350.0, 61)
 SECTION = {"wavelength": [4750, 7000, 9350], "fwhm": [0.9, 0.7, 0.8]}

@@ -9,8 +9,7 @@ from small import instrument_settings
 from rubix_like import SSPLibrary
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.extend import WavelengthBins, to_vacuum
-from rubix_like.instrument.detector import LineSpread
-from rubix_like.instrument.response import plan_response
+from rubix_like.instrument.detector import LineSpread, plan_response
 
 SIGMA = 1 / np.sqrt(8 * np.log(2))
 LINEAR = WavelengthBins(first=5000.0, step=1.25, n_wave=80, sampling="linear", medium="vacuum")

@@ -5,7 +5,7 @@ import pytest
 
 from rubix_like.extend import nebular_continuum
 from rubix_like.nebular import recombination_coefficient
-from rubix_like.nebular.continuum import capture_light, two_photon_light
+from rubix_like.nebular.case_b import capture_light, two_photon_light
 
 WAVELENGTH = np.array(
     [1300.0, 1500, 2000, 2500, 3000, 3400, 3500, 3600, 3700, 4500, 5500, 7000, 8150, 8300, 10000, 16000]

@@ -11,8 +11,7 @@ from small import make_cube
 from thread_team import run_team, values_of
 
 from rubix_like import ConfigError, Counters
-from rubix_like.cube.cube_parts import Part
-from rubix_like.cube.cube_sums import total_flux, white_light
+from rubix_like.cube.cube_parts import Part, total_flux, white_light
 from rubix_like.extend import Meta, in_parts
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.runs.run_summary import summary_lines

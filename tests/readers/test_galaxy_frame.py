@@ -17,7 +17,7 @@ from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select
-from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
+from rubix_like.readers.snapshot import ColumnReader, GalaxySlabs
 from rubix_like.runtime.processes.process_group import SINGLE
 
 BOX = np.full(3, 200.0)

@@ -20,7 +20,7 @@ from rubix_like import (
     load_galaxy_info,
     validate,
 )
-from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
+from rubix_like.readers.galaxy_loading import fill_initial_mass, surviving_fraction, without_birth_mass
 
 RUN = {
     "galaxy": {"reader": "synthetic", "n_stars": 200, "seed": 3},

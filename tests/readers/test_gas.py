@@ -5,7 +5,7 @@ import pytest
 from astropy import constants, units
 
 from rubix_like.readers.derived_columns import assumed_temperature, gas_temperature
-from rubix_like.readers.stored_galaxy import cell_length, complete_gas
+from rubix_like.readers.snapshot import cell_length, complete_gas
 
 N = 200
 RNG = np.random.default_rng(1)

@@ -14,7 +14,7 @@ from rubix_like import ConfigError, Gas
 from rubix_like.extend import load_field_map, resource_names
 from rubix_like.galaxy.validation import validate_gas
 from rubix_like.readers.fields.field_map import parse_field_map
-from rubix_like.readers.stored_galaxy import complete_gas
+from rubix_like.readers.snapshot import complete_gas
 
 TEN_METALS = [0.74, 0.24, 0.004, 0.001, 0.008, 0.002, 0.001, 0.001, 0.002, 0.001]
 """GFM_Metals of TNG: H He C N O Ne Mg Si Fe and the others."""

@@ -17,7 +17,7 @@ from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.selected import select
-from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
+from rubix_like.readers.snapshot import ColumnReader, GalaxySlabs
 from rubix_like.runtime import progress as progress_module
 
 A, COUNT = 0.8, 700

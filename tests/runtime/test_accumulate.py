@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.runtime.mesh.accumulate import UsedFirst, accumulate, split
+from rubix_like.runtime.mesh.mesh import UsedFirst, accumulate, split
 
 
 class Points(eqx.Module):

@@ -28,7 +28,7 @@ from rubix_like import ConfigError, Cube, FitResult, SampleResult, load_config, 
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
 from rubix_like.extend import import_library, load_field_map
 from rubix_like.instrument.instrument import read_mask
-from rubix_like.instrument.optics.psf_image import load_psf_image
+from rubix_like.instrument.psf_images import load_psf_image
 from rubix_like.readers.containers.table_files import yaml_units
 from rubix_like.runs.batch.entries import read_rows
 from rubix_like.runtime.files.fits_opening import ALWAYS_UNPACKED, check_packed

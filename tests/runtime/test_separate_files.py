@@ -13,7 +13,7 @@ from small import make_cube
 
 from rubix_like import ConfigError, fit, run, run_catalogue, sample
 from rubix_like.extend import resource
-from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.outputs import check_separate
 
 INSTRUMENT = {"name": "muse", "fov": 1, "wavelength": {"start": 5000, "stop": 5010}, "psf": None, "lsf": None}
 FREE = {"observation.inclination": {"uniform": ["10 deg", "80 deg"]}}

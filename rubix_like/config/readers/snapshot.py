@@ -127,7 +127,6 @@ class AgeRecipe(AbstractSettings):
 
 
 def _parse(value: object) -> object:
-    """The section behind `ages: recipe`, None behind `ages: file`."""
     words = {"file": None, "recipe": {}}
     if isinstance(value, str) and value in words:
         return words[value]

@@ -393,7 +393,6 @@ _OF_ARM = {"wavelength": merged_wavelength, "detector": merged_detector}
 
 
 def _merged_arms(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """A preset's arms overridden arm by arm, and in each key by key."""
     return {**preset, **{name: _over(preset.get(name), arm) for name, arm in override.items()}}
 
 
@@ -444,7 +443,6 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
 
 
 def _check_used(arms: Mapping[Any, Any], stray: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a key beside arms that every arm sets itself."""
     for key, own in stray.items():
         for below in own if key in _OF_ARM and isinstance(own, Mapping) and own else [None]:
             if arms and all(_sets(arm, key, below) for arm in arms.values()):

@@ -21,11 +21,14 @@ from rubix_like.config.quantities import (
     Arcsec,
     Integer,
     InUnit,
+    Kms,
     Number,
     SquareMetre,
     Within,
     as_tuple,
     one_or_many,
+    parse_number,
+    parse_quantity,
 )
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import ConfigError, suggest
@@ -172,3 +175,243 @@ class NoiseSettings(AbstractSettings):
                     f"signal_to_noise"
                 )
         return self
+
+
+SYSTEMATICS_BEFORE_NOISE: tuple[str, ...] = ("lsf_variation", "wavelength_solution")
+"""Sections, each with a stage of its name, that change the light before it is detected, in their order."""
+
+SYSTEMATICS_AFTER_NOISE: tuple[str, ...] = (
+    "saturation",
+    "cosmic_rays",
+    "flat_field",
+    "sky_residual",
+    "telluric",
+    "flux_calibration",
+)
+"""Those that come after the noise, in their order; the stage `missing` follows."""
+
+MISSING: str = "missing"
+"""Stage of `systematics.missing` and `systematics.gaps`."""
+
+
+def parse_fraction(value: object) -> float:
+    """A fraction of 1 from a number, or from text such as "2 %"; raises ValueError for anything else."""
+    try:
+        return parse_number(value)
+    except ValueError:
+        try:
+            return parse_quantity(value, "")
+        except ValueError as error:
+            raise ValueError(f"expected a fraction (0.02) or a percentage ('2 %'), got {value!r}") from error
+
+
+_FRACTION = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "description": "e.g. '2 %'"}]})
+
+Part = Annotated[float, BeforeValidator(parse_fraction), _FRACTION]
+Pixel = Annotated[float, InUnit("pixel")]
+Rms = Annotated[Part, Field(ge=0, le=0.5)]
+Correlation = Annotated[Angstrom, Field(gt=0)]
+Span = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
+
+
+def _need_one(section: AbstractSettings, names: tuple[str, ...]) -> None:
+    """Raise ValueError where all of these are 0 or null: the section would do nothing."""
+    if not any(getattr(section, name) for name in names):
+        raise ValueError(f"expected {' or '.join(names)} above 0, got none; set the section to null")
+
+
+class SkySubtractionSettings(AbstractSettings):
+    """What sky subtraction leaves, anew in every spectrum and exposure; each key is the rms of a normal error."""
+
+    shift: Annotated[Pixel, Field(ge=0, le=1)] = 0.0
+    """Wavelengths of the subtracted sky against those of the spectrum."""
+    lsf: Rms = 0.0
+    """Its line width (FWHM), relative."""
+    lines: Rms = 0.0
+    """Its emission lines, relative: the sky less a running median of 200 Angstrom."""
+    continuum: Rms = 0.0
+    """Its continuum, relative: that median."""
+    sky: Skies | None = None
+    """dark, bright, infrared, the path of a table, or a list of these, as `noise.exposure.sky`; null: that one, else
+    dark."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "SkySubtractionSettings":
+        _need_one(self, ("shift", "lsf", "lines", "continuum"))
+        return self
+
+
+class FlatFieldSettings(AbstractSettings):
+    """Response of each spaxel or fibre, wrong by a smooth function of wavelength; the same in all exposures."""
+
+    rms: Annotated[Rms, Field(gt=0)]
+    correlation: Correlation | None = None
+    """Length L of the correlation exp(-d^2 / (2 L^2)) along wavelength; null: constant over wavelength."""
+
+
+class FluxCalibrationSettings(AbstractSettings):
+    """Flux calibration of each exposure, wrong by a smooth function of wavelength that all its spectra share."""
+
+    rms: Rms = 0.0
+    """Of the error that changes with wavelength, in one exposure."""
+    correlation: Correlation = 1000.0
+    """Length L of its correlation exp(-d^2 / (2 L^2)) along wavelength."""
+    absolute: Rms = 0.0
+    """Rms of the error that all wavelengths share, in one exposure."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "FluxCalibrationSettings":
+        _need_one(self, ("rms", "absolute"))
+        return self
+
+
+class TelluricSettings(AbstractSettings):
+    """Absorption by O2 and H2O of the air that its correction leaves: flux x exp(-(left + residual z) optical depth).
+
+    z is a standard normal number of each exposure.
+    """
+
+    left: Annotated[Part, Field(ge=-1, le=1)] = 0.0
+    """Part of the optical depth that is left on average; 1: nothing is corrected."""
+    residual: Annotated[Part, Field(ge=0, le=1)] = 0.0
+    """Rms of the part that is left, in one exposure."""
+    sky: Skies | None = None
+    """As `sky_residual.sky`; the table needs a transmission."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "TelluricSettings":
+        _need_one(self, ("left", "residual"))
+        return self
+
+
+class CosmicRaysSettings(AbstractSettings):
+    """Hits of cosmic rays that are left in the spectra; needs `noise`."""
+
+    rate: Annotated[Part, Field(gt=0, le=0.1)]
+    """Part of the voxels (of fibres: of the bins of their spectra) in which a hit begins."""
+    strength: Annotated[Number, Field(gt=0)] = 10.0
+    """Mean of a hit in a bin, in standard deviations of the bin's noise; strengths are distributed exponentially."""
+    length: Annotated[Integer, Field(ge=1, le=20)] = 1
+    """Neighbouring bins of a spectrum that one hit covers."""
+    flagged: Annotated[Part, Field(ge=0, le=1)] = 0.0
+    """Part of the hits that is found: their bins are flagged (DQ 32)."""
+
+
+class WavelengthSolutionSettings(AbstractSettings):
+    """Wavelengths of each spectrum (of fibres: in each exposure), wrong by a smooth function; rms or velocity."""
+
+    rms: Annotated[Pixel, Field(gt=0, le=0.3)] | None = None
+    """In bins of the cube."""
+    velocity: Annotated[Kms, Field(gt=0)] | None = None
+    """The same as a velocity; at most 0.3 bins."""
+    correlation: Correlation | None = None
+    """Length L of the correlation exp(-d^2 / (2 L^2)) along wavelength; null: all wavelengths of a spectrum are
+    shifted alike."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "WavelengthSolutionSettings":
+        if (self.rms is None) == (self.velocity is None):
+            raise ValueError(
+                f"expected exactly one of rms (0.05 pixel) and velocity (5 km/s), got rms {self.rms} and velocity "
+                f"{self.velocity}"
+            )
+        return self
+
+
+class LSFVariationSettings(AbstractSettings):
+    """Width of the line spread (FWHM) of each spaxel or fibre, which differs from the instrument's."""
+
+    rms: Annotated[Part, Field(gt=0, le=0.1)]
+    """Relative."""
+    correlation: Correlation | None = None
+    """Length L of the correlation exp(-d^2 / (2 L^2)) along wavelength; null: constant over wavelength."""
+
+
+class SaturationSettings(AbstractSettings):
+    """The most that a pixel of the detector holds; needs `noise.exposure`."""
+
+    level: Annotated[Number, Field(gt=0)]
+    """Electrons per pixel and exposure, of source, sky and dark current; what is beyond is lost and flagged (DQ 16)."""
+
+
+class MissingSettings(AbstractSettings):
+    """A region without data (DQ 64): all voxels that meet every one of the keys given."""
+
+    x: tuple[Annotated[Integer, Field(ge=0)], Annotated[Integer, Field(ge=0)]] | None = None
+    """First and last column of spaxels, from 0."""
+    y: tuple[Annotated[Integer, Field(ge=0)], Annotated[Integer, Field(ge=0)]] | None = None
+    """First and last row."""
+    fibres: Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)] | None = None
+    """Numbers of fibres, from 1; instead of x and y, for an instrument with fibres."""
+    exposures: Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)] | None = None
+    """Of fibres: numbers of exposures, from 1."""
+    wavelength: Span | None = None
+    """Lowest and highest, in Angstrom of the cube's medium: all bins that reach into it."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "MissingSettings":
+        _need_one(self, ("x", "y", "fibres", "exposures", "wavelength"))
+        for name in ("x", "y", "wavelength"):
+            _check_ascending(name, getattr(self, name))
+        return self
+
+
+def _check_ascending(name: str, span: tuple[Any, Any] | None) -> None:
+    if span is not None and not span[0] <= span[1]:
+        raise ValueError(f"{name}: expected the lower end first, got {list(span)}")
+
+
+def _no_single_gap(value: object) -> object:
+    if isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(gap, list | tuple) for gap in value):
+        raise ValueError(f"expected a list of gaps, got one; write [[{value[0]}, {value[1]}]]")
+    return value
+
+
+class SystematicsSettings(AbstractSettings):
+    """Systematic errors, each null by default; numbers are drawn from the key of the run's noise and `seed`."""
+
+    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 1
+    """Another seed gives other errors with the same noise."""
+    keep_contributions: StrictBool = False
+    """Whether the truth and what each error adds to it are kept: as `Cube.truth` and `Cube.contributions`, and in a
+    second FITS file."""
+    sky_residual: SkySubtractionSettings | None = None
+    flat_field: FlatFieldSettings | None = None
+    flux_calibration: FluxCalibrationSettings | None = None
+    telluric: TelluricSettings | None = None
+    cosmic_rays: CosmicRaysSettings | None = None
+    wavelength_solution: WavelengthSolutionSettings | None = None
+    lsf_variation: LSFVariationSettings | None = None
+    saturation: SaturationSettings | None = None
+    missing: tuple[MissingSettings, ...] = ()
+    """Regions without data."""
+    gaps: Annotated[tuple[Span, ...], BeforeValidator(_no_single_gap)] = ()
+    """Gaps of the detector: (lowest, highest) in Angstrom of the cube's medium; flagged (DQ 128)."""
+
+    @model_validator(mode="after")
+    def _check_gaps(self) -> "SystematicsSettings":
+        for span in self.gaps:
+            _check_ascending("gaps", span)
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sections that are given, in the order in which they act."""
+        before, after = self.stages
+        regions = tuple(name for name in ("missing", "gaps") if getattr(self, name))
+        return (*before, *(name for name in after if name != MISSING), *regions)
+
+    @property
+    def n_kept(self) -> int:
+        """How many contributions are kept."""
+        before, after = self.stages
+        return len({*before, *after} - {MISSING}) if self.keep_contributions else 0
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the stages that the sections ask for: those before the noise, and those after it."""
+        before, after = (
+            tuple(name for name in names if getattr(self, name) is not None)
+            for names in (SYSTEMATICS_BEFORE_NOISE, SYSTEMATICS_AFTER_NOISE)
+        )
+        return before, (*after, MISSING) if self.missing or self.gaps else after

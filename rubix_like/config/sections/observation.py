@@ -33,8 +33,6 @@ def parse_radius(value: object) -> Radius:
 
 
 class _Parsed:
-    """How pydantic reads and writes a radius."""
-
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             parse_radius, serialization=core_schema.plain_serializer_function_ser_schema(Radius.written)

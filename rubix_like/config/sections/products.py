@@ -66,7 +66,6 @@ class LOSVDSettings(AbstractSettings):
 
 
 def _as_lines(value: object) -> object:
-    """A switch, or names: one, or several."""
     return value if isinstance(value, bool) else as_tuple(value)
 
 

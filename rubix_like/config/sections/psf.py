@@ -270,7 +270,6 @@ class PSFSettings(AbstractSettings):
         return tuple(self._at(own) for own in sorted(self.field, key=lambda own: own.at[::-1]))
 
     def _at(self, place: PSFPlace) -> "PSFSettings":
-        """The PSF at a place."""
         width = 1.0 if place.width is None else place.width
         own: dict[str, Any] = {"field": None}
         if self.fwhm is not None:
@@ -327,7 +326,6 @@ class PSFSettings(AbstractSettings):
 
 
 def _times(value: float | tuple[float, ...], factor: float | tuple[float, ...]) -> float | tuple[float, ...]:
-    """The product of numbers, or of tables of the same length."""
     product = np.multiply(value, factor)
     return float(product) if product.ndim == 0 else tuple(product.tolist())
 

@@ -204,7 +204,6 @@ class SpaxelCovariance(AbstractCovariance):
 
     @functools.cached_property
     def _good(self) -> Bool[ndarray, " spaxel"]:
-        """Spaxels near a fibre."""
         return np.diff(self.weights.indptr) > 0
 
     @functools.cached_property

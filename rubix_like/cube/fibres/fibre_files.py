@@ -162,7 +162,6 @@ def read_correlations(hdus: Any, wavelength: Float[ndarray, " wave"], shape: tup
 
 
 def _places(wavelength: Float[ndarray, " wave"], numbers: list[Any]) -> Float[ndarray, " plane"]:
-    """Wavelengths of bins by their numbers."""
     found = np.array([int(own) for own in numbers])
     if not ((found >= 0) & (found < len(wavelength))).all() or len(set(found.tolist())) < len(found):
         raise ValueError(f"expected correlations at bins from 0 to {len(wavelength) - 1}, each once, got {numbers}")

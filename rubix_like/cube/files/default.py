@@ -21,6 +21,7 @@ from numpy import ndarray
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
+from rubix_like.cube.footprint import Card, header_of, table_hdu
 from rubix_like.cube.meta import (
     COUNTER_PREFIX,
     FIT_KEYS,
@@ -35,7 +36,6 @@ from rubix_like.cube.meta import (
     flat_counters,
     split_rows,
 )
-from rubix_like.cube.wcs import Card, header_of, table_hdu
 from rubix_like.runtime.files.outputs import date_words
 from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
 
@@ -257,7 +257,7 @@ def _fit_cards(meta: Meta) -> tuple[Card, ...]:
 
 
 def _dust_cards(counters: SourceCounters | None) -> tuple[Card, ...]:
-    """What gas has dust, and which of it is beyond the grids of its columns."""
+    """Cards on gas with dust, and on gas beyond the grids of its columns."""
     if counters is None:
         return ()
     return (
@@ -317,7 +317,6 @@ def _mask(block: Block) -> ndarray:
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> fits.BinTableHDU:
-    """A table of float64 columns in Angstrom."""
     return fits.BinTableHDU.from_columns(
         [fits.Column(key, "D", unit="Angstrom", array=np.asarray(value, np.float64)) for key, value in columns.items()],
         name=name,

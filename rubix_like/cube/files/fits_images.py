@@ -371,7 +371,6 @@ def write_compressed(members: Sequence[Member], cube: ShardedCube, path: Path, p
 
 
 def _compressed(image: VoxelImage, cube: ShardedCube, packing: Packing) -> bytes:
-    """The bytes of a compressed image with its checksums."""
     values = np.empty(image.shape, image.dtype)
     for block in cube.blocks():
         values[block.bins, block.rows] = image.values(block).transpose(2, 0, 1)
@@ -387,7 +386,6 @@ def _compressed(image: VoxelImage, cube: ShardedCube, packing: Packing) -> bytes
 
 
 def _algorithm(image: VoxelImage, packing: Packing) -> dict[str, Any]:
-    """How an image is compressed, in astropy's words."""
     if packing.kind == "rice" and image.dtype.kind != "f":
         return {"compression_type": "RICE_1"}
     if packing.kind == "rice" and image.is_rough:

@@ -14,7 +14,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.files.default import ERROR_CARD, FLUX_UNIT, VARIANCE_UNIT
 from rubix_like.cube.files.fits_images import broken_sums
-from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.footprint import SPECTRAL_TYPE, Footprint
 from rubix_like.cube.meta import (
     COUNTER_PREFIX,
     SOURCE_PREFIX,
@@ -25,7 +25,6 @@ from rubix_like.cube.meta import (
     join_rows,
     source_counters,
 )
-from rubix_like.cube.wcs import SPECTRAL_TYPE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, MAPS_CARD, ORIGIN
@@ -73,7 +72,13 @@ def read_fits(path: Path) -> Cube:
         "a file written by Cube.write in the layout 'default', 'manga' or 'sami'; open others with astropy.io.fits"
     )
     with opened_whole(path, "cube", expected) as hdus:
-        _check_ours(hdus)
+        header = hdus[0].header
+        if header.get("ORIGIN") != ORIGIN:
+            raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
+        if MAPS_CARD in header:
+            raise ValueError("it holds maps")
+        if LAYOUT_CARD in header and header[LAYOUT_CARD] not in _OF_SURVEYS:
+            raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
         survey = _OF_SURVEYS.get(hdus[0].header.get(LAYOUT_CARD))
         return checked_values(_cube_from(hdus) if survey is None else found_at(survey)(hdus))
 
@@ -103,18 +108,7 @@ def check_sums(hdus: Any) -> None:
         )
 
 
-def _check_ours(hdus: Any) -> None:
-    header = hdus[0].header
-    if header.get("ORIGIN") != ORIGIN:
-        raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
-    if MAPS_CARD in header:
-        raise ValueError("it holds maps")
-    if LAYOUT_CARD in header and header[LAYOUT_CARD] not in _OF_SURVEYS:
-        raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
-
-
 def _cube_from(hdus: Any) -> Cube:
-    """The cube in an opened file of ours."""
     meta, counters, others = read_config_table(hdus["CONFIG"])
     flux = _voxels(hdus, "DATA", np.float32)
     errors = {str(hdu.header[ERROR_CARD]): hdu.name for hdu in hdus if ERROR_CARD in hdu.header}

@@ -22,9 +22,8 @@ from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.fibres.fibre_files import load_correlations, load_fibres, write_correlations, write_fibres
 from rubix_like.cube.files.default import run_rows
 from rubix_like.cube.files.fits_reading import checked_values, read_run_rows
-from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.footprint import Footprint, header_of
 from rubix_like.cube.meta import Counters, Meta, MetaValue, flat_counters, source_counters
-from rubix_like.cube.wcs import header_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.outputs import date_words

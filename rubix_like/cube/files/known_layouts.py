@@ -21,7 +21,7 @@ _FITS_WRITER = "rubix_like.cube.files.fits_images:fits_writer"
 
 
 def _by(place: str) -> Callable[..., None]:
-    """What is at `module:attribute`, found when it is called."""
+    """Call the function at `module:attribute`, imported when it is called."""
 
     def write(*arguments: Any) -> None:
         found_at(place)(*arguments)
@@ -30,7 +30,7 @@ def _by(place: str) -> Callable[..., None]:
 
 
 def _fits_of(members: str) -> Callable[..., None]:
-    """What writes a FITS file of the members that are made at `module:attribute`."""
+    """Write a FITS file of the members that are made at `module:attribute`."""
 
     def write(*arguments: Any) -> None:
         found_at(_FITS_WRITER)(found_at(members))(*arguments)
@@ -76,7 +76,7 @@ DEFAULT = FileLayout(
 MANGA = FileLayout(
     (
         FileFormat(
-            _fits_of("rubix_like.cube.files.fits_manga:manga_members"),
+            _fits_of("rubix_like.cube.survey_files.survey_cubes:manga_members"),
             _FITS_SUFFIXES,
             images=4,
             media=("vacuum",),

@@ -19,9 +19,8 @@ from numpy import ndarray
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded, gzipped
 from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
-from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.footprint import Card, Footprint, header_of
 from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
-from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import beside, replacing
 from rubix_like.runtime.files.writers import MAPS, MAPS_CARD, ORIGIN, check_outputs
@@ -187,7 +186,6 @@ def _primary(maps: Maps) -> fits.PrimaryHDU:
 
 
 def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
-    """All extensions of one set of maps."""
     stage = "after the PSF" if suffix == "" else "before the PSF (truth)"
     for field, unit, text in _IMAGES:
         image = getattr(images, field)
@@ -269,7 +267,6 @@ def _source(maps: Maps) -> tuple[Card, ...]:
 
 
 def _sky(maps: Maps, axes: int = 2) -> tuple[Card, ...]:
-    """World coordinates of the images: those of the cube."""
     cards = (card for card in maps.wcs_cards if card[0] != "WCSAXES")
     return (("WCSAXES", axes, "number of world axes"), *cards)
 
@@ -281,7 +278,6 @@ def _image(name: str, values: object, unit: str, text: str, world: tuple[Card, .
 
 
 def _maps_from(hdus: Any) -> Maps:
-    """The maps in an opened file of ours."""
     header = hdus[0].header
     if header.get("ORIGIN") != ORIGIN or "LIGHT" not in hdus:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
@@ -313,7 +309,6 @@ def _maps_from(hdus: Any) -> Maps:
 
 
 def _curve_table(maps: Maps) -> list[fits.BinTableHDU]:
-    """The attenuation curve as a table; nothing without one."""
     curve = maps.attenuation
     if curve is None:
         return []

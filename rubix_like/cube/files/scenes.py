@@ -8,7 +8,7 @@ from numpy import ndarray
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.default import primary_cards
 from rubix_like.cube.files.fits_images import Member, voxel_image
-from rubix_like.cube.wcs import Card, header_of
+from rubix_like.cube.footprint import Card, header_of
 from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 _FLUX_SCALE = 1e-20

@@ -82,7 +82,6 @@ def consolidate(group: Any) -> None:
 
 
 def _vectors(cube: ShardedCube) -> dict[str, Any]:
-    """All arrays but those of voxels."""
     x, y = cube.footprint.centres()
     found = {WAVE: cube.bins.wavelength, "wave_edges": cube.bins.edges, "x": x, "y": y}
     others = {"lsf_fwhm": cube.lsf_fwhm, "mean_v_los": cube.mean_v_los}

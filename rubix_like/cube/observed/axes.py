@@ -12,9 +12,9 @@ from astropy.wcs import WCS
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.cube.footprint import header_of
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
 from rubix_like.cube.observed.observed_layouts import label, number_card, text_card
-from rubix_like.cube.wcs import header_of
 
 SPECTRAL_WORDS: tuple[str, ...] = ("WAVE", "AWAV", "LAMBDA", "WAVELENGTH", "ANGSTROM", "LINEAR", "LOGLAM", "LAMB")
 """What CTYPE begins with for an axis of wavelengths; of these WAVE and AWAV are FITS, the others old habits."""
@@ -119,7 +119,6 @@ def _refuse_kinds(kinds: dict[int, str], place: str) -> None:
 
 
 def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_table: bool) -> int:
-    """The FITS axis along the wavelength."""
     named = [axis for axis, kind in kinds.items() if kind.startswith(SPECTRAL_WORDS[:4]) or is_converted(kind)]
     if len(named) > 1:
         raise ValueError(f"{place}: expected one wavelength axis, got axes {sorted(named)} ({kinds})")
@@ -287,7 +286,6 @@ def read_sky(header: Any, axes: Axes, place: str, pixel_scale: float | None) -> 
 
 
 def _has_steps(header: Any, axes: Axes) -> bool:
-    """Whether a header has CD or CDELT of the sky."""
     sky = (axes.x, axes.y)
     return any(card in header for i in sky for card in (f"CDELT{i}", *(f"CD{i}_{j}" for j in sky)))
 

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import Medium
 from rubix_like.cube.files.fits_images import broken_sums
-from rubix_like.cube.files.fits_manga import DO_NOT_USE, NO_COVERAGE
+from rubix_like.cube.survey_files.survey_cubes import DO_NOT_USE, NO_COVERAGE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
@@ -284,7 +284,6 @@ def _find_flux(path: Path, hdus: Any, chosen: str | int | None) -> Any:
 
 
 def _chosen_hdu(path: Path, hdus: Any, chosen: str | int) -> Any:
-    """The image of this name or number."""
     try:
         found = hdus[int(chosen) if str(chosen).isdecimal() else chosen]
     except (LookupError, TypeError) as error:
@@ -306,7 +305,7 @@ def _checked_cube(path: Path, found: Any) -> Any:
 
 
 def _beginning(flux: Any) -> str:
-    """What stands before the name of the fluxes, such as `IFU.2.` or `RED_`; empty where nothing does."""
+    """The text before the name of the fluxes, such as `IFU.2.` or `RED_`; often empty."""
     name = flux.name.upper()
     ends = (f"{mark}{end}" for end in FLUX_NAMES for mark in "._")
     return next((name[: 1 - len(end)] for end in ends if name.endswith(end)), "")
@@ -323,7 +322,6 @@ def _refuse_maps(path: Path, hdus: Any) -> None:
 
 
 def _pointed(hdus: Any, flux: Any, card: str) -> Any | None:
-    """The image that a card of the flux's header names."""
     name = text_card(flux.header, card).upper()
     return _named(hdus, (name,), flux) if name else None
 
@@ -342,7 +340,7 @@ def _named(
 
 
 def _error_kind(path: Path, error: Any | None, before: str) -> ErrorKind:
-    """What the numbers of the error's HDU are, by its class cards, else by its name."""
+    """The kind of numbers in the error's HDU, by its class cards, else by its name."""
     if error is None:
         return "variance"
     header = error.header

@@ -13,10 +13,10 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import SAME_BINS, Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.files.fits_manga import FLUX_PER_OURS
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
 from rubix_like.cube.observed.observed_cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels
+from rubix_like.cube.survey_files.survey_cubes import FLUX_PER_OURS
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.words import reason_of
@@ -70,7 +70,6 @@ def read_spectrum(path: Path, medium: str | None, unit: str | None) -> ObservedC
 
 
 def _table(path: Path) -> Any:
-    """The table with names of columns in small letters."""
     try:
         fits = path.name.lower().endswith((".fits", ".fit", ".fits.gz"))
         with warnings.catch_warnings():
@@ -85,7 +84,6 @@ def _table(path: Path) -> Any:
 
 
 def _column(path: Path, table: Any, names: tuple[str, ...]) -> tuple[Float[ndarray, " wave"], str]:
-    """The first of these columns, as numbers, and its unit."""
     name = next((own for own in names if own in table.colnames), None)
     if name is None:
         raise ValueError(f"{path}: expected a column {' or '.join(names)}, got {', '.join(table.colnames)}")
@@ -124,7 +122,7 @@ def table_bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) 
 
 
 def _variance(table: Any, factor: Float[ndarray, " wave"]) -> Float[ndarray, "1 1 wave"] | None:
-    """By the first column of errors that there is."""
+    """The variance from the first column of errors that there is."""
     name = next((own for own in _ERRORS if own in table.colnames), None)
     if name is None:
         return None

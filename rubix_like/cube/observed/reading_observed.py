@@ -346,7 +346,7 @@ def _unit_notes(text: str, unit: units.UnitBase, survey: Survey) -> tuple[str, .
 def _factor(
     path: Path, hdus: Any, parts: Parts, unit: units.UnitBase, grid: Grid
 ) -> tuple[Float[ndarray, "*spaxel wave"], tuple[str, ...]]:
-    """What the file's fluxes are multiplied by, and sentences on it."""
+    """Factors for the file's fluxes, and sentences on them."""
     beam, notes = None, ()
     if units.beam in unit.bases:
         beam, notes = read_beam(path, hdus, parts.flux, grid.bins.n_wave)
@@ -394,7 +394,7 @@ def _stated_unit(parts: Parts, chosen: units.UnitBase) -> units.UnitBase:
 
 
 def _error_scale(parts: Parts, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
-    """What turns the error's numbers into the power of the flux's unit that they should have, by their BUNIT."""
+    """The factor from the error's numbers to the power of the flux's unit that they should have, by their BUNIT."""
     error: Any = parts.error
     text, power = text_card(error.header, "BUNIT"), _POWERS[parts.error_kind]
     if not text:

@@ -17,16 +17,16 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded
-from rubix_like.cube.files.fits_manga import (
+from rubix_like.cube.footprint import SPECTRAL_TYPE, Card, header_of, world_coordinates
+from rubix_like.cube.survey_files.survey_cubes import (
     FLUX_PER_OURS,
+    SAMI_FLUX_PER_OURS,
     TELESCOPE_CARDS,
     line_spread_sigmas,
     manga_primary,
     observation_cards,
     resolution_vectors,
 )
-from rubix_like.cube.survey_files.survey_cubes import SAMI_FLUX_PER_OURS
-from rubix_like.cube.wcs import SPECTRAL_TYPE, Card, header_of, world_coordinates
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import beside, replacing
 from rubix_like.runtime.files.writers import LAYOUT_CARD
@@ -90,8 +90,8 @@ def _line_spread(cube: Cube | ShardedCube, shape: tuple[int, ...]) -> list[fits.
 
 
 def _axis_cards(bins: WavelengthBins) -> tuple[Card, ...]:
-    """The wavelength axis in Angstrom; logarithmic bins as in `rubix_like.cube.wcs.spectral_cards`, which is what MaNGA
-    writes (CRVAL1 = 3621.596, CD1_1 = 0.8339 in DR17). CD2_2, which MaNGA lacks, keeps the matrix regular."""
+    """The wavelength axis in Angstrom; logarithmic bins as in `rubix_like.cube.footprint.spectral_cards`, which is what
+    MaNGA writes (CRVAL1 = 3621.596, CD1_1 = 0.8339 in DR17). CD2_2, which MaNGA lacks, keeps the matrix regular."""
     is_log = bins.sampling == "log"
     step = bins.first * bins.step * math.log(10.0) if is_log else bins.step
     return (

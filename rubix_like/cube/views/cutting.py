@@ -146,7 +146,6 @@ def extract_spectrum(
 def _weights(
     cube: Cube, x: int | None, y: int | None, at: Place | None, offset: Offset | None, radius: Any
 ) -> Float[ndarray, "y x"]:
-    """How much of each spaxel counts."""
     if (x is None) != (y is None):
         raise ValueError(f"spectrum: expected both x and y of a spaxel, got x={x}, y={y}")
     placed = at is not None or offset is not None
@@ -167,7 +166,6 @@ def _weights(
 
 
 def _one_spaxel(cube: Cube, column: float, row: float) -> Float[ndarray, "y x"]:
-    """The spaxel that a position lies in."""
     x, y = int(np.floor(column + 0.5)), int(np.floor(row + 0.5))
     if not (0 <= x < cube.n_x and 0 <= y < cube.n_y):
         raise ValueError(_beside(cube, column, row))

@@ -12,7 +12,7 @@ from numpy import ndarray
 from rubix_like.config.quantities import parse_pair
 from rubix_like.constants import CUBE_FLUX_DENSITY, CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.cube_parts import sums_of
 from rubix_like.cube.files.maps_file import (
     DUST_EXTENSIONS,
     EXTENSIONS,

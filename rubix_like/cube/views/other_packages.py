@@ -11,8 +11,8 @@ from numpy import ndarray
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.hdf5_cube import ARRAYS, OF_VOXELS
+from rubix_like.cube.footprint import world_coordinates
 from rubix_like.cube.views.cutting import sky_at
-from rubix_like.cube.wcs import world_coordinates
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.optional_packages import import_optional
 

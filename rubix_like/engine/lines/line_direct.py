@@ -253,7 +253,6 @@ def _borders(bins: WavelengthBins, centre: Float[ndarray, " line"], window: int)
 
 
 def _window(tracks: LineTracks, velocity: Float[ndarray, " velocity"]) -> int:
-    """Bins around its middle that the widest line reaches."""
     placed = tracks.at(velocity)
     reach = LINE_REACH * tracks.sigma(placed, LARGEST_DISPERSION)
     place = tracks.bins.place

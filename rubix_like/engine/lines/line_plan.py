@@ -249,7 +249,6 @@ def dispersion_of(painter: AbstractPainter) -> Float[Array, ""] | None:
 def _line_map(
     tracks: LineTracks, nodes: VelocityNodes, loading: Float[ndarray, "rank line"], narrowest: float
 ) -> LineMap:
-    """The tables of the map, all distances from the lines at rest."""
     bins, velocity = tracks.bins, node_velocity(nodes)
     placed, rest = tracks.at(velocity), tracks.at(np.zeros(1)).centre[0]
     first, last = tracks.windows(velocity)

@@ -12,8 +12,7 @@ from rubix_like.config.sections.products import LARGEST_DISPERSION
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.engine.cost import BasisSize, Work
-from rubix_like.engine.motion import FastParticles
-from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.setup import FastParticles, Setup, SourcePlan
 from rubix_like.engine.source_planning import OnBins, choose_method, velocity_limit_of, work_of
 from rubix_like.engine.spectra.attenuation import FactoredDust, factored_lines
 from rubix_like.errors import ConfigError

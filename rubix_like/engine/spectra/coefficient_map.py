@@ -244,7 +244,6 @@ def find_term_tables(
 
 
 def _tables(seen: "_Seen", terms: TermWeights, tolerance: float) -> dict[str, ndarray]:
-    """`find_term_tables`, by what is known of the matrix."""
     matrix = seen.matrix
     left_out = terms.error * seen.steepest
     within = max(tolerance - left_out, 0.0)

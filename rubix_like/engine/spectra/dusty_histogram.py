@@ -16,13 +16,12 @@ from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.histogram import VelocityNodes
-from rubix_like.engine.kernels.deposits import Spaxels
+from rubix_like.engine.kernels.kernel import Spaxels
 from rubix_like.engine.painter import Look, View, corners_of, no_counts
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
-from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying
+from rubix_like.runtime.mesh.mesh import accumulate, varying
 
 _SHARES_AT_ONCE = 1 << 20
 """Shares of particles in spaxels that are sorted at once."""

@@ -302,7 +302,7 @@ class _Fit(NamedTuple):
 
 
 class _Sampled(NamedTuple):
-    """What a sample of the templates gives: the fit, and the basis as in `DustyBasis`, also as the views see it."""
+    """The fit of a sample of the templates, and the basis as in `DustyBasis`, also as the views see it."""
 
     fit: _Fit
     reduction: Float[ndarray, "product rank"]
@@ -311,7 +311,7 @@ class _Sampled(NamedTuple):
 
 
 class _Errors(NamedTuple):
-    """As in `DustyBasis`."""
+    """Errors, named as in `DustyBasis`."""
 
     residuals: Float[ndarray, "a_v template"]
     local_error: float
@@ -320,7 +320,6 @@ class _Errors(NamedTuple):
 
 
 def _from_sample(views: Views, behind: Behind, tolerance: float) -> _Sampled:
-    """The basis for these templates."""
     finer = 1.0
     fit = _fitted(views, behind, finer * tolerance)
     for _ in range(_N_TRIES):
@@ -358,12 +357,12 @@ def _fitted(views: Views, behind: Behind, tolerance: float) -> _Fit:
 
 
 def _means(views: Views, behind: Behind) -> Float[ndarray, "a_v template"]:
-    """Of each template behind the dust over all views."""
+    """Mean of each template behind the dust over all views."""
     return (views.seen @ behind.seen.T / views.seen.shape[1]).T
 
 
 def _coefficients(rows: Float[ndarray, "row wave"], basis: Float[ndarray, "own wave"]) -> Float[ndarray, "row own"]:
-    """Of the basis rows, those that come nearest to each row."""
+    """Coefficients of the basis rows that come nearest to each row."""
     size = 1.0 / np.sqrt(np.maximum((basis**2).mean(axis=1), np.finfo(float).tiny))
     scaled = basis * size[:, None]
     return np.linalg.lstsq(scaled @ scaled.T, scaled @ rows.T, rcond=None)[0].T * size
@@ -411,12 +410,12 @@ def _equations(
 
 
 def _places(kept: tuple[int, ...], n_own: int) -> Int[ndarray, " kept"]:
-    """Where the products that are kept lie among all."""
+    """Places of the kept products among all."""
     return np.concatenate([number * n_own + np.arange(own) for number, own in enumerate(kept)])
 
 
 def _parts(kept: tuple[int, ...]) -> list[slice]:
-    """Where the products of each function lie among those that are kept."""
+    """The slice of each function's products among those that are kept."""
     return [slice(last - number, last) for number, last in zip(kept, itertools.accumulate(kept), strict=True)]
 
 

@@ -13,10 +13,15 @@ from scipy.special import ndtr
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.engine.histogram import VelocityNodes
-from rubix_like.engine.motion import LARGEST_STEP
-from rubix_like.engine.setup import SourcePlan
-from rubix_like.instrument.detector import rest_window
-from rubix_like.instrument.response import Response, ResponsePlan, SpreadGeometry, plan_response, spread_matrix
+from rubix_like.engine.setup import LARGEST_STEP, SourcePlan
+from rubix_like.instrument.detector import (
+    Response,
+    ResponsePlan,
+    SpreadGeometry,
+    plan_response,
+    rest_window,
+    spread_matrix,
+)
 from rubix_like.physics import bspline
 from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import Layers, layers_of

@@ -127,7 +127,6 @@ def _rung(across: tuple[int, int], side: int, length: float, taps: tuple[float, 
 
 
 def _even(size: float | int) -> int:
-    """The smallest even number that is not less."""
     return max(2, 2 * int(np.ceil(size / 2 - 1e-9)))
 
 

@@ -12,8 +12,7 @@ from jaxtyping import Array, Float, Int
 from rubix_like.arguments import check_returned_shapes, named_arguments, returned
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.kernels.deposits import sum_deposits
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, sum_deposits
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid, field_of
 from rubix_like.errors import ConfigError

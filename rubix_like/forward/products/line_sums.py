@@ -15,10 +15,9 @@ from rubix_like.engine.direct import dimmed
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, build_kernel
 from rubix_like.engine.lines.line_plan import dispersion_of
 from rubix_like.engine.lines.line_planning import LineTracks
-from rubix_like.engine.painter import AbstractPainter, View
+from rubix_like.engine.painter import AbstractPainter, PainterPair, SpreadPainter, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.engine.wrapped_painters import PainterPair, SpreadPainter
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.products.sums import Placed, sum_columns
 from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter
@@ -163,7 +162,6 @@ class LineTables(eqx.Module):
         return jnp.concatenate([found[name] for name in self.blocks], axis=2)
 
     def _parts(self, painters: Sequence[AbstractPainter]) -> list[tuple[SourceLines, LinePart]]:
-        """Every source with each of its parts, in the order of the sums."""
         return [(own, part) for own in self.sources for part in line_parts(painters[own.source])]
 
 
@@ -191,7 +189,6 @@ def _sum_part(
 
 
 def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:
-    """The tables of one source."""
     factor, templates = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2, plan.templates
     flux, thermal = None, np.zeros(len(axes.lines))
     if isinstance(templates, LineTemplates):

@@ -15,8 +15,14 @@ from rubix_like.config.sections.dust import ParticleDustSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.cost import rates_here
-from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, build_kernel
+from rubix_like.engine.kernels.kernel import (
+    AbstractDepositKernel,
+    Factors,
+    Spaxels,
+    build_kernel,
+    in_blocks,
+    sum_deposits,
+)
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import DustFactors, factored_dust

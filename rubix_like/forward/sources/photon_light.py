@@ -12,18 +12,16 @@ from numpy import ndarray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.lines.line_plan import dispersion_of, with_dispersion
 from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines, sees_line
-from rubix_like.engine.painter import AbstractInnerPainter, AbstractPainter, Look, View, no_counts
+from rubix_like.engine.painter import AbstractInnerPainter, AbstractPainter, Look, PainterPair, View, no_counts
 from rubix_like.engine.setup import Setup, SourcePlan, build_line_painter, build_painter
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.engine.wrapped_painters import PainterPair
 from rubix_like.errors import ConfigError
 from rubix_like.forward.sources.source import seen_through_dust
 from rubix_like.nebular import NebularTable
 from rubix_like.nebular.line_grid import fixed, photon_continuum, photon_lines
 from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates
-from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying
+from rubix_like.runtime.mesh.mesh import accumulate, varying
 
 
 class PointPainter(AbstractInnerPainter):

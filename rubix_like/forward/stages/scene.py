@@ -47,7 +47,6 @@ class Orient(AbstractSceneStage):
 
 
 def _turned(scene: Scene, inclination: Float[Array, ""], position_angle: Float[Array, ""]) -> Scene:
-    """The scene turned, each emitter by its own angles."""
     if "tilt" in scene.on_sky:
         angles = inclination + scene.on_sky["tilt"], position_angle + scene.on_sky["twist"]
         turn = jax.vmap(lambda vector, i, pa: rotate(vector[None], sky_rotation(i, pa))[0])

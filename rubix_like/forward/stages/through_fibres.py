@@ -25,14 +25,12 @@ from rubix_like.forward.stages.base import (
     WavelengthSpatial,
     refuse_options,
 )
-from rubix_like.forward.stages.psf import psf_entries, psf_widths
-from rubix_like.instrument.fibres.bundle import displaced_nodes, displacements
-from rubix_like.instrument.fibres.cube_recipes import cube_weights
+from rubix_like.forward.stages.optics import psf_entries, psf_widths
+from rubix_like.instrument.fibres.bundle import cube_weights, displaced_nodes, displacements
 from rubix_like.instrument.fibres.fibre_map import FibreMap, FixedFibreMap, image_width, margin_for
-from rubix_like.instrument.field_psf import FieldPSF
+from rubix_like.instrument.field_psf import FieldPSF, PSFTerms
 from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF
-from rubix_like.instrument.psf_terms import PSFTerms
 from rubix_like.runtime.mesh.bin_split import per_bin
 
 

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.config.sections.systematics import MissingSettings
+from rubix_like.config.sections.noise import MissingSettings
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
@@ -255,7 +255,6 @@ def _within(span: tuple[int, int] | None, places: ndarray) -> Bool[ndarray, " el
 
 
 def _check_something(stage: Missing, spans: tuple[Any, ...], gaps: list[ndarray]) -> None:
-    """Raise ConfigError for a region or a gap without a bin."""
     for number, bins in enumerate(np.asarray(stage.bins)):
         if not bins.any():
             raise ConfigError(f"systematics.missing.{number}.wavelength: expected one that the detector has, got none")

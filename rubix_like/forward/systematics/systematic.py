@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.config.sections.systematics import SystematicsSettings
+from rubix_like.config.sections.noise import SystematicsSettings
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters

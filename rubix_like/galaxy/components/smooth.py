@@ -150,7 +150,6 @@ class SmoothComponent(eqx.Module):
         return jnp.ones_like(azimuth) if self.asymmetry is None else self.asymmetry.brightness(azimuth, growth)
 
     def _velocity(self, speed: Places, azimuth: Places, radius: Places, growth: Places) -> tuple[Places, Places]:
-        """Along the azimuth and outwards."""
         if self.asymmetry is None:
             return speed, jnp.zeros_like(speed)
         return self.asymmetry.velocity(speed, azimuth, radius, growth)
@@ -186,7 +185,6 @@ class SmoothComponent(eqx.Module):
 
 
 def _scaled(axis: Axis, scale: Scalar) -> Places:
-    """Places in kpc, in the precision of the points."""
     place = jnp.asarray(axis.place)
     return place * scale.astype(place.dtype)
 

@@ -77,9 +77,8 @@ from rubix_like.instrument.crowding import AUTO
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
 from rubix_like.physics.plausibility import implausible_voxels
-from rubix_like.readers.components_reader import point_numbers
 from rubix_like.readers.galaxy_loading import load
-from rubix_like.readers.model_readers import AbstractModelReader
+from rubix_like.readers.model_readers import AbstractModelReader, point_numbers
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, put, replicated
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import percent

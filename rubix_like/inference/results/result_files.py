@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rubix_like.config.messages import refusal
 from rubix_like.config.plug_ins import SAMPLERS
-from rubix_like.config.removed import refusal
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.inference.checks.finite_points import Discreteness

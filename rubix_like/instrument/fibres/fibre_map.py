@@ -18,12 +18,11 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.fibres.fibre_spectra import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.fibres.cube_recipes import disc_overlap
+from rubix_like.instrument.fibres.bundle import disc_overlap
 from rubix_like.instrument.field_psf import FieldPSF
-from rubix_like.instrument.optics.adaptive import effective_area, lights_in_discs
-from rubix_like.instrument.optics.psf_image import load_psf_image, sharpening
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
+from rubix_like.instrument.psf_images import effective_area, lights_in_discs, load_psf_image, sharpening
 from rubix_like.instrument.psf_profile import TAPS, WavelengthNodes, sharpened
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.words import format_bytes
@@ -196,7 +195,6 @@ class FibreMap(eqx.Module):
     def _of_one(
         self, away: Float[Array, "fibre y x"], fwhm: Float[Array, ""], beta: Float[Array, ""] | None
     ) -> Float[Array, "fibre inner_y inner_x"]:
-        """The map of one profile."""
         radii = jnp.arange(self.n_step, dtype=away.dtype) * self.step
         tables = [share_in_fibre(radii, self.radius, fwhm * seen, beta, self.n_angle) for seen in self.seeing]
         n_exposure = len(tables)
@@ -210,7 +208,6 @@ class FibreMap(eqx.Module):
 
     @property
     def _sharpens(self) -> bool:
-        """Whether the deposit spreads stars."""
         return self.painting.deposit != "nearest"
 
     def _distances(self, dtype: np.dtype, moved: Float[Array, "fibre 2"] | None = None) -> Float[Array, "fibre y x"]:
@@ -315,7 +312,6 @@ class FixedFibreMap(eqx.Module):
 
 
 def _check_size(n_wavelength: int, n_fibre: int, painted: Footprint) -> None:
-    """Raise ConfigError where there are too many numbers."""
     n_byte = 8 * n_wavelength * n_fibre * painted.n_element
     if n_byte > _LARGEST_BYTES:
         raise ConfigError(
@@ -385,7 +381,6 @@ def _at_each(
     cells: Footprint,
     shift: Float[ndarray, "node fibre 2"] | None,
 ) -> Float[ndarray, "node fibre y x"]:
-    """The shares at each wavelength."""
     moved = [None] * len(wavelength) if shift is None else list(shift)
     every = [Displacements.of(places, cells, own) for own in moved]
     optics, radius = settings.optics, places.radius

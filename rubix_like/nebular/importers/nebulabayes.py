@@ -13,8 +13,7 @@ from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.nebular.case_b import energy_per_photon
-from rubix_like.nebular.continuum import PARTICLES_PER_ELECTRON
+from rubix_like.nebular.case_b import PARTICLES_PER_ELECTRON, energy_per_photon
 from rubix_like.nebular.line_list import LINES
 from rubix_like.nebular.table_file import NebularTable, assembled, recombination_temperature
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits

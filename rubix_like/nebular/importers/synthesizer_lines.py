@@ -20,7 +20,7 @@ from numpy import ndarray
 from rubix_like.nebular.table_file import NebularTable, assembled, matched_lines
 from rubix_like.physics import air
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5, plain_attribute, stored_unit
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 
 AXES = ("ages", "metallicities", "ionisation_parameters")
@@ -61,18 +61,18 @@ def read_synthesizer_lines(path: Path) -> NebularTable:
 
 
 def _read_open(path: Path, file: Any) -> NebularTable:
-    names = [str(_plain(name)) for name in np.atleast_1d(file.attrs["axes"])]
+    names = [str(plain_attribute(name)) for name in np.atleast_1d(file.attrs["axes"])]
     if sorted(names) != sorted(AXES):
         raise ValueError(f"{path}: axes: expected {', '.join(AXES)}, got {', '.join(names)}; reduce the grid to them")
     age, metallicity, ionisation = (np.asarray(file["axes"][name], dtype=np.float64) for name in AXES)
-    age = age * _unit(path, file["axes/ages"], units.yr)
+    age = age * stored_unit(path, file["axes/ages"], units.yr)
     order = [names.index(name) for name in AXES]
-    erg = _unit(path, file["lines/luminosity"], units.erg / units.s)
+    erg = stored_unit(path, file["lines/luminosity"], units.erg / units.s)
     light = np.asarray(file["lines/luminosity"], dtype=np.float64).transpose(*order, 3) * erg
     photons = _photons(np.asarray(file["log10_specific_ionising_luminosity/HI"], dtype=np.float64), order)
-    ids = [str(_plain(id_)) for id_ in file["lines/id"][:]]
+    ids = [str(plain_attribute(id_)) for id_ in file["lines/id"][:]]
     given = dict(file["CloudyParams"].attrs) if "CloudyParams" in file else {}
-    cloudy = {key: _plain(value) for key, value in given.items()}
+    cloudy = {key: plain_attribute(value) for key, value in given.items()}
     lines = {name: light[..., place] / photons for name, place in _named(path, ids).items()}
     return _assembled(path, (np.log10(age), metallicity, np.log10(ionisation)), lines, cloudy)
 
@@ -122,21 +122,6 @@ def _assembled(path: Path, nodes: tuple[ndarray, ndarray, ndarray], lines: dict,
         solar_oxygen=solar_oxygen,
         solar_metallicity=solar_metallicity,
     )
-
-
-def _unit(path: Path, dataset: Any, unit: Any) -> float:
-    """The dataset's unit in `unit`."""
-    text = str(_plain(dataset.attrs.get("Units", "nothing")))
-    try:
-        return float(units.Unit(text).to(unit))  # type: ignore[union-attr]
-    except (ValueError, TypeError, units.UnitConversionError) as error:
-        raise ValueError(f"{path}: {dataset.name}: Units: expected a unit like '{unit}', got '{text}'") from error
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as Python has it; text that is stored as bytes as text."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return value.decode() if isinstance(value, bytes) else value
 
 
 SYNTHESIZER_LINES = SourceFormat(_is_synthesizer_lines, read_synthesizer_lines)

@@ -295,7 +295,7 @@ def _read_header(file: BinaryIO, name: str, order: str, records: list[_Record]) 
 
 
 def _find_places(name: str, order: str, header: dict[str, Any], records: list[_Record]) -> dict[tuple[str, str], Place]:
-    """Where each type's datasets are: by label in format 2, else in the standard order as far as the sizes agree."""
+    """Places of each type's datasets: by label in format 2, else in the standard order as far as the sizes agree."""
     labelled = any(record.label for record in records)
     labels = [record.label for record in records] if labelled else standard_order(header)
     needed = _NEEDED if "MASS" in standard_order(header) else _NEEDED[:3]

@@ -132,7 +132,7 @@ def _shape(dataset: h5py.Dataset, name: str) -> tuple[int, ...]:
 
 
 def _member(group: h5py.Group, name: str) -> Any:
-    """What `name` in a group is, None where there is none; raises StorageError for a link that leads nowhere."""
+    """The object `name` in a group, None where there is none; raises StorageError for a link that leads nowhere."""
     if not group.id.links.exists(name.encode()):
         return None
     try:
@@ -169,7 +169,7 @@ def _dataset_names(group: Any) -> Iterator[str]:
 
 
 def _kind(group: Any, name: Any) -> int:
-    """What an object of a group is by HDF5's numbers; what cannot be opened counts as a dataset."""
+    """HDF5's number for the kind of an object of a group; one that cannot be opened counts as a dataset."""
     try:
         return h5o.get_info(group.id, name.encode() if isinstance(name, str) else name).type
     except UNREADABLE:

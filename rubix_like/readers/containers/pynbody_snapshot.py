@@ -128,12 +128,6 @@ def open_pynbody(path: Path) -> Iterator[PynbodyContainer]:
             raise OSError(
                 f"galaxy.path: '{path}' cannot be read by pynbody ({type(error).__name__}: {error}); {remedy}"
             ) from error
-    _check_units(container)
-    yield container
-
-
-def _check_units(container: PynbodyContainer) -> None:
-    """Raise OSError where a tipsy run's .param file lacks the units, which the snapshot itself does not state."""
     parameters = getattr(container.snapshot, "_paramfile", {})
     missing = [name for name in ("dMsolUnit", "dKpcUnit") if name not in parameters]
     if container.header["Code"] == "Tipsy" and missing:
@@ -141,6 +135,7 @@ def _check_units(container: PynbodyContainer) -> None:
             f"galaxy.path: '{container.name}': expected {' and '.join(missing)} in the run's .param file, which state "
             f"the units of mass and length; add what is missing there"
         )
+    yield container
 
 
 def is_ramses(path: Path) -> bool:

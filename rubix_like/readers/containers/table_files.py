@@ -209,15 +209,14 @@ def open_fits_tables(path: Path) -> Iterator[TableContainer]:
             file = stack.enter_context(fits.open(cast(Any, stream), memmap=not packed))
             hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
             header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
-            tables = {
-                hdu.name or f"HDU{file.index_of(hdu)}": FitsColumns(
-                    hdu, {str(column.name): column.unit or None for column in cast(Any, hdu).columns}
-                )
-                for hdu in hdus
-            }
+            tables = {hdu.name or f"HDU{file.index_of(hdu)}": _fits_columns(hdu) for hdu in hdus}
         if not tables:
             raise ValueError(f"{path}: expected tables of particles, got a FITS file without any table")
         yield TableContainer(str(path), dict(tables), header)
+
+
+def _fits_columns(hdu: Any) -> FitsColumns:
+    return FitsColumns(hdu, {str(column.name): column.unit or None for column in hdu.columns})
 
 
 @contextmanager

@@ -252,7 +252,14 @@ class Snapshot:
         with np.errstate(over="ignore", invalid="ignore"):
             values = values * factor * whole
         if checked:
-            self._check_range(quantity, values, factor, f"{self.container.name}: {group}/{' '.join(datasets)}")
+            place = f"{self.container.name}: {group}/{' '.join(datasets)}"
+            check_magnitudes(quantity, values, place)
+            if quantity == "position" and self.epoch.box_size is not None:
+                sides = np.array(self.epoch.box_size) * factor
+                check_magnitudes(quantity, sides, f"{self.container.name}: side of the periodic box")
+                remedy = "the file is damaged there, or its BoxSize is in another unit"
+                expected = f"positions in or near the box of {side_words(sides)} kpc"
+                require(np.abs(values) <= 2 * sides, values, place, expected, remedy)
         return values
 
     def _whole(
@@ -295,16 +302,6 @@ class Snapshot:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 values = values / divisor
         return 1.0 - values if field.one_minus else values
-
-    def _check_range(self, quantity: str, values: ndarray, factor: float, place: str) -> None:
-        """Raise ValueError where values are beyond any particle's, or positions far outside the periodic box."""
-        check_magnitudes(quantity, values, place)
-        if quantity == "position" and self.epoch.box_size is not None:
-            sides = np.array(self.epoch.box_size) * factor
-            check_magnitudes(quantity, sides, f"{self.container.name}: side of the periodic box")
-            remedy = "the file is damaged there, or its BoxSize is in another unit"
-            expected = f"positions in or near the box of {side_words(sides)} kpc"
-            require(np.abs(values) <= 2 * sides, values, place, expected, remedy)
 
     def _stored(
         self,

@@ -227,13 +227,7 @@ def _field(container: AbstractContainer, table: str, quantity: str, column: Colu
     if unit is None and QUANTITIES[quantity]:
         note = f"the file has no unit for {' '.join(column.column)}: taken as {QUANTITIES[quantity]}"
     unit = QUANTITIES[quantity] if unit is None else unit
-    _check(place, quantity, unit, _remedy(key, quantity))
-    is_stack = len(column.column) == 3 and quantity in VECTORS
-    names = {"stack": column.column} if is_stack else {"dataset": column.column}
-    return FieldSettings(**names, unit=unit, note=note)  # pyright: ignore[reportArgumentType]
-
-
-def _check(place: str, quantity: str, unit: str, remedy: str) -> None:
+    remedy = _remedy(key, quantity)
     try:
         known = units.Unit(check_unit(unit))
     except ValueError as error:
@@ -242,6 +236,9 @@ def _check(place: str, quantity: str, unit: str, remedy: str) -> None:
     if not known.is_equivalent(units.Unit(expected)):
         hint = " ('h' is an hour here: divide by the Hubble parameter first)" if "/ h" in str(known) else ""
         raise ConfigError(f"{place}: expected a unit of {expected or 'a pure number'}, got '{unit}'{hint}; {remedy}")
+    is_stack = len(column.column) == 3 and quantity in VECTORS
+    names = {"stack": column.column} if is_stack else {"dataset": column.column}
+    return FieldSettings(**names, unit=unit, note=note)  # pyright: ignore[reportArgumentType]
 
 
 def _remedy(key: str, quantity: str) -> str:

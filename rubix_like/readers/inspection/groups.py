@@ -181,7 +181,6 @@ def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tupl
 
 
 def _with_range(row: FieldReport, found: tuple[Range, ...], scale: float) -> FieldReport:
-    """The row with the values of its range, times `scale`."""
     axes = tuple(
         (_scaled(one.smallest, scale), _scaled(one.median, scale), _scaled(one.largest, scale)) for one in found
     )
@@ -226,7 +225,6 @@ def _slabs(rows: GroupRows, quantity: str) -> Iterator[tuple[Float[ndarray, "...
 
 
 def _limits(quantity: str) -> tuple[float, float]:
-    """The limits that values of a quantity must lie between."""
     if quantity in FRACTIONS:
         return SMALLEST_METALLICITY, 1.0
     return (0.0 if quantity in NOT_NEGATIVE else -np.inf), np.inf
@@ -293,7 +291,7 @@ def _star_formation(found: Mapping[str, FieldReport]) -> str:
 
 
 def _abundances(found: Mapping[str, FieldReport]) -> str:
-    """Where the O/H of the gas comes from."""
+    """The source of the gas' O/H."""
     if "oxygen_fraction" in found and "hydrogen_fraction" in found:
         return "abundances: O/H from oxygen_fraction and hydrogen_fraction"
     if "oxygen_fraction" in found:
@@ -392,7 +390,7 @@ def report_group(rows: GroupRows) -> GroupReport:
 
 
 def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[str]:
-    """Where the header counts other numbers of particles than there are rows."""
+    """Notes where the header counts other numbers of particles than there are rows."""
     notes = [note for note in count_notes(container) if note.startswith(f"{group} ")]
     if isinstance(container, JoinedContainer) or not group[-1:].isdigit():
         return notes

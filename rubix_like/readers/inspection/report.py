@@ -94,7 +94,7 @@ def _settings(section: Mapping[str, Any]) -> SnapshotReader:
 
 
 def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
-    """What the file is taken for, and why."""
+    """The simulation that the file is taken for, and why."""
     if field_map.name == TABLE:
         return f"{field_map.title}: columns by their names, or as the settings say"
     found = conditions(field_map, container, kind)
@@ -228,7 +228,6 @@ def _box(snapshot: Snapshot) -> str:
 
 
 def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]:
-    """Groups with datasets that are neither stars nor gas."""
     counts = {}
     for group in snapshot.container.groups():
         inner = tuple(f"{other.removeprefix(f'{group}/')}/" for other in used if other.startswith(f"{group}/"))
@@ -299,7 +298,6 @@ def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
 
 
 def _values(row: FieldReport) -> list[tuple[str, ...]]:
-    """The lines of the second table: one, or three of a vector."""
     if not row.axes:
         return [(row.quantity, row.unit, *map(_number, (row.smallest, row.median, row.largest, row.total)))]
     return [

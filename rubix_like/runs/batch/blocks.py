@@ -27,7 +27,7 @@ from rubix_like.cube.cube_parts import put_together
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import take_census
 from rubix_like.forward.pipeline import planned_alike
-from rubix_like.forward.plan_layout import mesh_of
+from rubix_like.forward.planning import mesh_of
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.placing import pad_galaxy_on_host
 from rubix_like.instrument.crowding import AUTO

@@ -17,11 +17,10 @@ from rubix_like.runs.batch.blocks import BlockWork, Galaxies, blocks_of, galaxie
 from rubix_like.runs.batch.entries import Entry, RowSource, Sources, changes, read_entries
 from rubix_like.runs.batch.executors import Terms
 from rubix_like.runs.batch.records import Record, Records, Summary, SummaryRow
-from rubix_like.runtime.files.outputs import beside, remove_stale
-from rubix_like.runtime.files.separate_files import Named, check_separate, given_files
+from rubix_like.runtime.files.outputs import Named, beside, check_separate, given_files, remove_stale
 from rubix_like.runtime.files.writers import PICTURE, may_be_replaced
 from rubix_like.runtime.progress import Progress, Report, Stream
-from rubix_like.runtime.python_processes import safe_python
+from rubix_like.runtime.shelf import safe_python
 from rubix_like.runtime.words import counted, reason_of
 
 

@@ -19,7 +19,7 @@ from rubix_like.forward.resolved import check_early
 from rubix_like.readers.snapshot import check_snapshot
 from rubix_like.runs.run_files import files_at, named_paths, output_files, with_asked_maps
 from rubix_like.runtime.files.outputs import split_name
-from rubix_like.ssp.known_libraries import SHELF
+from rubix_like.ssp.formats import SHELF
 from rubix_like.version import __version__
 
 RowSource = str | Path | Sequence[Mapping[str, Any]]

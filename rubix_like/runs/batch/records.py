@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_sums import total_flux
+from rubix_like.cube.cube_parts import total_flux
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runtime.files.outputs import output_bytes, replacing

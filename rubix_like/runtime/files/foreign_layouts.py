@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
+from astropy import units
 from astropy.utils.exceptions import AstropyWarning
 
 from rubix_like.arguments import expect_fields, returned
@@ -121,3 +123,21 @@ def hdf5_names(path: Path) -> set[str]:
             return set(file)
     except UNREADABLE:
         return set()
+
+
+def stored_unit(path: Path, dataset: Any, unit: Any) -> float:
+    """The unit of a dataset of HDF5 (attribute `Units`) in `unit`; raises ValueError for another kind."""
+    text = str(plain_attribute(dataset.attrs.get("Units", "nothing")))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", units.UnitsWarning)
+            given: Any = units.Unit(text)
+            return float(given.to(unit))
+    except (ValueError, TypeError, units.UnitConversionError) as error:
+        raise ValueError(f"{path}: {dataset.name}: Units: expected a unit like '{unit}', got '{text}'") from error
+
+
+def plain_attribute(value: Any) -> Any:
+    """An attribute as Python has it: numbers of numpy as Python's, bytes as text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return value.decode() if isinstance(value, bytes) else value

@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HH4xQ")
 
 
-class GuardedFile(io.RawIOBase):
+class GuardedFile(io.BufferedReader):
     """The bytes of a file for h5py's driver of Python objects; `fault`: why a read was refused, empty before.
 
     A global heap (HDF5 File Format Specification, III.E) is a chain of objects, each with its own length. The
@@ -34,39 +34,19 @@ class GuardedFile(io.RawIOBase):
     """
 
     def __init__(self, path: Path) -> None:
+        io.BufferedReader.__init__(self, io.FileIO(path))
         self.fault = ""
-        self._file = path.open("rb")
-
-    def readable(self) -> bool:
-        """True: the heap reads like a file."""
-        return True
-
-    def seekable(self) -> bool:
-        """True: the heap can be sought like a file."""
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move to a byte, as a file does."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """The present byte, as of a file."""
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close the file; may come twice."""
-        self._file.close()
 
     def readinto(self, buffer: Any, /) -> int:
         """The next bytes; raises OSError where a heap among them never ends."""
-        start = self._file.tell()
-        count = self._file.readinto(buffer)
+        start = self.tell()
+        count = io.BufferedReader.readinto(self, buffer)
         content = bytes(buffer[:count])
         place = content.find(_SIGNATURE)
         while place >= 0:
             self._check_heap(start + place)
             place = content.find(_SIGNATURE, place + 1)
-        self._file.seek(start + count)
+        self.seek(start + count)
         return count
 
     def _check_heap(self, start: int) -> None:
@@ -87,8 +67,8 @@ class GuardedFile(io.RawIOBase):
             place += taken
 
     def _bytes(self, start: int, count: int) -> bytes:
-        self._file.seek(start)
-        return self._file.read(count)
+        self.seek(start)
+        return self.read(count)
 
 
 _BLOCK = "%b"
@@ -417,51 +397,39 @@ def writing_hdf5(path: Path) -> Iterator[h5py.File]:
         disk.check()
 
 
-class _Disk(io.RawIOBase):
+class _Disk(io.FileIO):
     """A new file for h5py's driver of Python objects, whose errors HDF5 does not see: `check` raises the first.
 
     HDF5 2.0 ends the process (SIGSEGV) when it frees datasets that it could not write.
     """
 
     def __init__(self, path: Path) -> None:
+        io.FileIO.__init__(self, path, "w+b")
         self._error: OSError | None = None
-        self._file = path.open("w+b", buffering=0)
 
     def check(self) -> None:
         """Raise the first error of writing, if there was any."""
         if self._error is not None:
             raise self._error
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move to a byte, as a file does."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """The present byte, as of a file."""
-        return self._file.tell()
-
-    def readinto(self, buffer: Any, /) -> int:
-        """The next bytes, as of a file."""
-        return self._file.readinto(buffer)
-
     def write(self, data: Any, /) -> int:
         """Write all of the bytes, unless an error came before."""
         left = memoryview(data)
         with self._kept_error():
             while left and self._error is None:
-                left = left[self._file.write(left) :]
+                left = left[io.FileIO.write(self, left) :]
         return len(data)
 
     def truncate(self, size: int | None = None, /) -> int:
         """Give the file this size."""
         with self._kept_error():
-            self._file.truncate(size)
-        return self._file.tell() if size is None else size
+            io.FileIO.truncate(self, size)
+        return self.tell() if size is None else size
 
     def close(self) -> None:
         """Close the file, where errors of delayed writing may come; may come twice."""
         with self._kept_error():
-            self._file.close()
+            io.FileIO.close(self)
 
     @contextmanager
     def _kept_error(self) -> Iterator[None]:

@@ -6,10 +6,12 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.words import format_bytes
@@ -84,7 +86,13 @@ def check_writable(path: str | Path, n_bytes: int) -> None:
     """
     path = Path(path).expanduser()
     folder = path.parent
-    _check_name(path)
+    longest = _LONGEST_NAME - len(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-")
+    length = len(os.fsencode(path.name))
+    if length > longest:
+        raise OSError(
+            f"cannot write {path}: expected a name of at most {longest} bytes, got one of {length}; choose a shorter "
+            f"name"
+        )
     if path.is_dir() and not is_store(path):
         raise IsADirectoryError(f"cannot write {path}: it is a folder; add a file name, e.g. {path / 'cube.fits'}")
     if not folder.exists():
@@ -244,17 +252,6 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:16] or "host"
 
 
-def _check_name(path: Path) -> None:
-    """Raise OSError where the name, or that of the temporary file beside it, is longer than names can be."""
-    longest = _LONGEST_NAME - len(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-")
-    length = len(os.fsencode(path.name))
-    if length > longest:
-        raise OSError(
-            f"cannot write {path}: expected a name of at most {longest} bytes, got one of {length}; choose a shorter "
-            f"name"
-        )
-
-
 def _reason(folder: Path, error: OSError) -> str:
     """What went wrong in words, and the remedy."""
     code = _error_number(error)
@@ -276,3 +273,85 @@ def _error_number(error: BaseException | None) -> int | None:
             return error.errno
         error = error.__cause__ or error.__context__
     return None
+
+
+Named = tuple[str, Path]
+"""What a file is (a dotted setting, an option) and its path."""
+
+_LONGEST_TEXT = 1000
+
+
+def given_files(places: Mapping[str, object]) -> Iterator[Named]:
+    """What was given beside the settings, by its name: paths, and text, which may be one; nothing else."""
+    for name, value in places.items():
+        if isinstance(value, str | Path):
+            yield name, Path(os.path.expanduser(value))
+
+
+def check_separate(written: Iterable[Path], read: Iterable[Named], setting: str) -> None:
+    """Raise ConfigError, naming `setting`, where a file that will be written is one that is read, or a link to it.
+
+    To be called before anything is computed. Files that there are not yet are compared by their resolved names.
+    """
+    known: dict[object, tuple[str, Path]] = {}
+    for name, path in read:
+        known |= dict.fromkeys(_identities(path), (name, path))
+    for path in written:
+        lost = next((known[identity] for identity in _identities(path) if identity in known), None)
+        if lost is not None:
+            raise ConfigError(
+                f"{setting}: expected other files than those that are read, got '{path}', which is '{lost[1]}' "
+                f"({lost[0]}) and would be replaced; choose another name (output=...)"
+            )
+
+
+def _identities(path: Path) -> Iterator[object]:
+    """What a file is known by: its name without links, and where there is one its place on the disk."""
+    name = os.path.expanduser(path)
+    with suppress(OSError, ValueError):  # a name that cannot be one
+        yield os.path.realpath(name)
+    with suppress(OSError, ValueError):  # there is no file yet, or none that can be looked at
+        status = os.stat(name)
+        yield status.st_dev, status.st_ino
+
+
+def paths_in(value: Any, key: str = "") -> Iterator[Named]:
+    """Every path among settings, and every text that is the name of a file, with their dotted keys."""
+    for name, text in _texts_in(value, key):
+        if isinstance(text, Path) or (Path(text).suffix != "" and _has_kind(text, stat.S_ISREG)):
+            yield name, Path(text).expanduser()
+
+
+def check_regular(value: Any, key: str) -> None:
+    """Raise ConfigError for a path, or one among settings, that is neither a file nor a folder.
+
+    Reading a pipe or a device such as /dev/zero may never end.
+    """
+    for name, text in _texts_in(value, key):
+        if _has_kind(text, lambda mode: not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))):
+            raise ConfigError(
+                f"{name}: expected a file or a folder, got '{text}', which is a pipe or a device; write what "
+                f"comes from it into a file, and give that"
+            )
+
+
+def _texts_in(value: Any, key: str) -> Iterator[tuple[str, str | Path]]:
+    """Every path and every text among settings, with its dotted key."""
+    if isinstance(value, str | Path):
+        yield key, value
+    for name, part in _parts(value):
+        yield from _texts_in(part, f"{key}.{name}".strip("."))
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [(str(name), part) for name, part in value.items()]
+    return [("", part) for part in value] if isinstance(value, list | tuple) else []
+
+
+def _has_kind(name: str | Path, is_kind: Callable[[int], bool]) -> bool:
+    """Whether there is something of a kind, by the mode of its status, under a name."""
+    try:
+        return len(str(name)) < _LONGEST_TEXT and is_kind(Path(name).expanduser().stat().st_mode)
+    except (OSError, ValueError, RuntimeError):  # nothing there, a null character, the home of an unknown user
+        return False

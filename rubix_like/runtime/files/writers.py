@@ -12,8 +12,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.files.outputs import FOLDER_HEAD, files_of_others, is_store, output_bytes
-from rubix_like.runtime.files.separate_files import Named, check_separate
+from rubix_like.runtime.files.outputs import FOLDER_HEAD, Named, check_separate, files_of_others, is_store, output_bytes
 from rubix_like.version import __version__
 
 PARQUET_HEAD: bytes = b"PAR1"
@@ -112,7 +111,6 @@ def written_by_us(path: Path) -> Written | None:
 
 
 def _written_fits(path: Path) -> Written | None:
-    """What a FITS file of ours says of itself."""
     header = first_header(path)
     kind = MAPS if MAPS_CARD in header else FOREIGN if LAYOUT_CARD in header else CUBE
     if header.get("ORIGIN") != ORIGIN:
@@ -121,7 +119,6 @@ def _written_fits(path: Path) -> Written | None:
 
 
 def _written_hdf5(path: Path) -> Written | None:
-    """What an HDF5 file of ours says of itself."""
     try:
         with opened_hdf5(path, whole=False) as file:
             stated = _stated(file.attrs)
@@ -131,7 +128,6 @@ def _written_hdf5(path: Path) -> Written | None:
 
 
 def _stated(attributes: Any) -> Written:
-    """What the attributes of HDF5 and Zarr files say."""
     known = (attributes.get(name) for name in ("format", "creator", "date", "configuration"))
     kind, creator, date, configuration = known
     return Written(str(kind), creator, date, _text(configuration))
@@ -142,7 +138,6 @@ def _text(value: Any) -> str | None:
 
 
 def _written_store(path: Path) -> Written | None:
-    """What a Zarr store of ours says of itself."""
     try:
         attributes = json.loads((path / FOLDER_HEAD).read_bytes())["attributes"]
         stated = _stated(attributes)
@@ -152,7 +147,6 @@ def _written_store(path: Path) -> Written | None:
 
 
 def _written_set(folder: Path) -> Written | None:
-    """What a folder of simulations, or of a catalogue, says of itself."""
     if (folder / SUMMARY_FILE).is_file() and (folder / RECORDS_FOLDER).is_dir():
         return Written(CATALOGUE)
     try:

@@ -216,8 +216,8 @@ def read_bc03_ascii(path: Path) -> SSPTable:
             if not np.array_equal(one, other):
                 raise ValueError(
                     f"{files[code]}: expected the {what} of the other files of the set ({len(one)}, "
-                    f"{one[0]:g}-{one[-1]:g}), got {len(other)}, {other[0]:g}-{other[-1]:g}; "
-                    "take all files from one version of GALAXEV"
+                    f"{one[0]:g}-{one[-1]:g}), got {len(other)}, {other[0]:g}-{other[-1]:g}; take all files from one "
+                    f"version of GALAXEV"
                 )
     grown = first.age > 0.0
     surviving = [model.surviving[grown] for model in models.values() if model.surviving is not None]

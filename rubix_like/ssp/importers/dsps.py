@@ -47,7 +47,18 @@ def read_dsps(path: Path) -> SSPTable:
         lines = "ssp_emline_luminosity" in file
     wavelength, log_age = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0
     metallicity = 10.0 ** arrays["ssp_lgmet"]
-    _check(path, arrays)
+    shape = tuple(len(arrays[name]) for name in ("ssp_lgmet", "ssp_lg_age_gyr", "ssp_wave"))
+    if arrays["ssp_flux"].shape != shape:
+        raise ValueError(f"{path}: ssp_flux: expected shape {shape} (metal, age, wave), got {arrays['ssp_flux'].shape}")
+    low, high = arrays["ssp_wave"].min(), arrays["ssp_wave"].max()
+    if not 1.0 <= low <= high < 1e12:
+        raise ValueError(f"{path}: ssp_wave: expected Angstrom in 1-1e12, got {low:g} to {high:g}")
+    low, high = arrays["ssp_lgmet"].min(), arrays["ssp_lgmet"].max()
+    if not -6.0 < low <= high < -0.8:
+        raise ValueError(f"{path}: ssp_lgmet: expected log10 of metal mass fractions, got {low:g} to {high:g}")
+    low, high = arrays["ssp_lg_age_gyr"].min(), arrays["ssp_lg_age_gyr"].max()
+    if not -6.0 < low <= high < 1.5:
+        raise ValueError(f"{path}: ssp_lg_age_gyr: expected log10(age / Gyr), got {low:g} to {high:g}")
     with np.errstate(over="ignore"):
         spectra = per_angstrom(arrays["ssp_flux"], wavelength)
     check_light_unit(str(path), wavelength, log_age, metallicity, spectra)
@@ -75,21 +86,6 @@ def _numbers(path: Path, file: h5py.File, name: str) -> Float[ndarray, "..."]:
     if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu" or dataset.ndim != DATASETS[name]:
         raise ValueError(f"{path}: {name}: expected a dataset of numbers with {DATASETS[name]} axes, got {dataset}")
     return np.asarray(dataset, dtype=np.float64)
-
-
-def _check(path: Path, arrays: dict[str, Float[ndarray, "..."]]) -> None:
-    shape = tuple(len(arrays[name]) for name in ("ssp_lgmet", "ssp_lg_age_gyr", "ssp_wave"))
-    if arrays["ssp_flux"].shape != shape:
-        raise ValueError(f"{path}: ssp_flux: expected shape {shape} (metal, age, wave), got {arrays['ssp_flux'].shape}")
-    low, high = arrays["ssp_wave"].min(), arrays["ssp_wave"].max()
-    if not 1.0 <= low <= high < 1e12:
-        raise ValueError(f"{path}: ssp_wave: expected Angstrom in 1-1e12, got {low:g} to {high:g}")
-    low, high = arrays["ssp_lgmet"].min(), arrays["ssp_lgmet"].max()
-    if not -6.0 < low <= high < -0.8:
-        raise ValueError(f"{path}: ssp_lgmet: expected log10 of metal mass fractions, got {low:g} to {high:g}")
-    low, high = arrays["ssp_lg_age_gyr"].min(), arrays["ssp_lg_age_gyr"].max()
-    if not -6.0 < low <= high < 1.5:
-        raise ValueError(f"{path}: ssp_lg_age_gyr: expected log10(age / Gyr), got {low:g} to {high:g}")
 
 
 DSPS_HDF5 = SourceFormat(is_dsps, read_dsps)

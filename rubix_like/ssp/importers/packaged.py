@@ -8,8 +8,7 @@ from numpy import ndarray
 from scipy.integrate import cumulative_trapezoid
 
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, hdf5_names, open_source_fits, open_source_hdf5
-from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, basel_fwhm, bc03_miles_fwhm
-from rubix_like.ssp.known_libraries import LIBRARIES
+from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, LIBRARIES, basel_fwhm, bc03_miles_fwhm
 from rubix_like.ssp.library_file import SSPTable
 
 

@@ -8,7 +8,6 @@ sps_version, sps_variant, imf_type, imf_masses, imf_slopes.
 """
 
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY
 from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5, plain_attribute, stored_unit
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.ssp.formats import FSPS_CITATION, MIST_SOLAR_METALLICITY, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
@@ -62,7 +61,7 @@ def read_synthesizer(path: Path) -> SSPTable:
     """
     with open_source_hdf5(path) as file:
         given = file["Model"].attrs if "Model" in file else {}
-        model = {key: _plain(given[key]) for key in MODEL if key in given}
+        model = {key: plain_attribute(given[key]) for key in MODEL if key in given}
         log_age, metallicity = _axes(path, file)
         wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
         surviving = _surviving(path, file, light.shape[:2])
@@ -98,7 +97,7 @@ def read_synthesizer(path: Path) -> SSPTable:
 
 def _axes(path: Path, file: Any) -> tuple[Float[ndarray, " age"], Float[ndarray, " metal"]]:
     """log10(age / yr) and metal mass fractions."""
-    names = [str(_plain(name)) for name in np.atleast_1d(file.attrs["axes"])]
+    names = [str(plain_attribute(name)) for name in np.atleast_1d(file.attrs["axes"])]
     if len(names) != 2 or names[0] not in AGE_AXES or names[1] not in METAL_AXES:
         raise ValueError(
             f"{path}: axes: expected an age ({', '.join(AGE_AXES)}) and a metallicity ({', '.join(METAL_AXES)}), got "
@@ -106,7 +105,7 @@ def _axes(path: Path, file: Any) -> tuple[Float[ndarray, " age"], Float[ndarray,
         )
     age, metal = (np.asarray(file["axes"][name], dtype=np.float64) for name in names)
     if not names[0].startswith("log10"):
-        age = age * _unit(path, file[f"axes/{names[0]}"], units.yr)
+        age = age * stored_unit(path, file[f"axes/{names[0]}"], units.yr)
         if not np.all(age > 0):
             raise ValueError(f"{path}: axes/{names[0]}: expected ages beyond 0, got {age.min():g} yr")
         age = np.log10(age)
@@ -130,14 +129,14 @@ def _light(
             f"{path}: spectra: expected '{STELLAR_LIGHT[0]}', the stars' own light, got {', '.join(spectra)}"
         )
     wavelength = np.asarray(spectra["wavelength"], dtype=np.float64)
-    wavelength = wavelength * _unit(path, spectra["wavelength"], units.Angstrom)
+    wavelength = wavelength * stored_unit(path, spectra["wavelength"], units.Angstrom)
     luminosity = np.asarray(spectra[kind], dtype=np.float64)
     if luminosity.shape != (*shape, len(wavelength)):
         raise ValueError(f"{path}: spectra/{kind}: expected shape {(*shape, len(wavelength))}, got {luminosity.shape}")
-    weight = str(_plain(file.attrs.get("WeightVariable", "initial_masses")))
+    weight = str(plain_attribute(file.attrs.get("WeightVariable", "initial_masses")))
     if weight != "initial_masses":
         raise ValueError(f"{path}: WeightVariable: expected initial_masses, got {weight}: not light per mass of stars")
-    per_hertz = _unit(path, spectra[kind], units.erg / units.s / units.Hz)
+    per_hertz = stored_unit(path, spectra[kind], units.erg / units.s / units.Hz)
     order = np.argsort(wavelength)
     wavelength = wavelength[order]
     with np.errstate(all="ignore"):
@@ -145,18 +144,6 @@ def _light(
     if not (np.all(wavelength > 0) and np.all(np.abs(light) < BRIGHTEST)):
         raise ValueError(f"{path}: spectra/{kind}: expected finite light at positive wavelengths, got other values")
     return wavelength, light
-
-
-def _unit(path: Path, dataset: Any, unit: Any) -> float:
-    """The dataset's unit in `unit`."""
-    text = str(_plain(dataset.attrs.get("Units", "nothing")))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", units.UnitsWarning)
-            given: Any = units.Unit(text)
-            return float(given.to(unit))
-    except (ValueError, TypeError, units.UnitConversionError) as error:
-        raise ValueError(f"{path}: {dataset.name}: Units: expected a unit like '{unit}', got '{text}'") from error
 
 
 def _surviving(path: Path, file: Any, shape: tuple[int, ...]) -> Float[ndarray, "metal age"] | None:
@@ -183,12 +170,6 @@ def _medium(
         return "vacuum", "medium not stated and the sampling too coarse to measure it, vacuum assumed"
     medium, offset = measured_medium(path.name, wavelength, log_age, metallicity, spectra)
     return medium, f"medium not stated, {medium} measured (the Balmer lines stand {offset:+.0f} km/s from it)"
-
-
-def _plain(value: Any) -> Any:
-    """An attribute as Python has it: bytes as text, numpy's switches as ours."""
-    value = value.decode() if isinstance(value, bytes) else value
-    return bool(value) if isinstance(value, np.bool_) else value
 
 
 def _is_synthesizer(path: Path) -> bool:

@@ -1,9 +1,10 @@
-"""Field `nucleus`: the sum by which the photons of an active nucleus are shared among what absorbs them."""
+"""Fields of surface density, and the cover of an active nucleus by gas."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -12,11 +13,49 @@ from numpy import ndarray
 from rubix_like.config.sections.nebular import NUCLEUS
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.forward.fields.field import AbstractField, Parts
+from rubix_like.forward.fields.field import AbstractField, PaintedField, Parts, painted_field, spread
+from rubix_like.forward.products.sums import MassNow
 from rubix_like.forward.sources.source import Kind, ReaderWords, agn_settings, covered
+from rubix_like.forward.sources.stars import star_coordinates
 from rubix_like.forward.stages.base import refuse_options
-from rubix_like.galaxy.particles import Gas
+from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene
+from rubix_like.physics.cosmology import arcsec_per_kpc
+
+
+class SurfaceDensity(AbstractField):
+    """Surface density of stars: their mass now per area of the sky's plane at the galaxy's distance, Msun / kpc^2.
+
+    It is that of all stars, whatever dims their light. `spaxel_area` is in kpc^2.
+    """
+
+    mass: MassNow
+    spaxel_area: Float[Array | np.ndarray, ""]
+    cells: int = eqx.field(static=True)
+    kind: ClassVar[Kind] = "stars"
+    map: ClassVar[tuple[str, str] | None] = ("solMass kpc-2", "surface density of stars, mass now")
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "SurfaceDensity":
+        """No options."""
+        refuse_options("surface_density", options)
+        scale = arcsec_per_kpc(setup.luminosity_distance, setup.config.observation.redshift)
+        side = setup.instrument.pixel_scale / float(scale)
+        return cls(MassNow.build(setup.library), np.asarray(side**2), setup.painting.cells)
+
+    def n_cell(self, grid: SpaxelGrid) -> int:
+        """The number of spaxels of the painted grid."""
+        return grid.n_spaxel
+
+    def deposit(self, particles: Stars, scene: Scene, grid: SpaxelGrid) -> Parts:
+        """The mass of each star over the area of a spaxel, on the cells that its light falls on."""
+        born = jnp.asarray(particles.initial_mass)
+        mass = self.mass.of(particles, born, star_coordinates(particles)) * scene.weight
+        return spread(mass / self.spaxel_area, scene, grid)
+
+    def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> PaintedField:
+        """Msun / kpc^2 on the painted grid."""
+        return painted_field(sums, grid, self.cells)
 
 
 class AbstractNucleus(AbstractField):

@@ -1,1 +1,0 @@
-"""PSFs that are images: read from files, or of what adaptive optics leave."""
