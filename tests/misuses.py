@@ -676,8 +676,8 @@ def of_fits():
         "fit.data.a.windows[0]: ": lambda: rl.log_posterior(RUN, {"a": {"cube": cube, **windows}}, DRAWN),
         "fit.free.instrument.psf.fwhm: the prior reaches": lambda: rl.log_posterior(blurred, cube, wide),
         "did you mean 'fit.sampling.nuts.draws'": lambda: rl.sample(RUN, cube, DRAWN, sampling={"draws": 100}),
-        "fit.data.b.filter: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"image": cube}}, DRAWN),
-        "fit.data.b.aperture: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"spectrum": cube}}, DRAWN),
+        "fit.data.b.image: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"image": cube}}, DRAWN),
+        "fit.data.b.spectrum: ": lambda: rl.log_posterior(RUN, {"a": cube, "b": {"spectrum": cube}}, DRAWN),
         "fit.data: expected fields of one galaxy, got b 140": lambda: rl.log_posterior(
             RUN, {"a": placed, "b": far}, DRAWN
         ),

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config.sections.nebular import YOUNG_STARS
+from rubix_like.config.sections.nebular import AGN, YOUNG_STARS
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.cost import BasisSize, Work, rates_here
 from rubix_like.engine.setup import LARGEST_STEP, FastParticles, Motion, Setup, SourcePlan, plan_motion
@@ -233,7 +233,7 @@ def plan_source(
     )
 
 
-_MOVERS = ("stars", "gas", YOUNG_STARS)
+_MOVERS = ("stars", "gas", YOUNG_STARS, AGN)
 """Particles whose velocities are planned for, as `Setup.particles` has them."""
 
 

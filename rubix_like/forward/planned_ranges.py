@@ -75,7 +75,8 @@ def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
     )
     names = dict(zip(marks, parameters.named(), strict=True))
     for lines, named in zip(_line_maps(tables, parameters), _line_maps(tables, marked), strict=True):
-        yield from _of_lines(lines, names.get(float(named.velocity_dispersion)))
+        if not _is_traced(named):
+            yield from _of_lines(lines, names.get(float(named.velocity_dispersion)))
 
 
 def _line_maps(tables: Tables, parameters: Parameters) -> list[LineMap]:

@@ -155,8 +155,9 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     joined = found | {name: found.get(name, {}) | dict(section) for name, section in sections.items()}
     for name, given in data.items():
         for kind, beside in (("image", "filter"), ("spectrum", "aperture")):
-            if isinstance(given, Mapping) and given.get(kind) is not None and joined[name].get(beside) is None:
-                raise ConfigError(f"fit.data.{name}.{beside}: expected a value beside {kind}, got none")
+            held = isinstance(given, Mapping) and isinstance(given.get(kind), Cube | ObservedCube)
+            if held and joined[name].get(beside) is None:
+                raise ConfigError(f"fit.data.{name}.{kind}: expected {beside} beside it, got none")
     return {"fit.data": joined}, objects
 
 

@@ -1,8 +1,6 @@
 """Systematic errors: mean and rms as asked for, against formulas in numpy and scipy; the truth and what each error adds
 to it explain the data; the same on eight devices; off, the same program."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -59,15 +57,10 @@ def config(systematics, noise=EXPOSURE, stop=7000, fov="4 arcsec", **instrument)
     )
 
 
-@functools.cache
-def resolved_for(**changes):
-    return resolve(config(None, **changes))
-
-
 def built(systematics, *names, **changes):
     """Stages of a run on 20 x 20 spaxels and 161 bins, its setup and parameters."""
     settings = config(systematics, **changes)
-    setup = make_setup(settings, resolved_for(**changes) if not changes else resolve(settings), None)
+    setup = make_setup(settings, resolve(settings), None)
     stages = [build_stage("systematics", name, setup) for name in names]
     return stages, setup, Parameters.build(settings, "float64")
 

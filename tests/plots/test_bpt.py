@@ -10,7 +10,7 @@ from small import make_maps
 from rubix_like import ConfigError, Maps
 from rubix_like.cube.maps import LineLabel, LineMaps
 from rubix_like.extend import bpt_ratios, kauffmann_2003, kewley_2013, save_bpt
-from rubix_like.plots.figure import BPT_LINES, kewley_2001
+from rubix_like.plots.figure import BPT_LINES, kewley_2001, save_maps
 
 FLUX = {"Ha": 100.0, "Hb": 35.0, "[N II] 6583": 40.0, "[O III] 5007": 20.0}
 
