@@ -262,7 +262,7 @@ class Source(extend.AbstractSource):
 
 
 SOURCE_FAULTS = {
-    "mistaken": ({"movers": "gaz"}, "kind: expected one of 'stars', 'gas', 'young_stars', got 'gaz'"),
+    "mistaken": ({"movers": "gaz"}, "kind: expected one of 'stars', 'gas', 'young_stars', 'agn', got 'gaz'"),
     "unpainted": ({"build": classmethod(lambda cls, *_: cls(None))}, "source 'unpainted': `painter` must return"),
     "unseen": ({"scene": lambda *_: None}, "source 'unseen' ended with TypeError"),
     "unshining": ({"shining": lambda self, own: jnp.ones(3, bool)}, "source 'unshining' ended with TypeError"),
