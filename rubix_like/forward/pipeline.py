@@ -135,11 +135,12 @@ class Pipeline(eqx.Module):
                 f"instrument.arm: expected one of {names} for a pipeline, which is of one arm, got null; a run "
                 f"observes all of them"
             )
+        of_user = resolved is None  # a fit plans with more points than its galaxy has
         resolved = resolve(config) if resolved is None else resolved.checked_for(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or take_census(config, resolved, [galaxy])
-            if info is not None and info.n_stars not in (0, census.n_stars):
+            if of_user and info is not None and info.n_stars not in (0, census.n_stars):
                 raise ConfigError(
                     f"info: expected that of the galaxy, with {counted(census.n_stars, 'star')}, got one with n_stars "
                     f"{info.n_stars}; the header would describe another galaxy"
