@@ -1,6 +1,5 @@
 """Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
 
-import itertools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from rubix_like.cube.mosaic_noise import (
 )
 from rubix_like.errors import ConfigError
 from rubix_like.physics.tangent_plane import convergence, separation, to_tangent_plane
+from rubix_like.runtime.arrays_on_disk import digest_of
 from rubix_like.runtime.memory import BYTES_PER_VOXEL, available_memory
 from rubix_like.runtime.words import format_bytes
 
@@ -274,13 +274,15 @@ def _check_noise(cubes: Sequence[Cube]) -> None:
                 f"cubes[{number}].variance: expected values above 0 in good voxels, got 0 in all; mask them, or give "
                 f"their variance"
             )
-    for (number, cube), (other_number, other) in itertools.combinations(enumerate(cubes), 2):
-        if cube.variance is not None and np.array_equal(cube.flux, other.flux):
+    known: dict[str, int] = {}
+    for number, cube in enumerate(cubes):
+        first = known.setdefault(digest_of(np.asarray(cube.flux)), number)
+        if cube.variance is not None and first != number:
             logging.getLogger("rubix_like").warning(
                 "cubes[%d] and cubes[%d] hold the same data, which count twice: the mosaic's variance is too small; "
                 "leave out one of them",
+                first,
                 number,
-                other_number,
             )
 
 

@@ -46,20 +46,21 @@ class Model(NamedTuple):
 
 
 def count_not_finite(
-    frame: Header, voxels: Iterable[Any], bits: Any, counters: dict[str, SourceCounters]
+    frame: Header, voxels: tuple[Any, Any, Any], bits: Any, counters: dict[str, SourceCounters]
 ) -> Int[np.ndarray, "*n"]:
-    """How many voxels without a mask bit have NaN or inf in any of the arrays `voxels` (*n, y, x, wave; None: not
-    there), and how many particles."""
-    arrays = [array for array in voxels if array is not None]
-    bad = arrays, frame.spaxel_bits == 0, frame.wave_bits == 0, bits
+    """How many voxels without a mask bit have NaN, inf or a variance below 0, and how many particles have NaN or inf;
+    `voxels`: flux, variance and truth (*n, y, x, wave; None: not there)."""
+    bad = voxels, frame.spaxel_bits == 0, frame.wave_bits == 0, bits
     # a sum takes four bytes a voxel, "any" one
     n_voxel = np.asarray(own_copy(_count(*bad)) if np.any(own_copy(_any(*bad))) else 0)
     n_particle = [np.asarray(own_copy(counter.n_not_finite)).astype(int) for counter in counters.values()]
     return np.asarray(sum(n_particle, start=n_voxel))
 
 
-def _bad(arrays: list[Array], spaxels: Array, bins: Array, bits: Array | None) -> Bool[Array, "*n y x wave"]:
-    """Whether a voxel of good `spaxels` and `bins` without a mask bit is NaN or inf in any array."""
+def _bad(voxels: tuple[Any, Any, Any], spaxels: Array, bins: Array, bits: Array | None) -> Bool[Array, "*n y x wave"]:
+    """Whether a voxel of good `spaxels` and `bins` without a mask bit is NaN or inf, or its variance below 0."""
+    flux, variance, truth = voxels
+    arrays = [array for array in (flux, without_negative(variance), truth) if array is not None]
     bins = jnp.pad(bins, (0, arrays[0].shape[-1] - bins.size))  # parts may have bins beyond
     good = jnp.broadcast_to(spaxels[:, :, None] & bins[None, None], arrays[0].shape)
     good = good if bits is None else good & (bits == 0)

@@ -35,7 +35,6 @@ from rubix_like.forward.not_finite import (
     count_not_finite,
     explain_not_finite,
     first_maker,
-    without_negative,
 )
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
@@ -349,7 +348,7 @@ class Pipeline(eqx.Module):
         voxels = observed.voxels
         if isinstance(voxels.flux, Tracer):
             return
-        arrays = (voxels.flux, without_negative(voxels.variance), voxels.truth)
+        arrays = (voxels.flux, voxels.variance, voxels.truth)
         n_bad = int(count_not_finite(self.frame, arrays, voxels.bits, observed.counters))
         if n_bad:
             why = explain_not_finite(self._model(chosen), galaxies, self.frame.meta.get("ssp_library"))

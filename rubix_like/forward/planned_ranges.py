@@ -6,7 +6,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
@@ -19,7 +18,7 @@ from rubix_like.forward.tables import Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSF
-from rubix_like.runtime.mesh.mesh import own_copy
+from rubix_like.runtime.mesh.mesh import is_traced, own_copy
 
 _USUAL_EXCESS = 0.01
 """Of the widest class by which particles may be wider, such as those of finite differences."""
@@ -68,14 +67,15 @@ def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
     for stage in tables.cube:
         if isinstance(stage, PSFStage | FibreStage) and stage.psf is not None and stage.psf.image is None:
             yield from _of_psf(stage.psf, stage.field, parameters)
+    found = _line_maps(tables, parameters)
+    if not found:
+        return
     leaves, structure = jax.tree.flatten(parameters)
     marks = [-1.0 - number for number in range(len(leaves))]  # no width is negative
-    marked = jax.tree.unflatten(
-        structure, [jnp.full(np.shape(leaf), mark) for leaf, mark in zip(leaves, marks, strict=True)]
-    )
+    marked = [np.full(np.shape(leaf), mark) for leaf, mark in zip(leaves, marks, strict=True)]
     names = dict(zip(marks, parameters.named(), strict=True))
-    for lines, named in zip(_line_maps(tables, parameters), _line_maps(tables, marked), strict=True):
-        if not _is_traced(named):
+    for lines, named in zip(found, _line_maps(tables, jax.tree.unflatten(structure, marked)), strict=True):
+        if not is_traced(named):
             yield from _of_lines(lines, names.get(float(named.velocity_dispersion)))
 
 
@@ -89,7 +89,7 @@ def _line_maps(tables: Tables, parameters: Parameters) -> list[LineMap]:
 def _of_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> Iterator[PlannedRange]:
     """The widths (arcsec) whose light the painted margin holds, at every place of the field."""
     widths, (psf, field) = psf_widths(parameters), own_copy((psf, field))
-    if _is_traced((psf, field, widths)):
+    if is_traced((psf, field, widths)):
         return
     width, slope = (1.0, 1.0) if field is None else (np.asarray(field.width), np.asarray(field.beta))
     beta = None if widths.beta is None else np.asarray(1.0 + (np.asarray(widths.beta) - 1.0) * slope)
@@ -109,7 +109,7 @@ def _of_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> Iterato
 def _of_lines(lines: LineMap, name: str | None) -> Iterator[PlannedRange]:
     """The velocity_dispersion (km/s) of lines that the velocity nodes resolve; `name`: of the parameter that it is."""
     value, least = own_copy((lines.velocity_dispersion, lines.narrowest))
-    if name is None or _is_traced((value, least)):
+    if name is None or is_traced((value, least)):
         return
     words = "the narrowest lines that the velocity nodes of method 'basis' are planned for"
     least_of_32_bits = np.asarray(least) * (1 - 1e-5)
@@ -122,7 +122,7 @@ def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
     Traced ones pass, those of several processes, and all where `engine.smoothing.largest` limits the classes.
     """
     widths = tables.grid.widths
-    if widths is None or widths.is_limited or _is_traced((tables, galaxy)) or not _is_of_this_process(galaxy):
+    if widths is None or widths.is_limited or is_traced((tables, galaxy)) or not _is_of_this_process(galaxy):
         return
     most = float(own_copy(widths.longest / tables.arcsec_per_kpc)) * (1 + _USUAL_EXCESS)
     for source in tables.paint:
@@ -142,7 +142,3 @@ def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
 
 def _is_of_this_process(tree: object) -> bool:
     return all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array))
-
-
-def _is_traced(tree: object) -> bool:
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))

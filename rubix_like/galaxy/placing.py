@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from rubix_like.arguments import named_arguments
@@ -18,6 +17,7 @@ from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.runtime.mesh.mesh import (
     DATA_AXIS,
     check_process_mesh,
+    is_traced,
     pad_on_host,
     pad_particles,
     process_count,
@@ -68,8 +68,7 @@ def shard(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
         )
     n_devices = mesh.shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)
-    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(placed))
-    place = lax.with_sharding_constraint if traced else jax.device_put
+    place = lax.with_sharding_constraint if is_traced(placed) else jax.device_put
     return place(placed, particle_shardings(placed, mesh))
 
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from rubix_like.arguments import named_arguments
 from rubix_like.galaxy.limits import (
@@ -23,6 +22,7 @@ from rubix_like.galaxy.limits import (
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 from rubix_like.physics.units import universe_age_in_yr
+from rubix_like.runtime.mesh.mesh import is_traced
 
 AGE_SLACK: float = 1e-3
 """dex by which a star may be older than the Universe (rounding in the file)."""
@@ -48,7 +48,7 @@ def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(galaxy)):
+    if is_traced(galaxy):
         raise ValueError(
             "galaxy: expected arrays with values, got traced ones; check galaxies and build pipelines outside of "
             "jax.jit, jax.grad and jax.vmap, and call the pipeline inside"

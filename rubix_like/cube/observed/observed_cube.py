@@ -220,14 +220,14 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
     masks = {text: (bits & bit) != 0 for bit, text in _BITS.items()}
     used, notes = choose_voxels(flux, variance, {**masks, "masked": bits != 0})
     check_any_used(used, source, notes)
-    ra, dec = (_number(cube.meta.get(key)) for key in ("ra", "dec"))
+    ra, dec = (number_of(cube.meta.get(key)) for key in ("ra", "dec"))
     return ObservedCube(
         flux=flux,
         variance=variance,
         used=used,
         bins=cube.bins,
         footprint=cube.footprint,
-        field_angle=_number(cube.meta.get("field_angle")) or 0.0,
+        field_angle=number_of(cube.meta.get("field_angle")) or 0.0,
         ra=ra if dec is not None else None,
         dec=dec if ra is not None else None,
         name=str(cube.meta.get("object") or ""),
@@ -256,5 +256,6 @@ def cube_of(observed: ObservedCube) -> Cube:
 NO_VARIANCE: str = "there is no variance"
 
 
-def _number(value: object) -> float | None:
+def number_of(value: object) -> float | None:
+    """A number of a header as float; None for what is no number."""
     return float(value) if isinstance(value, int | float) else None

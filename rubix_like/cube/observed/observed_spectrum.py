@@ -15,7 +15,7 @@ from rubix_like.cube.bins import SAME_BINS, Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
-from rubix_like.cube.observed.observed_cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels
+from rubix_like.cube.observed.observed_cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels, number_of
 from rubix_like.cube.survey_files.survey_cubes import FLUX_PER_OURS
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
@@ -156,7 +156,7 @@ def fibres_from(cube: Cube, source: str) -> ObservedFibres:
         )
     fibres, meta = cube.fibres, cube.meta
     angle = float(meta.get("field_angle") or 0.0)
-    place = {name: _number(meta.get(name)) for name in ("ra", "dec")}
+    place = {name: number_of(meta.get(name)) for name in ("ra", "dec")}
     variance = None if fibres.variance is None else np.array(fibres.variance, dtype=np.float64)
     flux = np.array(fibres.flux, dtype=np.float64)
     spectra = _spectra(flux, variance, ~fibres.usable, cube.bins, source, field_angle=angle, meta=meta, **place)
@@ -194,7 +194,7 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
     variance = np.where(good, 1 / np.where(good, ivar, 1.0), np.nan) / FLUX_PER_OURS**2
     header = file[0].header
     place = {
-        name: _number(next((header[name] for name in cards if name in header), None))
+        name: number_of(next((header[name] for name in cards if name in header), None))
         for name, cards in (("ra", _RA), ("dec", _DEC))
     }
     of_wave = file["WAVE"].header
@@ -223,7 +223,3 @@ def _spectra(
     place |= {} if known else {"ra": None, "dec": None}
     axes = {"bins": bins, "footprint": Footprint(len(flux), 1, 1.0)}
     return ObservedCube(**column, **axes, used=used, source=source, notes=notes, **place)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -235,7 +235,7 @@ def put(tree: Tree, shardings: Any) -> Tree:
     own devices their parts, and nothing is sent.
     """
     first = jax.tree.leaves(shardings)[0]
-    if first.is_fully_addressable or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree)):
+    if first.is_fully_addressable or is_traced(tree):
         return jax.device_put(tree, shardings)
     if isinstance(shardings, NamedSharding):
         return jax.tree.map(lambda leaf: _put(leaf, shardings), tree)
@@ -250,6 +250,11 @@ def _put(leaf: Any, sharding: NamedSharding) -> Any:
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     host = np.asarray(leaf)
     return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether any leaf is traced: inside of jit, grad or vmap."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def own_copy(tree: Tree) -> Tree:
