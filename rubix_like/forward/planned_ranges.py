@@ -72,7 +72,7 @@ def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
         return
     leaves, structure = jax.tree.flatten(parameters)
     marks = [-1.0 - number for number in range(len(leaves))]  # no width is negative
-    marked = [np.full(np.shape(leaf), mark) for leaf, mark in zip(leaves, marks, strict=True)]
+    marked = [jnp.full(np.shape(leaf), mark) for leaf, mark in zip(leaves, marks, strict=True)]
     names = dict(zip(marks, parameters.named(), strict=True))
     for lines, named in zip(found, _line_maps(tables, jax.tree.unflatten(structure, marked)), strict=True):
         if not is_traced(named):
