@@ -241,6 +241,17 @@ def test_maps_of_lines_are_in_the_file(cube, tmp_path):
     assert "flux of Ha, after the PSF" in page_titles(cube, path)
 
 
+def test_a_dot_stays_in_the_name_of_an_extension(cube, tmp_path):
+    def renamed(maps):
+        return dataclasses.replace(maps, lines={"[Ne II] 12.8um": maps.lines["[N II] 6583"]})
+
+    before, after = renamed(cube.maps.before), renamed(cube.maps.after)
+    (line,) = (line for line in cube.maps.lines if line.name == "[N II] 6583")
+    lines = (line._replace(name="[Ne II] 12.8um"),)
+    own = dataclasses.replace(cube.maps, before=before, after=after, lines=lines)
+    assert fits.getdata(own.write(tmp_path / "maps.fits"), "LINE_FLUX_NEII12.8UM").shape == cube.footprint.shape
+
+
 def planned(folder, **changes):
     """The pipeline of a run without nebulae, whose gas has three lines, of which the detector sees two."""
     changes = {"paint": "stars, lines", "lines.wavelengths": ["Hb", "Ha", OWN], "nebular": None} | changes
