@@ -1,5 +1,6 @@
 """Remedies of messages, followed: the input is refused with the remedy, and the remedy as given makes it right."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy.io import fits
 from astropy.units import Quantity
 from command_line import main
 from small import make_cube, muse
@@ -129,6 +131,30 @@ CONFIGURATION = {
         {"instrument.lsf.resolving_power": 2000, "instrument.lsf.polynomial": "null"},
         (2000,),
     ),
+    "sigma of a PSF": (
+        {"instrument.psf": {"kind": "gaussian", "sigma": 0.3}},
+        "give fwhm, 2.355 times",
+        {"instrument.psf.fwhm": 0.7065, "instrument.psf.kind": "gaussian"},
+        0.7065,
+    ),
+    "sigma of an LSF": (
+        {"instrument.lsf": {"sigma": 50}},
+        "give fwhm in Angstrom, 2.355 times",
+        {"instrument.lsf.resolving_power": 2546, "instrument.lsf.polynomial": "null"},
+        (2546,),
+    ),
+    "resolving power alone": (
+        {"instrument.lsf": 3000},
+        "or {resolving_power: 3000}",
+        {"instrument.lsf.resolving_power": 3000, "instrument.lsf.polynomial": "null"},
+        (3000,),
+    ),
+    "screen of particles": (
+        {"dust": {"kind": "particles", "a_v": 1}},
+        "or kind: screen",
+        {"dust.kind": "screen", "dust.a_v": 1},
+        "screen",
+    ),
     "key of another section": (
         {"instrument.inclinaton": 30},
         "did you mean 'observation.inclination'",
@@ -228,6 +254,18 @@ TABLES = {
     "unit": (COLUMNS, {}, "{columns: {age: {column: ..., unit: Gyr}}}", {"columns": UNITS}),
     "column": ((*COLUMNS[:7], "t", "Z"), {}, "galaxy.columns: {age: COLUMN}", {"columns": RENAMED}),
     "no ages": ((*COLUMNS[:7], "other", "Z"), {}, "set galaxy.ages: recipe", {"ages": "recipe"}),
+    "a column twice": (
+        (*COLUMNS[:3], "vx", "vy", "vz", *COLUMNS[6:]),
+        {"columns": {**UNITS, "position": ["x", "y", "y"]}},
+        "expected different columns for x, y and z",
+        {"columns": {**UNITS, "position": ["x", "y", "z"]}},
+    ),
+    "positions that are velocities": (
+        COLUMNS,
+        {"columns": {**UNITS, "position": ["vx", "vy", "vz"]}},
+        "give them as velocity",
+        {"columns": {**UNITS, "velocity": ["vx", "vy", "vz"]}},
+    ),
     "no velocities": (
         (*COLUMNS[:3], "a", "b", "c", *COLUMNS[6:]),
         {"columns": UNITS},
@@ -247,6 +285,53 @@ def test_remedies_of_configurations(bad, remedy, followed, right):
     for key in next(iter(followed)).split("."):
         found = found[key] if isinstance(found, dict) else getattr(found, key)
     assert found == right
+
+
+SNAPSHOT = {
+    "reader": "table",
+    "path": "stars.csv",
+    "neighbours": 16,
+    "columns": {"age": {"column": "age", "unit": "Gyr"}},
+}
+NO_ORIENT = {"pipeline": "own.yaml", "observation.inclination": 60}
+NOTES = {
+    "distance in kpc": ({"observation.distance": 229900}, "is 1e+03 times that of redshift 0.05"),
+    "wavelengths in nm": ({"instrument.wavelength": {"start": 480, "stop": 483}}, "numbers without a unit are in Ang"),
+    "window of no place": ({"noise": {"signal_to_noise": 50, "width": 50}}, "no effect without noise.wavelength"),
+    "LSF in nm": ({"instrument.lsf": {"wavelength": [480, 930], "fwhm": [2, 3]}}, "lsf.wavelength reach from 480 to"),
+    "smoothing of none": ({"engine.smoothing.largest": 5}, "engine.smoothing has no effect with deposit nearest"),
+    "neighbours of no smoothing": ({"galaxy": SNAPSHOT}, "galaxy.neighbours has no effect"),
+    "radius of no alignment": ({"observation.align_radius": "5 kpc"}, "observation.align_radius has no effect"),
+    "inclination without a stage": (NO_ORIENT, "inclination has no effect: the pipeline 'own' has no stage 'orient'"),
+    "library per 1e4 Msun": ({"ssp.library": "bright.h5"}, "check that its spectra are in Lsun"),
+    "library in nm": ({"ssp.library": "nm.h5"}, "check that its rest_wavelength is in Angstrom"),
+}
+"""Settings that are possible, though not what one means, and what a note on the pipeline says."""
+
+
+@pytest.mark.parametrize(("overrides", "words"), NOTES.values(), ids=NOTES)
+def test_notes_on_settings_that_mean_something_else(overrides, words):
+    Path("own.yaml").write_text("scene: [point]\npaint: [stars]\ncube: [psf, noise]\n", encoding="utf-8")
+    popstar = read_table(resource("data", "popstar"))
+    write_table(dataclasses.replace(popstar, rest_wavelength=popstar.rest_wavelength / 10), Path("nm.h5"))
+    write_table(dataclasses.replace(popstar, spectra=popstar.spectra * 1e4), Path("bright.h5"))
+    assert not any(words in note for note in rl.Pipeline.from_config(RUN).notes)
+    assert any(words in note for note in rl.Pipeline.from_config(rl.load_config(RUN, overrides)).notes)
+
+
+def test_a_psf_image_beside_the_middle_is_told(caplog):
+    for name, row in (("middle", 30), ("beside", 42)):
+        image = np.zeros((61, 61))
+        image[row, 30] = 1
+        fits.writeto(f"{name}.fits", image)
+        psf = {"kind": "image", "file": f"{name}.fits", "file_scale": 0.05}
+        rl.Pipeline.from_config(rl.load_config(RUN, {"instrument.psf": psf}))
+        assert ("moved by (0, 0.6) arcsec" in caplog.text) is (name == "beside")
+
+
+def test_nested_parameters_are_named_by_dotted_keys():
+    with pytest.raises(rl.ConfigError, match=r"'observation', which is a section; name its numbers by dotted keys"):
+        rl.Pipeline.from_config(RUN)(rl.load_galaxy(RUN), {"observation": {"inclination": 40}})
 
 
 def code_of(arguments):
@@ -301,7 +386,7 @@ def test_remedies_of_tables(columns, settings, remedy, followed, tmp_path):
     values = np.column_stack([random.normal(size=(30, 6)), np.full((30, 3), [1e5, 2.0, 0.02])])
     np.savetxt(path, values, delimiter=",", header=",".join(columns), comments="")
     galaxy = {"reader": "table", "path": str(path)}
-    with pytest.raises(ValueError, match="table/") as refused:
+    with pytest.raises(ValueError, match=r"table/|columns") as refused:
         rl.load_galaxy({**RUN, "galaxy": {**galaxy, **settings}})
     assert remedy in str(refused.value)
     stars = rl.load_galaxy({**RUN, "galaxy": {**galaxy, **followed}}).stars

@@ -172,14 +172,15 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
 
 
 def _section_instead(item: ErrorDetails, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
-    """The section that a lone value may stand for: with the first of its keys that takes the value alone."""
+    """The section that a lone value may stand for: with a key that takes the value alone; a number may be of two."""
     section, value = _section_at(model, location), item["input"]
     if section is None or item["type"] not in _SECTION_KINDS or not isinstance(value, str | int | float):
         return ""
     keys = () if isinstance(value, bool) else section.model_fields
-    key = next((key for key in keys if _takes(section, {key: value})), None)
     name = next((word for word in reversed(location) if isinstance(word, str) and "=" not in word), "")  # no kind
-    return "" if key is None else f"; write {name}: {{{key}: {value}}}"
+    sections = [f"{{{key}: {value}}}" for key in keys if _takes(section, {key: value})]
+    shown = sections[: 1 if isinstance(value, str) else 2]
+    return f"; write {name}: {' or '.join(shown)}" if shown else ""
 
 
 def _takes(section: type[BaseModel], values: dict[str, Any]) -> bool:

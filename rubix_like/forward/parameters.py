@@ -133,6 +133,9 @@ def _unknown(name: Any, leaves: Collection[str], known: Collection[str]) -> str:
     expected = f"parameters: expected numbers of this run, got {name!r}"
     if name in known:
         return f"{expected}, which its configuration does not have; give {name} there, or leave it out here"
+    inside = sorted(leaf for leaf in leaves if leaf.startswith(f"{name}."))
+    if inside:
+        return f"{expected}, which is a section; name its numbers by dotted keys, such as '{inside[0]}'"
     return f"{expected}{suggest(str(name), leaves)}"
 
 

@@ -9,15 +9,18 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
+from jaxtyping import ArrayLike
 
 from rubix_like.arguments import named_arguments, returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.readers.snapshot import NEIGHBOURS
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, YOUNG_STARS
 from rubix_like.config.sections.products import LINE_SOURCE
+from rubix_like.constants import LYMAN_LIMIT
 from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, MapLabel, ProductAxes
 from rubix_like.cube.meta import Counters
 from rubix_like.engine.basis import BasisPainter
@@ -42,10 +45,26 @@ from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
 from rubix_like.instrument.field_psf import PSFTerms, find_terms
 from rubix_like.instrument.psf import PSFParameters
+from rubix_like.physics.cosmology import observed_distance
 from rubix_like.physics.plausibility import implausible_galaxy, implausible_mass
 from rubix_like.physics.templates import LineTemplates, layers_of
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, DeviceLayout, check_mesh, make_mesh, own_copy
 from rubix_like.runtime.words import counted, percent
+
+_OLD = 9.0
+"""log10 age / yr from which on almost no star is hot enough to shine mostly below the Lyman limit."""
+
+_BLUE = 0.1
+"""Share of their light below the Lyman limit, which none of them reaches."""
+
+_BRIGHT = 100.0
+"""Lsun per Msun at birth, a hundred times those of 1 Gyr and solar metals (Bruzual & Charlot 2003)."""
+
+_FAR = 0.01
+"""Redshift from which on a galaxy's own velocity changes its distance by less than half."""
+
+_NEAR = 1e-3
+"""How far beyond the ends of a table, relative to the wavelength, bins may lie without a note."""
 
 _MOST_BEYOND = 0.5
 """Share of the stars' mass beyond the SSP library, above which a call of a pipeline says so."""
@@ -210,6 +229,9 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
         *_spread_notes(setup),
         *_psf_notes(setup),
+        *_lsf_notes(setup),
+        *_library_notes(setup),
+        *_observation_notes(setup),
         *_component_notes(setup),
         *_unused_notes(setup),
         *_noise_notes(setup),
@@ -256,18 +278,50 @@ def _psf_notes(setup: Setup) -> list[str]:
         return []
     is_image = psf.kind == "image"
     table = psf.node_wavelength if is_image else psf.table_wavelength
+    what = f"the planes of {settings.file or 'psf.field'}" if is_image else "the widths of psf.wavelength"
+    return _beyond_notes(setup, table, what, "the PSF")
+
+
+def _lsf_notes(setup: Setup) -> list[str]:
+    """Says so where the detector sees wavelengths beyond those at which its line spread is given."""
+    lsf = setup.config.instrument.lsf
+    return [] if lsf is None else _beyond_notes(setup, lsf.wavelength, "the widths of lsf.wavelength", "the LSF")
+
+
+def _beyond_notes(setup: Setup, table: ArrayLike | None, what: str, name: str) -> list[str]:
+    """Says so where bins lie beyond the wavelengths (Angstrom) of a table."""
     if table is None:
         return []
     first, last = (float(end) for end in np.asarray(table)[[0, -1]])
     wavelength = setup.instrument.bins.wavelength
-    beyond = np.mean((wavelength < first) | (wavelength > last))
+    beyond = np.mean((wavelength < first * (1 - _NEAR)) | (wavelength > last * (1 + _NEAR)))
     if beyond == 0:
         return []
-    what = f"the planes of {settings.file or 'psf.field'}" if is_image else "the widths of psf.wavelength"
     return [
         f"{what} reach from {first:.6g} to {last:.6g} Angstrom: in {percent(beyond)} of the bins, which lie beyond, "
-        f"the PSF is that of the nearest end; the bins reach from {wavelength[0]:.6g} to {wavelength[-1]:.6g}"
+        f"{name} is that of the nearest end; the bins reach from {wavelength[0]:.6g} to {wavelength[-1]:.6g}"
     ]
+
+
+def _observation_notes(setup: Setup) -> list[str]:
+    """Says so where a distance is not that of the redshift, and where the detector sees no light of stars at rest."""
+    observation, bins = setup.config.observation, setup.instrument.bins
+    notes = []
+    if observation.distance is not None and observation.redshift >= _FAR:
+        expected = observed_distance(observation.cosmology, observation.redshift, None)
+        ratio = observation.distance / expected
+        if not 0.5 <= ratio <= 2:
+            notes.append(
+                f"observation.distance: {observation.distance:g} Mpc is {ratio:.3g} times that of redshift "
+                f"{observation.redshift:g} in {observation.cosmology}, {expected:.4g} Mpc; null takes that"
+            )
+    last = float(bins.wavelength[-1]) / (1 + observation.redshift)
+    if last < LYMAN_LIMIT:
+        notes.append(
+            f"instrument.wavelength: the bins end at {last:.4g} Angstrom at rest, where hydrogen absorbs the light of "
+            f"stars (below {LYMAN_LIMIT:g}); numbers without a unit are in Angstrom"
+        )
+    return notes
 
 
 def _component_notes(setup: Setup) -> list[str]:
@@ -306,6 +360,7 @@ def _unused_notes(setup: Setup) -> list[str]:
     ]
     if isinstance(config.dust, ParticleDustSettings) and not pipeline.has_field(DUST_COLUMN):
         notes.append(f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect")
+    notes += [f"{key} has no effect{why}" for key, why in _without_effect(setup)]
     wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
         notes.append(
@@ -315,15 +370,64 @@ def _unused_notes(setup: Setup) -> list[str]:
     return notes
 
 
-def _noise_notes(setup: Setup) -> list[str]:
-    """Says so where a target is the median over bins of which most hold no line."""
-    noise, painted = setup.config.noise, [source.name for source in setup.pipeline.paint]
-    if noise is None or noise.signal_to_noise is None or noise.wavelength is not None or painted != [LINE_SOURCE]:
+def _without_effect(setup: Setup) -> list[tuple[str, str]]:
+    """Settings that differ from their defaults though something else keeps them from being used, and what does."""
+    config, notes = setup.config, []
+    observation, engine = config.observation, config.engine
+    if engine.smoothing != type(engine)().smoothing and setup.painting.deposit != "smoothed":
+        notes.append(("engine.smoothing", f" with deposit {setup.painting.deposit}; set engine.deposit: smoothed"))
+    turns = [name for name in ("inclination", "position_angle") if getattr(observation, name)]
+    if turns and not any(stage.name == "orient" for stage in setup.pipeline.scene):
+        turned = " and ".join(f"observation.{name}" for name in turns)
+        notes.append((turned, f": the pipeline '{setup.pipeline.name}' has no stage 'orient'"))
+    given = getattr(config.galaxy, "neighbours", None)
+    is_asked = getattr(config.galaxy, "smoothing_length", None) == "neighbours"
+    if given not in (None, NEIGHBOURS) and not is_asked and setup.painting.deposit != "smoothed":
+        notes.append(("galaxy.neighbours", f" with deposit {setup.painting.deposit}; set engine.deposit: smoothed"))
+    radius = type(observation).model_fields["align_radius"].default
+    if config.resolved_align == "none" and observation.align_radius != radius:
+        notes.append(("observation.align_radius", " without an alignment; set observation.align: stars"))
+    return notes
+
+
+def _library_notes(setup: Setup) -> list[str]:
+    """Says so where old populations of a library shine as none does: its wavelengths or spectra have other units."""
+    library = setup.library
+    old, wavelength = np.asarray(library.log_age) >= _OLD, np.asarray(library.rest_wavelength)
+    if STAR_SOURCE not in setup.sources or not old.any():
         return []
-    return [
-        f"noise.signal_to_noise: {noise.signal_to_noise:g} is that of the median bin, and most bins of lines alone are "
-        f"empty; give noise.wavelength and noise.width around a line"
-    ]
+    notes = []
+    spectra = np.asarray(library.spectra)[:, old].mean(axis=(0, 1))
+    light = np.trapezoid(spectra, wavelength)
+    if light > _BRIGHT:
+        notes.append(
+            f"populations older than 1 Gyr in the SSP library '{library.name}' have {light:.3g} Lsun per Msun; check "
+            f"that its spectra are in Lsun / Angstrom / Msun"
+        )
+    blue = wavelength <= LYMAN_LIMIT
+    share = np.trapezoid(spectra[blue], wavelength[blue]) / light if blue.sum() > 1 else 0.0
+    if share > _BLUE:
+        notes.append(
+            f"{percent(share)} of the light of populations older than 1 Gyr in the SSP library '{library.name}' is "
+            f"below {LYMAN_LIMIT:g} Angstrom; check that its rest_wavelength is in Angstrom"
+        )
+    return notes
+
+
+def _noise_notes(setup: Setup) -> list[str]:
+    """Says so where a width has no window, and where a target is the median over bins of which most hold no line."""
+    noise, painted = setup.config.noise, [source.name for source in setup.pipeline.paint]
+    if noise is None or noise.signal_to_noise is None or noise.wavelength is not None:
+        return []
+    notes = []
+    if noise.width != type(noise).model_fields["width"].default:
+        notes.append(f"noise.width: {noise.width:g} Angstrom has no effect without noise.wavelength, its middle")
+    if painted == [LINE_SOURCE]:
+        notes.append(
+            f"noise.signal_to_noise: {noise.signal_to_noise:g} is that of the median bin, and most bins of lines alone "
+            f"are empty; give noise.wavelength and noise.width around a line"
+        )
+    return notes
 
 
 def _line_notes(setup: Setup) -> list[str]:

@@ -1,6 +1,7 @@
 """Images of PSFs: from files, and of adaptive optics."""
 
 import functools
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,10 @@ from rubix_like.runtime.words import reason_of
 
 _FINE, _BINNED = ("OVERDIST", "OVERSAMP"), ("DET_SAMP", "DET_DIST")
 """Extensions of stpsf (poppy) with images on pixels finer than the detector's, the better one first, and on those."""
+
+_OFF_CENTRE = 0.02
+"""Distance of an image's centroid from the middle of the array, in sides of the array, from which on a warning says so;
+at least 2 pixels."""
 
 _DEEPEST = 0.01
 """How far below 0, relative to its peak, the sharpened image of a PSF may fall."""
@@ -74,7 +79,21 @@ def _image_of(hdu: Any, settings: PSFSettings, path: Path) -> PSFImage:
     if table is not None and settings.wavelength is None:
         order = np.argsort(table)
         data, table = data[order], table[order]
-    return PSFImage(data, settings.file_scale or _scale(header, path), table)
+    scale = settings.file_scale or _scale(header, path)
+    _warn_off_centre(data, scale, path)
+    return PSFImage(data, scale, table)
+
+
+def _warn_off_centre(planes: Float[ndarray, "plane row column"], scale: float, path: Path) -> None:
+    """Log a warning where the light of an image is centred beside the middle of the array, which moves the galaxy."""
+    places = [np.arange(size) - (size - 1) / 2 for size in planes.shape[1:]]
+    profiles = planes.sum(axis=(0, 2)), planes.sum(axis=(0, 1))
+    y, x = (profile @ place / profile.sum() for profile, place in zip(profiles, places, strict=True))
+    if np.hypot(x, y) > max(2.0, _OFF_CENTRE * max(planes.shape[1:])):
+        logging.getLogger("rubix_like").warning(
+            f"instrument.psf.file: the light of {path} is centred ({x:.1f}, {y:.1f}) pixels beside the middle of the "
+            f"array: the galaxy is moved by ({x * scale:.3g}, {y * scale:.3g}) arcsec; centre the image"
+        )
 
 
 def _chosen(hdus: list[Any], extension: str | None, path: Path) -> Any:

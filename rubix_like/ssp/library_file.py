@@ -44,9 +44,9 @@ LAYOUT = ArrayFileLayout(
 
 
 LIMITS = {
-    "metallicity": (0.0, 1.0, "(mass fraction)"),
-    "solar_metallicity": (0.0, 1.0, "(mass fraction)"),
-    "log_age": (0.0, 11.0, "(log10 of years)"),
+    "metallicity": (0.0, 0.2, "(mass fraction)"),
+    "solar_metallicity": (0.0, 0.2, "(mass fraction)"),
+    "log_age": (3.0, 11.0, "(log10 of years)"),
     "rest_wavelength": (0.1, 1e12, "Angstrom"),
     "fwhm": (0.0, 1e12, "Angstrom"),
     "spectra": (-1e6, 1e6, "Lsun / Angstrom / Msun"),

@@ -151,6 +151,8 @@ def test_not_hdf5_and_no_file(tmp_path):
     [
         ("log_age", np.array([6.0, 6.0, 10.0]), "log_age: expected strictly increasing"),
         ("metallicity", np.array([0.02, 0.004]), "metallicity: expected strictly increasing"),
+        ("log_age", np.array([0.05, 1.0, 10.0]), r"log_age: expected values from 3 to 11 \(log10 of years\)"),
+        ("metallicity", np.array([0.2, 1.0]), r"metallicity: expected values from 0 to 0.2 \(mass fraction\)"),
         ("spectra", np.ones((3, 2, 200)), r"spectra: expected shape \(2, 3, 200\), got \(3, 2, 200\)"),
         ("fwhm", np.full(200, np.nan), "fwhm: expected finite"),
     ],

@@ -258,6 +258,8 @@ class ColumnSettings(AbstractSettings):
     def _check_number(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(value) not in {1, 3}:
             raise ValueError(f"expected one column, or three of a vector, got {len(value)}")
+        if len(set(value)) != len(value):
+            raise ValueError(f"expected different columns for x, y and z, got {list(value)}")
         return value
 
     @field_validator("unit")

@@ -1,7 +1,7 @@
 """Settings of dust: a uniform screen, or the dust of the galaxy's own gas."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
@@ -99,6 +99,11 @@ def _in_front(value: object) -> object:
 
 class ParticleDustSettings(AbstractSettings):
     """Dust of the gas particles: a source is dimmed by the column in front of it, A(V) = opacity x column."""
+
+    instead: ClassVar[Mapping[str, str]] = {
+        "a_v": "the gas in front of a star gives its A(V), which opacity scales; a screen is foreground: {a_v: 0.1}, "
+        "or kind: screen"
+    }
 
     kind: Literal["particles"]
     """particles: the dust of the galaxy's gas, each star behind its own column of it."""

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -172,6 +172,11 @@ class LSFSettings(AbstractSettings):
     `resolving_power` (wavelength / FWHM), or a table of `wavelength` with `fwhm` or `resolving_power`, linear between
     and constant beyond. Wavelengths are observed ones, in the instrument's medium.
     """
+
+    instead: ClassVar[Mapping[str, str]] = {
+        "sigma": "give fwhm in Angstrom, 2.355 times the standard deviation, or resolving_power, which is "
+        "299792 / (2.355 x the standard deviation in km/s)",
+    }
 
     polynomial: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
     wavelength: Annotated[tuple[PositiveAngstrom, ...], Field(min_length=2)] | None = None

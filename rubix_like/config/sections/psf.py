@@ -175,6 +175,11 @@ class PSFSettings(AbstractSettings):
     wavelength. With `field` it varies over the field.
     """
 
+    instead: ClassVar[Mapping[str, str]] = {
+        "sigma": "give fwhm, 2.355 times the standard deviation of a Gaussian (e.g. fwhm: 0.7 arcsec)",
+        "seeing": "give fwhm (e.g. fwhm: 0.7 arcsec)",
+    }
+
     kind: Literal["gaussian", "moffat", "gaussians", "image", "adaptive"] = "gaussian"
     fwhm: Annotated[Fwhm, Parameter()] = None
     """Full width at half maximum, before the spaxel's box: the seeing. One, or one per `wavelength`."""

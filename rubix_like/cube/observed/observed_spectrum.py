@@ -198,8 +198,8 @@ def _from_manga(file: Any, path: Path) -> ObservedFibres:
         for name, cards in (("ra", _RA), ("dec", _DEC))
     }
     of_wave = file["WAVE"].header
-    unit = f"{of_wave['BUNIT']}{of_wave.comments['BUNIT']}" if "BUNIT" in of_wave else ""
-    medium: Medium = "air" if "air" in unit else "vacuum"
+    wavelength_text = f"{of_wave['BUNIT']}{of_wave.comments['BUNIT']}" if "BUNIT" in of_wave else ""
+    medium: Medium = "air" if "air" in wavelength_text else "vacuum"
     bins = table_bins(wavelength, medium, path)
     spectra = _spectra(flux / FLUX_PER_OURS, variance, mask != 0, bins, str(path), **place)
     return ObservedFibres(spectra, -x, y)

@@ -262,13 +262,13 @@ def run_variational(
     """
     state = VariationalState.begin(settings, best_latent)
     if resume is not None:
-        chosen = settings.section
+        section = settings.section
         same = np.array_equal(resume.keys, state.keys) and np.array_equal(resume.means[0], state.mean)
-        if not (same and int(resume.n_draw) == chosen.draws and float(resume.tolerance) == chosen.tolerance):
+        if not (same and int(resume.n_draw) == section.draws and float(resume.tolerance) == section.tolerance):
             raise ValueError(
-                f"fit.sampling: expected to go on from the same best fit with {chosen.samples} samples, {chosen.draws} "
-                f"draws, the tolerance {chosen.tolerance:g} and the seed {settings.seed}, got a state of a run that "
-                f"differs; use the settings it was begun with, or start anew"
+                f"fit.sampling: expected to go on from the same best fit with {section.samples} samples, "
+                f"{section.draws} draws, the tolerance {section.tolerance:g} and the seed {settings.seed}, "
+                f"got a state of a run that differs; use the settings it was begun with, or start anew"
             )
         state = resume
     yield state
@@ -297,10 +297,10 @@ def _iterated(
     """Samples about the mean, and the mean moved to where they resemble the posterior most."""
     expansion = _expanded(posterior, mesh, state.mean)
     samples = _sampled(posterior, mesh, settings, expansion, state.keys[: settings.section.samples // 2])
-    wrong = int(np.count_nonzero(~np.isfinite(samples.loss)))
-    if wrong:
+    n_not_finite = int(np.count_nonzero(~np.isfinite(samples.loss)))
+    if n_not_finite:
         raise ValueError(
-            f"fit.sampling: expected a finite loss of every sample, got none of {wrong} of "
+            f"fit.sampling: expected a finite loss of every sample, got none of {n_not_finite} of "
             f"{len(samples.loss)}; narrow the priors of fit.free to where the model is defined, or use NUTS"
         )
     ways = placed(samples.latent - state.mean, mesh, _group_size(settings, mesh))

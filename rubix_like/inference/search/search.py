@@ -347,7 +347,7 @@ def _graded(
     """Latents, with the mass that fits best, and their losses."""
     size = mesh.shape[SAMPLE_AXIS]
     found = [_grade(posterior, mesh, drawn[begin : begin + size]) for begin in range(0, len(drawn), size)]
-    latent, loss = (np.concatenate([batch[part] for batch in found])[: len(drawn)] for part in (0, 1))
+    latent, loss = (np.concatenate([graded_batch[part] for graded_batch in found])[: len(drawn)] for part in (0, 1))
     return latent, loss
 
 

@@ -321,14 +321,15 @@ def draw_followed(figure: "Figure", view: SampleView) -> None:
             at = np.flatnonzero(is_diverging)
             style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
             left.plot(at, np.zeros(len(at)), "|", transform=left.get_xaxis_transform(), **style)
-        unit = unit_text(followed.unit, set_power(left.yaxis, left.get_ylim()))
-        worth = (
+        unit_words = unit_text(followed.unit, set_power(left.yaxis, left.get_ylim()))
+        diagnostics = (
             (followed.r_hat, "R-hat", ".3f"),
             (followed.ess_bulk, "bulk ESS", ".0f"),
             (followed.ess_tail, "tail ESS", ".0f"),
         )
-        words = [f"{name} {number:{form}}" for number, name, form in worth if np.isfinite(number)]
-        left.set_title("   ·   ".join([followed.name + (f" ({unit})" if unit else ""), *words]), fontsize=8)
+        words = [f"{what} {number:{form}}" for number, what, form in diagnostics if np.isfinite(number)]
+        name = followed.name + (f" ({unit_words})" if unit_words else "")
+        left.set_title("   ·   ".join([name, *words]), fontsize=8)
     grid[-1, 0].set_xlabel("draw")
     grid[-1, 1].set_xlabel("density of draws")
     n_chain, n_draw = view.diverging.shape

@@ -167,6 +167,12 @@ def _family(container: AbstractContainer, table: str, settings: TableSettings, k
                 raise ConfigError(
                     f"{place}: '{container.name}' ({table}) has no column '{name}'{suggest(name, columns)}"
                 )
+    for quantity, other in (("position", "velocity"), ("velocity", "position")):
+        if quantity in named and named[quantity].column in TRIPLES[other]:
+            raise ConfigError(
+                f"galaxy.{key}.{quantity}: expected columns of a {quantity}, got {list(named[quantity].column)}, which "
+                f"are names of a {other}; give them as {other}, or rename the columns"
+            )
     taken = {name for column in named.values() for name in column.column}
     for quantity in NAMES:
         free = {_split_name(name)[0]: name for name in columns if name not in taken}

@@ -276,7 +276,8 @@ def _of_arms(base: Mapping[str, Any], row: Row) -> list[Row]:
         raise ConfigError("instrument.join: expected false in a catalogue, got true; its arms are cubes of their own")
     config = check_sections(sections, "configuration")
     return [
-        Row(row.place, f"{row.name}_{name}", {**row.settings, **arm}) for name, arm in arm_overrides(config).items()
+        Row(row.place, f"{row.name}_{name}", {**row.settings, **overrides})
+        for name, overrides in arm_overrides(config).items()
     ]
 
 
