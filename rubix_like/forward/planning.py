@@ -1,7 +1,7 @@
 """What the host works out before a run: sizes, tables, stages, and what the user should know of them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -288,7 +288,7 @@ def _lsf_notes(setup: Setup) -> list[str]:
     return [] if lsf is None else _beyond_notes(setup, lsf.wavelength, "the widths of lsf.wavelength", "the LSF")
 
 
-def _beyond_notes(setup: Setup, table: ArrayLike | None, what: str, name: str) -> list[str]:
+def _beyond_notes(setup: Setup, table: ArrayLike | Sequence[float] | None, what: str, name: str) -> list[str]:
     """Says so where bins lie beyond the wavelengths (Angstrom) of a table."""
     if table is None:
         return []
