@@ -224,7 +224,7 @@ def test_header(tmp_path):
             {"kind": "partcles"},
             "dust: kind: expected one of screen, particles, got 'partcles'; did you mean 'particles'",
         ),
-        ({"kind": "particles", "a_v": 1}, "unknown key 'dust.a_v'; did you mean 'r_v'"),
+        ({"kind": "particles", "a_v": 1}, "unknown key 'dust.a_v'; the gas in front of a star"),
         ({"kind": "particles", "curv": "smc"}, "unknown key 'dust.curv'; did you mean 'curve'"),
         (
             {"kind": "particles", "birth_slope": -1},
