@@ -15,7 +15,6 @@ from rubix_like.arguments import named_arguments, returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.readers.snapshot import NEIGHBOURS
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, YOUNG_STARS
@@ -58,13 +57,14 @@ _BLUE = 0.1
 """Share of their light below the Lyman limit, which none of them reaches."""
 
 _BRIGHT = 100.0
-"""Lsun per Msun at birth, a hundred times those of 1 Gyr and solar metals (Bruzual & Charlot 2003)."""
+"""Lsun per Msun at birth: populations of 1 Gyr and solar metals have 1.5 (bc03-miles) to 1.8 (popstar)."""
 
 _FAR = 0.01
 """Redshift from which on a galaxy's own velocity changes its distance by less than half."""
 
 _NEAR = 1e-3
-"""How far beyond the ends of a table, relative to the wavelength, bins may lie without a note."""
+"""How far beyond the ends of a table of the LSF, relative to the wavelength, bins may lie without a note: those of
+MaNGA do by 0.4 Angstrom."""
 
 _MOST_BEYOND = 0.5
 """Share of the stars' mass beyond the SSP library, above which a call of a pipeline says so."""
@@ -285,16 +285,18 @@ def _psf_notes(setup: Setup) -> list[str]:
 def _lsf_notes(setup: Setup) -> list[str]:
     """Says so where the detector sees wavelengths beyond those at which its line spread is given."""
     lsf = setup.config.instrument.lsf
-    return [] if lsf is None else _beyond_notes(setup, lsf.wavelength, "the widths of lsf.wavelength", "the LSF")
+    return [] if lsf is None else _beyond_notes(setup, lsf.wavelength, "the widths of lsf.wavelength", "the LSF", _NEAR)
 
 
-def _beyond_notes(setup: Setup, table: ArrayLike | Sequence[float] | None, what: str, name: str) -> list[str]:
-    """Says so where bins lie beyond the wavelengths (Angstrom) of a table."""
+def _beyond_notes(
+    setup: Setup, table: ArrayLike | Sequence[float] | None, what: str, name: str, near: float = 0.0
+) -> list[str]:
+    """Says so where bins lie beyond the wavelengths (Angstrom) of a table, by more than `near` of them."""
     if table is None:
         return []
     first, last = (float(end) for end in np.asarray(table)[[0, -1]])
     wavelength = setup.instrument.bins.wavelength
-    beyond = np.mean((wavelength < first * (1 - _NEAR)) | (wavelength > last * (1 + _NEAR)))
+    beyond = np.mean((wavelength < first * (1 - near)) | (wavelength > last * (1 + near)))
     if beyond == 0:
         return []
     return [
@@ -360,7 +362,7 @@ def _unused_notes(setup: Setup) -> list[str]:
     ]
     if isinstance(config.dust, ParticleDustSettings) and not pipeline.has_field(DUST_COLUMN):
         notes.append(f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect")
-    notes += [f"{key} has no effect{why}" for key, why in _without_effect(setup)]
+    notes += _without_effect(setup)
     wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
         notes.append(
@@ -370,46 +372,51 @@ def _unused_notes(setup: Setup) -> list[str]:
     return notes
 
 
-def _without_effect(setup: Setup) -> list[tuple[str, str]]:
-    """Settings that differ from their defaults though something else keeps them from being used, and what does."""
-    config, notes = setup.config, []
-    observation, engine = config.observation, config.engine
-    if engine.smoothing != type(engine)().smoothing and setup.painting.deposit != "smoothed":
-        notes.append(("engine.smoothing", f" with deposit {setup.painting.deposit}; set engine.deposit: smoothed"))
-    turns = [name for name in ("inclination", "position_angle") if getattr(observation, name)]
+def _without_effect(setup: Setup) -> list[str]:
+    """Says so where settings are not their defaults, but something else keeps them from being used."""
+    config, observation, deposit = setup.config, setup.config.observation, setup.painting.deposit
+    notes = []
+    if deposit != "smoothed":
+        unused = ["engine.smoothing"] if _is_changed(config.engine, "smoothing") else []
+        if getattr(config.galaxy, "smoothing_length", None) != "neighbours" and _is_changed(
+            config.galaxy, "neighbours"
+        ):
+            unused.append("galaxy.neighbours")
+        notes += [f"{key} has no effect with deposit {deposit}; set engine.deposit: smoothed" for key in unused]
+    turns = [f"observation.{name}" for name in ("inclination", "position_angle") if getattr(observation, name)]
     if turns and not any(stage.name == "orient" for stage in setup.pipeline.scene):
-        turned = " and ".join(f"observation.{name}" for name in turns)
-        notes.append((turned, f": the pipeline '{setup.pipeline.name}' has no stage 'orient'"))
-    given = getattr(config.galaxy, "neighbours", None)
-    is_asked = getattr(config.galaxy, "smoothing_length", None) == "neighbours"
-    if given not in (None, NEIGHBOURS) and not is_asked and setup.painting.deposit != "smoothed":
-        notes.append(("galaxy.neighbours", f" with deposit {setup.painting.deposit}; set engine.deposit: smoothed"))
-    radius = type(observation).model_fields["align_radius"].default
-    if config.resolved_align == "none" and observation.align_radius != radius:
-        notes.append(("observation.align_radius", " without an alignment; set observation.align: stars"))
+        notes.append(f"{' and '.join(turns)} has no effect: the pipeline '{setup.pipeline.name}' has no stage 'orient'")
+    if config.resolved_align == "none" and _is_changed(observation, "align_radius"):
+        notes.append("observation.align_radius has no effect without an alignment; set observation.align: stars")
     return notes
+
+
+def _is_changed(section: Any, key: str) -> bool:
+    """Whether settings have a key, with another value than its default."""
+    field = type(section).model_fields.get(key) if section is not None else None
+    return field is not None and getattr(section, key) != field.get_default(call_default_factory=True)
 
 
 def _library_notes(setup: Setup) -> list[str]:
     """Says so where old populations of a library shine as none does: its wavelengths or spectra have other units."""
     library = setup.library
-    old, wavelength = np.asarray(library.log_age) >= _OLD, np.asarray(library.rest_wavelength)
-    if STAR_SOURCE not in setup.sources or not old.any():
+    first_old = int(np.searchsorted(library.log_age, _OLD))
+    if STAR_SOURCE not in setup.sources or first_old == len(library.log_age):
         return []
     notes = []
-    spectra = np.asarray(library.spectra)[:, old].mean(axis=(0, 1))
-    light = np.trapezoid(spectra, wavelength)
+    spectra = np.asarray(library.spectra)[:, first_old:]  # views: a library may be large
+    steps = np.gradient(np.asarray(library.rest_wavelength))
+    n_blue = int(np.searchsorted(library.rest_wavelength, LYMAN_LIMIT))
+    light, blue = (spectra @ steps).mean(), (spectra[..., :n_blue] @ steps[:n_blue]).mean()
     if light > _BRIGHT:
         notes.append(
             f"populations older than 1 Gyr in the SSP library '{library.name}' have {light:.3g} Lsun per Msun; check "
             f"that its spectra are in Lsun / Angstrom / Msun"
         )
-    blue = wavelength <= LYMAN_LIMIT
-    share = np.trapezoid(spectra[blue], wavelength[blue]) / light if blue.sum() > 1 else 0.0
-    if share > _BLUE:
+    if blue > _BLUE * light:
         notes.append(
-            f"{percent(share)} of the light of populations older than 1 Gyr in the SSP library '{library.name}' is "
-            f"below {LYMAN_LIMIT:g} Angstrom; check that its rest_wavelength is in Angstrom"
+            f"{percent(blue / light)} of the light of populations older than 1 Gyr in the SSP library "
+            f"'{library.name}' is below {LYMAN_LIMIT:g} Angstrom; check that its rest_wavelength is in Angstrom"
         )
     return notes
 
@@ -420,7 +427,7 @@ def _noise_notes(setup: Setup) -> list[str]:
     if noise is None or noise.signal_to_noise is None or noise.wavelength is not None:
         return []
     notes = []
-    if noise.width != type(noise).model_fields["width"].default:
+    if _is_changed(noise, "width"):
         notes.append(f"noise.width: {noise.width:g} Angstrom has no effect without noise.wavelength, its middle")
     if painted == [LINE_SOURCE]:
         notes.append(

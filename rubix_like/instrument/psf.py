@@ -16,7 +16,7 @@ from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
-from rubix_like.instrument.psf_images import adaptive_images, load_psf_image, on_spaxels, sharpening
+from rubix_like.instrument.psf_images import adaptive_images, load_psf_image, on_spaxels, sharpening, warn_off_centre
 from rubix_like.instrument.psf_profile import (
     WavelengthNodes,
     gaussian_weights_in_spaxel,
@@ -278,6 +278,7 @@ def _of_image(
         return found._replace(nodes=None) if range_[0] == range_[1] else found
     planes, scale, table = load_psf_image(settings)
     _check_planes(settings, table, range_)
+    warn_off_centre(planes, scale, settings.file)
     least = 0 if like is None else like[0]
     image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, cells, least)
     return image, None if table is None else WavelengthNodes(table, degree=1), reach, lost

@@ -79,12 +79,10 @@ def _image_of(hdu: Any, settings: PSFSettings, path: Path) -> PSFImage:
     if table is not None and settings.wavelength is None:
         order = np.argsort(table)
         data, table = data[order], table[order]
-    scale = settings.file_scale or _scale(header, path)
-    _warn_off_centre(data, scale, path)
-    return PSFImage(data, scale, table)
+    return PSFImage(data, settings.file_scale or _scale(header, path), table)
 
 
-def _warn_off_centre(planes: Float[ndarray, "plane row column"], scale: float, path: Path) -> None:
+def warn_off_centre(planes: Float[ndarray, "plane row column"], scale: float, path: Path | None) -> None:
     """Log a warning where the light of an image is centred beside the middle of the array, which moves the galaxy."""
     places = [np.arange(size) - (size - 1) / 2 for size in planes.shape[1:]]
     profiles = planes.sum(axis=(0, 2)), planes.sum(axis=(0, 1))
