@@ -437,7 +437,8 @@ def save(page, folder, button, name):
     page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
     page.element(button).click()
     until = time.monotonic() + 20
-    while not (folder / name).is_file():
+    # Chromium holds the name with an empty file until the download has been renamed to it
+    while not ((folder / name).is_file() and (folder / name).stat().st_size):
         assert time.monotonic() < until, sorted(folder.iterdir())
         time.sleep(0.05)
     return folder / name
