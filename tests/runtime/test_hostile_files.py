@@ -136,21 +136,23 @@ for path in sys.argv[1:]:
 """
 
 
-def test_a_heap_of_texts_without_an_end_is_refused(tmp_path):
-    """512 zeroed bytes in the global heap: HDF5 itself goes round in it for ever."""
-    path = sample_result().write(tmp_path / "samples.h5")
-    content, paths = path.read_bytes(), []
-    place = content.find(b"GCOL")
-    assert place > 0
-    for start in (place + 16, place + 40):
+def test_texts_that_end_the_process_in_hdf5_are_refused(tmp_path):
+    """512 zeroed bytes in the global heap: HDF5 itself goes round in it for ever. An attribute whose type of variable
+    length is neither a sequence nor a text: HDF5 ends the process."""
+    content, paths = sample_result().write(tmp_path / "samples.h5").read_bytes(), []
+    heap, text_type = content.find(b"GCOL"), content.find(bytes([0x19, 1, 1, 0, 16, 0, 0, 0]))
+    assert heap > 0
+    assert text_type > 0
+    for start, damage in ((heap + 16, bytes(512)), (heap + 40, bytes(512)), (text_type + 1, bytes([3]))):
         paths.append(tmp_path / f"{start}.h5")
-        paths[-1].write_bytes(content[:start] + bytes(512) + content[start + 512 :])
+        paths[-1].write_bytes(content[:start] + damage + content[start + len(damage) :])
     command = [sys.executable, "-c", READ_EACH, *map(str, paths)]
     environment = {"PYTHONPATH": str(REPOSITORY), "PATH": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
     lines = done.stdout.splitlines()
-    assert len(lines) == 2, done.stderr
-    assert all("heap of texts at byte" in line for line in lines)
+    assert len(lines) == 3, done.stderr
+    assert all("heap of texts at byte" in line for line in lines[:2])
+    assert "type of variable length is unknown" in lines[2]
 
 
 def aliases(levels, width):

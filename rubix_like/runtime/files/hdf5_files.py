@@ -439,6 +439,14 @@ class _Disk(io.FileIO):
             self._error = self._error or error
 
 
+def _check_type(stored: h5t.TypeID) -> None:
+    """Raise StorageError for a type of variable length that is neither a sequence (0) nor a text: HDF5 2.0 ends the
+    process (SIGSEGV) when it reads one. The fourth byte of an encoded type holds this number (HDF5 File Format
+    Specification, IV.A.2.d)."""
+    if isinstance(stored, h5t.TypeVlenID) and stored.encode()[3] & 0x0F != 0:
+        raise StorageError(f"its type of variable length is unknown; {DAMAGED}")
+
+
 @dataclass
 class _Visit:
     """A walk through one file, all of whose datasets must be there if it has to be `whole`.
@@ -488,6 +496,7 @@ class _Visit:
             raise StorageError(f"the file has more than {MOST_OBJECTS} groups and datasets; {DAMAGED}")
         for name in found.attrs:
             with self._naming(f"{place}@{name}"):
+                _check_type(found.attrs.get_id(name).get_type())
                 found.attrs[name]
         if isinstance(found, h5py.Dataset):
             self._visit_dataset(found)
@@ -508,6 +517,7 @@ class _Visit:
 
     def _visit_dataset(self, dataset: h5py.Dataset) -> None:
         """Where its data lie, where it must be whole; texts are read, as that is how their heaps are met."""
+        _check_type(dataset.id.get_type())
         if dataset.is_virtual:
             (check_stored if self.whole else walk_sources)(dataset, self.path)
             return
