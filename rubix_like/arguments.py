@@ -55,11 +55,11 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     return with_names
 
 
-def expect_fields(record: Any) -> None:
+def expect_fields(record: Any, place: str = "") -> None:
     """Raise ConfigError that names the field of a dataclass, or of an equinox module, which is not of the kind that is
-    annotated, as `named_arguments` does for arguments."""
+    annotated, as `named_arguments` does for arguments; it begins with `place`."""
     for name, kinds in _kinds_of_fields(type(record)).items():
-        _expect_kind(getattr(record, name), kinds, f"{type(record).__name__}.{name}")
+        _expect_kind(getattr(record, name), kinds, f"{place}{type(record).__name__}.{name}")
 
 
 @functools.cache
@@ -100,16 +100,19 @@ def returned(value: Any, kinds: Any, call: str, expected: str) -> Any:
 
 
 @contextlib.contextmanager
-def plug_in_named(call: str, plug_in: Any) -> Iterator[None]:
-    """A mistake in the code of a plug-in is raised again as ConfigError that names `call`; errors with words for users
-    (ValueError) pass, and so do all of this package's own members."""
+def plug_in_named(call: str, plug_in: Any, remedy: str = "see docs/how-to-extend.md") -> Iterator[None]:
+    """A mistake in the code of a plug-in, an instance, a class or a function, is raised again as ConfigError that names
+    `call`, and so is its ValueError, with its words; those of this package's own members pass, and every ConfigError.
+    """
     try:
         yield
-    except (TypeError, AttributeError, LookupError) as error:
-        if type(plug_in).__module__.startswith("rubix_like."):
+    except (TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, ValueError) as error:
+        if isinstance(error, ConfigError) or str(getattr(plug_in, "__module__", "")).startswith("rubix_like."):
             raise
+        if isinstance(error, ValueError):
+            raise ConfigError(f"{call}: {error}") from error
         words, *_ = str(error).splitlines() or [""]
-        raise ConfigError(f"{call} ended with {type(error).__name__}: {words}; see docs/how-to-extend.md") from error
+        raise ConfigError(f"{call} ended with {type(error).__name__}: {words}; {remedy}") from error
 
 
 def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, ...]]], dtype: Any = None) -> None:
@@ -142,8 +145,18 @@ def note_renamed(old: str, new: str) -> None:
     logging.getLogger("rubix_like").warning("%s is called %s now; the old word works until version 0.4", old, new)
 
 
-def starts_anew(restart: bool, resume: bool | None) -> bool:
-    """Whether earlier progress is discarded: by `restart`, or by the old word for it, `resume=False`."""
+def starts_anew(restart: bool, resume: bool | None, output: object) -> bool:
+    """Whether earlier progress is discarded: by `restart`, or by the old word for it, `resume=False`.
+
+    Raises ConfigError for `resume=True` beside `restart`, or without an `output` that has progress.
+    """
+    if resume and restart:
+        raise ConfigError("resume: expected resume=True or restart=True, got both; leave one of them out")
+    if resume and output is None:
+        raise ConfigError(
+            "resume: expected the output of what is to go on, got none; give it as output=..., then it goes on without "
+            "resume=True"
+        )
     if resume is False:
         note_renamed("resume=False", "restart=True")
     return restart or resume is False

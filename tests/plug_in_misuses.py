@@ -113,6 +113,15 @@ class Added(extend.AbstractResiduals):
         return residual.sum()
 
 
+class Rooted(extend.AbstractResiduals):
+    """Roots of numbers below 0."""
+
+    kind: ClassVar = "rooted"
+
+    def residuals(self, residual, data, model, inverse_sigma):
+        return jnp.sqrt(residual)
+
+
 class Interpolated(extend.AbstractQuantile):
     """Quantiles by numpy."""
 
@@ -170,6 +179,20 @@ CUBE = {
     ),
     "unnamed": ({"__call__": lambda self, cube, *_: cube.fields["a"]}, "`__call__` ended with KeyError: 'a'"),
     "spatial": ({"spatial": lambda *_: 5}, "`spatial` must return a function of images, a WavelengthSpatial or None,"),
+    **{
+        f"flux_{dtype}": (
+            {"__call__": flux(lambda cube, dtype=dtype: cube.flux.astype(dtype))},
+            f"`__call__` must return flux as float32, the type of cube.flux, got {dtype}",
+        )
+        for dtype in ("int32", "float16", "bool", "complex64")
+    },
+    "nan_spread": (
+        {"report": report(lsf_fwhm=np.array([1, 1, np.nan, 1]))},
+        "`report`: StageReport.lsf_fwhm: expected finite widths >= 0, got nan at index 2",
+    ),
+    "negative_spread": ({"report": report(lsf_fwhm=-np.ones(4))}, "`report`: StageReport.lsf_fwhm: expected finite"),
+    "note": ({"report": report(notes="text")}, "`report`: StageReport.notes: expected a list, got 'text'"),
+    "unread": ({"build": lambda *_: int("x")}, "`build`: invalid literal for int() with base 10: 'x'"),
 }
 SCENE = {
     "vanished": ({"__call__": lambda *_: None}, "`__call__` must return a Scene, got None"),
@@ -221,7 +244,9 @@ def parts(change):
 
 
 FIELD_FAULTS = {
-    "negative_cells": ({"n_cell": lambda *_: -1}, "field 'negative_cells' ended with TypeError"),
+    "negative_cells": ({"n_cell": lambda *_: -1}, "Wrong: `n_cell`: expected a whole number of 0 or more, got -1"),
+    "text_cells": ({"n_cell": lambda *_: "3"}, "Wrong: `n_cell`: expected a whole number of 0 or more, got '3'"),
+    "unmapped": ({"map": "text"}, "field 'unmapped': `map` must return a unit and a description, "),
     "few_cells": ({"n_cell": lambda *_: 3}, "field 'few_cells': `finish` ended with TypeError"),
     "no_parts": ({"deposit": parts(lambda *_: None)}, "Wrong: `deposit` must return a pair (cells, amounts), got None"),
     "swapped_parts": ({"deposit": parts(lambda row, part: (part, row))}, "Wrong: `deposit` must return cells as whole"),
@@ -237,6 +262,68 @@ class Kernel(extend.AbstractDepositKernel):
 
     def add(self, total, factors):
         return None
+
+
+class Plain:
+    """No kernel."""
+
+    def add(self, total, factors):
+        return total
+
+
+class Idle(extend.AbstractDepositKernel):
+    """Adds nothing, in silence."""
+
+    def add(self, total, factors):
+        return total
+
+
+KERNEL_FAULTS = {
+    "Kernel": "Kernel: `add` must return an array, got None",
+    "Plain": "deposit kernel 'Plain': expected a class derived from AbstractDepositKernel, got a value of type Plain",
+    "Idle": "deposit kernel 'Idle': `add` must add share x window x own of each particle to its rows, expected [",
+}
+
+
+CURVE_FAULTS = {
+    "no_number": (lambda wave, r_v: wave * np.nan, "`relative` must return finite numbers, got nan at 1000 Angstrom"),
+    "one_number": (lambda wave, r_v: 1.0, "`relative` must return real numbers of shape (101,), one A(lambda)"),
+    "text_curve": (lambda wave, r_v: "1", "`relative` must return real numbers of shape (101,), one A(lambda)"),
+    "shorter": (lambda wave, r_v: wave[1:], "`relative` must return real numbers of shape (101,), one A(lambda)"),
+    "raising": (lambda wave, r_v: {}["a"], "`relative` ended with KeyError: 'a'"),
+    "refusing": (lambda wave, r_v: float("a"), "`relative`: could not convert string to float: 'a'"),
+    "one_argument": (lambda wave: wave, "`relative` ended with TypeError: <lambda>() takes 1 positional argument"),
+    "of_excess": (
+        lambda wave, r_v: r_v * 5500 / wave,
+        "expected A(lambda) / A(V), which is 1 at 5500 Angstrom, got",
+    ),
+    "through": (
+        lambda wave, r_v: 10 ** (-2200 / wave),
+        "expected A(lambda) / A(V), which is 1 at 5500 Angstrom, got",
+    ),
+    "below": (lambda wave, r_v: -5500 / wave, "expected A(lambda) / A(V) of 0 or more at its own R(V), 3.1, got -5.5"),
+}
+CURVES = SimpleNamespace(
+    **{name: extend.DustCurve(own, (1e3, 2e4), 3.1, (2.0, 6.0), "") for name, (own, _) in CURVE_FAULTS.items()}
+)
+
+
+class Switching(extend.AbstractGalaxyModel):
+    """Five stars, and a branch on a parameter."""
+
+    mass: float = 1e9
+    count: int = eqx.field(static=True, default=5)
+
+    def sample(self, draws):
+        still, one = jnp.zeros((self.count, 3)), jnp.ones(self.count)
+        return rl.Galaxy(rl.Stars(still, still, self.mass * one, 9 * one, 0.02 * one))
+
+
+MODEL_FAULTS = {
+    "branch": lambda self, draws: Switching.sample(self, draws) if self.mass > 0 else None,
+    "count": lambda self, draws: Switching.sample(Switching(count=int(self.mass / 1e8)), draws),
+    "selection": lambda self, draws: jnp.ones(5)[jnp.ones(5) * self.mass > 3],
+}
 
 
 class Source(extend.AbstractSource):
@@ -264,7 +351,7 @@ class Source(extend.AbstractSource):
 SOURCE_FAULTS = {
     "mistaken": ({"movers": "gaz"}, "kind: expected one of 'stars', 'gas', 'young_stars', 'agn', got 'gaz'"),
     "unpainted": ({"build": classmethod(lambda cls, *_: cls(None))}, "source 'unpainted': `painter` must return"),
-    "unseen": ({"scene": lambda *_: None}, "source 'unseen' ended with TypeError"),
+    "unseen": ({"scene": lambda *_: None}, "source Wrong: `scene` must return a Scene (by to_scene), got None"),
     "unshining": ({"shining": lambda self, own: jnp.ones(3, bool)}, "source 'unshining' ended with TypeError"),
     "dim": ({"shine": lambda *_: None}, "source 'dim' ended with AttributeError"),
 }
@@ -298,12 +385,17 @@ def announce(folder):
     """Install the plug-ins in a folder, which is put on Python's path."""
     stages = {"scene": SCENE, "cube": [name for name in WORDS if name not in SCENE]}
     groups = {f"{kind}_stages": {name: f"STAGES.{name}" for name in names} for kind, names in stages.items()}
-    groups |= {"fields": {name: f"FIELDS.{name}" for name in FIELD_FAULTS}, "kernels": {"wrong_kernel": "Kernel"}}
     groups |= {
+        "fields": {name: f"FIELDS.{name}" for name in FIELD_FAULTS},
+        "kernels": {name: name for name in KERNEL_FAULTS},
+        "dust_curves": {name: f"CURVES.{name}" for name in CURVE_FAULTS},
         "paint_stages": {name: f"SOURCES.{name}" for name in SOURCE_FAULTS},
         "executors": {"nobody": "no_executor"},
     }
-    groups |= {"readers": dict.fromkeys(("none", "alone", "swapped"), "Reader"), "ssp_formats": {"wrong": "FORMAT"}}
+    groups |= {
+        "readers": dict.fromkeys(("none", "alone", "swapped", "misnamed"), "Reader"),
+        "ssp_formats": {"wrong": "FORMAT"},
+    }
     lines = [
         line
         for group, members in groups.items()
@@ -342,9 +434,16 @@ def cases(run, galaxy):
             Path(f"{name}.yaml").write_text(f"description: wrong\n{text}")
             wrong = {**run, "pipeline": f"{name}.yaml", "engine": {"deposit": "nearest"}, "products": {"losvd": None}}
             yield f"{key}, {name}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
-    wrong = {**run, "engine": {"kernel": "wrong_kernel", "method": "basis"}}
-    words = "Kernel: `add` must return an array, got None"
-    yield "kernel", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
+    for name, words in KERNEL_FAULTS.items():
+        wrong = {**run, "engine": {"kernel": name, "method": "basis"}}
+        yield f"kernel, {name}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)
+    for name, (_, words) in CURVE_FAULTS.items():
+        wrong = {**run, "dust": {"a_v": 1, "curve": name}}
+        yield f"curve, {name}", f"dust.curve: dust curve '{name}': {words}", lambda wrong=wrong: rl.load_config(wrong)
+    words = (
+        "reader 'misnamed' of the installed package wrong-things 1.0: expected the name that it is announced by among"
+    )
+    yield "reader, misnamed", words, lambda: rl.load_config({**run, "galaxy": {"reader": "misnamed"}})
     words = "executor 'nobody' must return a context manager, got a value of type int"
     yield "executor", words, lambda: rl.run_catalogue(run, [{"name": "a"}], output="nobody", executor="nobody")
     for name, got in {"none": "None", "alone": "a value of type Galaxy", "swapped": "(GalaxyInfo, Galaxy)"}.items():
@@ -369,6 +468,19 @@ def cases(run, galaxy):
     yield "peak", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "displaced"})
     words = "likelihood Added: `residuals` must return residuals of shape ("
     yield "residuals", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "added"})(np.zeros(1))
+    words = "likelihood Rooted: `residuals` must return finite numbers, got nan in "
+    yield "roots", words, lambda: rl.log_posterior(run, noisy, free, likelihood={"kind": "rooted"})
+    bare, prior = {**run, "galaxy": None}, {"galaxy.mass": {"log_uniform": [1e8, 1e10]}}
+    for name, sample in MODEL_FAULTS.items():
+        model = type("Wrong", (Switching,), {"sample": sample})()
+        yield (
+            f"model, {name}",
+            "Wrong.sample ended with ",
+            lambda model=model: rl.log_posterior(bare, noisy, prior, model=model),
+        )
+    words = "fit.free.galaxy.mass: expected a prior with which Switching has no masses below 0, got {normal: ["
+    below = {"galaxy.mass": {"normal": [1e9, 1e9]}}
+    yield "model, mass", words, lambda: rl.log_posterior(bare, noisy, below, model=Switching())
     words = "prior 'interpolated': `quantile` ended with TracerArrayConversionError"
     prior = {offset: {"interpolated": [-50, 50]}}
     yield "quantile by numpy", words, lambda: rl.log_posterior(run, noisy, prior)(np.zeros(1))

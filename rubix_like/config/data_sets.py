@@ -145,6 +145,12 @@ class NuisanceSettings(AbstractSettings):
         return None if value is None else one_prior(info.field_name, value)
 
 
+_APERTURES = (0.01, 3600.0)
+"""Arcsec: from below the slits and fibres of telescopes in space, or with adaptive optics, to a degree."""
+
+_MOST_CELLS = 1000
+
+
 class SpectrumAperture(AbstractSettings):
     """Where on the sky a spectrum was taken: all the light inside counts."""
 
@@ -159,6 +165,27 @@ class SpectrumAperture(AbstractSettings):
     """Position angle of its height in deg, from North through East."""
     pixel_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the cells that the light inside is summed over; null: a 15th of the smaller side."""
+
+    @field_validator("size")
+    @classmethod
+    def _check_size(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        low, high = _APERTURES
+        wrong = [side for side in value if not low <= side <= high]
+        if wrong:
+            raise ValueError(
+                f"expected {low:g} to {high:g} arcsec, got {wrong[0]:g}; numbers without a unit are in arcsec"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_cells(self) -> "SpectrumAperture":
+        least = max(self.size) / _MOST_CELLS
+        if self.pixel_scale is not None and self.pixel_scale < least:
+            raise ValueError(
+                f"pixel_scale: expected at most {_MOST_CELLS} cells along a side, so at least {least:.3g} arcsec, got "
+                f"{self.pixel_scale:g}; leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_place(self) -> "SpectrumAperture":

@@ -1,6 +1,6 @@
 """The settings of a run by their dotted keys, to find the one that a misplaced or misspelt word may mean."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -16,15 +16,17 @@ _LAST = ("fit", "simulate")
 """Sections whose keys are the last to be thought of."""
 
 
-def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """The dotted key of every setting below `model` that is no section, readers' included; lists of sections count as
-    settings."""
+def dotted_keys(model: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = ()) -> Iterator[str]:
+    """The dotted key of every setting below `model` that is no section, readers' included; lists of sections, and
+    sections of a class they are within (`above`), count as settings."""
+    above = (*above, model)
     for name, field in model.model_fields.items():
         key, sections = f"{prefix}{name}", _sections(field.annotation)
         if key == _READERS:
             sections = [READERS.find(reader) for reader in READERS.builtin]
+        sections = [section for section in sections if section not in above]
         for section in sections:
-            yield from dotted_keys(section, f"{key}.")
+            yield from dotted_keys(section, f"{key}.", above)
         if not sections:
             yield key
 
@@ -41,7 +43,12 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
 def keys_near(word: str, model: type[BaseModel], likeness: float = 0.6) -> list[str]:
     """The dotted keys that end in `word`, the shortest first; else those whose last part is near to it (`likeness` as
     in `nearest_words`)."""
-    keys = sorted(set(dotted_keys(model)), key=lambda key: (key.count("."), key.startswith(_LAST), key))
+    return near_among(word, dotted_keys(model), likeness)
+
+
+def near_among(word: str, known: Iterable[str], likeness: float = 0.6) -> list[str]:
+    """The dotted keys among some `known` ones, as `keys_near` finds them."""
+    keys = sorted(set(known), key=lambda key: (key.count("."), key.startswith(_LAST), key))
     asked = word.lower().replace("-", "_")
     ends = [key for key in keys if f".{key}".endswith(f".{asked}")]
     if ends:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from rubix_like.config.dotted_keys import keys_near
-from rubix_like.config.quantities import InUnit
+from rubix_like.config.quantities import InUnit, number_in
 from rubix_like.config.settings import AbstractSettings, sections_in
 from rubix_like.errors import nearest, suggest
 
@@ -93,6 +94,9 @@ _KINDS = {
     "invalid_key": "keys that are text",
 }
 _SECTION_KINDS = ("model_type", "dict_type")
+_OF_A_SECTION = 2
+"""Parts of the location of a section's own key, which may be meant for another section; those below are local."""
+
 _NOTHING = ("none", "no", "off", "false", "nothing")
 
 
@@ -164,7 +168,7 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
         return f"{key}: expected one of {choices}, {came}{nearest(str(item['input']), words)}"
     if kind in _LIMITS:
         name, text = _LIMITS[kind]
-        came = f"got {context['actual_length']}" if "actual_length" in context else came
+        came = f"got {context['actual_length']}" if "actual_length" in context else came + _unit_of_number(item, model)
         return f"{key}: expected {text.format(context[name])}, {came}"
     expected = _KINDS.get(kind) or item["msg"].removeprefix("Input should be ")
     instead = _null_instead(item["input"], model, location) or _section_instead(item, model, location)
@@ -244,6 +248,7 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
     key = str(location[-1])
     if section is None:
         return ""
+    below = [name for name in keys_near(key, section) if name.endswith(f".{key}")]
     instead = section.instead.get(key) if issubclass(section, AbstractSettings) else None
     if instead is not None:
         return f"; {instead}"
@@ -254,7 +259,11 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
     within = [dotted([*location[:-1], name, key]) for name, settings in inner.items() if key in settings.model_fields]
     if within:
         return f"; did you mean {' or '.join(map(repr, within))}?"
-    return nearest(key, known) or _elsewhere(key, model, 0.6 if is_top else 0.8) or suggest(key, known) + missing
+    if below and not is_top:
+        return f"; did you mean {' or '.join(repr(dotted([*location[:-1], name])) for name in below[:3])}?"
+    depth = len([part for part in location if not _is_tag(part)])
+    elsewhere = _elsewhere(key, model, 0.6 if is_top else 0.8) if depth <= _OF_A_SECTION else ""
+    return nearest(key, known) or elsewhere or suggest(key, known) + missing
 
 
 def _elsewhere(key: str, model: type[BaseModel], likeness: float) -> str:
@@ -265,12 +274,27 @@ def _elsewhere(key: str, model: type[BaseModel], likeness: float) -> str:
     return f"; did you mean {' or '.join(map(repr, found[:3]))}?"
 
 
+def _unit_of_number(item: ErrorDetails, model: type[BaseModel]) -> str:
+    """The unit that a number without one was taken to be in; nothing for other values."""
+    if number_in(item["input"]) is None or not item["loc"]:
+        return ""
+    section = _section_at(model, item["loc"][:-1])
+    field = None if section is None else section.model_fields.get(str(item["loc"][-1]))
+    unit = None if field is None else _unit_of(field)
+    return f" (without a unit: in {unit})" if unit else ""
+
+
+def _unit_of(field: FieldInfo) -> str | None:
+    """The unit of a setting, where it is one number."""
+    return next((mark.unit for mark in field.metadata if isinstance(mark, InUnit)), None)
+
+
 def _wanted(key: str, section: type[BaseModel] | None) -> str:
     """A value of a required key in words: its unit and limits."""
     field = None if section is None else section.model_fields.get(key)
     if field is None:
         return "a value"
-    unit = next((own.unit for own in field.metadata if isinstance(own, InUnit)), None)
+    unit = _unit_of(field)
     kinds = {float: "a number", int: "a whole number"}
     what = kinds.get(field.annotation, "a value") if unit is None else f"a quantity in {unit}"
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}

@@ -101,6 +101,9 @@ def parse_quantity(value: object, unit: str, place: str = "") -> float:
         try:
             number = np.asarray(plain_numbers(_as_array(value), unit, ""), dtype=np.float64).item()
         except (TypeError, ValueError) as error:
+            is_quantity = number_in(unit) is not None or (unit[:1].isdigit() and unit.endswith(str(value)))
+            if isinstance(value, str) and value not in ("", unit) and is_unit(value) and is_quantity:
+                expected = f"value: expected a quantity, got a unit; swap them: parse_quantity({unit!r}, {value!r})"
             raise ValueError(expected) from error
     if not math.isfinite(number):
         raise ValueError(f"{begin}expected a finite quantity in {unit}, got {value!r}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import (
     BaseModel,
@@ -46,7 +46,7 @@ from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, nearest_words, suggest
 from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
 from rubix_like.galaxy.radius import Radius
-from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.registry import Registry, plug_in_place
 from rubix_like.runtime.resources import resource_names
 
 if TYPE_CHECKING:
@@ -277,7 +277,20 @@ def _parse_reader(section: object) -> object:
     if unknown:
         texts = [f"unknown key '{key}' of the reader '{name}'{suggest(key, reader.model_fields)}" for key in unknown]
         raise ConfigError("; ".join(texts))
+    if name not in READERS.builtin and name in READERS:
+        _check_announced(name, reader)
     return reader.model_validate(dict(section))
+
+
+def _check_announced(name: str, reader: Any) -> None:
+    """Raise ConfigError for a reader from outside whose key `reader` does not take the name that it is announced by."""
+    field = reader.model_fields.get("reader")
+    known = get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else (name,)
+    if name not in known:
+        raise ConfigError(
+            f"{plug_in_place(READERS.kind, READERS.group, name)}: expected the name that it is announced by among "
+            f"those of its field `reader`, Literal[{', '.join(map(repr, known))}]; make both names the same"
+        )
 
 
 class _AnyReader:

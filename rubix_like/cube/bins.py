@@ -97,7 +97,8 @@ class WavelengthBins:
         nodes[::2], nodes[1::2] = borders, centres
         if not (np.isfinite(nodes).all() and nodes[0] > 0 and np.all(np.diff(nodes) > 0)):
             raise ValueError(
-                "wavelength: expected positive wavelengths that ascend, each between the edges of its bin (table)"
+                f"wavelength: expected positive wavelengths that ascend, each between the edges of its bin (table)"
+                f"{_came(centres, borders)}"
             )
         step = float(borders[-1] - borders[0]) / n_wave
         return cls(float(centres[0]), step, n_wave, "table", medium, tuple(nodes.tolist()))
@@ -113,7 +114,7 @@ class WavelengthBins:
         centres = _in_angstrom(wavelength)
         steps = np.diff(np.atleast_1d(centres))
         if centres.ndim != 1 or centres.size < 2 or not (np.isfinite(centres).all() and steps.min() > 0):
-            raise ValueError("wavelength: expected at least two wavelengths, in ascending order")
+            raise ValueError(f"wavelength: expected at least two wavelengths, in ascending order{_came(centres)}")
         stretch = np.maximum(steps[1:] / steps[:-1], steps[:-1] / steps[1:])
         if stretch.size and stretch.max() > _MOST_STRETCH:
             place = int(np.argmax(stretch)) + 1
@@ -142,7 +143,7 @@ class WavelengthBins:
         ends = centres[[0, -1]] if n_wave > 1 else borders
         refusal = ValueError(
             f"wavelength: expected positive wavelengths that ascend in even bins ({sampling}), each between the "
-            f"edges of its bin"
+            f"edges of its bin{_came(centres, borders)}"
         )
         with np.errstate(all="ignore"):
             step = float(np.diff(np.log10(ends) if sampling == "log" else ends)[0]) / max(n_wave - 1, 1)
@@ -250,6 +251,14 @@ class WavelengthBins:
 
 def _in_angstrom(wavelength: ArrayLike, place: str = "wavelength") -> Float[ndarray, "..."]:
     return np.asarray(given_numbers(wavelength, "Angstrom", place), dtype=np.float64)
+
+
+def _came(centres: Float[ndarray, "..."], edges: Float[ndarray, "..."] | None = None) -> str:
+    """The ends of wavelengths that were refused, with what to do about descending ones, in the words of an error."""
+    given = {"wavelength": centres} if edges is None else {"wavelength": centres, "edges": edges}
+    ends = (f"{name} {array.flat[0]:.7g} ... {array.flat[-1]:.7g}" for name, array in given.items() if array.size)
+    descends = centres.size > 1 and centres.flat[-1] < centres.flat[0]
+    return f", got {', '.join(ends) or 'none'}" + ("; reverse them, and the fluxes: values[::-1]" if descends else "")
 
 
 class AbstractBinned:

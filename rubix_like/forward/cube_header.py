@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from rubix_like.arguments import check_returned_shapes, returned
+from rubix_like.arguments import check_returned_shapes, expect_fields, plug_in_named, returned
 from rubix_like.config.sections.dust import DUST_COLUMN, DustSettings, ParticleDustSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE
@@ -33,12 +33,13 @@ from rubix_like.forward.stages.base import StageReport
 from rubix_like.forward.stages.noise import describe_noise
 from rubix_like.forward.stages.through_fibres import FibreCube
 from rubix_like.forward.tables import Plan
+from rubix_like.galaxy.limits import require
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.instrument.pointing import Pointing, pointings_of
 from rubix_like.instrument.psf_images import load_psf_image
 from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import load_nebular
-from rubix_like.physics.dust_curves import CURVES
+from rubix_like.physics.dust_curves import find_curve
 from rubix_like.runtime.arrays_on_disk import digest_of
 from rubix_like.version import __version__
 
@@ -183,7 +184,7 @@ def _library_entries(setup: Setup) -> dict[str, str]:
 
 def _slope(dust: DustSettings | ParticleDustSettings) -> float | None:
     """The slope of the curve, where it has one."""
-    return CURVES.find(dust.curve).slope if dust.slope is None else dust.slope
+    return find_curve(dust.curve).slope if dust.slope is None else dust.slope
 
 
 def _dust_entries(setup: Setup) -> dict[str, str | int | float | None]:
@@ -375,9 +376,15 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
     instrument, found = planned.setup.instrument, []
     for name, stage in zip(planned.tables.cube_names, planned.tables.cube, strict=True):
         call, per_bin = f"stage '{name}': `report`", (instrument.bins.n_wave,)
-        report = returned(stage.report(), StageReport, call, "a StageReport")
+        with plug_in_named(call, stage):
+            report = returned(stage.report(), StageReport, call, "a StageReport")
+        expect_fields(report, f"{call}: ")
         shapes = {"spaxel_bits": instrument.footprint.shape, "wave_bits": per_bin, "lsf_fwhm": per_bin}
         check_returned_shapes(call, {key: (getattr(report, key), shape) for key, shape in shapes.items()})
+        if report.lsf_fwhm is not None:
+            widths = np.asarray(report.lsf_fwhm)
+            good = np.isfinite(widths) & (widths >= 0)
+            require(good, widths, f"{call}: StageReport.lsf_fwhm", "finite widths >= 0", "give the FWHM in Angstrom")
         taken = sorted(setting_entries(planned.setup, planned.plan).keys() & report.meta.keys())
         if taken:
             raise ConfigError(f"{call} must not give the entry '{taken[0]}' of the header, which is the run's")

@@ -23,7 +23,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.fields.field import Counted, HasValues, sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import GasSums, ProductImages, Sighting
-from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
+from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of, scene_of
 from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
 from rubix_like.forward.stages.scene import screen_transmission
@@ -72,7 +72,7 @@ def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, part
     They have the coordinates that the sources of this kind give them.
     """
     place = tables.alignment, tables.arcsec_per_kpc
-    shining = [source.scene(particles, *place).coordinates for source in tables.paint if source.kind == kind]
+    shining = [scene_of(source, particles, *place).coordinates for source in tables.paint if source.kind == kind]
     coordinates = {name: values for own in shining for name, values in own.items()}
     scene = to_scene(particles, jnp.ones_like(jnp.asarray(particles.position)[:, 0]), coordinates, *place)
     for number, stage in enumerate(tables.scene):
@@ -149,7 +149,7 @@ def shining_of(source: AbstractSource, particles: Any) -> Any:
 def _scene_of(tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any) -> Scene:
     """A chunk of a source's `shining_of` particles, as they shine."""
     own = chunk.particles if isinstance(chunk, UsedFirst) else chunk
-    scene = source.scene(own, tables.alignment, tables.arcsec_per_kpc)
+    scene = scene_of(source, own, tables.alignment, tables.arcsec_per_kpc)
     return source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
 
 

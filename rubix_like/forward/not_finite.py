@@ -27,6 +27,7 @@ from rubix_like.forward.model import (
     table_specs,
 )
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.source import scene_of
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
@@ -149,7 +150,7 @@ def _flags(
         )
 
     scenes = [
-        source.scene(own, tables.alignment, tables.arcsec_per_kpc)
+        scene_of(source, own, tables.alignment, tables.arcsec_per_kpc)
         for source, own in zip(tables.paint, particles.sources, strict=False)
     ]
     for name, scene in zip(plan.sources, scenes, strict=True):

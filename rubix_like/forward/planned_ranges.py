@@ -12,6 +12,7 @@ from numpy import ndarray
 from rubix_like.engine.lines.line_plan import LineMap
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.source import scene_of
 from rubix_like.forward.stages.optics import PSFStage, psf_widths
 from rubix_like.forward.stages.through_fibres import FibreStage
 from rubix_like.forward.tables import Tables
@@ -130,7 +131,7 @@ def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
         lengths = None if particles is None else particles.smoothing_length
         if lengths is None or float(np.max(lengths, initial=0.0)) <= most:
             continue
-        amount = source.scene(particles, None, jnp.ones_like(tables.arcsec_per_kpc)).amount
+        amount = scene_of(source, particles, None, jnp.ones_like(tables.arcsec_per_kpc)).amount
         longest = float(np.max(np.where(np.asarray(amount) > 0, np.asarray(lengths), 0.0)))
         if longest > most:
             raise ConfigError(

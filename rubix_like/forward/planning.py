@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import ArrayLike
 
-from rubix_like.arguments import named_arguments, returned
+from rubix_like.arguments import named_arguments, plug_in_named, returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
 from rubix_like.config.readers.components import ComponentsReader
@@ -65,6 +65,9 @@ _FAR = 0.01
 _NEAR = 1e-3
 """How far beyond the ends of a table of the LSF, relative to the wavelength, bins may lie without a note: those of
 MaNGA do by 0.4 Angstrom."""
+
+_FAINTEST_LINE = 0.01
+"""1e-20 erg/s/cm2: a hundredth of what the deepest spectra of galaxies show."""
 
 _MOST_BEYOND = 0.5
 """Share of the stars' mass beyond the SSP library, above which a call of a pipeline says so."""
@@ -327,7 +330,7 @@ def _observation_notes(setup: Setup) -> list[str]:
 
 
 def _component_notes(setup: Setup) -> list[str]:
-    """Says so where smooth components are not aligned, or painted wider than they are."""
+    """Says so where smooth components are not aligned, painted wider than they are, or too faint."""
     config, deposit = setup.config, setup.painting.deposit
     if not isinstance(config.galaxy, ComponentsReader):
         return []
@@ -337,6 +340,13 @@ def _component_notes(setup: Setup) -> list[str]:
             f"observation.align: {config.observation.align} has no effect on smooth components, which lie face-on as "
             f"they are and are turned by their angles"
         )
+    gas = {component.name: component.lines for component in config.galaxy.components if component.lines}
+    notes += [
+        f"galaxy.{name}.lines.flux: {lines.flux:g} x 1e-20 erg/s/cm2 is fainter than any line that is observed; give "
+        f"the unit, e.g. flux: {lines.flux:g} erg/s/cm2"
+        for name, lines in gas.items()
+        if lines.flux is not None and lines.flux < _FAINTEST_LINE
+    ]
     if deposit != "nearest" and (setup.instrument.psf is None or not setup.pipeline.blurs):
         notes.append(
             f"without a PSF images are as wide as engine.deposit: {deposit} makes them, which shares each quadrature "
@@ -530,6 +540,9 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         (SCENE_STAGES.find, pipeline.scene, (AbstractSceneStage,)),
         (_cube_stage, pipeline.cube, (AbstractCubeStage,)),
     )
+    painted = (PAINT_STAGES, pipeline.paint)
+    named = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene), painted, (CUBE_STAGES, pipeline.cube))
+    hidden = [note for registry, stages in named for note in registry.hidden(stage.name for stage in stages)]
     listed, scene, cube = (
         tuple(_made(stage, find(stage.name).build, kind, setup) for stage in stages) for find, stages, kind in lists
     )
@@ -562,6 +575,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         *run_notes(setup, paint, census),
         *products_notes(setup, census),
         *line_notes(setup, lines),
+        *hidden,
     )
     return Planned(_plan(setup, margin, tuple(fields)), tables, setup, notes, alignment, lines)
 
@@ -592,7 +606,13 @@ def _check_fields(
     paint: tuple[Any, ...],
     cube: tuple[Any, ...],
 ) -> None:
-    """Raise ConfigError for a field that is listed twice, one that is read but missing or empty, or read too early."""
+    """Raise ConfigError for a field that is listed twice, one that is read but missing or empty, or read too early, and
+    for one whose map has no unit and description."""
+    for name, field in made.items():
+        if field.map is not None:
+            returned(
+                field.map, [str, str], f"field '{name}': `map`", 'a unit and a description, ("", "number of stars")'
+            )
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
@@ -687,15 +707,16 @@ def _cube_stage(name: str) -> Any:
 def _made(stage: StageSettings, make: Callable[..., Any], kinds: tuple[type, ...], *planned: Setup | SourcePlan) -> Any:
     """What a stage makes of its options and of what is planned, of these kinds; raises ConfigError for options of
     another kind, and for a stage that makes something else."""
-    try:
-        made = make(*planned, dict(stage.options))
-    except TypeError as error:
-        raise ConfigError(
-            f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
-        ) from error
-    call = "plan" if SourcePlan in kinds else "build"
+    call = f"stage '{stage.name}': `{'plan' if SourcePlan in kinds else 'build'}`"
+    with plug_in_named(call, make):
+        try:
+            made = make(*planned, dict(stage.options))
+        except TypeError as error:
+            raise ConfigError(
+                f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
+            ) from error
     expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
-    return returned(made, kinds, f"stage '{stage.name}': `{call}`", f"an instance of {expected}")
+    return returned(made, kinds, call, f"an instance of {expected}")
 
 
 def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:

@@ -109,4 +109,11 @@ class Tables(eqx.Module):
         arrays = {name: getattr(after, name) for name in ("flux", "variance", "truth", "bits")} | after.contributions
         moments = {"moments": (after.moments, (voxels[0], cube.moments.shape[1]))}
         check_returned_shapes(call, {name: (array, voxels) for name, array in arrays.items()} | moments)
+        dtypes = {name: array.dtype for name, array in arrays.items() if array is not None and name != "bits"}
+        for name, dtype in (dtypes | {"moments": after.moments.dtype}).items():
+            if not np.issubdtype(dtype, np.floating) or np.promote_types(dtype, cube.flux.dtype) != dtype:
+                raise ConfigError(
+                    f"{call} must return {name} as {cube.flux.dtype}, the type of cube.flux, got {dtype}; return "
+                    f"{name}.astype(cube.flux.dtype)"
+                )
         return after

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from rubix_like.arguments import plug_in_named
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.physics.units import plain_numbers
@@ -40,15 +41,21 @@ class AbstractGalaxyModel(eqx.Module):
 
 
 def galaxy_of(model: AbstractGalaxyModel, draws: Any) -> Galaxy:
-    """What the model samples for these draws; ConfigError where its class returns something else than a Galaxy."""
-    galaxy = model.sample(draws)
+    """What the model samples for these draws; ConfigError where its class returns something else than a Galaxy, or
+    cannot be traced."""
+    method = "emitters" if type(model).sample is AbstractGalaxyModel.sample else "sample"
+    place = f"{type(model).__name__}.{method}"
+    with plug_in_named(place, model, _TRACED):
+        galaxy = model.sample(draws)
     if not isinstance(galaxy, Galaxy):
-        method = "emitters" if type(model).sample is AbstractGalaxyModel.sample else "sample"
-        raise ConfigError(
-            f"{type(model).__name__}.{method}: expected a Galaxy, got {type(galaxy).__name__}; return "
-            f"rl.Galaxy(stars=...)"
-        )
+        raise ConfigError(f"{place}: expected a Galaxy, got {type(galaxy).__name__}; return rl.Galaxy(stars=...)")
     return galaxy
+
+
+_TRACED = (
+    "write it with jax.numpy, jnp.where in place of `if`, and a number of particles that no parameter changes "
+    "(a static field); see docs/own-inference.md"
+)
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from rubix_like.arguments import check_setting_names, named_arguments, starts_an
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.sections.fit import FitSettings
+from rubix_like.config.sections.fit import FitSettings, SamplingSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, nearest_words
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
@@ -242,7 +242,7 @@ def fit(
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     check_setting_names(fit, settings, FitSettings.model_fields)
-    restart = starts_anew(restart, resume)
+    restart = starts_anew(restart, resume, output)
     galaxy = one_galaxy(galaxy, model)
     request = read_request(config_or_pipeline, data, free, output, settings, galaxy)
     progress = progress or progress_here(quiet)
@@ -572,7 +572,8 @@ def sample(
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     check_setting_names(sample, settings, FitSettings.model_fields)
-    restart = starts_anew(restart, resume)
+    _check_sampling_names(settings)
+    restart = starts_anew(restart, resume, output)
     given, galaxy = dict(settings), one_galaxy(galaxy, model)
     given |= {f"sampling.{name}": value for name, value in (sampling or {}).items()}
     if output is not None:
@@ -591,6 +592,19 @@ def sample(
     )
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, restart=restart)
+
+
+def _check_sampling_names(settings: Iterable[str]) -> None:
+    """Raise ConfigError for a further argument of `sample` that is a key of `fit.sampling`."""
+    places = {key: f"{{{key!r}: ...}}" for key in SamplingSettings.model_fields}
+    for section, keys in SamplingSettings.sections().items():
+        places[section] = f"{{{section!r}: {{...}}}}"
+        for key in keys.model_fields:
+            places.setdefault(key, f"{{{section!r}: {{{key!r}: ...}}}}")
+    for name in set(settings) - set(FitSettings.model_fields):
+        near = nearest_words(name, places, 1, 0.8)
+        if near:
+            raise ConfigError(f"{name}: unknown argument of sample; give it as sampling={places[near[0]]}")
 
 
 def _sample(

@@ -5,6 +5,7 @@ It is what `fit` maximises and `sample` draws from, made in the same way.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +22,7 @@ from rubix_like.config.loading import ConfigSource
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.cube.observed.flux_units import plain_flux
-from rubix_like.errors import ConfigError, expect_count, suggest
+from rubix_like.errors import ConfigError, came, expect_count, suggest
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
@@ -35,6 +36,8 @@ from rubix_like.physics.units import plain_numbers
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import listed, shortened
+
+_ARRAYS = "give cube.flux, and as sigma the square root of cube.variance (rl.read_observed reads a file)"
 
 _HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
 
@@ -130,11 +133,9 @@ class LogPosterior:
         that cannot be replaced: several sets of data, correlated errors, free-form populations.
         """
         likelihood = self._posterior.likelihood
-        if isinstance(flux, Cube | ObservedCube):
-            raise ConfigError(
-                "with_data: flux: expected an array (y, x, wave), got a cube; give cube.flux, and as sigma the square "
-                "root of cube.variance"
-            )
+        for name, value in (("flux", flux), ("sigma", 0.0 if sigma is None else sigma)):
+            if value is None or isinstance(value, str | Path | Cube | ObservedCube):
+                raise ConfigError(f"with_data: {name}: expected an array (y, x, wave), got {came(value)}; {_ARRAYS}")
         self._check_only_data(likelihood, np.shape(flux), np.shape(likelihood.flux if sigma is None else sigma))
         dtype, observed = likelihood.flux.dtype, self.problem.observed
         flux, no_flux = plain_flux(flux, observed.bins, observed.pixel_scale, "with_data: flux")
@@ -173,11 +174,13 @@ class LogPosterior:
                 f"for each{remedy}"
             )
         shape = likelihood.flux.shape
-        if flux != shape or sigma not in ((), shape):
-            raise ValueError(
-                f"with_data: expected a flux of shape {shape} (y, x, wave), like the first data, and a sigma of that "
-                f"shape or one number, got {flux} and {sigma}; make a log_posterior for another grid"
-            )
+        for name, given, known in (("flux", flux, [shape]), ("sigma", sigma, [(), shape])):
+            if given not in known:
+                number = " or one number" if () in known else ""
+                raise ValueError(
+                    f"with_data: {name}: expected the shape {shape} (y, x, wave) of the first data{number}, got "
+                    f"{given}; make a log_posterior for another grid"
+                )
 
     @named_arguments
     def draw(self, count: int, seed: int = 0) -> Float[ndarray, "count size"]:

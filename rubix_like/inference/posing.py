@@ -33,7 +33,7 @@ from rubix_like.inference.likelihoods.kinds import (
     notes_on_errors,
     with_covariance_of_data,
 )
-from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
+from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, check_residuals
 from rubix_like.inference.populations.populations import stars_of
 from rubix_like.inference.posterior.fit_model import (
     LIKELIHOOD,
@@ -48,6 +48,7 @@ from rubix_like.inference.posterior.problem import (
     Given,
     Problem,
     check_line_widths,
+    check_masses,
     check_plausible,
     draw_notes,
     for_model,
@@ -198,6 +199,7 @@ def pose_sets(
     deposits = [pipeline.plan.deposit for pipeline in pipelines]
     deposit = "nearest" if "nearest" in deposits else deposits[0]  # nearest gives the least gradients
     free = read_free(joint, trees, deposit, model_declarations(source) | declared_nuisances(sections))
+    check_masses(source, free)
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
     pipelines = [for_samples(pipeline, n_sample) for pipeline in pipelines]
@@ -210,6 +212,7 @@ def pose_sets(
         begin = found[-1].place.stop
     fitted = tuple(found)
     likelihood, of_data = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
+    check_residuals(of_errors[LIKELIHOOD], likelihood.flux, likelihood.inverse_sigma)
     forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
     shared = (*of_data, *notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
     notes = _notes(sets, fitted, first, (*shared, *library_notes_of(free, pipelines[first])))

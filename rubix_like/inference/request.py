@@ -1,6 +1,6 @@
 """The request for a fit: its settings, from the configuration and from Python, and its data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,7 +195,17 @@ def _check_names(config: RunConfig, free: Mapping[str, Any], galaxy: Any) -> Non
             f"fit.free.{below[0]}: expected a galaxy with a part '{below[0].split('.')[1]}', got {kind}; give "
             f"galaxy: {{reader: components, ...}} with a component of this name, or a model of your own as model=..."
         )
+    if galaxy is None:
+        _check_components(config, "fit.free", free)
     check_free(free, declared)
+
+
+def _check_components(config: RunConfig, place: str, names: Iterable[str]) -> None:
+    """Raise ConfigError for parameters of smooth components that the configuration does not have."""
+    if isinstance(config.galaxy, ComponentsReader):
+        known = [component.name for component in config.galaxy.components]
+        for name in names:
+            check_component(f"{place}.{name}", name, known)
 
 
 def check_fit_section(config: RunConfig) -> None:
@@ -204,11 +214,7 @@ def check_fit_section(config: RunConfig) -> None:
         return
     if config.fit.free:
         _check_names(config, config.fit.free, None)
-    if isinstance(config.galaxy, ComponentsReader):
-        known = [component.name for component in config.galaxy.components]
-        for place, names in (("fit.free", config.fit.free), ("fit.start", config.fit.start or {})):
-            for name in names:
-                check_component(f"{place}.{name}", name, known)
+    _check_components(config, "fit.start", config.fit.start or {})
 
 
 def data_lines(config: RunConfig) -> Iterator[str]:

@@ -33,14 +33,20 @@ def aperture_mask(
 ) -> Bool[ndarray, "y x"]:
     """Whether the centre of each spaxel lies in the aperture (None: all do).
 
-    `fov` (x, y) in arcsec. Raises ConfigError for a mask file that cannot be used.
+    `fov` (x, y) in arcsec. Raises ConfigError for a mask file that cannot be used, and a shape smaller than a spaxel.
     """
     if settings is None:
         return np.ones(footprint.shape, dtype=bool)
     if settings.file is not None:
         return read_mask(settings.file, footprint.shape)
     x, y = np.meshgrid(*footprint.centres())
-    return inside_aperture(settings.shape, x, y, *aperture_sides(settings, fov))
+    width, height = aperture_sides(settings, fov)
+    if min(width, height) < footprint.pixel_scale * (1 - 1e-9):
+        raise ConfigError(
+            f"instrument.aperture.size: expected at least one spaxel, {footprint.pixel_scale:g} arcsec, got "
+            f"{min(width, height):g} arcsec; numbers without a unit are in arcsec"
+        )
+    return inside_aperture(settings.shape, x, y, width, height)
 
 
 def inside_aperture(

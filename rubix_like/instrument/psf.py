@@ -233,12 +233,14 @@ def _check_reach(reach: int, settings: PSFSettings, pixel_scale: float) -> None:
     """Raise ConfigError for light that reaches too far."""
     if reach <= _LARGEST_REACH:
         return
-    remedies = ["lower psf.enclosed", "use larger spaxels"]
+    remedies = [*(["lower psf.file_scale"] if settings.kind == "image" else []), "lower psf.enclosed"]
+    remedies.append("use larger spaxels")
     if settings.is_profile:
         widest = float(settings.fwhm_table.max())
         beta = _least_beta(settings)
         most = _LARGEST_REACH * pixel_scale / float(_enclosing_radius(settings.enclosed, beta))
-        narrower = f"take an FWHM of at most {most:.3g} arcsec in place of {widest:.4g}"
+        unit = 10.0 ** (np.floor(np.log10(most)) - 2)  # of the third digit, which is rounded down
+        narrower = f"take an FWHM of at most {np.floor(most / unit) * unit:.3g} arcsec in place of {widest:.4g}"
         remedies = [narrower, *([] if beta is None else ["raise psf.beta"]), *remedies]
     raise ConfigError(
         f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "

@@ -11,6 +11,7 @@ from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 from numpy.polynomial.legendre import leggauss
+from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 from scipy.special import gamma, j0, j1, jv, kv
 
@@ -162,12 +163,18 @@ def on_spaxels(
     """
     light = planes / planes.sum(axis=(1, 2), keepdims=True)
     widest = int(np.ceil(max(max(planes.shape[1:]) * scale / 2 - 0.5, 0.0)))
-    images = _in_boxes(light, scale, cell_offsets(widest, 1))
-    within = np.maximum(*np.abs(np.indices(images.shape[1:]) - widest))
-    enclosing = [float(images[:, within <= size].sum(axis=1).min()) for size in range(widest + 1)]
-    found = next((size for size, share in enumerate(enclosing) if share >= enclosed - 1e-12), widest)
-    reach = max(found, least)
-    lost = max(1.0 - enclosing[min(reach, widest)], 0.0)
+    sizes = np.arange(min(widest, _FARTHEST) + 1)
+    rows, columns = (_overlap(size, scale, np.zeros(len(sizes)), 2 * sizes + 1) for size in light.shape[1:])
+    enclosing = np.einsum("sj,pjk,sk->ps", rows, light, columns, optimize=True).min(axis=0)
+    enough = np.flatnonzero(enclosing >= enclosed - 1e-12)
+    if not len(enough) and widest > _FARTHEST:
+        raise ConfigError(
+            f"instrument.psf.file_scale: expected an image with the fraction psf.enclosed = {enclosed:g} of its light "
+            f"within {_FARTHEST} spaxels of its middle, got {enclosing[-1]:.3g} by pixels of {scale:.4g} spaxels each; "
+            f"give file_scale in arcsec, lower psf.enclosed, or use larger spaxels"
+        )
+    reach = max(int(enough[0]) if len(enough) else widest, least)
+    lost = max(1.0 - float(enclosing[min(reach, widest)]), 0.0)
     return _in_boxes(light, scale, cell_offsets(reach, cells, TAPS)), reach, lost
 
 
@@ -179,10 +186,13 @@ def _in_boxes(
     return np.einsum("ij,pjk,lk->pil", rows, light, columns)
 
 
-def _overlap(size: int, scale: float, places: Float[ndarray, " place"]) -> Float[ndarray, "place pixel"]:
-    """Share of each pixel along one axis that lies in a spaxel at each place."""
-    edges = (np.arange(size + 1) - size / 2) * scale
-    low, high = np.maximum(edges[None, :-1], places[:, None] - 0.5), np.minimum(edges[None, 1:], places[:, None] + 0.5)
+def _overlap(
+    size: int, scale: float, places: Float[ndarray, " place"], widths: ArrayLike = 1.0
+) -> Float[ndarray, "place pixel"]:
+    """Share of each pixel along one axis that lies in a box of this width (spaxels) at each place."""
+    edges, half = (np.arange(size + 1) - size / 2) * scale, np.broadcast_to(widths, places.shape) / 2
+    low = np.maximum(edges[None, :-1], (places - half)[:, None])
+    high = np.minimum(edges[None, 1:], (places + half)[:, None])
     return np.maximum(high - low, 0.0) / scale
 
 

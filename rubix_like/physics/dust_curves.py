@@ -4,16 +4,17 @@ import functools
 import importlib
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from astropy import units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.arguments import expect_fields
+from rubix_like.arguments import expect_fields, plug_in_named
 from rubix_like.constants import ANGSTROM_PER_MICRON
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect
 from rubix_like.runtime.registry import Registry
 
 V_BAND: float = 5500.0
@@ -263,3 +264,61 @@ CURVES = Registry(
     },
 )
 """Curves by the names of `dust.curve`; a member is a `DustCurve`. Those of dust_extinction have its classes' names."""
+
+_SLACK = 0.1
+"""Difference of A / A(V) at 5500 Angstrom from 1 that a curve may have; the built-in ones differ by up to 0.036."""
+
+
+def find_curve(name: str) -> DustCurve:
+    """The curve called `name`; one from outside is tried at its own R(V), and judged wherever it is evaluated.
+
+    Raises ConfigError, which names it, for a curve that returns anything but a finite number for each wavelength, that
+    is below 0, or that is not relative to A(V).
+    """
+    curve = CURVES.find(name)
+    if name in CURVES.builtin:
+        return curve
+    place = f"dust curve '{name}'"
+    expect(curve, DustCurve, place, "a DustCurve of rubix_like.extend")
+    relative = functools.partial(_judged, f"{place}: `relative`", curve.relative)
+    sloped = None if curve.sloped is None else functools.partial(_judged, f"{place}: `sloped`", curve.sloped)
+    curve = replace(curve, relative=relative, sloped=sloped)
+    low, high = curve.wavelength_range
+    wavelength = np.linspace(low, high, 101)
+    for slope in dict.fromkeys((None, curve.slope)):
+        found = curve._at(wavelength, curve.r_v, slope)
+        if found.min() < 0:
+            raise ConfigError(
+                f"{place}: expected A(lambda) / A(V) of 0 or more at its own R(V), {curve.r_v:g}, got "
+                f"{found.min():.3g} at {wavelength[np.argmin(found)]:.0f} Angstrom; repair it, or give it a "
+                f"wavelength_range in which it dims"
+            )
+        in_v = float(curve._at(np.full(1, V_BAND), curve.r_v, slope)[0]) if low <= V_BAND <= high else 1.0
+        if abs(in_v - 1) > _SLACK:
+            raise ConfigError(
+                f"{place}: expected A(lambda) / A(V), which is 1 at {V_BAND:.0f} Angstrom, got {in_v:.3g} there; "
+                f"divide A / E(B-V) by R(V), and log10 of a transmission by its value there"
+            )
+    return curve
+
+
+def _judged(
+    call: str, function: Callable[..., Any], wavelength: Float[ndarray, " wave"], *numbers: float
+) -> Float[ndarray, " wave"]:
+    """The values of a curve's function from outside; what it raises, or returns wrong, is an error that names it."""
+    remedy = "it is called with wavelengths (Angstrom), R(V) and, of `sloped`, the slope"
+    with plug_in_named(call, function, remedy):
+        found = np.asarray(function(wavelength, *numbers))
+    if found.dtype.kind not in "iuf" or found.shape != wavelength.shape:
+        raise ConfigError(
+            f"{call} must return real numbers of shape {wavelength.shape}, one A(lambda) / A(V) for each wavelength, "
+            f"got {found.dtype} of shape {found.shape}"
+        )
+    good = np.isfinite(found)
+    if not good.all():
+        first = int(np.argmin(good))
+        raise ConfigError(
+            f"{call} must return finite numbers, got {found[first]} at {wavelength[first]:.0f} Angstrom; set "
+            f"DustCurve.wavelength_range to where it is defined"
+        )
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
-from rubix_like.arguments import named_arguments, returned
+from rubix_like.arguments import named_arguments, plug_in_named, returned
 from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.plug_ins import reader_names
@@ -289,8 +289,9 @@ def load(run: RunConfig, report: Report = silent, library: SSPLibrary | None = N
     if isinstance(reader, ComponentsReader):
         galaxy, info = reader.load(run)
     else:
-        found = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
         call = f"reader '{getattr(reader, 'reader', type(reader).__name__)}': `load`"
+        with plug_in_named(call, reader):
+            found = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
         galaxy, info = returned(found, [Galaxy, GalaxyInfo], call, "a pair (Galaxy, GalaxyInfo)")
     galaxy, info = choose_smoothing_lengths(galaxy, info, with_deposit(run, galaxy.stars))
     galaxy, lacking = without_birth_mass(galaxy)

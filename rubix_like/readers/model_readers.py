@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from rubix_like.arguments import plug_in_named
 from rubix_like.config import RunConfig
 from rubix_like.config.readers.component_kinds import AbstractKind
 from rubix_like.config.readers.components import (
@@ -133,11 +134,11 @@ def _component(settings: ComponentSettings, width: float) -> SmoothComponent:
     dispersion = settings.dispersion
     return SmoothComponent(
         mass=None if settings.mass is None else as_leaf(settings.mass),
-        light=settings.light.build(),
-        height=settings.height.build(),
-        rotation=None if settings.rotation is None else settings.rotation.build(),
-        dispersion=dispersion.build() if isinstance(dispersion, AbstractKind) else as_leaf(dispersion),
-        population=None if settings.population is None else settings.population.build(),
+        light=_built(settings.light),
+        height=_built(settings.height),
+        rotation=None if settings.rotation is None else _built(settings.rotation),
+        dispersion=_built(dispersion) if isinstance(dispersion, AbstractKind) else as_leaf(dispersion),
+        population=None if settings.population is None else _built(settings.population),
         center=as_leaf(settings.center),
         inclination=as_leaf(settings.inclination),
         position_angle=as_leaf(settings.position_angle),
@@ -145,6 +146,12 @@ def _component(settings: ComponentSettings, width: float) -> SmoothComponent:
         asymmetry=_leaves(Asymmetry, settings.asymmetry),
         lines=None if settings.lines is None else _line_light(settings.lines, width),
     )
+
+
+def _built(settings: AbstractKind) -> Any:
+    """The module that the settings of a kind build; ConfigError, which names them, where those from outside fail."""
+    with plug_in_named(f"{type(settings).__name__}: `build`", settings):
+        return settings.build()
 
 
 def _line_light(settings: ComponentLinesSettings, width: float) -> LineLight:

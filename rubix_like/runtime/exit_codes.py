@@ -36,9 +36,11 @@ def ended_by(
         return EXIT_BROKEN_PIPE
     if traceback or isinstance(error, SystemExit):
         raise error
-    plug_in = None if isinstance(error, ConfigError) else failed_plug_in(error)
+    origin = error.__cause__ if isinstance(error, ConfigError) else error
+    plug_in = None if origin is None else failed_plug_in(origin)
     if isinstance(error, REFUSALS):
-        print(f"rubix-like: {words(str(error))}{f' (from the plug-in {plug_in})' if plug_in else ''}", file=sys.stderr)
+        of_plug_in = f" (from the plug-in {plug_in})" if plug_in and plug_in not in str(error) else ""
+        print(f"rubix-like: {words(str(error))}{of_plug_in}", file=sys.stderr)
         return EXIT_REFUSED
     if plug_in is not None:
         print(f"rubix-like: {plug_in_failed(plug_in, error)}", file=sys.stderr)

@@ -4,7 +4,7 @@ import functools
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -57,6 +57,15 @@ class Registry:
                 f"{' and '.join(self.needs)}, got {member!r}; see docs/how-to-extend.md"
             )
         return member
+
+    def hidden(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Sentences on members from outside that have the name of a built-in one, and so are left out, among some."""
+        return tuple(
+            f"{plug_in_place(self.kind, self.group, name)} is left out, as that name is built in and cannot be taken "
+            f"over; announce it by another"
+            for name in dict.fromkeys(names)
+            if name in self.builtin and name in plug_in_names(self.group)
+        )
 
     def faults(self) -> dict[str, str]:
         """Why members from outside cannot be used, by name; the built-in ones are not imported."""

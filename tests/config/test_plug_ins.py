@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from command_line import main
 from installed_package import write_dist_info
+from small import muse
 from snapshot_files import write_cutout
 
-from rubix_like import ConfigError, list_readers, load_config, load_galaxy
+from rubix_like import ConfigError, Pipeline, list_readers, load_config, load_galaxy
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
     EXECUTORS,
@@ -73,6 +74,16 @@ def test_names_and_members_from_outside(plug_in):
 
 def test_a_builtin_name_cannot_be_taken_over(plug_in):
     assert SHAPES.find("square") == "the built-in square"
+    assert SHAPES.hidden(["disc", "star"]) == ()
+    place = f"{SHAPES.kind} 'square' of the installed package plug-in-shapes 1.0"
+    assert SHAPES.hidden(["square"])[0].startswith(f"{place} is left out, as that name is built in")
+
+
+def test_a_stage_with_a_builtin_name_is_noted(install):
+    install("other-psf", "rubix_like.cube_stages", psf="other_psf:PSF")
+    run = {"observation": {"redshift": 0.05, "align": "none"}, "instrument": muse(5000, 5060, 20, "2 arcsec")}
+    (note,) = (note for note in Pipeline.from_config(run).notes if "left out" in note)
+    assert note.startswith("cube stage 'psf' of the installed package other-psf 1.0 is left out")
 
 
 def test_members_are_imported_only_when_asked_for(plug_in):

@@ -161,9 +161,14 @@ def test_one_program_serves_all_data():
         (lambda own: own.to_unconstrained({"dust.a_v": 3}), "expected a value inside its prior"),
         (lambda own: own.to_unconstrained({"dust.a_v": "3 km"}), "to_unconstrained: dust.a_v: "),
         (lambda own: log_posterior(CONFIG, data(), galaxy=galaxy(), model_error={}), "fit.model_error: expected null"),
-        (lambda own: own.with_data(np.zeros((3, 3, 30))), r"expected a flux of shape \(3, 3, 31\).*got \(3, 3, 30\)"),
+        (lambda own: own.with_data(np.zeros((3, 3, 30))), r"flux: expected the shape \(3, 3, 31\).*got \(3, 3, 30\)"),
+        (
+            lambda own: own.with_data("m.fits", 1.0),
+            "with_data: flux: expected an array .*, got 'm.fits'; give cube.flux",
+        ),
+        (lambda own: own.with_data(np.ones(SHAPE), "s.fits"), "with_data: sigma: expected an array .*, got 's.fits'"),
         (lambda own: own.with_data(np.ones(SHAPE), -1.0), "with_data: expected a voxel with a finite"),
-        (lambda own: own.with_data(np.zeros(SHAPE), np.ones(31)), r"or one number, got \(3, 3, 31\) and \(31,\)"),
+        (lambda own: own.with_data(np.zeros(SHAPE), np.ones(31)), r"with_data: sigma: .* or one number, got \(31,\)"),
     ],
 )
 def test_faults_are_told(call, words):

@@ -69,6 +69,13 @@ def test_mean_limits_and_covariance_are_those_of_the_draws():
     np.testing.assert_allclose(np.sqrt(np.diag(own.covariance()))[0], own.sigma["observation.inclination"])
 
 
+def test_shares_in_percent_are_refused():
+    with pytest.raises(ValueError, match=r"share: expected a probability between 0 and 1, got 16\.0; e\.g\. 0\.16"):
+        sample_result().quantile(16.0)
+    flat = sample_result().samples()["observation.inclination"]
+    assert sample_result().quantile(0.0)["observation.inclination"] == flat.min()
+
+
 def test_the_summary_has_a_row_for_each_number():
     verdict, *lines = sample_result().summary().splitlines()
     assert verdict == "Verdict: the model describes the data: no misfit found (chi^2/dof 1, p 0.5)"

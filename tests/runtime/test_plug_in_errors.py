@@ -22,9 +22,15 @@ class Stage(AbstractCubeStage):
         {line}
 """
 CASES = {
-    "a bug": ("return {}['x']", "the plug-in plug-in-faulty 1.0 failed: KeyError: 'x'"),
+    "a bug": (
+        "return {}['x']",
+        "`build` ended with KeyError: 'x'; see docs/how-to-extend.md (from the plug-in plug-in-faulty 1.0)",
+    ),
     "an exit": ("sys.exit(0)", "the plug-in plug-in-faulty 1.0 failed: SystemExit: 0"),
-    "a refusal": ("raise ValueError('no stars')", "no stars (from the plug-in plug-in-faulty 1.0)"),
+    "a refusal": (
+        "raise ValueError('no stars')",
+        "stage 'faulty': `build`: no stars (from the plug-in plug-in-faulty 1.0)",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Integer, InUnit, Mag, Myr, Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import nearest
-from rubix_like.physics.dust_curves import CURVES
+from rubix_like.physics.dust_curves import find_curve
 
 DUST_COLUMN: str = "dust_column"
 """The name in a pipeline of the field that kind particles needs."""
@@ -21,21 +21,21 @@ Opacity = Annotated[float, InUnit("mag pc2 / Msun")]
 
 
 def _known_curve(value: str) -> str:
-    CURVES.find(value)
+    find_curve(value)
     return value
 
 
 def _checked_r_v(value: float | None, info: Any) -> float | None:
     """R(V), which the curve among the settings before it allows."""
     if value is not None and "curve" in info.data:
-        CURVES.find(info.data["curve"]).check_r_v(value)
+        find_curve(info.data["curve"]).check_r_v(value)
     return value
 
 
 def _checked_slope(value: float | None, info: Any) -> float | None:
     """A slope, which the curve among the settings before it must have."""
     if value is not None and "curve" in info.data:
-        CURVES.find(info.data["curve"]).check_slope(value)
+        find_curve(info.data["curve"]).check_slope(value)
     return value
 
 
@@ -43,7 +43,7 @@ def _checked_birth_slope(value: float | None, info: Any) -> float | None:
     """A slope, which the curve of birth clouds must have: `birth_curve`, or `curve` where that is null."""
     curve = info.data.get("birth_curve") or info.data.get("curve")
     if value is not None and curve is not None:
-        CURVES.find(curve).check_slope(value)
+        find_curve(curve).check_slope(value)
     return value
 
 
@@ -61,7 +61,7 @@ Slope = Annotated[Number | None, AfterValidator(_checked_slope)]
 
 
 def _own_r_v(curve: str, r_v: float | None) -> float:
-    return CURVES.find(curve).r_v if r_v is None else r_v
+    return find_curve(curve).r_v if r_v is None else r_v
 
 
 class DustSettings(AbstractSettings):

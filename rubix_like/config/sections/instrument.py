@@ -123,6 +123,12 @@ _MOST_SIZES: dict[str, int] = {"square": 1, "rectangle": 2, "circle": 1, "hexago
 class ApertureSettings(AbstractSettings):
     """Part of the field that sees the sky; spaxels whose centre lies outside are masked, after the PSF."""
 
+    instead: ClassVar[Mapping[str, str]] = {
+        "diameter": "give size, the diameter of a circle",
+        "radius": "give size, the diameter of a circle",
+        "width": "give size, the side of a square or [x, y]",
+    }
+
     shape: Literal["square", "rectangle", "circle", "hexagon", "mask"]
     size: Sizes | None = None
     """Arcsec: the square's side; the rectangle's side or [x, y]; the circle's diameter; the hexagon from corner to

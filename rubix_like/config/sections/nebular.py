@@ -23,6 +23,9 @@ AGN: str = "agn"
 NUCLEUS: str = "nucleus"
 """The name of the field that the source of narrow lines reads."""
 
+OLDEST: float = 1.5e4
+"""Myr, beyond the Universe's age: the largest of `oldest`, which includes old stars that ionise gas."""
+
 PhotonSource = Literal["stars", "star_forming_gas", "agn"]
 
 _TWICE = (
@@ -121,7 +124,7 @@ class NebularSettings(AbstractSettings):
     """Share of the ionising photons that leave the galaxy."""
     dust_fraction: Annotated[Number, Field(ge=0, le=1), Parameter()] = 0.0
     """Share of the others that dust absorbs before gas does."""
-    oldest: Annotated[Myr, Field(gt=0)] = 30.0
+    oldest: Annotated[Myr, Field(gt=0, le=OLDEST)] = 30.0
     """Age in Myr up to which stars ionise gas."""
     resample_ages: Annotated[Myr, Field(gt=0)] | None = None
     """Age in Myr up to which stars shine in the mean of their photons over it, for star particles so massive that few

@@ -4,6 +4,7 @@ In the coefficients of method `basis` the rows are (spaxel, velocity node) and t
 `products` the rows are spaxels and the columns their sums. A device that adds in another way needs one kernel for all.
 """
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,12 +12,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from rubix_like.arguments import check_returned_shapes, returned
+from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
 from rubix_like.config.plug_ins import KERNELS
 from rubix_like.engine.cost import rates_here
+from rubix_like.errors import ConfigError, expect
 from rubix_like.runtime.mesh.mesh import accumulate, varying, where_wanted
 
 
@@ -74,8 +77,33 @@ class AbstractDepositKernel(eqx.Module):
 
 
 def build_kernel(name: str) -> AbstractDepositKernel:
-    """The kernel of that name; auto: the fastest on this platform (`engine/cost.py`)."""
-    return KERNELS.find(rates_here().kernel if name == "auto" else name)()
+    """The kernel of that name; auto: the fastest on this platform (`engine/cost.py`).
+
+    Raises ConfigError for one from outside that is no deposit kernel, or does not add what a particle gives.
+    """
+    name = rates_here().kernel if name == "auto" else name
+    kind = KERNELS.find(name)
+    if name not in KERNELS.builtin:
+        _try_kernel(kind, name)
+    return kind()
+
+
+@functools.cache
+def _try_kernel(kind: type[AbstractDepositKernel], name: str) -> None:
+    """Raise ConfigError, which names the kernel, unless its class adds two shares of one particle as it must."""
+    place = f"deposit kernel '{name}'"
+    with plug_in_named(place, kind):
+        kernel = expect(kind(), AbstractDepositKernel, place, "a class derived from AbstractDepositKernel")
+    with jax.enable_x64(True), plug_in_named(f"{place}: `add`", kernel):
+        row, one = jnp.array([[0, 2]], jnp.int32), jnp.ones((1, 1))
+        factors = Factors(row, jnp.array([[0.25, 0.75]]), jnp.array([[1.0, 2.0]]), 4 * one)
+        sums = np.asarray(_added(kernel, jnp.ones((5, 1)), factors))[:, 0]
+    expected = np.array([2.0, 3.0, 4.0, 7.0, 1.0])
+    if not np.allclose(sums, expected, rtol=1e-3):
+        raise ConfigError(
+            f"{place}: `add` must add share x window x own of each particle to its rows, expected {expected.tolist()}, "
+            f"got {sums.tolist()} of one particle; see docs/how-to-extend.md"
+        )
 
 
 class ScatterKernel(AbstractDepositKernel):

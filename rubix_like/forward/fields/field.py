@@ -15,7 +15,7 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, sum_deposits
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid, field_of
-from rubix_like.errors import ConfigError
+from rubix_like.errors import ConfigError, expect_count
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.galaxy.particles import Galaxy
@@ -150,7 +150,9 @@ def sum_field(
 ) -> Float[Array, " cell"]:
     """The sums of one field over the particles at hand, kept in 64 bits, returned in the grid's precision: those of
     the cells, then what it counts."""
-    n_cell, beyond = field.n_cell(grid), field.n_cell(grid) + field.n_count
+    n_cell = field.n_cell(grid)
+    expect_count(n_cell, f"{type(field).__name__}: `n_cell`", 0)
+    beyond = n_cell + field.n_count
 
     def contribute(own: Any) -> tuple[tuple[Factors], Any]:
         scene = look(own)

@@ -33,7 +33,7 @@ from rubix_like.forward.sources.source import DustInFront, Kind, ReaderWords
 from rubix_like.forward.stages.scene import relative_attenuation, screen_transmission
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene
-from rubix_like.physics.dust_curves import CURVES
+from rubix_like.physics.dust_curves import find_curve
 from rubix_like.physics.templates import TemplateAxes, Templates, layers_of, weighted_rows
 from rubix_like.ssp import SSPLibrary
 
@@ -531,8 +531,8 @@ def _ends(setup: Setup, templates: Templates, has_screen: bool) -> Float[ndarray
     own = config.dust if templates.attenuation is not None else None
     for dust, stretch in ((own, 1.0), (screen, shift if screen is not None and screen.place == "foreground" else 1.0)):
         if dust is not None:
-            found &= CURVES.find(dust.curve).holds(wavelength * stretch, dust.resolved_r_v, dust.slope)
+            found &= find_curve(dust.curve).holds(wavelength * stretch, dust.resolved_r_v, dust.slope)
     if isinstance(own, ParticleDustSettings) and own.has_birth_clouds:
-        birth = CURVES.find(own.resolved_birth_curve)
+        birth = find_curve(own.resolved_birth_curve)
         found &= birth.holds(wavelength, own.resolved_birth_r_v, own.birth_slope)
     return wavelength[found][[0, -1]] * np.exp([0.0, -0.5 * _STEP])

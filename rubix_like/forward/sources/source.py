@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import plug_in_named, returned
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.nebular import AgnSettings
 from rubix_like.config.settings import AbstractSettings
@@ -21,7 +22,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
-from rubix_like.physics.dust_curves import CURVES
+from rubix_like.physics.dust_curves import find_curve
 from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, Templates, behind_dust
 
 _LEAVING = 0.1
@@ -73,10 +74,10 @@ def seen_through_dust(templates: _Shining, setup: Setup) -> _Shining:
     dust = _settings(setup)
     if dust is None:
         return templates
-    curve = functools.partial(CURVES.find(dust.curve), r_v=dust.resolved_r_v, slope=dust.slope)
+    curve = functools.partial(find_curve(dust.curve), r_v=dust.resolved_r_v, slope=dust.slope)
     clouds = None
     if dust.has_birth_clouds:
-        birth_curve = CURVES.find(dust.resolved_birth_curve)
+        birth_curve = find_curve(dust.resolved_birth_curve)
         clouds = functools.partial(birth_curve, r_v=dust.resolved_birth_r_v, slope=dust.birth_slope)
     return behind_dust(templates, curve, dust.largest, clouds)
 
@@ -151,6 +152,18 @@ class AbstractSource(eqx.Module):
     def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
         """Dark particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
         return None
+
+
+def scene_of(
+    source: AbstractSource,
+    particles: Any,
+    alignment: Float[Array | ndarray, "3 3"] | None,
+    arcsec_per_kpc: Float[Array | ndarray, ""],
+) -> Scene:
+    """A source's `scene` of some particles; raises ConfigError, which names the source, where it returns none."""
+    call = f"source {type(source).__name__}: `scene`"
+    with plug_in_named(call, source):
+        return returned(source.scene(particles, alignment, arcsec_per_kpc), Scene, call, "a Scene (by to_scene)")
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from rubix_like.forward.stages.base import (
     refuse_options,
 )
 from rubix_like.galaxy.scene import Scene, rotate
-from rubix_like.physics.dust_curves import CURVES
+from rubix_like.physics.dust_curves import find_curve
 from rubix_like.physics.rotations import field_rotation, sky_rotation
 from rubix_like.runtime.mesh.bin_split import per_bin
 
@@ -144,4 +144,4 @@ def relative_attenuation(setup: Setup, wavelength: Float[ndarray, " wave"]) -> F
     if dust is None:
         return None
     stretch = 1.0 + setup.config.observation.redshift if dust.place == "galaxy" else 1.0
-    return CURVES.find(dust.curve)(wavelength / stretch, dust.resolved_r_v, dust.slope)
+    return find_curve(dust.curve)(wavelength / stretch, dust.resolved_r_v, dust.slope)

@@ -611,7 +611,8 @@ class Edges:
 def check_probability(place: str, probability: float) -> None:
     """Raise ValueError for what is no probability, such as 68 of a percentage."""
     if not 0 < probability < 1:
-        raise ValueError(f"{place}: expected a probability between 0 and 1, got {probability!r}; e.g. 0.95")
+        example = probability / 100 if 1 < probability < 100 else 0.95
+        raise ValueError(f"{place}: expected a probability between 0 and 1, got {probability!r}; e.g. {example:g}")
 
 
 def reach_by(quantile: Callable[[float], float], ends: tuple[float, float], probability: float) -> Reach:

@@ -16,7 +16,8 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.arguments import check_returned_shapes, returned
+from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
+from rubix_like.errors import ConfigError
 
 Voxels = Float[Array, "y x wave"]
 
@@ -146,6 +147,28 @@ class AbstractResiduals(AbstractErrors):
     """
 
     kind: ClassVar[str] = ""
+
+
+def check_residuals(errors: AbstractErrors | None, flux: Voxels, inverse_sigma: Voxels) -> None:
+    """Raise ConfigError, which names them, for residuals of one's own that are not finite of a model near these data:
+    halfway between their mean and themselves, and above 0."""
+    if not isinstance(errors, AbstractResiduals):
+        return
+    call = f"likelihood {type(errors).__name__}: `residuals`"
+    size = jnp.abs(flux)
+    model = 0.5 * (size + jnp.sum(size) / jnp.maximum(jnp.sum(inverse_sigma > 0), 1).astype(size.dtype))
+    with plug_in_named(call, errors):
+        found = errors.residuals((flux - model) * inverse_sigma, flux, model, inverse_sigma)
+    check_returned_shapes(call, {"residuals": (returned(found, jax.Array, call, "an array"), flux.shape)})
+    bad = ~np.isfinite(np.asarray(found))
+    if bad.any():
+        first = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise ConfigError(
+            f"{call} must return finite numbers, got {np.asarray(found)[first]} in {np.count_nonzero(bad)} of "
+            f"{bad.size} voxels, first for data {flux[first]:.3g}, model {model[first]:.3g} and inverse_sigma "
+            f"{inverse_sigma[first]:.3g}; keep logarithms, roots and divisions within their range by jnp.where, also "
+            f"where inverse_sigma is 0"
+        )
 
 
 def information_of_location(errors: AbstractErrorDistribution) -> Float[Array, ""]:

@@ -14,13 +14,14 @@ from numpy import ndarray
 from pydantic import Field
 
 from rubix_like.config import RunConfig
+from rubix_like.config.dotted_keys import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.components import component_declarations, find_component_parameter
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, nearest_words, suggest
 from rubix_like.forward.census import log_universe_age
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.limits import LARGEST, limits_of
@@ -58,6 +59,13 @@ _OF_NOISE = "noise."
 
 _TURN = 360.0
 """deg."""
+
+_NEEDED = {
+    GALAXY: "a galaxy with parameters (galaxy: {reader: synthetic}, or components), got one that was read from a file, "
+    "or given; leave the given one out (galaxy=...), or free parameters of its stars, e.g. stars.v_los",
+    STARS: "a galaxy that is read from a file, or given, got one with parameters; free those, e.g. galaxy.stellar_mass",
+}
+"""Beginning of names of parameters -> the galaxy that they need, what came and the remedy."""
 
 _SCALE = "factor on the standard deviations of the data"
 
@@ -147,10 +155,11 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
     first, _, key = name.partition(".")
     if name.startswith(LIKELIHOOD) and key:
         return Declaration(name, "", Parameter(), Any, None, f"Parameter '{key}' of the likelihood")
-    if first == "galaxy" and key in SyntheticReader.model_fields:
+    if name in set(dotted_keys(RunConfig)):
+        beside = ", ".join(known for known in known_parameters() if known.startswith(f"{first}.")) or "none"
         raise ConfigError(
-            f"fit.free.{name}: expected a parameter of the galaxy or the observation, got a setting that is fixed; "
-            f"leave it out"
+            f"fit.free.{name}: expected a parameter, got a setting that is fixed; leave it out (parameters of "
+            f"'{first}': {beside})"
         )
     if first == "galaxy" and "." in key:
         component, _, below = key.partition(".")
@@ -159,7 +168,17 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
             f"fit.free: unknown parameter '{name}' of a smooth component{suggest(name, near)}; '{below}' is none of "
             f"the parameters in docs/components.md"
         )
-    raise ConfigError(f"fit.free: unknown parameter '{name}'{suggest(name, known_parameters())}")
+    raise ConfigError(f"fit.free: unknown parameter '{name}'{_meant_by(name)}")
+
+
+def _meant_by(name: str) -> str:
+    """A parameter of the same section that an unknown name is near to, else all of them; without such a section of
+    any."""
+    known = known_parameters()
+    of_section = [other for other in known if other.partition(".")[0] == name.partition(".")[0]]
+    beside, last_word = of_section or list(known), "_" + name.rpartition(".")[2]
+    near = near_among(name, beside, 0.6 if of_section else 0.8) or [key for key in beside if key.endswith(last_word)]
+    return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(beside)}"
 
 
 def check_free(
@@ -276,12 +295,7 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     if prefix == LIKELIHOOD:
         return _of_likelihood(name, trees.get(LIKELIHOOD))
     if prefix not in trees:
-        needed = (
-            "galaxy: {reader: synthetic}, or components,"
-            if prefix == GALAXY
-            else "a galaxy that is read from a file, or given"
-        )
-        raise ConfigError(f"fit.free.{name}: expected {needed}, got another galaxy")
+        raise ConfigError(f"fit.free.{name}: expected {_NEEDED[prefix]}")
     if name in trees:
         return trees[name]
     if isinstance(trees[prefix], SimpleNamespace):
@@ -312,12 +326,16 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
 
 def check_component(place: str, name: str, known: Sequence[str]) -> None:
     """Raise ConfigError if a parameter galaxy.NAME... names none of the `known` components."""
-    first = name.removeprefix(GALAXY).partition(".")[0]
-    if name.startswith(GALAXY) and first not in known:
-        raise ConfigError(
-            f"{place}: expected the name of a component after 'galaxy.' ({', '.join(known)}), got "
-            f"'{first}'{suggest(first, known)}"
-        )
+    first, _, below = name.removeprefix(GALAXY).partition(".")
+    if not name.startswith(GALAXY) or first in known:
+        return
+    ends = [key for key in component_declarations() if first.endswith(key.replace(".", "_"))]  # stellar_mass in mass
+    keys = [] if below else ends[:1] or nearest_words(first, component_declarations(), 1)
+    meant = " or ".join(f"'{GALAXY}{component}.{key}'" for component in known for key in keys)
+    hint = f"; did you mean {meant}?" if meant else suggest(first, known)
+    raise ConfigError(
+        f"{place}: expected the name of a component after 'galaxy.' ({', '.join(known)}), got '{first}'{hint}"
+    )
 
 
 def _of_likelihood(name: str, errors: Any) -> Any:

@@ -43,6 +43,7 @@ from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.kinds import make_errors, with_correlation
+from rubix_like.inference.likelihoods.voxel_errors import check_residuals
 from rubix_like.inference.populations.populations import for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
@@ -64,6 +65,7 @@ from rubix_like.inference.posterior.fit_model import (
     shown,
 )
 from rubix_like.inference.posterior.free_parameters import (
+    REACH,
     SMALLEST_LATENT,
     age_notes,
     declared_by,
@@ -170,9 +172,11 @@ def pose(
     source = without_unread_gas(source, pipeline, settings)
     trees = trees_of(source, pipeline.parameters, sight_of(source, pipeline)) | of_errors
     free = read_free(settings, trees, pipeline.plan.deposit, model_declarations(source))
+    check_masses(source, free)
     check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
+    check_residuals(of_errors[LIKELIHOOD], likelihood.flux, likelihood.inverse_sigma)
     forward = _with_mixtures(forward_of(pipeline, source), pipeline, settings, likelihood)
     likelihood = dataclasses.replace(likelihood, errors=of_errors[LIKELIHOOD])
     solved, of_fibres = forward.mixtures is not None, pipeline.frame.fibres is not None
@@ -224,6 +228,23 @@ def planned(
 def sight_of(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None:
     """The line of sight on the axes of a given galaxy; those of a synthetic one are not asked for it."""
     return line_of_sight(pipeline.tables, pipeline.parameters) if isinstance(source, HeldSource) else None
+
+
+def check_masses(source: AbstractParticleSource, free: Free) -> None:
+    """Raise ConfigError for a prior with whose ends a model of one's own has particles of masses below 0."""
+    for parameter in free.parameters:
+        if not (isinstance(source, ModelSource) and parameter.name.startswith(GALAXY)):
+            continue
+        for latent in (-REACH, REACH):
+            value = parameter.prior.value(np.full(parameter.shape, latent))
+            galaxy = source.of_host({parameter.name: value})
+            masses = [galaxy.stars.initial_mass, *([] if galaxy.gas is None else [galaxy.gas.mass])]
+            if min(np.min(mass, initial=0) for mass in masses) < 0:
+                raise ConfigError(
+                    f"fit.free.{parameter.name}: expected a prior with which {type(source.model).__name__} has no "
+                    f"masses below 0, got {shown(parameter.prior)}, which reaches {np.min(value):.4g} at {REACH:g} "
+                    f"sigma; take log_uniform, log_normal or truncated_normal"
+                )
 
 
 def check_line_widths(free: Free, pipeline: Pipeline) -> None:

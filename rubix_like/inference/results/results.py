@@ -731,7 +731,9 @@ class SampleResult(AbstractResult):
 
     @named_arguments
     def quantile(self, share: float) -> Arrays:
-        """The values by name below which this share of the draws lies."""
+        """The values by name below which this share of the draws lies. Raises ValueError for what is no share."""
+        if not 0 <= share <= 1:
+            check_probability("share", share)
         return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
 
     def covariance(self) -> Float[ndarray, "latent latent"]:

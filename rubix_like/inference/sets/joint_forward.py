@@ -258,6 +258,9 @@ class JointForward(AbstractForward):
 _CELLS = 15
 """Cells along the smaller side of an aperture."""
 
+_MOST_CELLS_OF_A_PSF = 100
+"""Cells, at most, across the FWHM of the PSF."""
+
 _FINE = 16
 """Places along each side of a cell at which it is asked whether they lie inside an aperture."""
 
@@ -286,6 +289,7 @@ def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
         return SetGrid(_empty(observed, bins=bins), BandView(data.band.weights(bins)))
     if settings.aperture is not None:
         footprint, share = cells_of(settings.aperture)
+        _check_cells(data.name, footprint.pixel_scale, settings.aperture, run)
         aperture = settings.aperture
         place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
         return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
@@ -296,6 +300,19 @@ def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
         }
         return SetGrid(_empty(observed, **turned), None)
     return SetGrid(observed, None)
+
+
+def _check_cells(name: str, side: float, aperture: SpectrumAperture, run: RunConfig) -> None:
+    """Raise ConfigError for cells of an aperture that are so small that the PSF would reach over too many."""
+    psf = run.instrument.psf
+    widest = float(psf.fwhm_table.max()) if psf is not None and psf.is_profile else 0.0
+    if side < widest / _MOST_CELLS_OF_A_PSF:
+        key, value = ("size", min(aperture.size)) if aperture.pixel_scale is None else ("pixel_scale", side)
+        least = value / side * widest / _MOST_CELLS_OF_A_PSF
+        raise ConfigError(
+            f"fit.data.{name}.aperture.{key}: expected at least {least:.2g} arcsec beside a PSF of {widest:.4g} "
+            f"arcsec FWHM, got {value:g}; numbers without a unit are in arcsec"
+        )
 
 
 def _empty(observed: ObservedCube, **axes: Any) -> ObservedCube:

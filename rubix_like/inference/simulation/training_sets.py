@@ -596,7 +596,7 @@ def simulate(
     `quiet` as in `fit`. Raises ConfigError, ValueError or OSError for settings, galaxies or places that cannot be used.
     """
     check_setting_names(simulate, settings, SimulateSettings.model_fields)
-    restart = starts_anew(restart, resume)
+    restart = starts_anew(restart, resume, output)
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings
