@@ -27,7 +27,7 @@ READERS = Registry(
 
 READING: Mapping[str, str] = {
     "build_synthetic": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
-    "load_synthetic": "rubix_like.readers.model_readers:load_synthetic",
+    "load_synthetic": "rubix_like.readers.synthetic:load_synthetic",
     "build_components": "rubix_like.readers.model_readers:build_components",
     "load_components": "rubix_like.readers.model_readers:load_components",
     "load_snapshot": "rubix_like.readers.snapshot:load_snapshot",

@@ -1,4 +1,4 @@
-"""Readers of galaxies that no file holds: a model of the user's, and the synthetic galaxy."""
+"""Readers of galaxies that no file holds: a model of the user's, and smooth components."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from rubix_like.config.readers.components import (
     ComponentsReader,
     WarpSettings,
 )
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
@@ -26,11 +25,8 @@ from rubix_like.galaxy.components.quadrature import Axis
 from rubix_like.galaxy.components.smooth import Asymmetry, SmoothComponent, SmoothGalaxy, Warp, as_leaf, emitted
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, galaxy_of
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.synthetic import draw_base, sampled
-from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE
 from rubix_like.instrument.detector import least_line_width
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
-from rubix_like.runtime.memory import check_making
 
 
 class AbstractModelReader(AbstractSettings):
@@ -49,30 +45,6 @@ class AbstractModelReader(AbstractSettings):
         galaxy = jax.tree.map(np.asarray, galaxy_of(made, made.draws()))
         name = type(made).__name__
         return galaxy, GalaxyInfo(name=name, reader=name, source="a model")
-
-
-def load_synthetic(settings: SyntheticReader) -> tuple[Galaxy, GalaxyInfo]:
-    """Sample the galaxy; the same settings give the same particles. Raises ConfigError where memory is too small."""
-    check_making(settings.n_stars + settings.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
-    draws = draw_base(settings.n_stars, settings.n_gas, settings.seed, settings.draws)
-    galaxy = sampled(settings.build(), draws)
-    notes = ()
-    if round(BULGE_SHARE * settings.n_stars) == 0 and settings.bulge_fraction > 0:
-        notes = ("too few stars to sample the bulge: its mass is in the disc",)
-    info = GalaxyInfo(
-        name="synthetic",
-        reader=settings.reader,
-        source=f"rubix_like.synthetic, {settings.draws} draws, seed {settings.seed}",
-        simulation="synthetic",
-        n_stars=settings.n_stars,
-        n_gas=settings.n_gas,
-        initial_mass="drawn: stellar_mass is the mass at birth",
-        ages="synthetic",
-        metallicities="synthetic",
-        velocities="synthetic",
-        notes=notes,
-    )
-    return galaxy, info
 
 
 SPACING: float = 0.5
