@@ -50,10 +50,18 @@ def count_not_finite(
     frame: Header, voxels: tuple[Any, Any, Any], bits: Any, counters: dict[str, SourceCounters]
 ) -> Int[np.ndarray, "*n"]:
     """How many voxels without a mask bit have NaN, inf or a variance below 0, and how many particles have NaN or inf;
-    `voxels`: flux, variance and truth (*n, y, x, wave; None: not there)."""
+    `voxels`: flux, variance and truth (*n, y, x, wave; None: not there).
+
+    Raises ValueError for a variance that is 0 in all voxels, some of which have light.
+    """
     bad = voxels, frame.spaxel_bits == 0, frame.wave_bits == 0, bits
-    # a sum takes four bytes a voxel, "any" one
-    n_voxel = np.asarray(own_copy(_count(*bad)) if np.any(own_copy(_any(*bad))) else 0)
+    is_bad, is_lost = map(np.asarray, own_copy(_judge(*bad)))
+    if is_lost.any() and not is_bad.any():
+        raise ValueError(
+            f"noise: expected a variance above 0 in some voxels, got 0 in all (it is too small for {voxels[1].dtype}); "
+            f"lower noise.signal_to_noise, or take another noise.exposure"
+        )
+    n_voxel = np.asarray(own_copy(_count(*bad)) if is_bad.any() else 0)  # a sum takes four bytes a voxel, "any" one
     n_particle = [np.asarray(own_copy(counter.n_not_finite)).astype(int) for counter in counters.values()]
     return np.asarray(sum(n_particle, start=n_voxel))
 
@@ -69,8 +77,14 @@ def _bad(voxels: tuple[Any, Any, Any], spaxels: Array, bins: Array, bits: Array 
 
 
 @jax.jit
-def _any(*voxels: Any) -> Bool[Array, "*n"]:
-    return jnp.any(_bad(*voxels), axis=(-3, -2, -1))
+def _judge(voxels: tuple[Any, Any, Any], *masks: Any) -> tuple[Bool[Array, "*n"], Bool[Array, "*n"]]:
+    """Whether cubes have a bad voxel; whether they have light, but a variance of 0 everywhere."""
+    flux, variance, _ = voxels
+    of_cube = (-3, -2, -1)
+    is_bad = jnp.any(_bad(voxels, *masks), axis=of_cube)
+    if variance is None:
+        return is_bad, jnp.zeros_like(is_bad)
+    return is_bad, jnp.any(flux != 0, axis=of_cube) & ~jnp.any(variance != 0, axis=of_cube)
 
 
 @jax.jit
@@ -81,20 +95,6 @@ def _count(*voxels: Any) -> Int[Array, "*n"]:
 def without_negative(variance: Array | None) -> Array | None:
     """The variance with NaN where it is below 0."""
     return None if variance is None else jnp.where(variance < 0, jnp.nan, variance)
-
-
-def check_variance(flux: Array, variance: Array | None) -> None:
-    """Raise ValueError for a variance that is 0 in all voxels, some of which have light."""
-    if variance is not None and bool(own_copy(_is_lost(flux, variance))):
-        raise ValueError(
-            f"noise: expected a variance above 0 in some voxels, got 0 in all (it is too small for {variance.dtype}); "
-            f"lower noise.signal_to_noise, or take another noise.exposure"
-        )
-
-
-@jax.jit
-def _is_lost(flux: Array, variance: Array) -> Array:
-    return jnp.any(flux != 0) & ~jnp.any(variance != 0)
 
 
 def explain_not_finite(model: Model, galaxies: Callable[[], Iterable[Galaxy]], library: object) -> str:

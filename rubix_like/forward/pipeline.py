@@ -29,13 +29,7 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
-from rubix_like.forward.not_finite import (
-    Model,
-    check_variance,
-    count_not_finite,
-    explain_not_finite,
-    first_maker,
-)
+from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
 from rubix_like.forward.planning import call_notes, plan_layout, plan_run
@@ -356,7 +350,6 @@ class Pipeline(eqx.Module):
                 f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles (or variances below 0): "
                 f"{why}"
             )
-        check_variance(voxels.flux, voxels.variance)
 
     def _warn(self, cube: Cube) -> None:
         """Log what is unlikely of the particles of a call, unless the notes on those of the plan say it."""
