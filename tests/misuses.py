@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import plug_in_misuses
+import user_mistakes
 from astropy import units
 from astropy.coordinates import SkyCoord
 from small import few_stars, make_cube, muse
@@ -491,6 +492,7 @@ def of_remedies():
     yield "coordinator", "coordinator: ", rl.join_processes("nohost", 2, 0).__enter__
     yield "process_id", "process_id: ", rl.join_processes("localhost:1", 2, 5).__enter__
     yield "two of three", "num_processes, process_id: ", rl.join_processes("localhost:1").__enter__
+    yield "late", "join_processes: ", rl.join_processes("localhost:1", 2, 0).__enter__
     yield "timeout", "connect_timeout: ", rl.join_processes("localhost:1", 2, 0, connect_timeout=-1).__enter__
     rows = [{"name": "a"}]
     yield "part", "part: ", lambda: rl.run_catalogue(RUN, rows, output="folder", part="x")
@@ -829,6 +831,7 @@ def of_fields():
         for name, given in {"start": ("a", 5), "stop": (0, 5.5)}.items():
             yield f"read_stars, {name}", f"{name}: ", lambda given=given: parts.read_stars(*given)
     yield from plug_in_misuses.cases(RUN, GALAXY)
+    yield from user_mistakes.cases()
 
 
 def error_of(call):
