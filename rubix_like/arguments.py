@@ -39,14 +39,21 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     texts), literals, protocols for run time and unions of these; what else lists and dicts hold, and shapes, are left
     to the function. Traced values pass.
     """
-    signature = inspect.signature(function)
+    signature, empty = inspect.signature(function), inspect.Parameter.empty
     kinds: dict[str, tuple[Kind, ...]] = {}
 
     @functools.wraps(function)
     def with_names(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if not kinds:  # at the first call: the module is then complete
             kinds.update(_kinds_of(_annotations(signature), inspect.unwrap(function).__globals__))
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            name = function.__qualname__.removesuffix(".__call__")
+            shown = [part.replace(annotation=empty) for key, part in signature.parameters.items() if key != "self"]
+            call = signature.replace(parameters=shown, return_annotation=empty)
+            raise TypeError(f"{name}: {error}; expected {call}, of which those after a * are given by name") from None
+        for name, value in bound.arguments.items():
             several = value if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
             for key, single in several.items():
                 _expect_kind(single, kinds.get(name, ()), key)

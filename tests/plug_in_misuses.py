@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -61,6 +61,33 @@ class Wide(CubeStage):
     """Returns the cube with its margin."""
 
     margin: int = eqx.field(static=True, default=2)
+
+
+class Worded(CubeStage):
+    """Keeps an option's text as its number."""
+
+    factor: Any = "half"
+
+
+class Dark(extend.AbstractLight):
+    """A density below 0."""
+
+    core: Any
+
+    @property
+    def scale(self):
+        return self.core
+
+    def surface(self, place):
+        return 1 - place
+
+
+class DarkLight(extend.AbstractKind):
+    """The keys of Dark."""
+
+    built_by: ClassVar[str] = "plug_in_misuses:Dark"
+    profile: Literal["dark"]
+    core: Annotated[float, extend.Parameter(moves=True)]
 
 
 class Reader(extend.AbstractSettings):
@@ -218,11 +245,10 @@ SCENE = {
 
 
 class Field(extend.AbstractField):
-    """Sums masses."""
+    """Sums masses, without a map."""
 
     cells: int = eqx.field(static=True)
     kind: ClassVar = "stars"
-    map: ClassVar = ("", "wrong")
 
     @classmethod
     def build(cls, setup, options):
@@ -251,7 +277,10 @@ FIELD_FAULTS = {
     "no_parts": ({"deposit": parts(lambda *_: None)}, "Wrong: `deposit` must return a pair (cells, amounts), got None"),
     "swapped_parts": ({"deposit": parts(lambda row, part: (part, row))}, "Wrong: `deposit` must return cells as whole"),
     "flat_parts": ({"deposit": parts(lambda row, part: (row, part[:, 0]))}, "Wrong: `deposit` must return amounts of"),
-    "unfinished": ({"finish": lambda *_: None}, "field 'unfinished': `finish` must return a PaintedField"),
+    "unfinished": (
+        {"finish": lambda *_: None, "map": ("", "wrong")},
+        "field 'unfinished': `finish` must return a PaintedField",
+    ),
     "dark": ({"kind": "dark matter"}, "Wrong.kind must be 'stars' or 'gas', got 'dark matter'"),
 }
 FIELDS = SimpleNamespace(**{name: type("Wrong", (Field,), methods) for name, (methods, _) in FIELD_FAULTS.items()})
@@ -367,6 +396,7 @@ WORDS = {
     **{name: words for name, (_, words) in (CUBE | SCENE).items()},
     "bare": "`build` must return an instance of AbstractCubeStage, got None",
     "narrow": "margin: expected a whole number of 0 or more, got -2",
+    "worded": "factor: expected a number, got 'half'; check the stage's options",
     "wide": "`__call__` must return the cube on cube.footprint.within(2)",
     "settings": "section_type must be a class derived from AbstractSettings, got <class 'dict'>",
 }
@@ -376,6 +406,7 @@ STAGES = SimpleNamespace(
     bare=NoMethods,
     narrow=Narrow,
     wide=Wide,
+    worded=Worded,
     settings=type("Wrong", (CubeStage,), {"section_type": dict}),
 )
 FORMAT = extend.SourceFormat(recognises=lambda path: path.suffix == ".wrong", read=lambda path: None)
@@ -391,6 +422,7 @@ def announce(folder):
         "dust_curves": {name: f"CURVES.{name}" for name in CURVE_FAULTS},
         "paint_stages": {name: f"SOURCES.{name}" for name in SOURCE_FAULTS},
         "executors": {"nobody": "no_executor"},
+        "light_profiles": {"dark": "DarkLight"},
     }
     groups |= {
         "readers": dict.fromkeys(("none", "alone", "swapped", "misnamed"), "Reader"),
@@ -444,6 +476,13 @@ def cases(run, galaxy):
         "reader 'misnamed' of the installed package wrong-things 1.0: expected the name that it is announced by among"
     )
     yield "reader, misnamed", words, lambda: rl.load_config({**run, "galaxy": {"reader": "misnamed"}})
+    disc = {"name": "disc", "mass": 1e10, "light": {"profile": "dark", "core": 1.5}}
+    disc |= {"population": {"log_age": 9.5, "metallicity": 0.02}}
+    words, smooth = (
+        "light profile 'dark': `surface` must return densities of 0 or more, got -",
+        {"reader": "components"},
+    )
+    yield "light", words, lambda: rl.load_galaxy({**run, "galaxy": {**smooth, "components": [disc]}})
     words = "executor 'nobody' must return a context manager, got a value of type int"
     yield "executor", words, lambda: rl.run_catalogue(run, [{"name": "a"}], output="nobody", executor="nobody")
     for name, got in {"none": "None", "alone": "a value of type Galaxy", "swapped": "(GalaxyInfo, Galaxy)"}.items():

@@ -3,7 +3,9 @@
 import dataclasses
 import re
 from pathlib import Path
+from typing import ClassVar
 
+import equinox as eqx
 import h5py
 import jax.numpy as jnp
 import numpy as np
@@ -181,6 +183,12 @@ CONFIGURATION = {
         {"fit.data.b.sigma": 2, "fit.data.b.cube": "b.fits"},
         2,
     ),
+    "kind of a data set": (
+        {"fit.data": {"b": {"file": "b.fits"}}},
+        "give the file as what it is: cube, image, spectrum or fibres",
+        {"fit.data.b.cube": "b.fits"},
+        Path("b.fits"),
+    ),
     "nuisance of a data set": (
         {"fit.data": {"b": {"cube": "b.fits", "scale": {"log_normal": [1, 0.1]}}}},
         "did you mean 'fit.data.b.nuisance.scale'",
@@ -204,6 +212,50 @@ CONFIGURATION = {
         "nebular.oldest: expected a number <= 15000, got 30000000.0 (without a unit: in Myr)",
         {"nebular.oldest": "3e7 yr", "pipeline": "nebular"},
         30,
+    ),
+    "years for Myr of birth clouds": (
+        {"dust": {"kind": "particles", "birth_age": 1e7}},
+        "dust.birth_age: expected a number <= 15000, got 10000000.0 (without a unit: in Myr)",
+        {"dust.birth_age": "1e7 yr", "dust.kind": "particles"},
+        10,
+    ),
+    "slope without its sign": (
+        {"dust": {"a_v": 0.3, "curve": "power_law", "slope": 0.7}},
+        "dust.slope: expected an exponent <= 0, as dust dims blue light most, got 0.7; give -0.7",
+        {"dust.slope": -0.7, "dust.curve": "power_law", "dust.a_v": 0.3},
+        -0.7,
+    ),
+    "step of logarithmic bins": (
+        {"instrument.wavelength": {"sampling": "log", "step": 1.25}},
+        "instrument.wavelength.step: expected at most 0.2941 dex, which is from start to stop, got 1.25 dex; with "
+        "sampling: log the step is in dex, e.g. 1e-4",
+        {"instrument.wavelength.step": 1e-4, "instrument.wavelength.sampling": "log"},
+        1e-4,
+    ),
+    "step beyond the last bin": (
+        {"instrument.wavelength": {"start": 5000, "stop": 5040, "step": 100}},
+        "instrument.wavelength.step: expected at most 40 Angstrom, which is from start to stop, got 100 Angstrom; give "
+        "a smaller one, or for a single bin stop: 5000",
+        {"instrument.wavelength.stop": 5000, "instrument.wavelength.start": 5000, "instrument.wavelength.step": 100},
+        5000,
+    ),
+    "micron for Angstrom": (
+        {"instrument.wavelength": {"start": 0.5, "stop": 0.504, "step": 1e-4}},
+        "instrument.wavelength.start: expected a number >= 30, got 0.5 (without a unit: in Angstrom)",
+        {"instrument.wavelength.start": "0.5 um", "instrument.wavelength.stop": "0.504 um"},
+        pytest.approx(5000),
+    ),
+    "name of a library": (
+        {"ssp": {"name": "popstar"}},
+        "'ssp.name'; give library, e.g. library: popstar",
+        {"ssp.library": "popstar"},
+        "popstar",
+    ),
+    "table for a path": (
+        {"output.path": np.zeros(1, [("x", float)])},
+        "output.path: expected numbers, texts or paths, got a value of type ndarray; save it as a file, and give its",
+        {"output.path": "cube.fits"},
+        Path("cube.fits"),
     ),
     "maps": ({"output.maps": "maps.txt"}, ".fits or .fits.gz", {"output.maps": "maps.fits"}, Path("maps.fits")),
     "layout with noise": (
@@ -312,6 +364,13 @@ TABLES = {
         "give them as velocity",
         {"columns": {**UNITS, "velocity": ["vx", "vy", "vz"]}},
     ),
+    "one number for a vector": (
+        "galaxy.columns.position",
+        COLUMNS,
+        {"columns": {**UNITS, "position": "x"}},
+        "got 'x', a column of single numbers; name all three, e.g. position: [x, y, z]",
+        {"columns": {**UNITS, "position": ["x", "y", "z"]}},
+    ),
     "no velocities": (
         "table/",
         (*COLUMNS[:3], "a", "b", "c", *COLUMNS[6:]),
@@ -357,6 +416,11 @@ NOTES = {
         "galaxy.gas.lines.flux: 2e-15 x 1e-20 erg/s/cm2 is fainter than any line that is observed; give the unit",
     ),
     "library per 1e4 Msun": ({"ssp.library": "bright.h5"}, "check that its spectra are in Lsun"),
+    "opaque screen": ({"dust": {"a_v": 1000}}, "dust.a_v: 1000 mag dims every bin by"),
+    "coarse image": (
+        {"instrument.psf": {"kind": "image", "file": "psf.fits", "file_scale": 1}},
+        "psf.file_scale: 1 arcsec, the side of a pixel of psf.fits, is larger than a spaxel (0.2 arcsec)",
+    ),
     "library in nm": ({"ssp.library": "nm.h5"}, "check that its rest_wavelength is in Angstrom"),
 }
 """Settings that are possible, though not what one means, and what a note on the pipeline says."""
@@ -367,6 +431,8 @@ def noted(tmp_path_factory):
     """A folder with the files that such settings name, and the notes without them."""
     folder = tmp_path_factory.mktemp("noted")
     (folder / "own.yaml").write_text("scene: [point]\npaint: [stars]\ncube: [psf, noise]\n", encoding="utf-8")
+    y, x = np.mgrid[-10:11, -10:11]
+    fits.writeto(folder / "psf.fits", np.exp(-(x**2 + y**2) / 4))
     popstar = read_table(resource("data", "popstar"))
     write_table(dataclasses.replace(popstar, rest_wavelength=popstar.rest_wavelength / 10), folder / "nm.h5")
     write_table(dataclasses.replace(popstar, spectra=popstar.spectra * 1e4), folder / "bright.h5")
@@ -595,6 +661,11 @@ FREE = {
     "mass of components": ("galaxy.mass", SMOOTH, "did you mean 'galaxy.disc.mass' or 'galaxy.bulge.mass'"),
     "total mass of components": ("galaxy.stellar_mass", SMOOTH, "'galaxy.disc.mass' or 'galaxy.bulge.mass'"),
     "component": ("galaxy.disk.mass", SMOOTH, "did you mean 'disc'"),
+    "fixed key of a component": (
+        "galaxy.disc.rotation.radii",
+        SMOOTH,
+        "got a setting that is fixed; leave it out (parameters of its section: galaxy.disc.rotation.speeds)",
+    ),
 }
 """A free parameter, sections of the configuration, and the remedy."""
 
@@ -603,6 +674,108 @@ FREE = {
 def test_remedies_of_free_parameters(name, sections, remedy):
     with pytest.raises(rl.ConfigError, match=re.escape(remedy)):
         rl.log_posterior({**RUN, **sections}, make_cube(), {name: {"log_uniform": [1e9, 1e11]}}, sigma=1)
+
+
+class Ring(AbstractGalaxyModel):
+    """Five stars."""
+
+    mass: float = 1e9
+    velocity: float = 100.0
+    count: int = eqx.field(static=True, default=5)
+    units: ClassVar = {"mass": "Msun", "velocity": "km/s"}
+
+    def draws(self):
+        return np.ones(self.count)
+
+    def sample(self, draws):
+        velocity = jnp.stack([self.velocity * draws, 0 * draws, 0 * draws], axis=1)
+        return rl.Galaxy(rl.Stars(0 * velocity, velocity, self.mass * draws / self.count, 9 * draws, 0.02 * draws))
+
+
+class WholeRing(Ring):
+    """A mass that is no parameter."""
+
+    mass: int = 1000000000
+
+
+class Fixed(AbstractGalaxyModel):
+    """No parameter at all."""
+
+    mass: int = 1000000000
+
+
+OF_MODELS = {
+    "no float": ("galaxy.mass", Fixed(), "expected a float field of Fixed, which has none"),
+    "no beginning": ("velocity", Ring(), "unknown parameter 'velocity'; did you mean 'galaxy.velocity'?"),
+    "misspelt": ("galaxy.velocty", Ring(), "did you mean 'galaxy.velocity'?"),
+    "static": ("galaxy.count", Ring(), "of the model; its float fields that are not static: galaxy.mass, galaxy.veloc"),
+    "whole number": ("galaxy.mass", WholeRing(), "'mass' of WholeRing, a field of the int 1000000000, which is none"),
+}
+"""A free parameter, a model of one's own, and what the error says."""
+
+
+@pytest.mark.parametrize(("name", "model", "remedy"), OF_MODELS.values(), ids=OF_MODELS)
+def test_remedies_of_free_parameters_of_models(name, model, remedy):
+    with pytest.raises(rl.ConfigError, match=re.escape(remedy)):
+        rl.log_posterior({**RUN, "galaxy": None}, make_cube(), {name: {"normal": [1e9, 10]}}, sigma=1, model=model)
+
+
+def test_whole_numbers_in_fields_of_floats_are_floats():
+    config = rl.load_config({**RUN, "galaxy": None, "instrument": muse(5000, 5060, 20, "1 arcsec")})
+    galaxy = Ring().sample(Ring().draws())
+    cube = rl.Pipeline.from_config(rl.load_config(config, {"noise.signal_to_noise": 30}), galaxy)(galaxy)
+    free = {"galaxy.mass": {"log_uniform": ["1e8 Msun", "1e10 Msun"]}}
+    losses = [
+        rl.log_posterior(config, cube, free, model=model)(np.zeros(1))
+        for model in (Ring(), Ring(mass=1000000000, velocity=100))
+    ]
+    assert losses[0] == losses[1]
+
+
+DATA_OF_MODELS = {
+    "logarithm of a mass": (
+        {"free": {"galaxy.stellar_mass": {"log_normal": [10.3, 0.3]}}},
+        "fit.free.galaxy.stellar_mass: expected a prior with whose median the model's light is seen, got a median mass "
+        "of 10.3 Msun",
+    ),
+    "metres per second": (
+        {"free": {"observation.velocity_offset": {"uniform": [-200000, 200000]}}},
+        "fit.free.observation.velocity_offset: expected priors with which nothing is faster than 83333.3 km/s",
+    ),
+    "sigma in cgs": ({"sigma": 1e-21}, "is fit.sigma, 1e-21, in another unit? Give it in 1e-20 erg/s/cm2/Angstrom"),
+}
+"""Settings of a fit and the words of the error."""
+
+
+@pytest.mark.parametrize(("settings", "words"), DATA_OF_MODELS.values(), ids=DATA_OF_MODELS)
+def test_remedies_of_fits_of_other_units(settings, words):
+    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "1 arcsec"), "engine": {"deposit": "tsc"}})
+    noise = {} if "sigma" in settings else {"noise.signal_to_noise": 30}
+    galaxy = rl.load_galaxy(config)
+    cube = rl.Pipeline.from_config(rl.load_config(config, noise), galaxy)(galaxy)
+    free = {"observation.velocity_offset": {"normal": [0, 50]}}
+    with pytest.raises(ValueError, match=re.escape(words)):
+        rl.fit(config, cube, **{"free": free, "quiet": True, **settings})
+
+
+def test_exclusions_without_effect_are_told():
+    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "1 arcsec"), "engine": {"deposit": "tsc"}})
+    galaxy = rl.load_galaxy(config)
+    cube = rl.Pipeline.from_config(rl.load_config(config, {"noise.signal_to_noise": 30}), galaxy)(galaxy)
+    free = {"observation.velocity_offset": {"normal": [0, 50]}}
+    notes = rl.log_posterior(config, cube, free, exclude=[[500, 504], [5030, 5050]]).notes
+    told = [note for note in notes if "has no effect: it holds no bins of the data, which lie at 5000.00" in note]
+    assert len(told) == 1
+    assert told[0].startswith("fit.exclude[0]: [500.0, 504.0]")
+
+
+def test_remedies_of_stages_in_another_list(tmp_path):
+    path, text = tmp_path / "own.yaml", "scene: [{}point]\npaint: [stars]\ncube: [{}psf]\n"
+    path.write_text(text.format("", "orient, "))
+    with pytest.raises(rl.ConfigError, match=r"cube: 'orient' is a scene stage; name it under scene$"):
+        rl.load_config(RUN, {"pipeline": str(path)})
+    path.write_text(text.format("orient, ", ""))
+    rl.load_config(RUN, {"pipeline": str(path)})
 
 
 def test_remedies_of_wavelengths_that_descend():
@@ -708,6 +881,57 @@ def test_remedies_of_maps(name):
         bare(galaxy).map(name)
     assert ("did you mean 'velocity'" in str(refused.value)) == (name == "velocty")
     assert mapped(galaxy).map({"velocty": "velocity"}.get(name, name)).shape == (10, 10)
+
+
+MAPS_OF_OTHERS = {
+    "v_fit": "it is in cube.maps.fitted().after, of a run with products: {losvd: {}}",
+    "gas_mass": "give the run products: {gas: true}",
+    "a_v_mass": "give the run products: {dust: true}",
+}
+
+
+@pytest.mark.parametrize(("name", "remedy"), MAPS_OF_OTHERS.items())
+def test_remedies_of_maps_that_other_settings_make(name, remedy):
+    sections = {"galaxy": {**RUN["galaxy"], "n_gas": 20}, "dust": {"a_v": 1}}
+    bare = rl.load_config({**RUN, **sections, "products": {"losvd": None}})
+    galaxy = rl.load_galaxy(bare)
+    with pytest.raises(ValueError, match=re.escape(remedy)):
+        rl.Pipeline.from_config(bare, galaxy)(galaxy).map(name)
+    mapped = rl.load_config(bare, {"products": {"losvd": {}, "gas": True, "dust": True}})
+    cube = rl.Pipeline.from_config(mapped, galaxy)(galaxy)
+    assert getattr(cube.maps.fitted().after, name).shape == (10, 10)
+
+
+def test_remedies_of_arguments_without_their_names():
+    with pytest.raises(
+        TypeError, match=r"^load_instrument: .*; expected \(name, \*\*overrides\), of which .* by name$"
+    ):
+        rl.load_instrument("muse", "5 arcsec")
+    assert rl.load_instrument("muse", fov="5 arcsec").pixel_scale == 0.2
+    with pytest.raises(TypeError, match=r"^Cube.map: .*; expected \(name, \*, before_psf=False\), of which"):
+        make_cube().map("velocity", True)
+
+
+def test_remedies_of_curves_of_products():
+    for key, value in {"filters": ["sdss r"], "band": "mass"}.items():
+        with pytest.raises(
+            rl.ConfigError, match=rf"^products.{key}: expected a curve of speclite \(such as sdss2010-r"
+        ):
+            rl.Pipeline.from_config({**RUN, "products": {"losvd": None, key: value}})
+
+
+def test_cubes_are_no_libraries():
+    make_cube().write("cube.fits")
+    with pytest.raises(ValueError, match=r"^cube.fits: expected an SSP library, got a cube .* `rubix-like ssp list`"):
+        rl.load_ssp("cube.fits")
+
+
+def test_circles_beyond_the_field_are_told(caplog):
+    cube = make_cube()
+    cube.spectrum(radius=0.2)
+    assert not caplog.text
+    cube.spectrum(radius=30)
+    assert "radius: 100 % of the circle lies outside the field, and its light is missing" in caplog.text
 
 
 def write_parts(folder, numbers=(0, 1, 2)):

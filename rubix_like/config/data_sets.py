@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
@@ -197,6 +197,9 @@ class SpectrumAperture(AbstractSettings):
 class DataSetSettings(AbstractSettings):
     """One set of data among several: a cube, an image or a spectrum of the same galaxy."""
 
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("file", "path", "data"), "give the file as what it is: cube, image, spectrum or fibres"
+    )
     cube: Path | None = None
     """An observed cube (FITS or HDF5); null where data are given in Python, or for an image or a spectrum."""
     image: Path | None = None

@@ -20,10 +20,14 @@ from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSc
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from rubix_like.arguments import expect_fields, named_arguments
+from rubix_like.errors import came
 from rubix_like.physics.units import as_quantity, plain_numbers
 
 WITH_UNITS: str = "with_units"
 """Key of the serialisation context that makes quantities come out as text with their unit."""
+
+OLDEST: float = 1.5e4
+"""Myr, beyond the Universe's age: the largest age of stars that a setting in Myr can name."""
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s.].*?)\s*$")
 
@@ -192,8 +196,13 @@ class _Array(Protocol):
 def as_yaml_values(value: Any, place: str) -> Any:
     """Arrays, quantities and paths, also in lists and sections, as YAML has them: lists, texts with a unit, and texts.
 
-    Raises ValueError that names `place` for masked values.
+    Raises ValueError that names `place` for masked values, tables and open HDF5 files.
     """
+    is_open_file = isinstance(value, Mapping) and type(value).__module__.startswith("h5py.")
+    if is_open_file or getattr(getattr(value, "dtype", None), "names", None) is not None:
+        raise ValueError(
+            f"{place}: expected numbers, texts or paths, got {came(value)}; save it as a file, and give its path"
+        )
     if isinstance(value, Mapping):
         return {key: as_yaml_values(below, f"{place}.{key}") for key, below in value.items()}
     if type(value) in (list, tuple):

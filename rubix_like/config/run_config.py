@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args, get_origin, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import (
     BaseModel,
@@ -57,6 +57,8 @@ Align = Literal["stars", "angular_momentum", "none"]
 
 class SSPSettings(AbstractSettings):
     """The library of simple stellar populations."""
+
+    instead: ClassVar[Mapping[str, str]] = {"name": "give library, e.g. library: popstar"}
 
     library: str = "popstar"
     """A name from `rubix-like ssp list`, or the path of a converted library."""

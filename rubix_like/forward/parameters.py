@@ -15,6 +15,7 @@ from pydantic import Field
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
+from rubix_like.config.dotted_keys import dotted_keys
 from rubix_like.config.parameters import Declaration, Parameter, declarations, missing_in
 from rubix_like.config.quantities import Number
 from rubix_like.errors import ConfigError, suggest
@@ -136,6 +137,8 @@ def _unknown(name: Any, leaves: Collection[str], known: Collection[str]) -> str:
     inside = sorted(leaf for leaf in leaves if leaf.startswith(f"{name}."))
     if inside:
         return f"{expected}, which is a section; name its numbers by dotted keys, such as '{inside[0]}'"
+    if name in set(dotted_keys(RunConfig)):
+        return f"{expected}, a setting that is fixed with the pipeline; build another one from a configuration with it"
     return f"{expected}{suggest(str(name), leaves)}"
 
 

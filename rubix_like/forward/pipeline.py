@@ -56,7 +56,7 @@ ModelChoice = tuple[Parameters, PRNGKeyArray | None]
 
 
 class Pipeline(eqx.Module):
-    """A function from galaxies to mock cubes; call it with a Galaxy.
+    """A function from galaxies to mock cubes, built by `Pipeline.from_config`; call it with a Galaxy.
 
     `plan` holds the sizes, `tables` the arrays, `parameters` what can be varied or fitted (leaves under the YAML's
     dotted names). A pipeline is itself a pytree, so it can be passed to a jitted function as an argument.

@@ -19,6 +19,7 @@ from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, YOUNG_STARS
 from rubix_like.config.sections.products import LINE_SOURCE
+from rubix_like.config.sections.wavelength import FIT_TOLERANCE
 from rubix_like.constants import LYMAN_LIMIT
 from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, MapLabel, ProductAxes
 from rubix_like.cube.meta import Counters
@@ -68,6 +69,9 @@ MaNGA do by 0.4 Angstrom."""
 
 _FAINTEST_LINE = 0.01
 """1e-20 erg/s/cm2: a hundredth of what the deepest spectra of galaxies show."""
+
+_OPAQUE = 25.0
+"""mag: less than 1e-10 of the light is left."""
 
 _MOST_BEYOND = 0.5
 """Share of the stars' mass beyond the SSP library, above which a call of a pipeline says so."""
@@ -236,6 +240,7 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
         *_library_notes(setup),
         *_observation_notes(setup),
         *_component_notes(setup),
+        *_screen_notes(setup),
         *_unused_notes(setup),
         *_noise_notes(setup),
         *_line_notes(setup),
@@ -275,14 +280,21 @@ def _spread_notes(setup: Setup) -> list[str]:
 
 
 def _psf_notes(setup: Setup) -> list[str]:
-    """Says so where the detector sees wavelengths beyond those at which its PSF is given."""
+    """Says so where the detector sees wavelengths beyond those at which its PSF is given, and of coarse images."""
     psf, settings = setup.instrument.psf, setup.config.instrument.psf
     if psf is None or settings is None or not setup.pipeline.blurs:
         return []
     is_image = psf.kind == "image"
     table = psf.node_wavelength if is_image else psf.table_wavelength
     what = f"the planes of {settings.file or 'psf.field'}" if is_image else "the widths of psf.wavelength"
-    return _beyond_notes(setup, table, what, "the PSF")
+    notes = _beyond_notes(setup, table, what, "the PSF")
+    scale, side = getattr(settings, "file_scale", None), setup.config.instrument.pixel_scale
+    if is_image and scale is not None and scale > side * (1 + FIT_TOLERANCE):
+        notes.append(
+            f"instrument.psf.file_scale: {scale:g} arcsec, the side of a pixel of {settings.file}, is larger than a "
+            f"spaxel ({side:g} arcsec), so that the PSF is coarse; give a finer image, or the scale that it has"
+        )
+    return notes
 
 
 def _lsf_notes(setup: Setup) -> list[str]:
@@ -354,6 +366,19 @@ def _component_notes(setup: Setup) -> list[str]:
             f"instrument.psf, of which that is taken off, or engine.deposit: nearest, which has no gradients of places"
         )
     return notes
+
+
+def _screen_notes(setup: Setup) -> list[str]:
+    """Says so where a screen of dust leaves no light in any bin."""
+    screen = setup.config.screen
+    if screen is None or not setup.pipeline.has_cube_stage("dust"):
+        return []
+    bins = setup.instrument.bins
+    least = screen.a_v * float(np.min(np.asarray(relative_attenuation(setup, bins.to_vacuum(bins.wavelength)))))
+    if least < _OPAQUE:
+        return []
+    key = "dust" if setup.config.dust is screen else "dust.foreground"
+    return [f"{key}.a_v: {screen.a_v:g} mag dims every bin by {least:.3g} mag or more: no light is left; lower it"]
 
 
 def _unused_notes(setup: Setup) -> list[str]:
@@ -716,6 +741,13 @@ def _made(stage: StageSettings, make: Callable[..., Any], kinds: tuple[type, ...
                 f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
             ) from error
     expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(made):
+        if isinstance(leaf, str):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ConfigError(
+                f"stage '{stage.name}': {name}: expected a number, got {leaf!r}; check the stage's options, or in its "
+                f"class mark a field of text as static (eqx.field(static=True))"
+            )
     return returned(made, kinds, call, f"an instance of {expected}")
 
 

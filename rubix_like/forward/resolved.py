@@ -76,8 +76,10 @@ def check_early(config: RunConfig, n_parts: int = 1) -> None:
     made in, bands and lines that are not known."""
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
     products = config.products
-    for name in () if products is None else (*products.filters, *(() if products.band is None else (products.band,))):
-        load_band(name)
+    if products is not None:
+        for place, names in (("products.filters", products.filters), ("products.band", (products.band,))):
+            for name in filter(None, names):
+                load_band(name, place)
     if products is not None and not isinstance(products.lines, bool):
         named_lines(products.lines)
     if config.lines is not None:

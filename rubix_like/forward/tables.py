@@ -20,6 +20,7 @@ from rubix_like.forward.products.sums import AttenuationTables, GasTables, Produ
 from rubix_like.forward.sources.source import AbstractSource, ReadsParticles
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage, PaintedCube
 from rubix_like.galaxy.scene import Scene
+from rubix_like.runtime.mesh.mesh import as_dtype
 
 
 @dataclass(frozen=True)
@@ -116,4 +117,5 @@ class Tables(eqx.Module):
                     f"{call} must return {name} as {cube.flux.dtype}, the type of cube.flux, got {dtype}; return "
                     f"{name}.astype(cube.flux.dtype)"
                 )
-        return after
+        made = {name: getattr(after, name) for name in ("flux", "variance", "truth", "moments", "contributions")}
+        return replace(after, **as_dtype(made, str(cube.flux.dtype)))  # a stage's tables may be in 64 bits

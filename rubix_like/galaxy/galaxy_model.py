@@ -1,6 +1,9 @@
 """A galaxy of one's own: an equinox module whose numbers are the free parameters of a fit."""
 
+import dataclasses
+import functools
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -78,18 +81,24 @@ def with_named_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
 
 
 def without_units(model: AbstractGalaxyModel) -> AbstractGalaxyModel:
-    """The model with the quantities among its numbers converted to `units`; raises ValueError for other types."""
+    """The model with the quantities among its numbers converted to `units`, and whole numbers in fields of floats to
+    floats; raises ValueError for other types."""
 
     def plain(path: Any, leaf: Any) -> Any:
         name = _name(path)
+        if isinstance(leaf, Integral) and all(isinstance(key, jax.tree_util.GetAttrKey) for key in path):
+            owner = functools.reduce(lambda part, key: getattr(part, key.name), path[:-1], model)
+            fields = {field.name: field.type for field in dataclasses.fields(owner)}
+            leaf = float(leaf) if fields.get(path[-1].name) in (float, "float") else leaf
         return plain_numbers(leaf, model.units.get(name, ""), f"{type(model).__name__}.{name}")
 
     return jax.tree_util.tree_map_with_path(plain, model)
 
 
-def as_arrays(tree: Any) -> Any:
-    """The pytree with its numbers as arrays of the host."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, float) if isinstance(leaf, float) else leaf, tree)
+def as_arrays(model: AbstractGalaxyModel) -> AbstractGalaxyModel:
+    """The model with its numbers as arrays of the host, without units."""
+    plain = without_units(model)
+    return jax.tree.map(lambda leaf: np.asarray(leaf, float) if isinstance(leaf, float) else leaf, plain)
 
 
 def _dtype(leaf: Any) -> Any:

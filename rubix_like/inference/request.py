@@ -184,8 +184,16 @@ def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettin
 
 def _check_names(config: RunConfig, free: Mapping[str, Any], galaxy: Any) -> None:
     """Raise ConfigError for free parameters that cannot be those of this galaxy, and for priors that cannot be."""
-    model = config.galaxy.model() if galaxy is None and isinstance(config.galaxy, AbstractModelReader) else galaxy
+    model = galaxy
+    if galaxy is None and isinstance(config.galaxy, AbstractModelReader):
+        model = without_units(config.galaxy.model())
     declared = declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
+    of_galaxy = [name for name in free if name.startswith(GALAXY)]
+    if isinstance(model, AbstractGalaxyModel) and of_galaxy and not declared:
+        raise ConfigError(
+            f"fit.free.{of_galaxy[0]}: expected a float field of {type(model).__name__}, which has none; annotate its "
+            f"parameters as float"
+        )
     has_parts = bool(declared) or isinstance(galaxy, ComponentsSource) or isinstance(config.galaxy, ComponentsReader)
     below = [name for name in free if name.startswith(GALAXY) and "." in name.removeprefix(GALAXY)]
     if below and not has_parts:

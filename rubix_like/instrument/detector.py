@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from rubix_like.config import InstrumentSettings, LSFSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
+from rubix_like.config.sections.products import LARGEST_DISPERSION
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.errors import ConfigError
@@ -78,7 +79,7 @@ def least_line_width(instrument: InstrumentSettings) -> float:
     """Sigma (km/s) that lines of smooth components are painted with beside the line spread.
 
     It keeps the light in a bin smooth in the velocity: 0 where the line spread does (sigma of half a bin or more), else
-    half of the widest bin.
+    half of the widest bin, and at most the widest that lines are painted with.
     """
     bins = instrument.wavelength
     ends = np.array([bins.start, bins.stop])
@@ -88,7 +89,7 @@ def least_line_width(instrument: InstrumentSettings) -> float:
         square -= step**2 / 12 if instrument.lsf.includes_pixel else 0.0
         if np.all(square >= (0.5 * step) ** 2):
             return 0.0
-    return float(np.max(0.5 * step / ends)) * SPEED_OF_LIGHT
+    return min(float(np.max(0.5 * step / ends)) * SPEED_OF_LIGHT, LARGEST_DISPERSION)
 
 
 _MAX_SUB = 4

@@ -48,9 +48,11 @@ class DustCurve:
             raise ValueError(f"DustCurve.r_v: expected a value in r_v_range, {low:g} to {high:g}, got {self.r_v:g}")
 
     def check_slope(self, slope: float) -> None:
-        """Raise ValueError for a slope where the curve has none."""
+        """Raise ValueError for a slope where the curve has none, and for one that makes it rise to the red."""
         if self.slope is None:
             raise ValueError(f"expected null, since the curve has no slope ({self.source}), got {slope:g}")
+        if self.sloped is power_law and slope > 0:
+            raise ValueError(f"expected an exponent <= 0, as dust dims blue light most, got {slope:g}; give {-slope:g}")
 
     def check_r_v(self, r_v: float) -> None:
         """Raise ValueError for an R(V) that the curve is not defined for."""

@@ -25,6 +25,15 @@ LEAST_DISPERSION: float = 1.0
 NEWBORN_LOG_AGE, MOST_NEWBORN = 5.0, 0.02
 """A galaxy that forms a share of its stars within 1e5 yr would double its mass in 5 Myr."""
 
+YOUNG_LOG_AGE, MOST_YOUNG = 6.0, 0.99
+"""No galaxy formed all of its stars within 1e6 yr, which is the age of the youngest clusters."""
+
+COLDEST: float = 10.0
+"""K: gas is as cold in the cores of molecular clouds alone."""
+
+FASTEST: float = 300.0
+"""km/s: more than the stars of a galaxy move on average, relative to it."""
+
 RICHEST: float = 0.06
 """Metal mass fraction, more than three times the Sun's, that half of a galaxy's mass never exceeds."""
 
@@ -50,7 +59,8 @@ _LOG_RADIUS, _BINS_PER_DEX, _N_BINS = -12.0, 100, 2400
 """Bins of log10(radius / kpc): where they begin, how many to a dex and in all; the first one holds radius 0."""
 
 _UNIT = (
-    "Give the unit: of a table in galaxy.columns, of a file in a field map (docs/inputs.md), in Python as a quantity"
+    "Give the unit: of a table in galaxy.columns, of a file in a field map (docs/inputs.md), of components with their "
+    "numbers (galaxy.components: mass: 1e10 Msun, light: {scale_length: 3 kpc}), in Python as a quantity"
 )
 
 
@@ -58,7 +68,8 @@ class ParticleSums(NamedTuple):
     """Additive sums over particles by which a galaxy is judged, in Msun, km/s and kpc.
 
     Of stars: mass m (at birth), m v and m |v|^2, `radii`: m in bins of log10 radius about the galaxy's centre, and the
-    masses of stars younger than 1e5 yr and of those with Z above `RICHEST`; of gas: its mass and that with such Z.
+    masses of stars younger than 1e5 yr and 1e6 yr and of those with Z above `RICHEST`; of gas: its mass, that with such
+    Z and that colder than `COLDEST`.
     Random velocities along the line of sight (`Stars.random_velocity`) count along all three axes, with mean 0.
     """
 
@@ -68,9 +79,11 @@ class ParticleSums(NamedTuple):
     squares: float
     radii: Float[ndarray, " bin"]
     newborn: float
+    young: float
     rich: float
     gas: float = 0.0
     rich_gas: float = 0.0
+    cold_gas: float = 0.0
 
     @staticmethod
     def of(stars: Mapping[str, Any], gas: Mapping[str, Any] | None = None) -> "ParticleSums":
@@ -82,16 +95,20 @@ class ParticleSums(NamedTuple):
         bins = (np.log10(np.clip(radius, 1e-12, 1e12)) - _LOG_RADIUS) * _BINS_PER_DEX
         with_metals = gas if gas is not None and gas.get("metallicity") is not None else {"mass": [], "metallicity": []}
         gas_mass, metals = _weighted(with_metals, "mass"), np.asarray(with_metals["metallicity"])
+        temperature = np.asarray(np.inf if with_metals.get("temperature") is None else with_metals["temperature"])
+        age = np.asarray(stars["log_age"])
         return ParticleSums(
             n_stars=len(mass),
             mass=float(mass.sum()),
             momentum=mass @ velocity,
             squares=float(mass @ ((velocity**2).sum(axis=1) + 3 * random**2)),
             radii=np.bincount(np.clip(bins.astype(int), 0, _N_BINS - 1), mass, _N_BINS),
-            newborn=float(mass[np.asarray(stars["log_age"]) < NEWBORN_LOG_AGE].sum()),
+            newborn=float(mass[age < NEWBORN_LOG_AGE].sum()),
+            young=float(mass[age < YOUNG_LOG_AGE].sum()),
             rich=float(mass[np.asarray(stars["metallicity"]) > RICHEST].sum()),
             gas=float(gas_mass.sum()),
             rich_gas=float(gas_mass[metals > RICHEST].sum()),
+            cold_gas=float(gas_mass[np.broadcast_to(temperature < COLDEST, gas_mass.shape)].sum()),
         )
 
     def joined(self, other: "ParticleSums") -> "ParticleSums":
@@ -137,11 +154,20 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple
                 f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
                 f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT}"
             )
-        if sums.newborn > MOST_NEWBORN * sums.mass:
+        speed = float(np.linalg.norm(sums.momentum / sums.mass))
+        if speed > max(FASTEST, sums.dispersion):
             notes.append(
-                f"{percent(sums.newborn / sums.mass)} of the stars' mass is younger than {10**NEWBORN_LOG_AGE:g} yr, "
-                f"which is no galaxy's (at most {percent(MOST_NEWBORN)}): are ages in Gyr or Myr taken for yr, or for "
-                f"log10(age / yr)? {_UNIT}"
+                f"the mean velocity of the stars relative to the galaxy is {speed:.3g} km/s, which is no galaxy's (at "
+                f"most {FASTEST:g}): do velocities hold the galaxy's own motion? Subtract their mean; "
+                f"observation.velocity_offset moves the galaxy"
+            )
+        limits = ((NEWBORN_LOG_AGE, MOST_NEWBORN, sums.newborn), (YOUNG_LOG_AGE, MOST_YOUNG, sums.young))
+        beyond = [(log_age, most, mass) for log_age, most, mass in limits if mass > most * sums.mass]
+        for log_age, most, mass in beyond[:1]:
+            notes.append(
+                f"{percent(mass / sums.mass)} of the stars' mass is younger than {10**log_age:g} yr, which is no "
+                f"galaxy's (at most {percent(most)}): are ages in Gyr or Myr taken for yr, or for log10(age / yr)? "
+                f"{_UNIT}"
             )
     for kind, rich, mass in (("stars", sums.rich, sums.mass), ("gas", sums.rich_gas, sums.gas)):
         if rich > 0.5 * mass:
@@ -150,6 +176,11 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple
                 f"galaxy's (at most half): are they in solar units? They are mass fractions: multiply by the Sun's, "
                 f"about 0.0134"
             )
+    if sums.gas and sums.cold_gas == sums.gas:
+        notes.append(
+            f"gas.temperature: all gas is colder than {COLDEST:g} K, which is no galaxy's: are these log10 of the "
+            f"temperature? Give it in K"
+        )
     return tuple(notes)
 
 
@@ -183,10 +214,14 @@ def _radius_notes(radius: float, mass: float) -> list[str]:
 
 
 def implausible_voxels(
-    flux: Float[ndarray, "y x wave"], variance: Float[ndarray, "y x wave"] | None, used: Bool[ndarray, "y x wave"]
+    flux: Float[ndarray, "y x wave"],
+    variance: Float[ndarray, "y x wave"] | None,
+    used: Bool[ndarray, "y x wave"],
+    sigma: float | None = None,
 ) -> tuple[str, ...]:
     """Sentences on fluxes (1e-20 erg/s/cm2/Angstrom), variances and masks that no observation has, with the likely
-    cause; cubes of more than 2^20 voxels are judged by a sample of them."""
+    cause; cubes of more than 2^20 voxels are judged by a sample of them. `sigma`: `fit.sigma`, where the variances are
+    those of it."""
     if flux.size > _SAMPLED_VOXELS:
         sample = np.unravel_index(np.random.default_rng(1).integers(flux.size, size=_SAMPLED_VOXELS), flux.shape)
         flux, used = flux[sample], used[sample]
@@ -218,9 +253,14 @@ def implausible_voxels(
         )
     median = float(np.median(snr[light]))
     if median > LARGEST_SIGNAL_TO_NOISE:
+        cause = (
+            "are these variances in an HDU for standard deviations, or errors in another unit? In a file rename the "
+            "HDU VAR, or give it a BUNIT; in Python give `variance`, the square of the errors, with its unit"
+        )
+        if sigma is not None:
+            cause = f"is fit.sigma, {sigma:g}, in another unit? Give it in 1e-20 erg/s/cm2/Angstrom"
         notes.append(
             f"the median S/N per voxel is {median:.3g}, unlike in observations (at most {LARGEST_SIGNAL_TO_NOISE:g}): "
-            f"are these variances in an HDU for standard deviations, or errors in another unit? In a file rename the "
-            f"HDU VAR, or give it a BUNIT; in Python give `variance`, the square of the errors, with its unit"
+            f"{cause}"
         )
     return tuple(notes)

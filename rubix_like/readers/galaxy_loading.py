@@ -175,7 +175,9 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
         lacking = np.ones_like(lacking)
     if not lacking.any():
         return galaxy, dataclasses.replace(info, smoothing_length="file")
-    words = f"distance to neighbour {number}; {np.count_nonzero(lacking)} of {lacking.size} stars"
+    most = lacking.size - 1
+    capped = f" (galaxy.neighbours: {number} is more than there are)" if number > most else ""
+    words = f"distance to neighbour {min(number, most)}{capped}; {np.count_nonzero(lacking)} of {lacking.size} stars"
     note = f"smoothing lengths of stars are estimated, {reason or 'not from the file'}: {words}"
     info = dataclasses.replace(info, smoothing_length=words, notes=(*info.notes, note))
     return _with_lengths(galaxy, _estimated(stars, lacking, number)), info

@@ -20,8 +20,9 @@ from rubix_like.config.readers.components import (
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
-from rubix_like.galaxy.components.light import LineLight
-from rubix_like.galaxy.components.quadrature import Axis
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy.components.light import AbstractLight, LineLight
+from rubix_like.galaxy.components.quadrature import LARGEST_RADIUS, Axis
 from rubix_like.galaxy.components.smooth import Asymmetry, SmoothComponent, SmoothGalaxy, Warp, as_leaf, emitted
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, galaxy_of
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -123,7 +124,21 @@ def _component(settings: ComponentSettings, width: float) -> SmoothComponent:
 def _built(settings: AbstractKind) -> Any:
     """The module that the settings of a kind build; ConfigError, which names them, where those from outside fail."""
     with plug_in_named(f"{type(settings).__name__}: `build`", settings):
-        return settings.build()
+        made = settings.build()
+    if isinstance(made, AbstractLight):
+        call, place = (
+            f"light profile '{getattr(settings, 'profile', '')}': `surface`",
+            np.geomspace(1e-4, LARGEST_RADIUS),
+        )
+        with plug_in_named(call, settings):
+            surface = np.asarray(jax.jit(type(made).surface)(made, as_leaf(place)))
+        if not np.all(surface >= 0):
+            first = int(np.argmin(surface >= 0))
+            raise ConfigError(
+                f"{call} must return densities of 0 or more, got {surface[first]:.3g} at {place[first]:.3g} scale "
+                f"lengths; see docs/how-to-extend.md"
+            )
+    return made
 
 
 def _line_light(settings: ComponentLinesSettings, width: float) -> LineLight:

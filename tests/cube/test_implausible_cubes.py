@@ -96,7 +96,7 @@ TOO_GOOD = mock_data(SMALL, variance=np.full(SMALL, 1e-10))
     ("data", "settings", "words"),
     [
         (TOO_GOOD, {}, "a mock: expected plausible numbers, but the median S/N per voxel is 1e+05"),
-        (mock_data(SMALL, variance=None), {"fit.sigma": 1e-6}, "the median S/N per voxel is 1e+06"),
+        (mock_data(SMALL, variance=None), {"fit.sigma": 1e-6}, "is fit.sigma, 1e-06, in another unit?"),
         (mock_data(SMALL, flux=np.full(SMALL, 3e20)), {}, "flux density reaches 3 erg/s/cm2/Angstrom per spaxel"),
         (mock_data(SMALL, used=np.arange(31) % 3 == np.zeros(SMALL)), {}, "65 % of the voxels with flux are masked"),
         ({"blue": mock_data(SMALL), "red": TOO_GOOD}, {}, "the median S/N per voxel is 1e+05"),
@@ -112,3 +112,14 @@ def test_a_fit_takes_such_data_where_they_are_accepted():
     accepted = load_config(CONFIG, overrides={"fit.accept_implausible": True})
     notes = log_posterior(accepted, TOO_GOOD, galaxy=few_stars(30, 0.1)).notes
     assert sum("S/N per voxel is 1e+05" in note for note in notes) == 1
+
+
+def test_voxels_without_numbers_are_not_used_and_counted():
+    cube = mock_data((3, 4, 5))
+    flux, variance = np.array(cube.flux, float), np.array(cube.variance, float)
+    flux[0], variance[1] = np.nan, -1
+    observed = dataclasses.replace(cube, flux=flux, variance=variance, notes=())
+    expected = cube.used & np.isfinite(flux) & (variance > 0)
+    np.testing.assert_array_equal(observed.used, expected)
+    row = flux[0].size
+    assert f"{row} (flux not finite), {row} (variance not finite or not > 0)" in observed.notes[0]

@@ -69,6 +69,7 @@ def test_a_tree_is_not_changed_in_place():
     [
         ({"observation.inclinatoin": 30.0}, "did you mean 'observation.inclination'"),
         ({"dust.a_v": 0.1}, r"expected numbers of this run, got 'dust.a_v', .*; give dust.a_v there"),
+        ({"observation.redshift": 0.1}, r"'observation.redshift', a setting that is fixed with the pipeline; build an"),
         ({"observation.inclination": "30 deg"}, r"got values of type text; .* by astropy.units.Quantity\(text\)"),
         ({"observation.offset": 1.0}, r"expected numbers of shape \(2,\)"),
     ],

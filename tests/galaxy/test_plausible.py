@@ -117,6 +117,8 @@ GYR = np.linspace(0.25, 10, 40)
         ({"position": sphere(2e-5), "mass": 1e4}, "is 2e-05 kpc, which is no galaxy's (0.0001 to 500)"),
         ({"log_age": GYR, "initial_mass": np.full(40, 1e8)}, "48 % of the stars' mass is younger than 100000 yr"),
         ({"log_age": np.log10(8000 * np.ones(40))}, "100 % of the stars' mass is younger than 100000 yr"),
+        ({"log_age": np.full(40, 5.0)}, "100 % of the stars' mass is younger than 1e+06 yr"),
+        ({"velocity": sphere(50.0) + np.full(3, 350.0)}, "which is no galaxy's (at most 300): do velocities"),
         (
             {"metallicity": GYR / 25, "initial_mass": np.full(40, 1e8)},
             "85 % of the mass of the stars has metallicities",
@@ -167,6 +169,14 @@ def test_metallicities_of_gas_in_solar_units_are_noted(metallicity, weight, n_no
     assert (
         sum("100 % of the mass of the gas has metallicities above 0.06" in note for note in pipeline.notes) == n_notes
     )
+
+
+@pytest.mark.parametrize(("temperature", "n_notes"), [(4.0, 1), (1e4, 0)])
+def test_logarithms_of_temperatures_are_noted(temperature, n_notes):
+    kelvin = np.where(np.arange(40) == 0, 5.0, temperature)
+    gas = Gas(sphere(2.0), np.zeros((40, 3)), np.full(40, 1e7), metallicity=np.full(40, 0.02), temperature=kelvin)
+    pipeline = Pipeline.from_config(CONFIG, Galaxy(stars=stars(), gas=gas))
+    assert sum("gas.temperature: all gas is colder than 10 K" in note for note in pipeline.notes) == n_notes
 
 
 def table(path: Path, *, rest=False, **changes):

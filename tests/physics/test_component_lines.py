@@ -1,5 +1,7 @@
 """Components of gas: their lines against a thin disc's cube that numpy made from the formula."""
 
+from math import erf
+
 import foreign_cube
 import jax
 import numpy as np
@@ -77,6 +79,21 @@ def test_the_cube_is_that_of_the_formula(lsf):
     assert np.abs(error).max() < 4e-3
     assert np.sqrt(np.mean(error**2)) < 2e-4
     assert flux.sum() == pytest.approx(expected.sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+@pytest.mark.parametrize("step", [10, 30])
+def test_lines_narrower_than_half_a_bin_are_integrals_over_the_bins(step, method):
+    """By numpy: a Gaussian of half a bin, but at most 500 km/s, over each bin of 10 (of 448 km/s) or 30 Angstrom."""
+    bins = {"instrument.wavelength": {"start": 6600, "stop": 6810, "step": step, "medium": "vacuum"}}
+    still = {"name": "gas", "light": {"profile": "point"}, "lines": {"wavelengths": "Ha", "flux": FLUX}}
+    config = configuration(still, **bins, **{"instrument.lsf": None, "instrument.psf": None, "engine.method": method})
+    spectrum = np.asarray(cube_of(config).flux, np.float64).sum(axis=(0, 1))
+    centre, edges = HALPHA * 1.02, 6600 + step * (np.arange(len(spectrum) + 1) - 0.5)
+    sigma = min(0.5 * step / 6600 * 299792.458, 500) / 299792.458 * centre
+    expected = FLUX * np.diff([0.5 * erf((edge - centre) / sigma / 2**0.5) for edge in edges]) / step
+    np.testing.assert_allclose(spectrum, expected, atol=3e-3 * expected.max())
+    assert spectrum.sum() * step == pytest.approx(FLUX, rel=1e-3)
 
 
 PARAMETERS = {

@@ -95,6 +95,8 @@ def test_auto_estimates_what_the_file_has_not():
     expected = np.where(np.isnan(partly), brute_force(ball(N) * 5, 8), FILE)
     np.testing.assert_allclose(galaxy.stars.smoothing_length, expected, rtol=1e-12)
     assert info.smoothing_length == "distance to neighbour 8; 100 of 400 stars"
+    _, info = choose_smoothing_lengths(stars(None), INFO, run(neighbours=500))
+    assert "neighbour 399 (galaxy.neighbours: 500 is more than there are); 400 of 400 stars" in info.notes[-1]
 
 
 def test_auto_leaves_lengths_above_the_half_mass_radius_aside():

@@ -25,6 +25,7 @@ fling = test_not_finite:Fling
 burning = test_not_finite:Burning
 [rubix_like.cube_stages]
 scale = test_not_finite:Scale
+widen = test_not_finite:Widen
 """
 
 RUN = {
@@ -58,6 +59,13 @@ class Scale(AbstractCubeStage):
         flux = jnp.where(south, cube.flux * self.factor, cube.flux)
         bits = jnp.broadcast_to(jnp.where(south, NO_DATA, 0), flux.shape) if self.bits else None
         return eqx.tree_at(lambda c: (c.flux, c.bits), cube, (flux, bits), is_leaf=lambda leaf: leaf is None)
+
+
+class Widen(Scale):
+    """Returns fluxes in 64 bits, as numpy's tables make them."""
+
+    def __call__(self, cube, parameters, key):
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux.astype("float64"))
 
 
 class Fling(AbstractSceneStage):
@@ -166,3 +174,12 @@ def test_a_training_set_is_not_written(pipeline, tmp_path):
     with pytest.raises(ValueError, match=r"simulation 0: expected finite numbers.*the stage 'scale' makes them first"):
         rl.simulate(config, draws, output=tmp_path / "set")
     assert not list(tmp_path.glob("set/*.h5"))
+
+
+def test_a_stage_in_64_bits_keeps_the_precision_of_the_run(pipeline):
+    fluxes = []
+    for stages in ("aperture", "widen, aperture"):
+        planned = rl.Pipeline.from_config({**RUN, "pipeline": pipeline(cube=stages)})
+        fluxes.append(planned(rl.load_galaxy(RUN)).flux)
+    assert fluxes[1].dtype == np.float32
+    np.testing.assert_array_equal(*fluxes)

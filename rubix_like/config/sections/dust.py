@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from rubix_like.config.parameters import Parameter
-from rubix_like.config.quantities import Integer, InUnit, Mag, Myr, Number
+from rubix_like.config.quantities import OLDEST, Integer, InUnit, Mag, Myr, Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import nearest
 from rubix_like.physics.dust_curves import find_curve
@@ -124,7 +124,7 @@ class ParticleDustSettings(AbstractSettings):
     kpc^-3)^(1/4) (Torrey et al. 2012, MNRAS 427, 2224)."""
     a_v_birth: Annotated[Mag, Field(ge=0, le=1e6), Parameter()] = 0.0
     """A(V) of the birth clouds of young stars, beside that of the column."""
-    birth_age: Annotated[Myr, Field(gt=0)] = 10.0
+    birth_age: Annotated[Myr, Field(gt=0, le=OLDEST)] = 10.0
     """Age in Myr at which stars begin to leave their birth clouds."""
     birth_curve: Curve | None = None
     """Curve of the birth clouds, with its own R(V); null: `curve`. Charlot & Fall 2000 have {curve: power_law,

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, StrictBool, m
 from pydantic_core import CoreSchema
 
 from rubix_like.config.parameters import Parameter
-from rubix_like.config.quantities import Kms, Kpc, Myr, Number
+from rubix_like.config.quantities import OLDEST, Kms, Kpc, Myr, Number
 from rubix_like.config.sections.products import LARGEST_DISPERSION
 from rubix_like.config.settings import AbstractSettings
 
@@ -22,9 +22,6 @@ AGN: str = "agn"
 
 NUCLEUS: str = "nucleus"
 """The name of the field that the source of narrow lines reads."""
-
-OLDEST: float = 1.5e4
-"""Myr, beyond the Universe's age: the largest of `oldest`, which includes old stars that ionise gas."""
 
 PhotonSource = Literal["stars", "star_forming_gas", "agn"]
 

@@ -65,8 +65,12 @@ class PipelineSettings(AbstractSettings):
     @classmethod
     def _check_names(cls, value: Stages, info: Any) -> Stages:
         """Refuse what is not registered; nothing is imported for it."""
+        registry = LISTS[info.field_name]
         for stage in value:
-            LISTS[info.field_name].check(stage.name)
+            right = [key for key, other in LISTS.items() if stage.name in other]
+            if right and stage.name not in registry:
+                raise ValueError(f"'{stage.name}' is a {LISTS[right[0]].kind}; name it under {right[0]}")
+            registry.check(stage.name)
         return value
 
     @property

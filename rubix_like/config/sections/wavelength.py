@@ -55,6 +55,9 @@ def _read_edges(value: object) -> object:
         ) from error
 
 
+SHORTEST: float = 30.0
+"""Angstrom: spectra begin beyond it, and wavelengths that were meant in micron lie below it."""
+
 PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
 _Hidden = Field(exclude_if=lambda value: value is None)
 _OfFile = WithJsonSchema(
@@ -77,7 +80,7 @@ class WavelengthSettings(AbstractSettings):
     """Bins of equal width in wavelength, or in its logarithm, or those of a table."""
     medium: Literal["air", "vacuum"]
     """Medium of start, stop, step, of the LSF and of the cube's own axis."""
-    start: PositiveAngstrom
+    start: Annotated[Angstrom, Field(ge=SHORTEST)]
     """Centre of the first bin in Angstrom; of a table the first bin is the one with the first centre from there on."""
     stop: PositiveAngstrom
     """Centre of the last bin in Angstrom; of a table the last bin is the one with the last centre up to there."""
@@ -114,6 +117,24 @@ class WavelengthSettings(AbstractSettings):
             return None
         unit = STEP_UNITS.get(sampling)
         return parse_quantity(value, unit) if unit else 1.0  # a wrong sampling is an error of its own
+
+    @field_validator("step")
+    @classmethod
+    def _check_one_bin(cls, value: float | None, info: Any) -> float | None:
+        """A step that is no wider than start to stop, unless these are the same."""
+        start, stop = info.data.get("start", math.inf), info.data.get("stop", 0.0)
+        if value is None or stop <= start:
+            return value
+        is_log = info.data.get("sampling") == "log"
+        span = math.log10(stop / start) if is_log else stop - start
+        if whole_steps(span / value) == 0:
+            unit = STEP_UNITS["log" if is_log else "linear"]
+            remedy = "with sampling: log the step is in dex, e.g. 1e-4" if is_log else "give a smaller one"
+            raise ValueError(
+                f"expected at most {span:.4g} {unit}, which is from start to stop, got {value:g} {unit}; {remedy}, or "
+                f"for a single bin stop: {start:g}"
+            )
+        return value
 
     @field_serializer("step")
     def _format_step(self, value: float | None, info: Any) -> float | str | None:

@@ -100,11 +100,16 @@ class ObservedCube(AbstractCube):
                 raise ValueError(
                     f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {np.shape(values)}"
                 )
+        used = used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else used
+        usable, left_out = choose_voxels(flux, variance, {})
+        if np.any(used & ~usable):
+            used = used & usable
+            object.__setattr__(self, "notes", (*self.notes, *left_out))
         angles = {name: getattr(self, name) for name in ("field_angle", "ra", "dec")}
         vars(self).update(
             flux=flux,
             variance=variance,
-            used=used & ~(no_flux | no_variance) if np.any(no_flux | no_variance) else used,
+            used=used,
             **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
         )
         for name, most in LARGEST_ANGLES.items():

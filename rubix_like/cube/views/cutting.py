@@ -1,6 +1,7 @@
 """Parts of a cube: a range of wavelengths, a box on the sky."""
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from rubix_like.cube.cube import Cube, ExtractedSpectrum
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import Maps
 from rubix_like.cube.views.imaging import bins_within
+from rubix_like.runtime.words import percent
 
 Place = SkyCoord | Sequence[Any] | str
 """A place on the sky: a SkyCoord, text that it reads, or (RA, Dec), each with a unit or in degrees."""
@@ -114,6 +116,10 @@ def _segment(x: Float[ndarray, "*x"], radius: float) -> Float[ndarray, "*x"]:
     return 0.5 * (x * np.sqrt(np.maximum(radius**2 - x**2, 0.0)) + radius**2 * np.arcsin(np.minimum(x / radius, 1.0)))
 
 
+_MOST_OUTSIDE = 0.01
+"""Share of a circle beyond the field from which on a spectrum is said to lack light."""
+
+
 def extract_spectrum(
     cube: Cube,
     x: int | None = None,
@@ -162,6 +168,11 @@ def _weights(
     weights = circle_overlap(np.arange(cube.n_x) - column, np.arange(cube.n_y) - row, reach)
     if not (weights > 0).any():
         raise ValueError(_beside(cube, column, row))
+    outside = 1 - float(weights.sum()) / (np.pi * reach**2)
+    if outside > _MOST_OUTSIDE:
+        logging.getLogger("rubix_like").warning(
+            "radius: %s of the circle lies outside the field, and its light is missing", percent(outside)
+        )
     return weights
 
 

@@ -44,6 +44,18 @@ _UNITS: Mapping[str, str] = {
 }
 
 
+_MADE_BY: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("v_fit", "sigma_fit", "h3", "h4"), "; it is in cube.maps.fitted().after, of a run with products: {losvd: {}}"
+    ),
+    **{name: "; give the run products: {gas: true}, and gas that states it" for name, _, _ in GAS_EXTENSIONS},
+    **{name: "; give the run products: {dust: true}" for name, _, _ in DUST_EXTENSIONS},
+    **dict.fromkeys(("balmer_decrement", "a_v_balmer"), "; give the run products: {dust: true, lines: [Ha, Hb]}"),
+    PHOTON_EXTENSION[0]: "; give the run products: {lines: true}, and a pipeline with nebulae",
+}
+"""Maps that not every run has -> the remedy where they are missing."""
+
+
 def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
     """An image (y, x) of a cube (`Cube.image`)."""
     if band is None:
@@ -103,7 +115,7 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
     known = _maps_by_name(maps.before if before_psf else maps.after, maps)
     if field not in known:
         names = (*known, *(short for short, long in SHORT_NAMES.items() if long in known))
-        raise ValueError(f"map '{name}': expected one that this run made{suggest(name, names)}")
+        raise ValueError(f"map '{name}': expected one that this run made{_MADE_BY.get(name) or suggest(name, names)}")
     values, unit = known[field]
     outside = np.asarray(maps.mask) & OUTSIDE_APERTURE != 0
     return np.where(outside, np.nan, np.asarray(values, np.float64)) * units.Unit(unit)

@@ -36,7 +36,7 @@ class AbstractField(eqx.Module):
 
     kind: ClassVar[Kind]
     words: ClassVar[ReaderWords] = ReaderWords("a field of the pipeline", "take a pipeline without that field")
-    map: ClassVar[tuple[str, str] | None]
+    map: ClassVar[tuple[str, str] | None] = None
     n_count: ClassVar[int] = 0
 
     @classmethod

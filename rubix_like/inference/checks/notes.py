@@ -27,6 +27,7 @@ from rubix_like.inference.posterior.posterior import (
 )
 from rubix_like.inference.search.optimisers import LEAST_SQUARES
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.physics.plausibility import implausible_mass
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import counted, listed
 
@@ -77,10 +78,20 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[str, .
         inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
         if np.max(model * inverse_sigma) < LEAST_EFFECT:
             fitted = inverse_sigma > 0
+            seen = (
+                f"a median error of {np.median(1 / inverse_sigma[fitted]):.3g} beside a brightest voxel of the model "
+                f"of {model[fitted].max():.3g} (1e-20 erg/s/cm2/Angstrom)"
+            )
+            medians = {name: float(np.sum(value)) for name, value in posterior.named_values(np.asarray(latent)).items()}
+            no_masses = [name for name, sum_ in medians.items() if name.endswith("mass") and implausible_mass(sum_)]
+            if no_masses:
+                raise ValueError(
+                    f"fit.free.{no_masses[0]}: expected a prior with whose median the model's light is seen, got a "
+                    f"median mass of {medians[no_masses[0]]:.3g} Msun: {seen}; give the mass in Msun, not its logarithm"
+                )
             raise ValueError(
-                f"the data: expected errors that let the model's light be seen, got a median error of "
-                f"{np.median(1 / inverse_sigma[fitted]):.3g} beside a brightest voxel of the model of "
-                f"{model[fitted].max():.3g} (1e-20 erg/s/cm2/Angstrom); check the unit of the data (fit.data_units)"
+                f"the data: expected errors that let the model's light be seen, got {seen}; check the unit of the data "
+                f"(of a file: fit.data_units; in Python: flux and variance with their units) or of fit.sigma"
             )
     notes, sources = [], posterior.forward.main.tables.paint
     for parameter, own in zip(free.parameters, free.split(dead).values(), strict=True):

@@ -17,6 +17,7 @@ from rubix_like.config import RunConfig
 from rubix_like.config.dotted_keys import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
+from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import component_declarations, find_component_parameter
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
@@ -62,7 +63,7 @@ _TURN = 360.0
 
 _NEEDED = {
     GALAXY: "a galaxy with parameters (galaxy: {reader: synthetic}, or components), got one that was read from a file, "
-    "or given; leave the given one out (galaxy=...), or free parameters of its stars, e.g. stars.v_los",
+    "or given; leave the given one out (galaxy=..., galaxies=...), or free parameters of its stars, e.g. stars.v_los",
     STARS: "a galaxy that is read from a file, or given, got one with parameters; free those, e.g. galaxy.stellar_mass",
 }
 """Beginning of names of parameters -> the galaxy that they need, what came and the remedy."""
@@ -125,6 +126,11 @@ def declared_by(model: AbstractGalaxyModel) -> dict[str, Declaration]:
     """The parameters of a galaxy of one's own: its float leaves; ConfigError for units that are none, or of others."""
     units, kind, known = model.units, type(model).__name__, named_leaves(model)
     for name, unit in units.items():
+        if isinstance(number := getattr(model, name, None), int):
+            raise ConfigError(
+                f"units: expected parameters, got '{name}' of {kind}, a field of the int {number}, which is none; "
+                f"annotate it as float"
+            )
         if name not in known:
             raise ConfigError(f"units: unknown parameter '{name}' of {kind}{suggest(name, known)}")
         if not is_unit(unit):
@@ -146,7 +152,10 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
     if name in others:
         return others[name]
     if name.startswith(GALAXY) and any(other.startswith(GALAXY) for other in others):
-        raise ConfigError(f"fit.free: unknown parameter '{name}' of the model{suggest(name, others)}")
+        words = [other.removeprefix(GALAXY) for other in others]
+        near, listing = nearest_words(name.removeprefix(GALAXY), words, 1), ", ".join(others)
+        hint = f"; did you mean '{GALAXY}{near[0]}'?" if near else f"; its float fields that are not static: {listing}"
+        raise ConfigError(f"fit.free: unknown parameter '{name}' of the model{hint}")
     found = declarations_of([name])
     if found:
         return found[name]
@@ -163,12 +172,24 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
         )
     if first == "galaxy" and "." in key:
         component, _, below = key.partition(".")
+        section, _, word = below.partition(".")
+        registry = SECTIONS[section].registry if section in SECTIONS else None
+        kinds = [] if registry is None else [registry.find(kind) for kind in registry.usable_names()]
+        fixed = [kind for kind in kinds if word in kind.model_fields]
+        if fixed:
+            beside = dict.fromkeys(known for kind in fixed for known in declarations(kind, f"{component}.{section}."))
+            raise ConfigError(
+                f"fit.free.{name}: expected a parameter, got a setting that is fixed; leave it out (parameters of its "
+                f"section: {', '.join(map(GALAXY.__add__, beside)) or 'none'})"
+            )
         near = [f"galaxy.{component}.{key}" for key in component_declarations()]
         raise ConfigError(
             f"fit.free: unknown parameter '{name}' of a smooth component{suggest(name, near)}; '{below}' is none of "
             f"the parameters in docs/components.md"
         )
-    raise ConfigError(f"fit.free: unknown parameter '{name}'{_meant_by(name)}")
+    of_model = f"{GALAXY}{name}" in others
+    hint = f"; did you mean '{GALAXY}{name}'?" if of_model else _meant_by(name)
+    raise ConfigError(f"fit.free: unknown parameter '{name}'{hint}")
 
 
 def _meant_by(name: str) -> str:

@@ -36,6 +36,7 @@ from rubix_like.forward.stages.noise import Noise
 from rubix_like.forward.streaming import reads_gas
 from rubix_like.forward.systematics.systematic import AbstractSystematic
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
+from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
@@ -286,7 +287,7 @@ def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> Observe
         raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
     used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
     check_any_used(used, observed.source, (*observed.notes, *why))
-    found = implausible_voxels(observed.flux, variance_of(observed, settings), used)
+    found = implausible_voxels(observed.flux, variance_of(observed, settings), used, settings.sigma)
     check_plausible(found, observed.source, settings)
     why = () if np.array_equal(used, observed.used) else why
     return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why, *found))
@@ -306,19 +307,26 @@ def select_bins(
 ) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
     """The data cut to the windows' ends, and which of its bins are fitted (True).
 
-    Raises ConfigError, which begins with `place`, where the data have no bins in any window.
+    Raises ConfigError, which begins with `place`, where the data have no bins in any window; a note names what is
+    excluded without a bin.
     """
 
     def within(windows: tuple[tuple[float, float], ...]) -> ndarray:
         wavelength = observed.wavelength
         return np.any([(wavelength >= low) & (wavelength <= high) for low, high in windows], axis=0)
 
+    first, last = observed.wavelength[[0, -1]]
+    bins = f"bins of the data, which lie at {first:.2f} to {last:.2f} Angstrom in {observed.medium}"
+    unused = tuple(
+        f"{place}.exclude[{number}]: {list(window)} has no effect: it holds no {bins}"
+        for number, window in enumerate(settings.exclude)
+        if not within((window,)).any()
+    )
+    observed = dataclasses.replace(observed, notes=(*observed.notes, *unused))
     if settings.windows is not None:
         if not within(settings.windows).any():
-            first, last = observed.wavelength[[0, -1]]
             raise ConfigError(
-                f"{place}.windows[0]: expected a range (low, high) with bins of the data, which lie at {first:.2f} to "
-                f"{last:.2f} Angstrom in {observed.medium}, got {list(settings.windows[0])}"
+                f"{place}.windows[0]: expected a range (low, high) with {bins}, got {list(settings.windows[0])}"
             )
         observed = observed.crop(min(low for low, _ in settings.windows), max(high for _, high in settings.windows))
     chosen = np.ones(len(observed.wavelength), bool) if settings.windows is None else within(settings.windows)
@@ -566,11 +574,20 @@ def with_velocity_range(
         return config
 
     still = config.observation.velocity_offset
-    speeds = []
+    speeds, offsets = [], []
     for latent in widened * free.draw(0, _PRIOR_DRAWS):
         values = free.values(latent)
-        speeds.append(_fastest(source, values) + float(np.abs(values.get("observation.velocity_offset", still))))
-    return load_config(config, overrides={"engine.velocity_range": max(_ROOM * max(speeds), _LEAST_RANGE)})
+        speeds.append(_fastest(source, values))
+        offsets.append(float(np.abs(values.get("observation.velocity_offset", still))))
+    fastest = max(map(sum, zip(speeds, offsets, strict=True)))
+    if _ROOM * fastest > MOST_VELOCITY_RANGE:
+        of_offset = free.has("observation.velocity_offset") and max(offsets) > max(speeds)
+        raise ConfigError(
+            f"fit.free{'.observation.velocity_offset' if of_offset else ''}: expected priors with which nothing is "
+            f"faster than {MOST_VELOCITY_RANGE / _ROOM:g} km/s, got {fastest:.4g} km/s; narrow priors of velocities "
+            f"(numbers without a unit are in km/s)"
+        )
+    return load_config(config, overrides={"engine.velocity_range": max(_ROOM * fastest, _LEAST_RANGE)})
 
 
 def _fastest(source: AbstractParticleSource, values: Values) -> float:

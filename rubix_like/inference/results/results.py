@@ -504,7 +504,7 @@ class FitResult(AbstractResult):
     | starts | | where every start ended, and the way there (`trace_loss`, `trace_gradient_norm`, `trace_latent`) |
     | model, residual | | Cubes on the data's grid: the best model with its continuum, and data less model, masked |
     | | | (`NOT_FITTED`) where the data were not fitted; its variance is the data's times the noise scale squared |
-    | parameters | | `Parameters` with the best values: `pipeline(galaxy, result.parameters)` is the model |
+    | parameters | | `Parameters` with the best values, for a pipeline on the data's grid without noise |
     | galaxy | | the particles with the best values; None where nothing of the galaxy was free |
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |

@@ -167,6 +167,11 @@ def _family(container: AbstractContainer, table: str, settings: TableSettings, k
                 raise ConfigError(
                     f"{place}: '{container.name}' ({table}) has no column '{name}'{suggest(name, columns)}"
                 )
+        if quantity in VECTORS and len(column.column) == 1 and container.shape(table, column.column[0])[1:] == ():
+            raise ConfigError(
+                f"galaxy.{key}.{quantity}: expected three columns, or one of vectors, got '{column.column[0]}', a "
+                f"column of single numbers; name all three, e.g. {quantity}: [{', '.join(TRIPLES[quantity][0])}]"
+            )
     for quantity, other in (("position", "velocity"), ("velocity", "position")):
         if quantity in named and named[quantity].column in TRIPLES[other]:
             raise ConfigError(

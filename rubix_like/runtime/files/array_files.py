@@ -17,6 +17,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import explained, output_bytes, replacing
+from rubix_like.runtime.files.writers import OPENED_BY, written_by_us
 
 Made = TypeVar("Made")
 
@@ -80,6 +81,12 @@ class ArrayFileLayout:
         if not path.is_file():
             raise FileNotFoundError(f"{self.noun}: no such file: {path}")
         if not self.is_one(path):
+            written = written_by_us(path)
+            if written is not None:
+                raise ValueError(
+                    f"{path}: expected {self.article} {self.noun}, got {OPENED_BY[written.kind][0]} that rubix-like "
+                    f"wrote; give one of those that `{self.command} list` names, or the path of another file"
+                )
             raise ValueError(
                 f"{path}: expected {self.article} {self.noun} in rubix_like's HDF5 layout; "
                 f"to convert one of another layout: {self.command} import {path}"

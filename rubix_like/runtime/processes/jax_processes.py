@@ -209,6 +209,11 @@ def _initialize(launch: Launch, known: dict[str, str | int]) -> None:
     except jax.errors.JaxRuntimeError as error:
         raise ConfigError(cannot_listen(launch.place, error)) from error
     except (RuntimeError, KeyError, OSError) as error:
+        if "before any JAX" in str(error):
+            raise ConfigError(
+                "join_processes: expected to be called before anything uses JAX, got a process that has made arrays "
+                "or galaxies; call it first"
+            ) from error
         if launch.place is not None:
             raise
         raise ConfigError(f"several processes: the launcher was recognised, but {error}; give {EXPLICIT}") from error
