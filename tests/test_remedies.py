@@ -227,14 +227,14 @@ CONFIGURATION = {
     ),
     "step of logarithmic bins": (
         {"instrument.wavelength": {"sampling": "log", "step": 1.25}},
-        "instrument.wavelength.step: expected at most 0.2941 dex, which is from start to stop, got 1.25 dex; with "
+        "instrument.wavelength.step: expected at most 0.5882 dex, twice from start to stop, got 1.25 dex; with "
         "sampling: log the step is in dex, e.g. 1e-4",
         {"instrument.wavelength.step": 1e-4, "instrument.wavelength.sampling": "log"},
         1e-4,
     ),
     "step beyond the last bin": (
         {"instrument.wavelength": {"start": 5000, "stop": 5040, "step": 100}},
-        "instrument.wavelength.step: expected at most 40 Angstrom, which is from start to stop, got 100 Angstrom; give "
+        "instrument.wavelength.step: expected at most 80 Angstrom, twice from start to stop, got 100 Angstrom; give "
         "a smaller one, or for a single bin stop: 5000",
         {"instrument.wavelength.stop": 5000, "instrument.wavelength.start": 5000, "instrument.wavelength.step": 100},
         5000,

@@ -121,17 +121,17 @@ class WavelengthSettings(AbstractSettings):
     @field_validator("step")
     @classmethod
     def _check_one_bin(cls, value: float | None, info: Any) -> float | None:
-        """A step that is no wider than start to stop, unless these are the same."""
+        """A step at most twice as wide as start to stop, unless these are the same."""
         start, stop = info.data.get("start", math.inf), info.data.get("stop", 0.0)
         if value is None or stop <= start:
             return value
         is_log = info.data.get("sampling") == "log"
         span = math.log10(stop / start) if is_log else stop - start
-        if whole_steps(span / value) == 0:
+        if value > 2 * span:
             unit = STEP_UNITS["log" if is_log else "linear"]
             remedy = "with sampling: log the step is in dex, e.g. 1e-4" if is_log else "give a smaller one"
             raise ValueError(
-                f"expected at most {span:.4g} {unit}, which is from start to stop, got {value:g} {unit}; {remedy}, or "
+                f"expected at most {2 * span:.4g} {unit}, twice from start to stop, got {value:g} {unit}; {remedy}, or "
                 f"for a single bin stop: {start:g}"
             )
         return value
