@@ -98,7 +98,10 @@ def test_priors(free, expected):
 @pytest.mark.parametrize(
     ("free", "expected"),
     [
-        (one("galaxy.stellar_mass", "log_normal", 1e10, 0.1), ["galaxy: {reader: synthetic}", "(galaxy=..., galaxies=...), or free"]),
+        (
+            one("galaxy.stellar_mass", "log_normal", 1e10, 0.1),
+            ["galaxy: {reader: synthetic}", "(galaxy=..., galaxies=...), or free"],
+        ),
         (one("stars.initial_mass", "normal", "galaxy", 1e9), ["Msun at 4 sigma", "a number >= 0", "log_normal"]),
         (one("stars.initial_mass", "log_normal", [1e5, 1e6], 0.3), ["(40,)", "(2,)"]),
         (one("stars.initial_mass", "log_normal", [[1e5], [1e6, 2e6]], 0.3), ["lists of one length"]),
