@@ -248,7 +248,6 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
     key = str(location[-1])
     if section is None:
         return ""
-    below = [name for name in keys_near(key, section) if name.endswith(f".{key}")]
     instead = section.instead.get(key) if issubclass(section, AbstractSettings) else None
     if instead is not None:
         return f"; {instead}"
@@ -259,7 +258,8 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
     within = [dotted([*location[:-1], name, key]) for name, settings in inner.items() if key in settings.model_fields]
     if within:
         return f"; did you mean {' or '.join(map(repr, within))}?"
-    if below and not is_top:
+    below = [] if is_top else [name for name in keys_near(key, section) if name.endswith(f".{key}")]
+    if below:
         return f"; did you mean {' or '.join(repr(dotted([*location[:-1], name])) for name in below[:3])}?"
     depth = len([part for part in location if not _is_tag(part)])
     elsewhere = _elsewhere(key, model, 0.6 if is_top else 0.8) if depth <= _OF_A_SECTION else ""

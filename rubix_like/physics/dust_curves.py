@@ -281,7 +281,12 @@ def find_curve(name: str) -> DustCurve:
     if name in CURVES.builtin:
         return curve
     place = f"dust curve '{name}'"
-    expect(curve, DustCurve, place, "a DustCurve of rubix_like.extend")
+    return _tried(expect(curve, DustCurve, place, "a DustCurve of rubix_like.extend"), place)
+
+
+@functools.cache
+def _tried(curve: DustCurve, place: str) -> DustCurve:
+    """The curve with its functions judged, once it has been tried."""
     relative = functools.partial(_judged, f"{place}: `relative`", curve.relative)
     sloped = None if curve.sloped is None else functools.partial(_judged, f"{place}: `sloped`", curve.sloped)
     curve = replace(curve, relative=relative, sloped=sloped)

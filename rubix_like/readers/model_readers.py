@@ -125,11 +125,9 @@ def _built(settings: AbstractKind) -> Any:
     """The module that the settings of a kind build; ConfigError, which names them, where those from outside fail."""
     with plug_in_named(f"{type(settings).__name__}: `build`", settings):
         made = settings.build()
-    if isinstance(made, AbstractLight):
-        call, place = (
-            f"light profile '{getattr(settings, 'profile', '')}': `surface`",
-            np.geomspace(1e-4, LARGEST_RADIUS),
-        )
+    if isinstance(made, AbstractLight) and not type(made).__module__.startswith("rubix_like."):
+        call = f"light profile '{getattr(settings, 'profile', '')}': `surface`"
+        place = np.geomspace(1e-4, LARGEST_RADIUS)
         with plug_in_named(call, settings):
             surface = np.asarray(jax.jit(type(made).surface)(made, as_leaf(place)))
         if not np.all(surface >= 0):

@@ -233,9 +233,9 @@ def sight_of(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None
 
 def check_masses(source: AbstractParticleSource, free: Free) -> None:
     """Raise ConfigError for a prior with whose ends a model of one's own has particles of masses below 0."""
-    for parameter in free.parameters:
-        if not (isinstance(source, ModelSource) and parameter.name.startswith(GALAXY)):
-            continue
+    if not isinstance(source, ModelSource):
+        return
+    for parameter in (parameter for parameter in free.parameters if parameter.name.startswith(GALAXY)):
         for latent in (-REACH, REACH):
             value = parameter.prior.value(np.full(parameter.shape, latent))
             galaxy = source.of_host({parameter.name: value})
@@ -322,7 +322,8 @@ def select_bins(
         for number, window in enumerate(settings.exclude)
         if not within((window,)).any()
     )
-    observed = dataclasses.replace(observed, notes=(*observed.notes, *unused))
+    if unused:
+        observed = dataclasses.replace(observed, notes=(*observed.notes, *unused))
     if settings.windows is not None:
         if not within(settings.windows).any():
             raise ConfigError(
