@@ -60,11 +60,12 @@ class Registry:
 
     def hidden(self, names: Iterable[str]) -> tuple[str, ...]:
         """Sentences on members from outside that have the name of a built-in one, and so are left out, among some."""
+        announced = set(plug_in_names(self.group)) & self.builtin.keys()
         return tuple(
             f"{plug_in_place(self.kind, self.group, name)} is left out, as that name is built in and cannot be taken "
             f"over; announce it by another"
             for name in dict.fromkeys(names)
-            if name in self.builtin and name in plug_in_names(self.group)
+            if name in announced
         )
 
     def faults(self) -> dict[str, str]:
