@@ -26,8 +26,8 @@ from rubix_like.physics.units import as_quantity, plain_numbers
 WITH_UNITS: str = "with_units"
 """Key of the serialisation context that makes quantities come out as text with their unit."""
 
-OLDEST: float = 1.5e4
-"""Myr, beyond the Universe's age: the largest age of stars that a setting in Myr can name."""
+OLDEST: float = 2e4
+"""Myr: the largest age of stars that a setting in Myr can name, the oldest of SSP libraries (log age 10.3)."""
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s.].*?)\s*$")
 
