@@ -7,6 +7,7 @@
 | a kind of smooth component | `AbstractKind`, and `AbstractLight`, `AbstractHeight`, `AbstractRotation` ... |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `make_setup`, `refuse_options` |
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField`; `Counted`, `SourceCounters` |
+| maps of particles | `AbstractParticleMaps`, `MapLabel` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a source behind dust of its own | `behind_dust`, and the coordinates `A_V` and `A_V_BIRTH` of its scene |
@@ -76,6 +77,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.cube_files import write_cube
 from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.maps import MapLabel
 from rubix_like.cube.meta import Meta, SourceCounters
 from rubix_like.cube.mosaic import coverage
 from rubix_like.cube.observed import observed_from
@@ -88,6 +90,7 @@ from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.census import take_census
 from rubix_like.forward.fields.field import AbstractField, Counted, PaintedField, painted_field, spread
 from rubix_like.forward.planning import make_setup
+from rubix_like.forward.products.product import AbstractParticleMaps
 from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import (
@@ -162,6 +165,7 @@ __all__ = [
     "AbstractLight",
     "AbstractModelReader",
     "AbstractPainter",
+    "AbstractParticleMaps",
     "AbstractPopulation",
     "AbstractQuantile",
     "AbstractResiduals",
@@ -192,6 +196,7 @@ __all__ = [
     "Kpc",
     "LineTemplates",
     "LogDensity",
+    "MapLabel",
     "Mag",
     "Meta",
     "Mpc",

@@ -10,8 +10,10 @@ from installed_package import write_dist_info
 from rubix_like.extend import (
     AbstractCubeStage,
     AbstractField,
+    AbstractParticleMaps,
     AbstractSceneStage,
     AbstractSource,
+    MapLabel,
     StageReport,
     build_painter,
     painted_field,
@@ -23,6 +25,8 @@ from rubix_like.extend import (
 
 ENTRY_POINTS = """[rubix_like.fields]
 gas_mass = field_plug_ins:GasMass
+[rubix_like.products]
+metals = field_plug_ins:Metals
 [rubix_like.scene_stages]
 dim = field_plug_ins:Dim
 fade = field_plug_ins:Fade
@@ -58,6 +62,27 @@ class GasMass(AbstractField):
 
     def finish(self, sums, grid):
         return painted_field(sums, grid, self.cells)
+
+
+class Metals(AbstractParticleMaps):
+    """Mass of metals in gas, in units of so many Msun, and the velocity of this mass."""
+
+    unit: np.ndarray
+    kind: ClassVar = "gas"
+    labels: ClassVar = (MapLabel("metal_mass", "solMass", "mass of metals"), MapLabel("metal_v", "km s-1", "velocity"))
+
+    @classmethod
+    def build(cls, setup, options):
+        refuse_options("metals", options, ("unit",))
+        return cls(np.asarray(float(options["unit"])))
+
+    def columns(self, particles, scene, parameters):
+        mass = particles.mass * particles.metallicity / self.unit
+        return {"mass": mass, "momentum": mass * scene.v_los}
+
+    def make(self, summed, axes):
+        mass = summed.images["mass"]
+        return {"metal_mass": mass, "metal_v": summed.mean(summed.images["momentum"], mass)}
 
 
 class Dim(AbstractSceneStage):

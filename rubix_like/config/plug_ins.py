@@ -135,6 +135,9 @@ CUBE_STAGES = Registry(
     needs=("build",),
 )
 
+PRODUCTS = Registry("product", "rubix_like.products", {}, needs=("kind", "labels", "build"))
+"""Maps that the section `products` can add to those of the package."""
+
 FIBRE_STAGES = Registry(
     "stage of fibres",
     "rubix_like.fibre_stages",

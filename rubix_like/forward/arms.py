@@ -81,7 +81,7 @@ def paint_arms(
         for number, own in enumerate(particles)
     ]
     return [
-        Partial(tuple(light for light, _ in own), tuple(counters for _, counters in own), None, None, (), None)
+        Partial(tuple(light for light, _ in own), tuple(counters for _, counters in own), ())
         for own in zip(*sums, strict=True)
     ]
 

@@ -12,7 +12,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
-from rubix_like.config.plug_ins import PAINT_STAGES
+from rubix_like.config.plug_ins import PAINT_STAGES, PRODUCTS
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.config.sections.products import LINE_SOURCE
 from rubix_like.engine.setup import FastParticles
@@ -140,7 +140,9 @@ def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
         found.add("star_formation_rate")
     if AGN in painted and _agn_radius(config):
         found.add("central mass")
-    if config.products is not None and config.products.gas:
+    products = config.products
+    mapped = [] if products is None else [PRODUCTS.find(product.name).kind for product in products.extra]
+    if products is not None and (products.gas or "gas" in mapped):
         found.add("mass")
     if not found:
         return None

@@ -356,7 +356,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
         meta=describe_run(setup, planned.plan, info, [*aligned, *painters, *(stage.meta for stage in stages)], notes),
         notes=notes,
         pointings=pointings_of(setup.config.observation),
-        products=product_axes(setup, planned.plan, planned.tables, planned.lines),
+        products=product_axes(setup, planned.tables.products, planned.lines),
         fibres=_fibres(planned),
         voxel_bits=functools.reduce(operator.or_, (stage.voxel_bits for stage in stages), 0),
     )

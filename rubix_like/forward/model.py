@@ -22,13 +22,12 @@ from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, fiel
 from rubix_like.errors import ConfigError
 from rubix_like.forward.fields.field import Counted, HasValues, sum_field
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.products.sums import GasSums, ProductImages, Sighting
+from rubix_like.forward.products.product import ProductImages, SourceView, Viewer
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of, scene_of
 from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
-from rubix_like.forward.stages.scene import screen_transmission
 from rubix_like.forward.tables import Plan, Tables
-from rubix_like.galaxy.particles import Galaxy, Gas
+from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene, without_impossible
 from rubix_like.physics.templates import TemplateAxes
@@ -38,15 +37,11 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, U
 
 
 class Partial(eqx.Module):
-    """Sums over particles: one painter's partial and the counters of each source; the maps' sums over stars, over gas
-    and over emission lines; over the templates that the stars shine as, for their attenuation."""
+    """Sums over particles: one painter's partial and the counters of each source, and the sums of each product."""
 
     light: tuple[Any, ...]
     counters: tuple[SourceCounters, ...]
-    products: Float[Array, "spaxel column"] | None
-    gas: GasSums | None
-    lines: tuple[Float[Array, "_ _"], ...]
-    attenuation: Float[Array, "template own"] | None
+    products: tuple[Any, ...]
 
 
 Fields = Mapping[str, Any]
@@ -109,15 +104,48 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, pa
     for name, source, own in zip(plan.sources, tables.paint, particles[: len(tables.paint)], strict=True):
         with plug_in_named(f"source '{name}'", source):
             sums.append(_paint_source(plan, tables, parameters, fields, source, own))
-    stars, attenuation = _paint_products(plan, tables, parameters, fields, particles)
     return Partial(
         light=tuple(light for light, _ in sums),
         counters=tuple(counters for _, counters in sums),
-        products=stars,
-        gas=None if tables.gas is None else _paint_gas(plan, tables, parameters, particles[-1]),
-        lines=() if tables.lines is None else _paint_lines(plan, tables, parameters, fields, particles),
-        attenuation=attenuation,
+        products=paint_products(plan, tables, parameters, fields, particles),
     )
+
+
+def paint_products(
+    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """The sums of each product over the particles at hand, those of `tables.painted`."""
+    shining = particles[: len(tables.paint)]
+    viewer = _viewer(plan, tables, parameters, fields, shining)
+    rest = iter(particles[len(tables.paint) :])
+    return tuple(product.paint(viewer, None if product.kind is None else next(rest)) for product in tables.products)
+
+
+def _viewer(
+    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...] | None
+) -> Viewer:
+    """How products see particles; `particles`: of each source (None: they have been painted)."""
+
+    def scene(kind: Kind, chunk: Any) -> Scene:
+        return without_impossible(scene_before_fields(tables, parameters, kind, chunk))
+
+    def stars(chunk: Stars) -> Scene:
+        scene = without_impossible(star_scene(chunk, tables.alignment, tables.arcsec_per_kpc))
+        return _observed_scene(tables, parameters, fields, scene)
+
+    def look(source: AbstractSource, chunk: Any, grid: SpaxelGrid) -> View:
+        return _view(source, _scene_of(tables, parameters, fields, source, chunk), grid)
+
+    sources = tuple(
+        SourceView(
+            None if particles is None else shining_of(source, particles[number]),
+            source.painter_for(parameters),
+            functools.partial(look, source),
+        )
+        for number, source in enumerate(tables.paint)
+    )
+    place = tables.grid, tables.footprint, plan.chunk, tables.kernel
+    return Viewer(*place, parameters, fields, scene, stars, sources)
 
 
 def _paint_source(
@@ -169,53 +197,6 @@ def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scen
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
     return tuple(scene.coordinates[name] for name in axes.coordinate_names)
-
-
-def _paint_products(
-    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
-) -> tuple[Float[Array, "spaxel column"], Float[Array, "template own"] | None] | tuple[None, None]:
-    """The sums over stars that maps, and the attenuation curve, are made of, whether or not the stars are painted;
-    nothing where the run makes none."""
-    products, attenuation = tables.products, tables.attenuation
-    if products is None:
-        return None, None
-
-    def look(chunk: Any) -> Sighting:
-        scene = without_impossible(star_scene(chunk, tables.alignment, tables.arcsec_per_kpc))
-        scene = products.seen(_observed_scene(tables, parameters, fields, scene), parameters)
-        coordinates = _coordinates(products.axes, scene)
-        place = tables.grid.weights(scene.position, scene.smoothing_length, products.kind)
-        return Sighting(chunk, scene, coordinates, *place)
-
-    stars = particles[products.reader]
-    sums = products.paint(look, stars, tables.grid, plan.chunk, parameters)
-    return sums, None if attenuation is None else attenuation.paint(look, stars, tables.footprint, plan.chunk)
-
-
-def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:
-    """The sums over gas for its maps; scene stages that read fields, such as dimming, leave gas as it is."""
-    assert tables.gas is not None
-
-    def look(gas: Gas) -> Scene:
-        return without_impossible(scene_before_fields(tables, parameters, "gas", gas))
-
-    reference = parameters.observation.velocity_offset
-    return tables.gas.paint(look, particles, tables.grid, plan.chunk, reference)
-
-
-def _paint_lines(
-    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
-) -> tuple[Float[Array, "_ _"], ...]:
-    """The sums over emission lines, and the light beside them, that maps are made of."""
-    assert tables.lines is not None
-
-    def look(source: AbstractSource, chunk: Any, grid: SpaxelGrid) -> View:
-        return _view(source, _scene_of(tables, parameters, fields, source, chunk), grid)
-
-    looks = [functools.partial(look, source) for source in tables.paint]
-    shining = [shining_of(source, own) for source, own in zip(tables.paint, particles[: len(looks)], strict=True)]
-    reference = parameters.observation.velocity_offset
-    return tables.lines.paint(looks, painters_of(tables, parameters), shining, tables.grid, plan.chunk, reference)
 
 
 def painters_of(tables: Tables, parameters: Parameters) -> list[AbstractPainter]:
@@ -294,13 +275,17 @@ def finish(
     """
     early, late = leading_spatial(tables, parameters)
     spatial = seen_through(tables.grid, early)
-    painters = painters_of(tables, parameters)
+    viewer = _viewer(plan, tables, parameters, fields, None)
+    painters = [source.painter for source in viewer.sources]
     projected = [own.project(light, spatial, layout) for own, light in zip(painters, partial.light, strict=True)]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    products = _product_images(plan, tables, painters, fields, partial)
-    if products is not None:
-        moments = jnp.concatenate([moments, spatial.seen(products)], axis=1)
+    made = zip(tables.products, partial.products, strict=True)
+    images = [product.images(sums, viewer) for product, sums in made]
+    columns = [own.values for own in images if own is not None]
+    painted_columns = jnp.concatenate(columns, axis=2) if columns else None
+    if painted_columns is not None:
+        moments = jnp.concatenate([moments, spatial.seen(painted_columns)], axis=1)
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
     if early and plan.n_fibre:
         painted = Footprint(plan.n_fibre, 1, painted.pixel_scale)
@@ -321,50 +306,21 @@ def finish(
     kept = Voxels(cube.flux, cube.variance, cube.truth, cube.bits, dict(cube.contributions) or None)
     voxels = jax.tree.map(cube.footprint.images, kept)
     moments = cube.footprint.images(cube.moments)
-    if products is not None:
-        before = field_of(products, tables.footprint, plan.cells)
-        products = _image_sets(tables, parameters, partial, before, moments[:, :, 2:])
+    products = None
+    if painted_columns is not None:
+        products = ProductImages(
+            before=field_of(painted_columns, tables.footprint, plan.cells),
+            after=moments[:, :, 2:],
+            reference=parameters.observation.velocity_offset,
+            other=tuple(
+                own.other(sums, parameters) for own, sums in zip(tables.products, partial.products, strict=True)
+            ),
+            widths=tuple(() if own is None else own.widths for own in images),
+        )
     counters = dict(zip(plan.sources, partial.counters, strict=True))
     counters |= {name: field.counters for name, field in fields.items() if isinstance(field, Counted)}
     fibres = jax.tree.map(layout.split.gather_rows, cube.fibres)
     return Observed(voxels, moments[:, :, :2], products, counters, fibres)
-
-
-def _image_sets(
-    tables: Tables,
-    parameters: Parameters,
-    partial: Partial,
-    before: Float[Array, "y x image"],
-    after: Float[Array, "y x image"],
-) -> ProductImages:
-    return ProductImages(
-        before,
-        after,
-        reference=parameters.observation.velocity_offset,
-        transmission=None if tables.lines is None else screen_transmission(tables.lines.screen, parameters),
-        gas=() if partial.gas is None else partial.gas.names,
-        starlight=_starlight(tables, parameters, partial),
-    )
-
-
-def _starlight(tables: Tables, parameters: Parameters, partial: Partial) -> Float[Array, "2 wave"] | None:
-    """The light of all stars before dust and behind it."""
-    if tables.attenuation is None or partial.attenuation is None:
-        return None
-    return tables.attenuation.light(partial.attenuation, parameters)
-
-
-def _product_images(
-    plan: Plan, tables: Tables, painters: list[AbstractPainter], fields: Fields, partial: Partial
-) -> Float[Array, "y x image"] | None:
-    """Images of what maps are made of: the sums over stars, over gas, over lines, then every field that has a map."""
-    if partial.products is None:
-        return None
-    mapped = [name for name, field in zip(plan.fields, tables.fields, strict=True) if field.map is not None]
-    sums = [partial.products, *([] if partial.gas is None else [partial.gas.values])]
-    images = tables.grid.images(jnp.concatenate(sums, axis=1))
-    lines = [] if tables.lines is None else [tables.lines.images(partial.lines, painters, tables.grid)]
-    return jnp.concatenate([images, *lines, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 
 
 _SpatialMaps = list[Spatial | WavelengthSpatial]

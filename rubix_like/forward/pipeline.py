@@ -418,6 +418,7 @@ class Pipeline(eqx.Module):
             return None
         return make_maps(
             observed.products,
+            self.tables.products,
             frame.products,
             frame.spaxel_bits,
             star_counters(observed.counters),

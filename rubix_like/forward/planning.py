@@ -13,7 +13,15 @@ from jaxtyping import ArrayLike
 
 from rubix_like.arguments import named_arguments, plug_in_named, returned
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
-from rubix_like.config.plug_ins import CUBE_STAGES, FIBRE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES, SYSTEMATIC_STAGES
+from rubix_like.config.plug_ins import (
+    CUBE_STAGES,
+    FIBRE_STAGES,
+    FIELDS,
+    PAINT_STAGES,
+    PRODUCTS,
+    SCENE_STAGES,
+    SYSTEMATIC_STAGES,
+)
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
@@ -21,7 +29,7 @@ from rubix_like.config.sections.nebular import AGN, NEBULAE, YOUNG_STARS
 from rubix_like.config.sections.products import LINE_SOURCE
 from rubix_like.config.sections.wavelength import FIT_TOLERANCE
 from rubix_like.constants import LYMAN_LIMIT
-from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, MapLabel, ProductAxes
+from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, ProductAxes
 from rubix_like.cube.meta import Counters
 from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.cost import rates_here
@@ -34,8 +42,10 @@ from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.errors import ConfigError, expect, expect_count
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.fields.field import AbstractField
-from rubix_like.forward.products.line_sums import LineTables, choose_lines, line_notes
-from rubix_like.forward.products.sums import AttenuationTables, GasTables, ProductTables
+from rubix_like.forward.products.gas_maps import GasMaps
+from rubix_like.forward.products.line_maps import EmissionLines, choose_lines, line_notes
+from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, FieldMaps
+from rubix_like.forward.products.star_maps import StarAttenuation, StarMaps
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.sources.source import AbstractSource, DustInFront, seen_through_dust
 from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
@@ -105,31 +115,60 @@ _DUST_ERROR = 1e-4
 
 
 def plan_products(
-    setup: Setup, sources: tuple[Any, ...], stages: tuple[Any, ...], census: Census | None
-) -> ProductTables:
-    """Tables for the sums over the stars, painted or not, behind the screen of the pipeline's stage `dust`.
+    setup: Setup,
+    sources: tuple[Any, ...],
+    stages: tuple[Any, ...],
+    fields: Mapping[str, AbstractField],
+    lines: LineAxes | None,
+    census: Census | None,
+) -> tuple[AbstractProduct, ...]:
+    """The products of a run, those of light behind the screen of the pipeline's stage `dust`; none without maps.
 
-    Velocities reach to the fastest star, or without a census to the planned limit. Raises ConfigError for bands that
-    are not known or not covered by the library.
+    Raises ConfigError for bands that are not known or not covered by the library.
     """
-    painted = (number for number, source in enumerate(sources) if isinstance(source, StarsSource))
-    reader = next(painted, len(sources))
+    settings = setup.config.products
+    if settings is None:
+        return ()
+    has_screen = any(isinstance(stage, Dust) for stage in stages)
+    found: list[AbstractProduct] = [_star_maps(setup, sources, census, has_screen=has_screen)]
+    if settings.gas:
+        found.append(GasMaps())
+    if lines is not None:
+        vacuum = np.array([line.wavelength for line in lines.lines]) * (1.0 + lines.redshift)
+        found.append(
+            EmissionLines.build(setup, sources, lines, relative_attenuation(setup, vacuum) if has_screen else None)
+        )
+    mapped = {name: field.map for name, field in fields.items() if field.map is not None}
+    if mapped:
+        found.append(FieldMaps(tuple(mapped), tuple(mapped.values())))
+    if settings.dust:
+        found.append(StarAttenuation.build(setup, has_screen=has_screen))
+    found += [
+        _made(entry, PRODUCTS.find(entry.name).build, (AbstractParticleMaps,), setup, place="products.extra: product")
+        for entry in settings.extra
+    ]
+    names = [label.name for product in found for label in product.labels]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ConfigError(f"products.extra: expected maps of different names, got two of '{twice[0]}'; take out one")
+    return tuple(found)
+
+
+def _star_maps(setup: Setup, sources: tuple[Any, ...], census: Census | None, *, has_screen: bool) -> StarMaps:
+    """Maps of the stars, painted or not; velocities reach to the fastest star, or without a census to the planned
+    limit."""
+    painted = [number for number, source in enumerate(sources) if isinstance(source, StarsSource)]
     limits = [plan.velocity_limit for plan in setup.sources.values()]
-    fastest = limits[reader % len(limits)] if census is None else float(census.fast.speed[0])
-    tables = ProductTables.build(setup, reader, fastest)
-    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if _has_screen(stages) else None
-    return _behind_dust(dataclasses.replace(tables, screen=screen, has_dust=_has_dust_maps(setup)), setup)
+    fastest = limits[painted[0] if painted else 0] if census is None else float(census.fast.speed[0])
+    maps = StarMaps.build(setup, fastest)
+    screen = relative_attenuation(setup, np.asarray(maps.bands.wavelength)) if has_screen else None
+    settings = setup.config.products
+    return _behind_dust(
+        dataclasses.replace(maps, screen=screen, has_dust=settings is not None and settings.dust), setup
+    )
 
 
-def _has_screen(stages: tuple[Any, ...]) -> bool:
-    return any(isinstance(stage, Dust) for stage in stages)
-
-
-def _has_dust_maps(setup: Setup) -> bool:
-    return setup.config.products is not None and setup.config.products.dust
-
-
-def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
+def _behind_dust(tables: StarMaps, setup: Setup) -> StarMaps:
     """The tables for stars that are each seen through dust of their own, where the run has such dust."""
     templates = seen_through_dust(setup.library.templates(), setup)
     layers, largest = layers_of(templates), templates.axes.largest_a_v
@@ -142,62 +181,35 @@ def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
     )
 
 
-def plan_attenuation(setup: Setup, stages: tuple[Any, ...]) -> AttenuationTables | None:
-    """Tables for the attenuation curve of the stars; None where the run makes no maps of dust."""
-    if not _has_dust_maps(setup):
-        return None
-    templates = seen_through_dust(setup.library.templates(), setup)
-    return AttenuationTables.build(setup, templates, has_screen=_has_screen(stages))
-
-
-def plan_gas(setup: Setup) -> GasTables | None:
-    """Tables for the sums over gas; None where the run makes no maps of it."""
-    products = setup.config.products
-    return GasTables(build_kernel(setup.config.engine.kernel)) if products is not None and products.gas else None
-
-
-def plan_line_maps(
-    setup: Setup, sources: tuple[Any, ...], stages: tuple[Any, ...], axes: LineAxes | None
-) -> LineTables | None:
-    """Tables for the sums over these lines, behind the screen of the stage `dust`; None where there are none."""
-    if axes is None:
-        return None
-    vacuum = np.array([line.wavelength for line in axes.lines]) * (1.0 + axes.redshift)
-    screen = relative_attenuation(setup, vacuum) if _has_screen(stages) else None
-    return LineTables.build(setup, sources, axes, screen)
-
-
-def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes | None) -> ProductAxes | None:
+def product_axes(setup: Setup, products: tuple[AbstractProduct, ...], lines: LineAxes | None) -> ProductAxes | None:
     """What the maps' files need to know of their axes; None where there are no maps."""
-    settings, tables = setup.config.products, run_tables.products
-    if tables is None or settings is None:
+    settings = setup.config.products
+    if settings is None:
         return None
-    losvd = settings.losvd
-    mapped = [(name, field.map) for name, field in zip(plan.fields, run_tables.fields, strict=True)]
+    stars = next(product for product in products if isinstance(product, StarMaps))
+    curves = [product for product in products if isinstance(product, StarAttenuation)]
     return ProductAxes(
-        filters=tables.filters,
+        filters=stars.filters,
         band="detector" if settings.band is None else settings.band,
-        velocity=None if tables.losvd is None else tables.losvd.velocity,
-        fit_particles=0 if losvd is None else losvd.fit_particles,
-        fields=tuple(MapLabel(name, *words) for name, words in mapped if words is not None),
-        has_gas=run_tables.gas is not None,
+        velocity=None if stars.losvd is None else stars.losvd.velocity,
+        fit_particles=0 if settings.losvd is None else settings.losvd.fit_particles,
+        fields=tuple(label for product in products for label in product.labels),
+        has_gas=settings.gas,
         lines=lines,
-        dust=_dust_axes(setup, run_tables, lines),
+        dust=_dust_axes(setup, curves[0], lines) if curves else None,
     )
 
 
-def _dust_axes(setup: Setup, tables: Tables, lines: LineAxes | None) -> DustAxes | None:
+def _dust_axes(setup: Setup, curve: StarAttenuation, lines: LineAxes | None) -> DustAxes:
     """Axes for maps of dust, by the curve of the section `dust`, be it of the particles or of the screen."""
-    if tables.attenuation is None:
-        return None
     places = {} if lines is None else {line.name: line.wavelength for line in lines.lines}
-    wavelength = np.asarray(tables.attenuation.wavelength)
+    wavelength = np.asarray(curve.wavelength)
     if any(name not in places for name in BALMER_LINES):
         return DustAxes(wavelength, None)
     both = np.array([places[name] for name in BALMER_LINES])
-    curve = seen_through_dust(setup.library.templates(), setup).attenuation
+    own = seen_through_dust(setup.library.templates(), setup).attenuation
     stretch = 1.0 + setup.config.observation.redshift
-    relative = relative_attenuation(setup, both * stretch) if curve is None else curve(both)
+    relative = relative_attenuation(setup, both * stretch) if own is None else own(both)
     return DustAxes(wavelength, None if relative is None else float(relative[1] - relative[0]))
 
 
@@ -574,7 +586,6 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     fields = {own.name: field for own, field in zip(pipeline.fields, listed, strict=True) if field is not None}
     _check_fields(pipeline, fields, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
-    products = None if config.products is None else plan_products(setup, paint, cube, census)
     lines = choose_lines(setup)
     deposit, cells = setup.painting
     beyond = 0 if setup.widths is None else setup.widths.reach
@@ -587,11 +598,8 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         paint=paint,
         cube=cube,
         kernel=build_kernel(config.engine.kernel),
-        products=products,
+        products=plan_products(setup, paint, cube, fields, lines, census),
         fields=tuple(fields.values()),
-        gas=plan_gas(setup),
-        lines=plan_line_maps(setup, paint, cube, lines),
-        attenuation=plan_attenuation(setup, cube),
         scene_names=tuple(stage.name for stage in pipeline.scene),
         cube_names=tuple(stage.name for stage in pipeline.cube),
     )
@@ -729,23 +737,28 @@ def _cube_stage(name: str) -> Any:
     return next((stages for stages in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in stages), CUBE_STAGES).find(name)
 
 
-def _made(stage: StageSettings, make: Callable[..., Any], kinds: tuple[type, ...], *planned: Setup | SourcePlan) -> Any:
-    """What a stage makes of its options and of what is planned, of these kinds; raises ConfigError for options of
-    another kind, and for a stage that makes something else."""
-    call = f"stage '{stage.name}': `{'plan' if SourcePlan in kinds else 'build'}`"
+def _made(
+    stage: StageSettings,
+    make: Callable[..., Any],
+    kinds: tuple[type, ...],
+    *planned: Setup | SourcePlan,
+    place: str = "pipeline: stage",
+) -> Any:
+    """What a stage or product makes of its options and of what is planned, of these kinds; raises ConfigError for
+    options of another kind, and where it makes something else."""
+    who = f"{place.rsplit(': ', maxsplit=1)[-1]} '{stage.name}'"
+    call = f"{who}: `{'plan' if SourcePlan in kinds else 'build'}`"
     with plug_in_named(call, make):
         try:
             made = make(*planned, dict(stage.options))
         except TypeError as error:
-            raise ConfigError(
-                f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
-            ) from error
+            raise ConfigError(f"{place} '{stage.name}' cannot be built from {dict(stage.options)}: {error}") from error
     expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
     for path, leaf in jax.tree_util.tree_leaves_with_path(made):
         if isinstance(leaf, str):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise ConfigError(
-                f"stage '{stage.name}': {name}: expected a number, got {leaf!r}; check the stage's options, or in its "
+                f"{who}: {name}: expected a number, got {leaf!r}; check its options, or in its "
                 f"class mark a field of text as static (eqx.field(static=True))"
             )
     return returned(made, kinds, call, f"an instance of {expected}")

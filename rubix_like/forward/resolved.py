@@ -14,7 +14,7 @@ from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
 from rubix_like.errors import ConfigError
 from rubix_like.forward.products.bands import load_band
-from rubix_like.forward.products.line_sums import named_lines
+from rubix_like.forward.products.line_maps import named_lines
 from rubix_like.forward.sources.lines import check_component_lines, line_templates
 from rubix_like.instrument.crowding import AUTO, Crowding, DepositChoice, choose_deposit
 from rubix_like.instrument.instrument import Instrument

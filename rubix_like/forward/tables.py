@@ -15,8 +15,7 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.products.line_sums import LineTables
-from rubix_like.forward.products.sums import AttenuationTables, GasTables, ProductTables
+from rubix_like.forward.products.product import AbstractProduct
 from rubix_like.forward.sources.source import AbstractSource, ReadsParticles
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage, PaintedCube
 from rubix_like.galaxy.scene import Scene
@@ -52,8 +51,7 @@ class Tables(eqx.Module):
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
     that are painted, also beyond the field; the stages hold their own tables; `scene_names`, `cube_names`: theirs;
-    `kernel`: adds up fields; `products`, `gas`, `lines`: tables for maps of stars, of gas and of emission lines (None:
-    no maps); `attenuation`: for the curve that goes with maps of dust.
+    `kernel`: adds up fields and products; `products`: what maps are made of (none: no maps).
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
@@ -64,20 +62,15 @@ class Tables(eqx.Module):
     paint: tuple[AbstractSource, ...]
     cube: tuple[AbstractCubeStage, ...]
     kernel: AbstractDepositKernel
-    products: ProductTables | None = None
+    products: tuple[AbstractProduct, ...] = ()
     fields: tuple[AbstractField, ...] = ()
-    gas: GasTables | None = None
-    lines: LineTables | None = None
-    attenuation: AttenuationTables | None = None
     scene_names: tuple[str, ...] = eqx.field(static=True, default=())
     cube_names: tuple[str, ...] = eqx.field(static=True, default=())
 
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:
-        """The readers of particles in the painting pass: the sources, the maps of stars where none of the sources
-        paints stars, then the maps of gas."""
-        products = self.products if self.products is not None and self.products.reader == len(self.paint) else None
-        return (*self.paint, *(own for own in (products, self.gas) if own is not None))
+        """The readers of particles in the painting pass: the sources, then the products that read their own."""
+        return (*self.paint, *(product for product in self.products if product.kind is not None))
 
     def scene_after(self, number: int, scene: Scene, parameters: Parameters) -> Scene:
         """The scene after one of the stages; raises ConfigError for a stage that returns none of these particles."""

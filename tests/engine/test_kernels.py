@@ -181,8 +181,8 @@ def observed(kernel):
 def test_a_kernel_from_outside_paints_the_same_cube_and_maps():
     """By its name in the configuration; `auto` is the built-in one."""
     (built_in, expected), (pipeline, found) = observed("auto"), observed(PLUG_IN)
-    assert type(built_in.tables.products.kernel).__name__ == "ScatterKernel"
-    kernels = pipeline.tables.paint[0].painter.kernel, pipeline.tables.products.kernel
+    assert type(built_in.tables.kernel).__name__ == "ScatterKernel"
+    kernels = pipeline.tables.paint[0].painter.kernel, pipeline.tables.kernel
     assert [type(kernel).__name__ for kernel in kernels] == ["OneByOneKernel"] * 2
     images = [(cube.flux, cube.maps.before.light, cube.maps.before.mass) for cube in (found, expected)]
     for own, other in zip(*images, strict=True):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy.io import fits
 from hlo import collectives
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation, spaxel_coordinates
 from small import mock_data, muse
@@ -49,7 +50,7 @@ def galaxy():
     )
     gas = Gas(
         position=rng.normal(size=(N_GAS, 3)) * 0.5,
-        velocity=np.zeros((N_GAS, 3)),
+        velocity=np.random.default_rng(9).normal(size=(N_GAS, 3)) * 100.0,
         mass=rng.uniform(0.5, 2.0, N_GAS) * 1e7,
         metallicity=rng.uniform(0.01, 0.03, N_GAS),
         smoothing_length=rng.uniform(0.05, 0.5, N_GAS),
@@ -96,7 +97,7 @@ def configuration(tmp_path_factory):
 @pytest.fixture(scope="module")
 def everything(configuration):
     """All plug-ins and maps, compiled once for eight devices: the pipeline, its program, its cube."""
-    config = configuration(EVERYTHING, products={"losvd": None, "gas": True})
+    config = configuration(EVERYTHING, products={"losvd": None, "gas": True, "extra": [{"metals": {"unit": 1e3}}]})
     pipeline = Pipeline.from_config(config, galaxy(), mesh=make_mesh(8))
     arguments = pipeline.arguments(galaxy())
     compiled = pipeline.compiled(*arguments).lower(*arguments).compile()
@@ -143,6 +144,8 @@ def test_the_surface_density_is_the_mass_now_over_the_area(everything):
     assert [tuple(label) for label in maps.fields] == [
         ("surface_density", "solMass kpc-2", "surface density of stars, mass now"),
         ("gas_mass", "solMass", "mass of gas"),
+        ("metal_mass", "solMass", "mass of metals"),
+        ("metal_v", "km s-1", "velocity"),
     ]
 
 
@@ -155,6 +158,24 @@ def test_maps_of_gas_are_those_of_all_gas_also_where_stages_dim_light(everything
         images.metallicity_gas * images.gas_mass, np.where(metals > 0, metals, np.nan), rtol=1e-9
     )
     assert images.star_formation_rate is None
+
+
+def test_maps_of_a_plug_in_are_sums_over_its_particles(everything, tmp_path):
+    """Its masses, and their mean velocity along the line of sight, by numpy; the file holds them with their units."""
+    gas, maps = galaxy().gas, everything[3].maps
+    mass = gas.mass * gas.metallicity / 1e3
+    v_los = gas.velocity @ sky_rotation(INCLINATION, POSITION_ANGLE)[2]
+    expected = image_of(gas.position, mass)
+    lit = expected > 0
+    assert lit.sum() > 10
+    for images in (maps.before, maps.after):
+        np.testing.assert_allclose(images.fields["metal_mass"], expected, rtol=1e-12)
+        found = np.asarray(images.fields["metal_v"])
+        np.testing.assert_allclose(found[lit], (image_of(gas.position, mass * v_los)[lit] / expected[lit]), rtol=1e-9)
+        assert np.isnan(found[~lit]).all()
+    with fits.open(maps.write(tmp_path / "maps.fits")) as hdus:
+        np.testing.assert_allclose(hdus["FIELD_METAL_MASS"].data, expected, rtol=1e-6)
+        assert hdus["FIELD_METAL_V"].header["BUNIT"] == "km s-1"
 
 
 def test_stages_and_sources_read_fields_of_all_particles(everything):

@@ -2,10 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_validator
 
 from rubix_like.config.parameters import Parameter
+from rubix_like.config.plug_ins import PRODUCTS
 from rubix_like.config.quantities import Angstrom, Integer, Kms, Number, as_tuple, parse_quantity
+from rubix_like.config.sections.pipeline import Stages
 from rubix_like.config.settings import AbstractSettings
 
 LARGEST_DISPERSION: float = 500.0
@@ -85,3 +87,12 @@ class ProductsSettings(AbstractSettings):
     refused."""
     lines: Annotated[StrictBool | Annotated[tuple[Line, ...], Field(min_length=1)], BeforeValidator(_as_lines)] = False
     """Maps of emission lines that the pipeline paints: their names (Ha); true: strong lines on the detector."""
+    extra: Stages = ()
+    """Maps of plug-ins: their names, or names with options (name: {key: value})."""
+
+    @field_validator("extra")
+    @classmethod
+    def _check_names(cls, value: Stages) -> Stages:
+        for product in value:
+            PRODUCTS.check(product.name)
+        return value

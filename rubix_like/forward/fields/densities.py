@@ -14,7 +14,7 @@ from rubix_like.config.sections.nebular import NUCLEUS
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField, PaintedField, Parts, painted_field, spread
-from rubix_like.forward.products.sums import MassNow
+from rubix_like.forward.products.star_maps import MassNow
 from rubix_like.forward.sources.source import Kind, ReaderWords, agn_settings, covered
 from rubix_like.forward.sources.stars import star_coordinates
 from rubix_like.forward.stages.base import refuse_options

@@ -1,6 +1,6 @@
-"""Sums over particles that maps, velocity distributions and images are made of."""
+"""Maps of stars: masses, light, motions, ages, velocity distributions, images through filters, dust in front."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -13,25 +13,25 @@ from numpy import ndarray
 from rubix_like.config import LOSVDSettings
 from rubix_like.config.sections.dust import ParticleDustSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
-from rubix_like.cube.footprint import Footprint
-from rubix_like.engine.cost import rates_here
-from rubix_like.engine.kernels.kernel import (
-    AbstractDepositKernel,
-    Factors,
-    Spaxels,
-    build_kernel,
-    in_blocks,
-    sum_deposits,
-)
+from rubix_like.cube.maps import AttenuationCurve, Image, ProductAxes
+from rubix_like.engine.kernels.kernel import Factors, Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.setup import Setup
-from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import DustFactors, factored_dust
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
+from rubix_like.forward.products.product import (
+    AbstractProduct,
+    NamedColumns,
+    Summed,
+    Viewer,
+    blocks_needed,
+    particles_at_once,
+    root,
+)
 from rubix_like.forward.sources.source import DustInFront, Kind, ReaderWords
 from rubix_like.forward.stages.scene import relative_attenuation, screen_transmission
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.dust_curves import find_curve
 from rubix_like.physics.templates import TemplateAxes, Templates, layers_of, weighted_rows
@@ -83,57 +83,7 @@ SUMS: tuple[str, ...] = (
 DUST_SUMS: tuple[str, ...] = ("intrinsic_light", "intrinsic_light_a_v", "mass_a_v")
 """The columns that `products.dust` adds: light before all dust, that times A(V) (mag), mass now times A(V)."""
 
-_ROOM = 1 << 28
-"""Bytes for sums in 64 bits."""
-
-_COLUMN_VALUES = 2
-"""Numbers in the columns of a chunk over `Rates.values_at_once`: 1 MB in float32 on a processor, beside as many that
-are multiplied out."""
-
 _MOST_BINS = 20_000
-
-Placed = tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]
-"""Spaxels of particles (flat; n_spaxel = outside), and the shares of them that lie there."""
-
-
-def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
-    """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
-    return max(1, min(limit, _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)))
-
-
-def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
-    """Number of blocks of spaxels, each small enough that its sums have room."""
-    return -(-8 * grid.n_spaxel * n_column // _ROOM)
-
-
-def sum_columns(
-    contribute: Callable[[Any], tuple[Placed, Float[Array, "particle column"]]],
-    particles: Any,
-    grid: SpaxelGrid,
-    kernel: AbstractDepositKernel,
-    n_column: int,
-    chunk: int,
-    dtype: Any,
-) -> Float[Array, "spaxel column"]:
-    """Sums of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room for.
-
-    `contribute` makes of a chunk its spaxels with their shares, and the columns.
-    """
-
-    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
-        first, n_spaxel = spaxels
-
-        def deposits(own: Any) -> tuple[tuple[Factors], tuple[()]]:
-            (spaxel, share), columns = contribute(own)
-            inside = (spaxel >= first) & (spaxel < first + n_spaxel)
-            row = jnp.where(inside, spaxel - first, n_spaxel)
-            return (Factors(row, share, jnp.ones((len(row), 1), columns.dtype), columns),), ()
-
-        at_once = particles_at_once(grid, n_column, chunk)
-        (summed,), _ = sum_deposits(deposits, particles, kernel, ((n_spaxel + 1, n_column),), (), at_once, dtype)
-        return summed[:n_spaxel], None
-
-    return in_blocks(sums, grid.n_spaxel, blocks_needed(grid, n_column))[0]
 
 
 class Sighting(eqx.Module):
@@ -145,22 +95,14 @@ class Sighting(eqx.Module):
     spaxel: Int[Array, "particle corner"]
     share: Float[Array, "particle corner"]
 
-
-class ProductImages(eqx.Module):
-    """Images of the sums, as `ProductTables.paint` orders them: as painted, and after the PSF.
-
-    The columns are those of the stars, then those of the gas (named in `gas`), those of lines, then the fields.
-    Velocities in the sums (not the bins of the distribution) are relative to `reference` (km/s). `transmission`: the
-    share of each line that the dust screen lets through (None: there is none). `starlight`: of all stars, before all
-    dust and behind it (None without `products.dust`).
-    """
-
-    before: Float[Array, "y x column"]
-    after: Float[Array, "y x column"]
-    reference: Float[Array, ""]
-    transmission: Float[Array, " line"] | None = None
-    gas: tuple[str, ...] = eqx.field(static=True, default=())
-    starlight: Float[Array, "2 wave"] | None = None
+    @classmethod
+    def of(cls, viewer: Viewer, stars: Stars, axes: TemplateAxes, dust: DustInFront | None) -> "Sighting":
+        """Stars behind their own dust, where there is any."""
+        scene = viewer.stars(stars)
+        if dust is not None:
+            scene = dust.dim(scene, viewer.parameters, dust.young(scene.coordinates["age"]))
+        coordinates = tuple(scene.coordinates[name] for name in axes.coordinate_names)
+        return cls(stars, scene, coordinates, *viewer.grid.weights(scene.position, scene.smoothing_length, "stars"))
 
 
 class VelocityBins(eqx.Module):
@@ -199,15 +141,15 @@ class VelocityBins(eqx.Module):
         return lower, jnp.stack([1 - share, share], axis=1)
 
 
-class ProductTables(eqx.Module):
+class StarMaps(AbstractProduct):
     """What the sums over stars need: their flux through bands, their mass now, velocity bins.
 
     Columns are `SUMS`, then one per filter (nJy), then with `has_dust` `DUST_SUMS` and one more per filter before all
-    dust, then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
-    that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than 0.2 % of
-    their wavelength, and is left out. `axes` are those of the SSP library; `reader` is the place of the stars among
-    `Tables.painted`; `screen` is A(lambda) / A(V) of the run's screen at the bands' parts; stars that are seen through
-    dust of their own shine sum_r f_r(A(V)) `dimmed`[r] of their light there, with the functions f_r of `dust`.
+    dust, then one per velocity bin (1e-20 erg/s/cm2). They share a pass, so that all stars are seen once. The light of
+    a star is that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than
+    0.2 % of their wavelength, and is left out. `axes` are those of the SSP library; `screen` is A(lambda) / A(V) of the
+    run's screen at the bands' parts; stars that are seen through dust of their own shine sum_r f_r(A(V)) `dimmed`[r] of
+    their light there, with the functions f_r of `dust`.
     """
 
     axes: TemplateAxes
@@ -215,9 +157,7 @@ class ProductTables(eqx.Module):
     mass_now: MassNow
     flux_factor: Float[Array | ndarray, ""]
     losvd: VelocityBins | None
-    kernel: AbstractDepositKernel
     filters: tuple[str, ...] = eqx.field(static=True)
-    reader: int = eqx.field(static=True)
     kind: ClassVar[Kind] = "stars"
     words: ClassVar[ReaderWords] = ReaderWords("maps", "set products: null")
     screen: Float[Array | ndarray, " part"] | None = None
@@ -227,7 +167,7 @@ class ProductTables(eqx.Module):
     has_dust: bool = eqx.field(static=True, default=False)
 
     @classmethod
-    def build(cls, setup: Setup, reader: int, fastest: float) -> "ProductTables":
+    def build(cls, setup: Setup, fastest: float) -> "StarMaps":
         """Tables for the bands and the velocities (up to `fastest`, km/s) of a run; raises ConfigError."""
         products, library = setup.config.products, setup.library
         assert products is not None
@@ -242,62 +182,77 @@ class ProductTables(eqx.Module):
             mass_now=MassNow.build(library),
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             losvd=None if products.losvd is None else VelocityBins.build(products.losvd, fastest),
-            kernel=build_kernel(setup.config.engine.kernel),
             filters=tuple(band.name for band in images),
-            reader=reader,
         )
-
-    def absent(self, galaxy: Galaxy) -> None:  # noqa: ARG002
-        """A galaxy without stars is refused."""
-        return
 
     @property
     def n_column(self) -> int:
         """Sums per spaxel, without the velocity distribution."""
         return len(SUMS) + len(self.filters) + (len(DUST_SUMS) + len(self.filters)) * self.has_dust
 
-    def seen(self, scene: Scene, parameters: Parameters) -> Scene:
-        """The stars behind their own dust, where there is any."""
-        dust = self.in_front
-        return scene if dust is None else dust.dim(scene, parameters, dust.young(scene.coordinates["age"]))
+    @property
+    def widths(self) -> tuple[tuple[str, int | None], ...]:
+        """The columns by name, in order."""
+        filters = len(self.filters)
+        blocks: dict[str, int | None] = {**dict.fromkeys(SUMS), "flux": filters}
+        if self.has_dust:
+            blocks |= {**dict.fromkeys(DUST_SUMS), "intrinsic_flux": filters}
+        return tuple((blocks | ({} if self.losvd is None else {"losvd": self._n_bin})).items())
 
-    def paint(
-        self,
-        look: Callable[[Any], Sighting],
-        particles: Any,
-        grid: SpaxelGrid,
-        chunk: int,
-        parameters: Parameters,
-    ) -> Float[Array, "spaxel column"]:
+    def paint(self, viewer: Viewer, particles: Stars) -> Float[Array, "spaxel column"]:
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
-        table = self._table(parameters)
-        own_chunk = particles_at_once(grid, self.n_column, chunk)
+        table = self._table(viewer.parameters)
+        chunk = particles_at_once(viewer.grid, self.n_column, viewer.chunk)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
-            return self._block(look, particles, spaxels, own_chunk, table, parameters), None
+            return self._block(viewer, particles, spaxels, chunk, table), None
 
-        return in_blocks(sums, grid.n_spaxel, blocks_needed(grid, self.n_column + self._n_bin))[0]
+        return in_blocks(sums, viewer.grid.n_spaxel, blocks_needed(viewer.grid, self.n_column + self._n_bin))[0]
+
+    def images(self, sums: Float[Array, "spaxel column"], viewer: Viewer) -> NamedColumns:
+        """The sums as images, a column each."""
+        return NamedColumns(viewer.grid.images(sums), self.widths)
+
+    def make(self, summed: Summed, axes: ProductAxes) -> dict[str, Any]:
+        """Masses and light as they are, moments of velocities, means weighted by light and mass, images, dust."""
+        images = summed.images
+        means = {
+            f"{quantity}_{weight}": summed.mean(images[f"{weight}_{quantity}"], images[weight])
+            for weight in ("light", "mass")
+            for quantity in ("velocity", "velocity2", "log_age", "age", "metallicity")
+        }
+        moments: dict[str, Any] = {}
+        for weight in ("light", "mass"):
+            velocity, square = means.pop(f"velocity_{weight}"), means.pop(f"velocity2_{weight}")
+            moments[f"v_{weight}"] = velocity + summed.reference
+            moments[f"sigma_{weight}"] = root(square - velocity**2)
+        kept = {name: images[name] for name in ("number", "birth_mass", "mass", "light", "flux")}
+        distribution = None if axes.velocity is None else images["losvd"] / axes.velocity_step
+        return {**kept, **moments, **means, "losvd": distribution, **(self._dust_maps(summed) if self.has_dust else {})}
+
+    def _dust_maps(self, summed: Summed) -> dict[str, Image]:
+        images = summed.images
+        return {
+            "intrinsic_light": images["intrinsic_light"],
+            "intrinsic_flux": images["intrinsic_flux"],
+            "a_v_light": summed.mean(images["intrinsic_light_a_v"], images["intrinsic_light"]),
+            "a_v_mass": summed.mean(images["mass_a_v"], images["mass"]),
+        }
 
     @property
     def _n_bin(self) -> int:
         return 0 if self.losvd is None else self.losvd.n_bin
 
     def _block(
-        self,
-        look: Callable[[Any], Sighting],
-        particles: Any,
-        spaxels: Spaxels,
-        chunk: int,
-        table: Float[Array, "template band"],
-        parameters: Parameters,
+        self, viewer: Viewer, particles: Stars, spaxels: Spaxels, chunk: int, table: Float[Array, "template band"]
     ) -> Float[Array, "own column"]:
         """The sums on some of the spaxels; one row more takes what others get."""
         first, n_spaxel = spaxels
 
-        def contribute(own: Any) -> tuple[tuple[Factors, ...], tuple]:
-            seen = look(own)
-            columns = self.columns(seen, table, parameters)
+        def contribute(stars: Stars) -> tuple[tuple[Factors, ...], tuple]:
+            seen = Sighting.of(viewer, stars, self.axes, self.in_front)
+            columns = self.columns(seen, table, viewer.parameters)
             inside = (seen.spaxel >= first) & (seen.spaxel < first + n_spaxel)
             row = jnp.where(inside, seen.spaxel - first, n_spaxel)
             one = jnp.ones((len(row), 1), columns.dtype)
@@ -310,7 +265,7 @@ class ProductTables(eqx.Module):
 
         shapes = (n_spaxel + 1, self.n_column), ((n_spaxel + 1) * self._n_bin, 1)
         shapes = shapes[: 1 if self.losvd is None else 2]
-        sums, _ = sum_deposits(contribute, particles, self.kernel, shapes, (), chunk, table.dtype)
+        sums, _ = sum_deposits(contribute, particles, viewer.kernel, shapes, (), chunk, table.dtype)
         return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
 
     def _table(self, parameters: Parameters) -> Float[Array, "template band"]:
@@ -367,67 +322,6 @@ def _detector_band(setup: Setup) -> Band:
     return Band("detector", bins.to_vacuum(bins.edges[[0, -1]]), np.ones(2))
 
 
-MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
-"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction; the last one
-where the gas has it."""
-
-
-class GasSums(eqx.Module):
-    """Sums over gas per spaxel, one column for each of `names`: amounts (`amounts_of`), then `MEANS`."""
-
-    values: Float[Array, "spaxel column"]
-    names: tuple[str, ...] = eqx.field(static=True)
-
-
-class GasTables(eqx.Module):
-    """Tables for the sums over gas; the sums are of the gas itself, not of its light."""
-
-    kernel: AbstractDepositKernel
-    kind: ClassVar[Kind] = "gas"
-    words: ClassVar[ReaderWords] = ReaderWords("the maps of products.gas", "set products.gas: false")
-
-    def paint(
-        self,
-        look: Callable[[Gas], Scene],
-        particles: Gas,
-        grid: SpaxelGrid,
-        chunk: int,
-        reference: Float[Array, ""],
-    ) -> GasSums:
-        """The sums of all gas at hand, kept in 64 bits, as many spaxels at a time as there is room for.
-
-        Velocities are relative to `reference` (km/s). Raises ValueError for gas that is to be smoothed and has no
-        smoothing length.
-        """
-        means = MEANS if particles.metallicity is not None else MEANS[:-1]
-        names = (*amounts_of(particles), *means)
-
-        def contribute(own: Gas) -> tuple[Placed, Float[Array, "particle column"]]:
-            scene = look(own)
-            return grid.weights(scene.position, scene.smoothing_length, self.kind), gas_columns(own, scene, reference)
-
-        dtype = jnp.result_type(grid.footprint.pixel_scale)
-        return GasSums(sum_columns(contribute, particles, grid, self.kernel, len(names), chunk, dtype), names)
-
-
-def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:
-    """The quantities that maps add up, by the map's name: mass (Msun) and, where the gas has them, star formation rate
-    (Msun/yr) and masses of neutral and molecular hydrogen (Msun)."""
-    mass, rate = jnp.asarray(gas.mass), gas.star_formation_rate
-    fractions = {"hi_mass": gas.hi_fraction, "h2_mass": gas.h2_fraction}
-    found = {"gas_mass": mass} | ({} if rate is None else {"star_formation_rate": jnp.asarray(rate)})
-    return found | {name: mass * jnp.asarray(own) for name, own in fractions.items() if own is not None}
-
-
-def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Array, "particle column"]:
-    """The columns of each particle: its amounts, then its mass times each of `MEANS`."""
-    amounts = {name: own * scene.amount for name, own in amounts_of(gas).items()}
-    mass, velocity = amounts["gas_mass"], scene.v_los - reference
-    metals = [] if gas.metallicity is None else [jnp.asarray(gas.metallicity)]
-    weighted = (mass * own for own in (velocity, velocity**2, *metals))
-    return jnp.stack([*amounts.values(), *weighted], axis=1)
-
-
 _ERROR = 1e-6
 """Largest rms error of the dimming over the wavelengths, relative to its mean."""
 
@@ -438,8 +332,9 @@ _STEP = 0.01
 """Step of ln lambda with which curves are looked at for where they hold."""
 
 
-class AttenuationTables(eqx.Module):
-    """Tables for the light of all stars in the field, before dust and behind it, in parts of 1 % of the wavelength.
+class StarAttenuation(AbstractProduct):
+    """How dust dims all stars in the field together: their light before dust and behind it, in parts of 1 % of the
+    wavelength.
 
     | field | shape | |
     |---|---|---|
@@ -448,6 +343,7 @@ class AttenuationTables(eqx.Module):
     | spectra | (template, part) | flux density per amount, 1e-20 erg/s/cm2/Angstrom |
     | dust, parts | (factor, part) | the stars' own dust as in `FactoredDust`; None without any |
     | screen | (part,) | A(lambda) / A(V) of the run's screen; None without one |
+    | in_front | | the dust in front of each star; None without any |
     """
 
     axes: TemplateAxes
@@ -456,11 +352,14 @@ class AttenuationTables(eqx.Module):
     dust: DustFactors | None
     parts: Float[Array | ndarray, "factor part"] | None
     screen: Float[Array | ndarray, " part"] | None
-    kernel: AbstractDepositKernel
+    in_front: DustInFront | None
+    kind: ClassVar[Kind] = "stars"
+    words: ClassVar[ReaderWords] = StarMaps.words
 
     @classmethod
-    def build(cls, setup: Setup, templates: Templates, *, has_screen: bool) -> "AttenuationTables":
-        """Those of the SSP library's `templates` as stars are seen, wherever the library and all curves hold."""
+    def build(cls, setup: Setup, *, has_screen: bool) -> "StarAttenuation":
+        """That of the SSP library's templates as stars are seen, wherever the library and all curves hold."""
+        templates = seen_through_dust(setup.library.templates(), setup)
         stretch = 1.0 + setup.config.observation.redshift
         ends = _ends(setup, templates, has_screen) * stretch
         bands = BandTables.build(setup.library, stretch - 1.0, [BandWeight(Band("all", ends, np.ones(2)))])
@@ -478,22 +377,20 @@ class AttenuationTables(eqx.Module):
             dust=None if own is None else own.factors,
             parts=None if own is None else own.parts,
             screen=relative_attenuation(setup, observed) if has_screen else None,
-            kernel=build_kernel(setup.config.engine.kernel),
+            in_front=DustInFront.of(setup),
         )
 
-    def paint(
-        self, look: Callable[[Any], Sighting], particles: Any, field: Footprint, chunk: int
-    ) -> Float[Array, "template own"]:
+    def paint(self, viewer: Viewer, particles: Stars) -> Float[Array, "template own"]:
         """Amounts of the templates that the stars in the field shine as, and these times each function of their A(V).
 
         Stars are in the field by their position.
         """
         n_column = 1 if self.parts is None else 1 + len(self.parts)
 
-        def contribute(own: Any) -> tuple[tuple[Factors], tuple[()]]:
-            seen = look(own)
+        def contribute(stars: Stars) -> tuple[tuple[Factors], tuple[()]]:
+            seen, sides = Sighting.of(viewer, stars, self.axes, self.in_front), viewer.footprint.sides
             corners = self.axes.corners(seen.coordinates)
-            beyond = [jnp.abs(seen.scene.position[:, axis]) > 0.5 * side for axis, side in enumerate(field.sides)]
+            beyond = [jnp.abs(seen.scene.position[:, axis]) > 0.5 * side for axis, side in enumerate(sides)]
             amount = jnp.where(beyond[0] | beyond[1], jnp.zeros_like(seen.scene.amount), seen.scene.amount)[:, None]
             one = jnp.ones_like(amount)
             a_v = self.axes.a_v(seen.coordinates)
@@ -502,10 +399,18 @@ class AttenuationTables(eqx.Module):
             return (Factors(corners.index, corners.weight, one, amount * columns),), ()
 
         shape, dtype = (self.axes.n_template, n_column), self.spectra.dtype
-        (sums,), _ = sum_deposits(contribute, particles, self.kernel, (shape,), (), chunk, dtype)
+        (sums,), _ = sum_deposits(contribute, particles, viewer.kernel, (shape,), (), viewer.chunk, dtype)
         return sums
 
-    def light(self, sums: Float[Array, "template own"], parameters: Parameters) -> Float[Array, "2 part"]:
+    def images(self, sums: Float[Array, "template own"], viewer: Viewer) -> None:  # noqa: ARG002
+        """A curve is no image."""
+        return
+
+    def make(self, summed: Summed, axes: ProductAxes) -> dict[str, Any]:
+        """The curve."""
+        return {} if axes.dust is None else {"attenuation": AttenuationCurve(axes.dust.wavelength, *summed.other)}
+
+    def other(self, sums: Float[Array, "template own"], parameters: Parameters) -> Float[Array, "2 part"]:
         """Flux densities of all stars together (1e-20 erg/s/cm2/Angstrom): before all dust, and behind it; NaN where so
         little comes through that the functions of A(V) do not tell how much."""
         own = jnp.matmul(sums.T, jnp.asarray(self.spectra), precision=lax.Precision.HIGHEST)

@@ -1,6 +1,6 @@
-"""Sums over particles for maps of emission lines: flux, motions, the continuum beside them, ionising photons."""
+"""Maps of emission lines: flux, motions, the continuum beside them, the Balmer decrement, ionising photons."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,18 +10,28 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.cube.maps import LineAxes, LineLabel
+from rubix_like.cube.maps import BALMER_LINES, Image, LineAxes, LineLabel, LineMaps, ProductAxes
 from rubix_like.engine.direct import dimmed
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel, build_kernel
 from rubix_like.engine.lines.line_plan import dispersion_of
 from rubix_like.engine.lines.line_planning import LineTracks
 from rubix_like.engine.painter import AbstractPainter, PainterPair, SpreadPainter, View
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.forward.products.sums import Placed, sum_columns
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.products.product import (
+    AbstractProduct,
+    NamedColumns,
+    Placed,
+    SourceView,
+    Summed,
+    Viewer,
+    mean,
+    root,
+    sum_columns,
+)
 from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter
 from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.forward.stages.scene import screen_transmission
 from rubix_like.nebular.line_list import find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, layers_of, weighted_rows
 
@@ -87,7 +97,7 @@ class SourceLines(eqx.Module):
         return {name: width for name, width in (found | {"photons": int(self.is_photons)}).items() if width}
 
     def columns(self, view: View, part: LinePart, reference: Float[Array, ""]) -> dict[str, Float[Array, "particle k"]]:
-        """The columns of each particle by the name of their block (`LineTables.blocks`)."""
+        """The columns of each particle by the name of their block (`LineAxes.blocks`)."""
         found, amount = {}, view.amount[:, None]
         if self.flux is not None:
             flux = weighted_rows(jnp.asarray(self.flux), view.corners(self.flux_axes)) * amount
@@ -102,21 +112,21 @@ class SourceLines(eqx.Module):
         return found | ({"photons": amount} if self.is_photons else {})
 
 
-class LineTables(eqx.Module):
-    """Tables for the sums over lines.
+class EmissionLines(AbstractProduct):
+    """Maps of the lines that the sources of a pipeline paint, of the photons that make them and of the light beside
+    them.
 
     `screen`: A(lambda) / A(V) of the run's dust at each line (None: no screen); `blocks`: of columns, in their order.
     """
 
     sources: tuple[SourceLines, ...]
     screen: Float[Array | ndarray, " line"] | None
-    kernel: AbstractDepositKernel
     blocks: tuple[str, ...] = eqx.field(static=True)
 
     @classmethod
     def build(
         cls, setup: Setup, sources: Sequence[AbstractSource], axes: LineAxes, screen: Float[ndarray, " line"] | None
-    ) -> "LineTables":
+    ) -> "EmissionLines":
         """Tables for the lines of `axes`; raises ConfigError for a source of lines with a painter of its own kind."""
         made = []
         for number, (source, (name, plan)) in enumerate(zip(sources, setup.sources.items(), strict=True)):
@@ -127,65 +137,85 @@ class LineTables(eqx.Module):
                     f"products.lines: expected painters of lines (build_line_painter), got {kind} of source '{name}'; "
                     f"set products.lines: false"
                 )
-        kept = tuple(own for own in made if own.widths)
-        return cls(kept, screen, build_kernel(setup.config.engine.kernel), tuple(axes.blocks))
+        return cls(tuple(lines for lines in made if lines.widths), screen, tuple(axes.blocks))
 
-    def paint(
-        self,
-        looks: Sequence[Callable[[Any, SpaxelGrid], View]],
-        painters: Sequence[AbstractPainter],
-        particles: Sequence[Any],
-        grid: SpaxelGrid,
-        chunk: int,
-        reference: Float[Array, ""],
-    ) -> tuple[Float[Array, "_ _"], ...]:
-        """The sums of all particles at hand, (spaxel, column) of each part of each source.
+    def paint(self, viewer: Viewer, particles: None) -> tuple[Float[Array, "_ _"], ...]:  # noqa: ARG002
+        """The sums of all particles at hand, (spaxel, column) of each part of each source."""
+        return tuple(_sum_part(viewer, *part) for part in self._parts(viewer.sources))
 
-        `looks` shows the particles of each source of the pipeline; velocities are relative to `reference` (km/s).
-        """
-        return tuple(
-            _sum_part(own, part, looks[own.source], particles[own.source], grid, self.kernel, chunk, reference)
-            for own, part in self._parts(painters)
-        )
-
-    def images(
-        self, sums: Sequence[Float[Array, "_ _"]], painters: Sequence[AbstractPainter], grid: SpaxelGrid
-    ) -> Float[Array, "y x column"]:
-        """Images of the sums of all parts together, the `blocks` side by side."""
+    def images(self, sums: Sequence[Float[Array, "_ _"]], viewer: Viewer) -> NamedColumns:
+        """Images of the sums of all parts together."""
         found: dict[str, Float[Array, "y x k"]] = {}
-        for (own, part), columns in zip(self._parts(painters), sums, strict=True):
-            spread = part.spread
+        for (lines, part, _), columns in zip(self._parts(viewer.sources), sums, strict=True):
+            grid, spread = viewer.grid, part.spread
             seen = grid.images(columns) if spread is None else spread.spread(spread.wide(grid).images(columns))
-            split = jnp.split(seen, np.cumsum(list(own.widths.values()))[:-1], axis=2)
-            for name, block in zip(own.widths, split, strict=True):
+            split = jnp.split(seen, np.cumsum(list(lines.widths.values()))[:-1], axis=2)
+            for name, block in zip(lines.widths, split, strict=True):
                 found[name] = found[name] + block if name in found else block
-        return jnp.concatenate([found[name] for name in self.blocks], axis=2)
+        return NamedColumns.of({name: found[name] for name in self.blocks}, 2)
 
-    def _parts(self, painters: Sequence[AbstractPainter]) -> list[tuple[SourceLines, LinePart]]:
-        return [(own, part) for own in self.sources for part in line_parts(painters[own.source])]
+    def other(self, sums: Any, parameters: Parameters) -> Float[Array, " line"] | None:  # noqa: ARG002
+        """The share of each line that the screen lets through (None: there is no screen)."""
+        return screen_transmission(self.screen, parameters)
+
+    def make(self, summed: Summed, axes: ProductAxes) -> dict[str, Any]:
+        """The maps of each line, photons, and with maps of dust those of the Balmer lines."""
+        assert axes.lines is not None
+        found, transmission = summed.images, summed.other
+        flux, first, second = jnp.split(found["moments"], 3, axis=2)
+        beside, bare = found.get("continuum"), found.get("intrinsic")
+        lines = {}
+        for number, line in enumerate(axes.lines.lines):
+            own = flux[:, :, number]
+            velocity, square = (summed.mean(sums[:, :, number], own) for sums in (first, second))
+            seen = jnp.ones_like(summed.reference) if transmission is None else transmission[number]
+            level = None if beside is None or not line.has_continuum else beside[:, :, number]
+            lines[line.name] = LineMaps(
+                flux=own * seen,
+                intrinsic_flux=bare[:, :, number] if bare is not None else None if transmission is None else own,
+                v=velocity + summed.reference,
+                sigma=root(square - velocity**2),
+                continuum=None if level is None else level * seen,
+                equivalent_width=None if level is None else summed.mean(own, level) / (1.0 + axes.lines.redshift),
+            )
+        photons = found["photons"][:, :, 0] if "photons" in found else None
+        excess = None if axes.dust is None else axes.dust.balmer_excess
+        balmer = {} if excess is None else _balmer_maps(lines, excess, summed.faintest)
+        return {"lines": lines, "ionising_photons": photons, **balmer}
+
+    def _parts(self, sources: Sequence[SourceView]) -> list[tuple[SourceLines, LinePart, SourceView]]:
+        return [
+            (lines, part, sources[lines.source])
+            for lines in self.sources
+            for part in line_parts(sources[lines.source].painter)
+        ]
 
 
-def _sum_part(
-    own: SourceLines,
-    part: LinePart,
-    look: Callable[[Any, SpaxelGrid], View],
-    particles: Any,
-    grid: SpaxelGrid,
-    kernel: AbstractDepositKernel,
-    chunk: int,
-    reference: Float[Array, ""],
-) -> Float[Array, "spaxel column"]:
+def _balmer_maps(lines: Mapping[str, LineMaps], excess: float, faintest: float) -> dict[str, Image]:
+    """Ha / Hb, and the A(V) that dims Hb by as much more than Ha as it is above that before dust."""
+    h_alpha, h_beta = (lines[name] for name in BALMER_LINES)
+    decrement = mean(h_alpha.flux, h_beta.flux, faintest)
+    if h_alpha.intrinsic_flux is None or h_beta.intrinsic_flux is None:
+        return {"balmer_decrement": decrement}
+    ratio = decrement / mean(h_alpha.intrinsic_flux, h_beta.intrinsic_flux, 0.0)
+    there = ratio > 0
+    a_v = 2.5 / excess * jnp.log10(jnp.where(there, ratio, jnp.ones_like(ratio)))
+    return {"balmer_decrement": decrement, "a_v_balmer": jnp.where(there, a_v, jnp.nan)}
+
+
+def _sum_part(viewer: Viewer, lines: SourceLines, part: LinePart, source: SourceView) -> Float[Array, "spaxel column"]:
     """The sums of one part of a source's light, on the grid with the part's margin."""
-    wide = grid if part.spread is None else part.spread.wide(grid)
+    wide = viewer.grid if part.spread is None else part.spread.wide(viewer.grid)
+    reference = viewer.parameters.observation.velocity_offset
 
-    def contribute(chunk_of_particles: Any) -> tuple[Placed, Float[Array, "particle column"]]:
-        view = look(chunk_of_particles, wide)
+    def contribute(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
+        view = source.look(chunk, wide)
         view = view if part.spread is None else part.spread.changed(view)
-        columns = own.columns(view, part, reference)
-        return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in own.widths], axis=1)
+        columns = lines.columns(view, part, reference)
+        return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in lines.widths], axis=1)
 
-    dtype = jnp.result_type(own.thermal)
-    return sum_columns(contribute, particles, wide, kernel, sum(own.widths.values()), chunk, dtype)
+    dtype, n_column = jnp.result_type(lines.thermal), sum(lines.widths.values())
+    return sum_columns(contribute, source.particles, wide, viewer.kernel, n_column, viewer.chunk, dtype)
 
 
 def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:

@@ -1,0 +1,278 @@
+"""What a product is: sums over the particles of a run, images of these sums, and the maps that are made of them."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
+from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.maps import Image, MapLabel, ProductAxes
+from rubix_like.engine.cost import rates_here
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, Spaxels, in_blocks, sum_deposits
+from rubix_like.engine.painter import AbstractPainter, View
+from rubix_like.engine.setup import Setup
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.galaxy.scene import Scene
+
+_ROOM = 1 << 28
+"""Bytes for sums in 64 bits."""
+
+_COLUMN_VALUES = 2
+"""Numbers in the columns of a chunk over `Rates.values_at_once`: 1 MB in float32 on a processor, beside as many that
+are multiplied out."""
+
+Placed = tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]
+"""Spaxels of particles (flat; n_spaxel = outside), and the shares of them that lie there."""
+
+
+def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
+    """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
+    return max(1, min(limit, _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)))
+
+
+def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
+    """Number of blocks of spaxels, each small enough that its sums have room."""
+    return -(-8 * grid.n_spaxel * n_column // _ROOM)
+
+
+def sum_columns(
+    contribute: Callable[[Any], tuple[Placed, Float[Array, "particle column"]]],
+    particles: Any,
+    grid: SpaxelGrid,
+    kernel: AbstractDepositKernel,
+    n_column: int,
+    chunk: int,
+    dtype: Any,
+) -> Float[Array, "spaxel column"]:
+    """Sums of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room for.
+
+    `contribute` makes of a chunk its spaxels with their shares, and the columns.
+    """
+
+    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
+        first, n_spaxel = spaxels
+
+        def deposits(own: Any) -> tuple[tuple[Factors], tuple[()]]:
+            (spaxel, share), columns = contribute(own)
+            inside = (spaxel >= first) & (spaxel < first + n_spaxel)
+            row = jnp.where(inside, spaxel - first, n_spaxel)
+            return (Factors(row, share, jnp.ones((len(row), 1), columns.dtype), columns),), ()
+
+        at_once = particles_at_once(grid, n_column, chunk)
+        (summed,), _ = sum_deposits(deposits, particles, kernel, ((n_spaxel + 1, n_column),), (), at_once, dtype)
+        return summed[:n_spaxel], None
+
+    return in_blocks(sums, grid.n_spaxel, blocks_needed(grid, n_column))[0]
+
+
+class NamedColumns(eqx.Module):
+    """Columns side by side along the last axis of `values`, by name: a single column, or a block of so many."""
+
+    values: Float[Array, "*row column"]
+    widths: tuple[tuple[str, int | None], ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Float[Array, "*_"]], n_axis: int) -> "NamedColumns":
+        """Arrays with `n_axis` axes as single columns, those with one axis more as blocks."""
+        widths = tuple((name, None if array.ndim == n_axis else array.shape[-1]) for name, array in columns.items())
+        blocks = [array[..., None] if array.ndim == n_axis else array for array in columns.values()]
+        return cls(jnp.concatenate(blocks, axis=-1), widths)
+
+    @property
+    def by_name(self) -> dict[str, Float[Array, "*_"]]:
+        """Each column or block."""
+        found, first = {}, 0
+        for name, width in self.widths:
+            found[name] = self.values[..., first] if width is None else self.values[..., first : first + width]
+            first += 1 if width is None else width
+        return found
+
+
+class SourceView(NamedTuple):
+    """How the particles of a source are seen: those that can shine, its painter, and the view of a chunk on a grid."""
+
+    particles: Any
+    painter: AbstractPainter
+    look: Callable[[Any, SpaxelGrid], View]
+
+
+class Viewer(NamedTuple):
+    """What products paint with: the painted grid, the field of view, and how particles are seen.
+
+    `scene(kind, chunk)`: where particles are, after the scene stages that read no field, with an amount of 1 each;
+    `stars(chunk)`: stars as they shine, after all scene stages; `sources`: those of the pipeline. `fields` hold what
+    the pipeline's fields have become.
+    """
+
+    grid: SpaxelGrid
+    footprint: Footprint
+    chunk: int
+    kernel: AbstractDepositKernel
+    parameters: Parameters
+    fields: Mapping[str, Any]
+    scene: Callable[[Kind, Any], Scene]
+    stars: Callable[[Stars], Scene]
+    sources: tuple[SourceView, ...]
+
+
+class ProductImages(eqx.Module):
+    """What the products of a run hold after the compiled function: images before and after the PSF, by name.
+
+    `columns` (y, x, column) are those of all products side by side, `widths` the names of each product's. Velocities in
+    them are relative to `reference` (km/s). `other` is what a product has beside images.
+    """
+
+    before: Float[Array, "y x column"]
+    after: Float[Array, "y x column"]
+    reference: Float[Array, ""]
+    other: tuple[Any, ...]
+    widths: tuple[tuple[tuple[str, int | None], ...], ...] = eqx.field(static=True)
+
+    def split(self, values: Float[Array, "y x column"]) -> list[dict[str, Float[Array, "*_"]]]:
+        """Each product's images by name."""
+        found, first = [], 0
+        for widths in self.widths:
+            last = first + sum(1 if width is None else width for _, width in widths)
+            found.append(NamedColumns(values[:, :, first:last], widths).by_name)
+            first = last
+        return found
+
+
+class Summed(NamedTuple):
+    """The images of one product, before or after the PSF, that its maps are made of.
+
+    `images`: by name, (y, x) or (y, x, column); `other`: what the product has beside images; `reference`: the velocity
+    (km/s) that those in the sums are relative to; `faintest`: in units of the brightest spaxel, below which a spaxel
+    has no mean.
+    """
+
+    images: Mapping[str, Float[Array, "*_"]]
+    other: Any
+    reference: Float[Array, ""]
+    faintest: float
+
+    def mean(self, weighted: Image, weight: Image) -> Float[Array, "y x"]:
+        """`weighted` / `weight`; NaN, with a gradient of 0, where there is too little weight."""
+        return mean(weighted, weight, self.faintest)
+
+
+def mean(weighted: Image, weight: Image, faintest: float) -> Float[Array, "y x"]:
+    """`weighted` / `weight` where there is weight, with a gradient of 0 elsewhere."""
+    there = weight > faintest * jnp.max(weight)
+    return jnp.where(there, weighted / jnp.where(there, weight, jnp.ones_like(weight)), jnp.nan)
+
+
+def root(variance: Image) -> Float[Array, "y x"]:
+    """The square root, 0 (with no gradient) where rounding leaves nothing or less."""
+    positive = variance > 0
+    return jnp.where(
+        positive,
+        jnp.sqrt(jnp.where(positive, variance, jnp.ones_like(variance))),
+        jnp.where(jnp.isnan(variance), variance, 0),
+    )
+
+
+class AbstractProduct(eqx.Module):
+    """Maps beside the cube: sums over particles, their images before and after the PSF, and the maps made of these.
+
+    The forward model goes through the products of a run in one loop: `paint` on every device, one sum over devices,
+    `images`, which the PSF blurs as it does the cube's moments, then on the host `make`. `kind`: of the particles that
+    `paint` gets (None: none of its own); `labels`: maps of its own names, which are `MapSet.fields`; other names that
+    `make` returns are fields of `MapSet`.
+    """
+
+    kind: ClassVar[Kind | None] = None
+    words: ClassVar[ReaderWords] = ReaderWords("a product of the run", "take it out of products.extra")
+    labels: ClassVar[tuple[MapLabel, ...]] = ()
+
+    def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
+        """A galaxy without its particles is refused."""
+        return None
+
+    @abstractmethod
+    def paint(self, viewer: Viewer, particles: Any) -> Any:
+        """The sums over the particles at hand, arrays that are added up over devices; None where there are none."""
+
+    @abstractmethod
+    def images(self, sums: Any, viewer: Viewer) -> NamedColumns | None:
+        """Images (y, x, column) on the painted grid of the sums over all particles."""
+
+    def other(self, sums: Any, parameters: Parameters) -> Any:  # noqa: ARG002
+        """What the maps need beside images."""
+        return None
+
+    @abstractmethod
+    def make(self, summed: Summed, axes: ProductAxes) -> Mapping[str, Any]:
+        """The maps by name, of images before or after the PSF; differentiable."""
+
+
+class AbstractParticleMaps(AbstractProduct):
+    """Maps of what the particles of one kind hold: what each adds to the columns, and the maps of their sums.
+
+    To write one, name the `kind` of particles and the `labels` of the maps, and define `build`, `columns` and `make`.
+    """
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractParticleMaps":
+        """The product for one run; raises ConfigError for options that it does not know."""
+
+    @abstractmethod
+    def columns(self, particles: Any, scene: Scene, parameters: Parameters) -> Mapping[str, Float[Array, " particle"]]:
+        """What each particle adds to the sums, by name; it is multiplied with `scene.amount`, 1 for each particle and 0
+        for padding."""
+
+    def paint(self, viewer: Viewer, particles: Any) -> NamedColumns:
+        """The sums (spaxel, column) of all particles at hand, kept in 64 bits."""
+        call, found = f"product {type(self).__name__}: `columns`", {}
+
+        def contribute(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
+            assert self.kind is not None
+            scene = viewer.scene(self.kind, chunk)
+            with plug_in_named(call, self):
+                columns = returned(self.columns(chunk, scene, viewer.parameters), Mapping, call, "columns by name")
+            check_returned_shapes(call, {name: (array, scene.amount.shape) for name, array in columns.items()})
+            summed = NamedColumns.of({name: jnp.asarray(array) * scene.amount for name, array in columns.items()}, 1)
+            found["widths"] = summed.widths
+            return viewer.grid.weights(scene.position, scene.smoothing_length, self.kind), summed.values
+
+        dtype = jnp.result_type(viewer.grid.footprint.pixel_scale)
+        n_column = jax.eval_shape(contribute, particles)[1].shape[1]
+        sums = sum_columns(contribute, particles, viewer.grid, viewer.kernel, n_column, viewer.chunk, dtype)
+        return NamedColumns(sums, found["widths"])
+
+    def images(self, sums: NamedColumns, viewer: Viewer) -> NamedColumns:
+        """The sums as images, a column each."""
+        return NamedColumns(viewer.grid.images(sums.values), sums.widths)
+
+
+class FieldMaps(AbstractProduct):
+    """Maps of those fields of the pipeline that have one: what they hold in each painted cell."""
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    texts: tuple[tuple[str, str], ...] = eqx.field(static=True)
+
+    @property
+    def labels(self) -> tuple[MapLabel, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The unit and description of each field."""
+        return tuple(MapLabel(name, *words) for name, words in zip(self.names, self.texts, strict=True))
+
+    def paint(self, viewer: Viewer, particles: Any) -> None:  # noqa: ARG002
+        """Fields are summed before anything is painted."""
+        return
+
+    def images(self, sums: None, viewer: Viewer) -> NamedColumns:  # noqa: ARG002
+        """The values of each field."""
+        return NamedColumns.of({name: viewer.fields[name].values for name in self.names}, 2)
+
+    def make(self, summed: Summed, axes: ProductAxes) -> Mapping[str, Any]:  # noqa: ARG002
+        """The images as they are."""
+        return summed.images
