@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,6 +17,7 @@ from rubix_like.arguments import plug_in_named, returned
 from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.basis import BasisPainter, paint_together
 from rubix_like.engine.painter import AbstractPainter, Look, Sum, View, count
 from rubix_like.engine.spaxels import Images, SeenByWavelength, SpaxelGrid, field_of
 from rubix_like.errors import ConfigError
@@ -95,20 +96,55 @@ def finish_fields(
     return fields
 
 
+class Group(NamedTuple):
+    """Observations of one scene that one program makes: their plans and layouts on one mesh, and the sources whose
+    particles are gone through once for all of them, onto the basis spectra of each."""
+
+    plans: tuple[Plan, ...]
+    layouts: tuple[DeviceLayout, ...]
+    together: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, layout: DeviceLayout) -> "Group":
+        """That of one observation."""
+        return cls((plan,), (layout,), (False,) * len(plan.sources))
+
+
 def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]) -> Partial:
     """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels.
 
     `particles`: those of each of `tables.painted`.
     """
-    sums = []
-    for name, source, own in zip(plan.sources, tables.paint, particles[: len(tables.paint)], strict=True):
-        with plug_in_named(f"source '{name}'", source):
-            sums.append(_paint_source(plan, tables, parameters, fields, source, own))
-    return Partial(
-        light=tuple(light for light, _ in sums),
-        counters=tuple(counters for _, counters in sums),
-        products=paint_products(plan, tables, parameters, fields, particles),
-    )
+    (partial,) = paint_group((plan,), (False,) * len(tables.paint), (tables,), parameters, fields, particles)
+    return partial
+
+
+def paint_group(
+    plans: Sequence[Plan],
+    together: Sequence[bool],
+    tables: Sequence[Tables],
+    parameters: Parameters,
+    fields: Fields,
+    particles: tuple[Any, ...],
+) -> list[Partial]:
+    """The sums of each observation of a group, whose scene is the same."""
+    first, sums = tables[0], []
+    for number, name in enumerate(plans[0].sources):
+        sources = [own.paint[number] for own in tables]
+        painters = [source.painter_for(parameters) for source in sources]
+        with plug_in_named(f"source '{name}'", sources[0]):
+            looks = [look_of(first, parameters, fields, *own) for own in zip(sources, painters, strict=True)]
+            place = shining_of(sources[0], particles[number]), first.grid, plans[0].chunk
+            if together[number]:
+                alike = [painter for painter in painters if isinstance(painter, BasisPainter)]
+                sums.append(paint_together(alike, looks[0], *place))
+            else:
+                sums.append([painter.paint(look, *place) for painter, look in zip(painters, looks, strict=True)])
+    partials = []
+    for number, (plan, own) in enumerate(zip(plans, tables, strict=True)):
+        light, counters = zip(*(one[number] for one in sums), strict=True)
+        partials.append(Partial(light, counters, paint_products(plan, own, parameters, fields, particles)))
+    return partials
 
 
 def paint_products(
@@ -146,14 +182,6 @@ def _viewer(
     )
     place = tables.grid, tables.footprint, plan.chunk, tables.kernel
     return Viewer(*place, parameters, fields, scene, stars, sources)
-
-
-def _paint_source(
-    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
-) -> tuple[Any, SourceCounters]:
-    painter = source.painter_for(parameters)
-    look = look_of(tables, parameters, fields, source, painter)
-    return painter.paint(look, shining_of(source, particles), tables.grid, plan.chunk)
 
 
 def look_of(
@@ -204,14 +232,18 @@ def painters_of(tables: Tables, parameters: Parameters) -> list[AbstractPainter]
     return [source.painter_for(parameters) for source in tables.paint]
 
 
-def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
-    """The sums over all devices; each keeps what it finishes. One collective for each kind of `Sum`."""
-    leaves, structure = jax.tree.flatten(partial)
-    kinds = kinds_of_sums(tables, len(leaves))
+def add_up(layouts: Sequence[DeviceLayout], tables: Sequence[Tables], partials: Sequence[Partial]) -> list[Partial]:
+    """The sums of each observation over all devices; each keeps what it finishes. One collective for each kind of
+    `Sum`, whatever the number of observations."""
+    leaves, structure = jax.tree.flatten(list(partials))
+    kinds: list[tuple[Sum, bool]] = []
+    for layout, own, partial in zip(layouts, tables, partials, strict=True):
+        kinds += [(kind, layout.scatters) for kind in kinds_of_sums(own, len(jax.tree.leaves(partial)))]
     added = dict[int, Array]()
-    for kind in Sum:
-        numbers = [number for number, own in enumerate(kinds) if own is kind]
-        added |= zip(numbers, _added([leaves[number] for number in numbers], kind, layout), strict=True)
+    for kind in dict.fromkeys(sorted(kinds, key=lambda own: list(Sum).index(own[0]))):
+        numbers = [number for number, own in enumerate(kinds) if own == kind]
+        layout = next(own for own in layouts if own.scatters == kind[1])
+        added |= zip(numbers, _added([leaves[number] for number in numbers], kind[0], layout), strict=True)
     return jax.tree.unflatten(structure, [added[number] for number in range(len(leaves))])
 
 
@@ -378,15 +410,52 @@ class Particles(NamedTuple):
 
 
 def observe_share(
-    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, particles: Particles, key: Any
-) -> Observed:
+    group: Group,
+    tables: Sequence[Tables],
+    parameters: Sequence[Parameters],
+    particles: Particles,
+    keys: Sequence[PRNGKeyArray | None],
+) -> tuple[Observed, ...]:
     """What every device of the mesh does inside `jax.shard_map`, with its share of the particles.
 
-    Two passes, each of which ends with one collective: the fields, if there are any, then the light.
+    Two passes, each of which ends with one collective for all observations: the fields, if there are any, then the
+    light.
     """
-    fields = finish_fields(plan, tables, parameters, sum_fields(plan, tables, parameters, particles.fields))
-    partial = paint(plan, tables, parameters, fields, particles.sources)
-    return finish(plan, layout, tables, parameters, fields, add_up(layout, tables, partial), key)
+    plan, first, own = group.plans[0], tables[0], parameters[0]
+    fields = finish_fields(plan, first, own, sum_fields(plan, first, own, particles.fields))
+    partials = paint_group(group.plans, group.together, tables, own, fields, particles.sources)
+    added = add_up(group.layouts, tables, partials)
+    each = zip(group.plans, group.layouts, tables, parameters, added, keys, strict=True)
+    return tuple(
+        finish(plan, layout, own, numbers, fields, partial, key) for plan, layout, own, numbers, partial, key in each
+    )
+
+
+def observe_group(
+    group: Group,
+    tables: Sequence[Tables],
+    parameters: Sequence[Parameters],
+    galaxy: Galaxy,
+    keys: Sequence[PRNGKeyArray | None],
+) -> tuple[Observed, ...]:
+    """The whole way: every device paints its own particles, each pass is added up once, and each finishes its bins."""
+    whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
+    mesh = group.layouts[0].mesh
+    observed = jax.shard_map(
+        functools.partial(observe_share, group),
+        mesh=mesh,
+        in_specs=(tuple(map(table_specs, tables, group.layouts)), whole, split, whole),
+        out_specs=tuple(map(observed_specs, group.layouts)),
+        check_vma=SAMPLE_AXIS not in mesh.axis_names,
+    )(tuple(tables), tuple(parameters), Particles.of(tables[0], galaxy), tuple(keys))
+    return tuple(map(gathered, group.plans, group.layouts, observed))
+
+
+def observe_anywhere(
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+) -> Observed:
+    """`observe_group` for one observation."""
+    return observe_group(Group.of(plan, layout), (tables,), (parameters,), galaxy, (key,))[0]
 
 
 def observe(plan: Plan, layout: DeviceLayout, *arguments: Any) -> Observed:
@@ -394,19 +463,10 @@ def observe(plan: Plan, layout: DeviceLayout, *arguments: Any) -> Observed:
     return lax.with_sharding_constraint(observe_anywhere(plan, layout, *arguments), observed_shardings(layout))
 
 
-def observe_anywhere(
-    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
-) -> Observed:
-    """The whole way: every device paints its own particles, each pass is added up once, and each finishes its bins."""
-    whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
-    observed = jax.shard_map(
-        functools.partial(observe_share, plan, layout),
-        mesh=layout.mesh,
-        in_specs=(table_specs(tables, layout), whole, split, whole),
-        out_specs=observed_specs(layout),
-        check_vma=SAMPLE_AXIS not in layout.mesh.axis_names,
-    )(tables, parameters, Particles.of(tables, galaxy), key)
-    return gathered(plan, layout, observed)
+def observe_together(group: Group, *arguments: Any) -> tuple[Observed, ...]:
+    """`observe_group`, put where `observed_shardings` says."""
+    made = observe_group(group, *arguments)
+    return lax.with_sharding_constraint(made, tuple(map(observed_shardings, group.layouts)))
 
 
 def observed_specs(layout: DeviceLayout) -> Observed:
@@ -470,3 +530,13 @@ def compiled_observe(plan: Plan, layout: DeviceLayout, signature: Signature) -> 
     """
     whole, (tables, particles) = replicated(layout.mesh), signature.shardings(layout)
     return jax.jit(functools.partial(observe, plan, layout), in_shardings=(tables, whole, particles, whole))
+
+
+@held
+def compiled_together(group: Group, signatures: tuple[Signature, ...]) -> Callable[..., Any]:
+    """`observe_together` under one jit, held as `compiled_observe`."""
+    whole = replicated(group.layouts[0].mesh)
+    shardings = [own.shardings(layout) for own, layout in zip(signatures, group.layouts, strict=True)]
+    tables, particles = tuple(own for own, _ in shardings), shardings[0][1]
+    observe = functools.partial(observe_together, group)
+    return jax.jit(observe, in_shardings=(tables, whole, particles, whole))

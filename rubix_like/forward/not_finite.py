@@ -170,7 +170,8 @@ def _flags(
     staged(reads=True)
     for name, source, scene in zip(plan.sources, tables.paint, scenes, strict=True):
         note(f"source '{name}'", _real_particles(source.shine(scene, parameters)))
-    partial = add_up(layout, tables, paint(plan, tables, parameters, fields, particles.sources))
+    painted = paint(plan, tables, parameters, fields, particles.sources)
+    (partial,) = add_up((layout,), (tables,), (painted,))
     for name, painter, light in zip(plan.sources, painters_of(tables, parameters), partial.light, strict=True):
         note(f"source '{name}'", painter.project(light, seen_through(tables.grid, []), layout))
     n_early = len(leading_spatial(tables, parameters)[0])

@@ -141,7 +141,9 @@ def painting_of(pipeline: Any) -> Any:
     whole, split, plan, layout = PartitionSpec(), PartitionSpec("data"), pipeline.plan, pipeline.layout
     return jax.jit(
         jax.shard_map(
-            lambda tables, parameters, stars: add_up(layout, tables, paint(plan, tables, parameters, {}, (stars,))),
+            lambda tables, parameters, stars: add_up(
+                (layout,), (tables,), (paint(plan, tables, parameters, {}, (stars,)),)
+            )[0],
             mesh=layout.mesh,
             in_specs=(whole, whole, split),
             out_specs=whole,

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
-from rubix_like.forward.model import Observed, Particles, observe_anywhere, observe_share, scene_before_fields
+from rubix_like.forward.model import Group, Observed, Particles, observe_anywhere, observe_share, scene_before_fields
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.components.quadrature import Points
@@ -580,7 +580,9 @@ class Forward(AbstractForward):
         the devices is the derivative by all particles, as it is for what every device computes whole."""
         galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
         share = own_share(galaxy, self.layout.mesh)
-        return observe_share(self.plan, self.layout, self.tables, parameters, Particles.of(self.tables, share), key)
+        return observe_share(
+            Group.of(self.plan, self.layout), (self.tables,), (parameters,), Particles.of(self.tables, share), (key,)
+        )[0]
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """Particles and parameters for these values."""
