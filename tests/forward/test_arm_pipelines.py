@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from hlo import collectives
 from small import few_stars
 
 import rubix_like as rl
@@ -43,15 +44,21 @@ def rms_error(cube, true):
 
 @pytest.mark.slow(12)
 def test_arms_together_are_the_arms_alone():
-    """On eight devices the cubes of each arm's own program on one, to 1e-12; the arm that gets closer velocity nodes
-    than it would have alone is no further from the direct sum."""
-    one = rl.make_mesh(1)
-    together, configs = planned({})
+    """On eight devices the cubes and maps of each arm's own program on one, to 1e-12, with as many sums over devices as
+    one arm has; the arm that gets closer velocity nodes than it would have alone is no further from the direct sum."""
+    one, with_maps = rl.make_mesh(1), {"products": {"losvd": None}}
+    together, configs = planned(with_maps)
     assert together.together == (True,)
     alone = [rl.Pipeline.from_config(own, GALAXY, mesh=one) for own in configs]
     assert step(together.arms[0]) == step(together.arms[1]) == step(alone[0]) < step(alone[1])
-    cubes, alike = together(GALAXY), planned({}, one)[0].arms
+    cubes, alike = together(GALAXY), planned(with_maps, one)[0].arms
+    sums = [collectives(own.lower(GALAXY).compile().as_text()) for own in (together, together.arms[0])]
+    assert sums[0] == sums[1] != []
+    assert not np.allclose(cubes[0].maps.before.light, cubes[1].maps.before.light, rtol=1e-3)
     for cube, own in zip(cubes, (own(GALAXY) for own in alike), strict=True):
+        for name in ("light", "v_light", "sigma_mass", "log_age_light"):
+            found, expected = (getattr(maps.after, name) for maps in (cube.maps, own.maps))
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12 * np.nanmax(expected))
         np.testing.assert_allclose(cube.flux, own.flux, rtol=0, atol=1e-12 * np.max(own.flux))
         np.testing.assert_allclose(cube.mean_v_los, own.mean_v_los, atol=1e-9)
         assert float(cube.counters.n_particles) == float(own.counters.n_particles) == 40
