@@ -106,7 +106,7 @@ class Group(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, layout: DeviceLayout) -> "Group":
-        """That of one observation."""
+        """A group of one observation."""
         return cls((plan,), (layout,), (False,) * len(plan.sources))
 
 

@@ -209,7 +209,7 @@ PAINTING_PASS = SlabPass(
     sum=lambda plan, tables, view, particles: paint(plan, in_slabs(tables), *view, particles),
     kinds=kinds_of_sums,
     finish=lambda plan, layout, tables, view, sums, key: finish(
-        plan, layout, in_slabs(tables), *view, *add_up((layout,), (tables,), (sums,)), key
+        plan, layout, in_slabs(tables), *view, add_up((layout,), (tables,), (sums,))[0], key
     ),
     specs=observed_specs,
     whole=gathered,

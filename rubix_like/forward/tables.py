@@ -70,7 +70,8 @@ class Tables(eqx.Module):
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:
         """The readers of particles in the painting pass: the sources, then the products that read their own."""
-        return (*self.paint, *(product for product in self.products if product.kind is not None))
+        products = [product for product in self.products if product.kind is not None]
+        return (*self.paint, *products)  # pyright: ignore[reportReturnType]
 
     def scene_after(self, number: int, scene: Scene, parameters: Parameters) -> Scene:
         """The scene after one of the stages; raises ConfigError for a stage that returns none of these particles."""

@@ -23,7 +23,7 @@ where the gas has it."""
 class GasMaps(AbstractParticleMaps):
     """Maps of the mass of gas and, where the gas states them, of its star formation rate, hydrogen and metals."""
 
-    kind: ClassVar[Kind] = "gas"
+    kind: ClassVar[Kind | None] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("the maps of products.gas", "set products.gas: false")
 
     @classmethod

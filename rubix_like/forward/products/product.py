@@ -1,4 +1,4 @@
-"""What a product is: sums over the particles of a run, images of these sums, and the maps that are made of them."""
+"""Products of a run beside its cube: sums over particles, images of these sums, and the maps made of them."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -105,7 +105,7 @@ class SourceView(NamedTuple):
 
 
 class Viewer(NamedTuple):
-    """What products paint with: the painted grid, the field of view, and how particles are seen.
+    """How a product sees the scene: the painted grid, the field of view, and particles in the observer's frame.
 
     `scene(kind, chunk)`: where particles are, after the scene stages that read no field, with an amount of 1 each;
     `stars(chunk)`: stars as they shine, after all scene stages; `sources`: those of the pipeline. `fields` hold what
@@ -124,7 +124,7 @@ class Viewer(NamedTuple):
 
 
 class ProductImages(eqx.Module):
-    """What the products of a run hold after the compiled function: images before and after the PSF, by name.
+    """Images of all products, before and after the PSF, as the compiled function returns them.
 
     `columns` (y, x, column) are those of all products side by side, `widths` the names of each product's. Velocities in
     them are relative to `reference` (km/s). `other` is what a product has beside images.
@@ -206,7 +206,7 @@ class AbstractProduct(eqx.Module):
         """Images (y, x, column) on the painted grid of the sums over all particles."""
 
     def other(self, sums: Any, parameters: Parameters) -> Any:  # noqa: ARG002
-        """What the maps need beside images."""
+        """Numbers that the maps need beside images."""
         return None
 
     @abstractmethod
@@ -227,8 +227,10 @@ class AbstractParticleMaps(AbstractProduct):
 
     @abstractmethod
     def columns(self, particles: Any, scene: Scene, parameters: Parameters) -> Mapping[str, Float[Array, " particle"]]:
-        """What each particle adds to the sums, by name; it is multiplied with `scene.amount`, 1 for each particle and 0
-        for padding."""
+        """Amounts that each particle adds to the sums, by name.
+
+        They are multiplied with `scene.amount`, 1 for each particle and 0 for padding.
+        """
 
     def paint(self, viewer: Viewer, particles: Any) -> NamedColumns:
         """The sums (spaxel, column) of all particles at hand, kept in 64 bits."""

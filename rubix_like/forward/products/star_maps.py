@@ -29,7 +29,7 @@ from rubix_like.forward.products.product import (
     particles_at_once,
     root,
 )
-from rubix_like.forward.sources.source import DustInFront, Kind, ReaderWords
+from rubix_like.forward.sources.source import DustInFront, Kind, ReaderWords, seen_through_dust
 from rubix_like.forward.stages.scene import relative_attenuation, screen_transmission
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
@@ -142,7 +142,7 @@ class VelocityBins(eqx.Module):
 
 
 class StarMaps(AbstractProduct):
-    """What the sums over stars need: their flux through bands, their mass now, velocity bins.
+    """Maps of stars, from their flux through bands, their mass now, velocity bins.
 
     Columns are `SUMS`, then one per filter (nJy), then with `has_dust` `DUST_SUMS` and one more per filter before all
     dust, then one per velocity bin (1e-20 erg/s/cm2). They share a pass, so that all stars are seen once. The light of
@@ -158,7 +158,7 @@ class StarMaps(AbstractProduct):
     flux_factor: Float[Array | ndarray, ""]
     losvd: VelocityBins | None
     filters: tuple[str, ...] = eqx.field(static=True)
-    kind: ClassVar[Kind] = "stars"
+    kind: ClassVar[Kind | None] = "stars"
     words: ClassVar[ReaderWords] = ReaderWords("maps", "set products: null")
     screen: Float[Array | ndarray, " part"] | None = None
     in_front: DustInFront | None = None
@@ -353,12 +353,12 @@ class StarAttenuation(AbstractProduct):
     parts: Float[Array | ndarray, "factor part"] | None
     screen: Float[Array | ndarray, " part"] | None
     in_front: DustInFront | None
-    kind: ClassVar[Kind] = "stars"
+    kind: ClassVar[Kind | None] = "stars"
     words: ClassVar[ReaderWords] = StarMaps.words
 
     @classmethod
     def build(cls, setup: Setup, *, has_screen: bool) -> "StarAttenuation":
-        """That of the SSP library's templates as stars are seen, wherever the library and all curves hold."""
+        """Build it with the SSP library's templates as stars are seen, wherever the library and all curves hold."""
         templates = seen_through_dust(setup.library.templates(), setup)
         stretch = 1.0 + setup.config.observation.redshift
         ends = _ends(setup, templates, has_screen) * stretch
