@@ -376,7 +376,7 @@ def without_noise(pipeline: Pipeline) -> Pipeline:
     named = zip(pipeline.tables.cube_names, pipeline.tables.cube, strict=True)
     kept = [(name, stage) for name, stage in named if not isinstance(stage, Noise | AbstractSystematic)]
     names, stages = tuple(name for name, _ in kept), tuple(stage for _, stage in kept)
-    tables = dataclasses.replace(pipeline.tables, cube=stages, cube_names=names, products=None, gas=None)
+    tables = dataclasses.replace(pipeline.tables, cube=stages, cube_names=names, products=())
     return dataclasses.replace(pipeline, tables=tables, noise_key=None)
 
 
