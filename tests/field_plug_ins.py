@@ -73,14 +73,14 @@ class Metals(AbstractParticleMaps):
 
     @classmethod
     def build(cls, setup, options):
-        refuse_options("metals", options, ("unit",))
+        refuse_options("metals", options, ("unit",), "products.extra: product")
         return cls(np.asarray(float(options["unit"])))
 
     def columns(self, particles, scene, parameters):
         mass = particles.mass * particles.metallicity / self.unit
         return {"mass": mass, "momentum": mass * scene.v_los}
 
-    def make(self, summed, axes):
+    def make(self, summed):
         mass = summed.images["mass"]
         return {"metal_mass": mass, "metal_v": summed.mean(summed.images["momentum"], mass)}
 

@@ -387,6 +387,64 @@ SOURCE_FAULTS = {
 SOURCES = SimpleNamespace(**{name: type("Wrong", (Source,), methods) for name, (methods, _) in SOURCE_FAULTS.items()})
 
 
+LABEL = extend.MapLabel("wrong", "", "a map")
+
+
+class Product(extend.AbstractParticleMaps):
+    """The number of stars."""
+
+    kind: ClassVar = "stars"
+    labels: ClassVar = (LABEL,)
+
+    @classmethod
+    def build(cls, setup, options):
+        extend.refuse_options("wrong", options, place="products.extra: product")
+        return cls()
+
+    def columns(self, particles, scene, parameters):
+        return {"number": jnp.ones_like(scene.amount)}
+
+    def make(self, summed):
+        return {"wrong": summed.images["number"]}
+
+
+PRODUCT_FAULTS = {
+    "unlabelled": ({"labels": ()}, "product 'unlabelled': `labels` must return a MapLabel for each map, got None"),
+    "plain": ({"labels": (("wrong", "", "a map"),)}, "product 'plain': `labels` must return a MapLabel for each map"),
+    "single": ({"labels": "wrong"}, "product 'single': `labels`: expected a tuple of MapLabel, got 'wrong'"),
+    "empty": ({"columns": lambda *_: {}}, "product Wrong: `columns` must return at least one column"),
+    "listed": ({"columns": lambda *_: [1.0]}, "product Wrong: `columns` must return columns by name"),
+    "scalar": ({"columns": lambda *_: {"number": 1.0}}, "product Wrong: `columns` must return number of shape"),
+    "unread": ({"columns": lambda self, own, *_: {"number": own.masses}}, "product Wrong: `columns` ended with"),
+    "unmade": ({"make": lambda *_: {}}, "product Wrong: `make` must return the maps of its labels, wrong, got none"),
+    "nothing": ({"make": lambda *_: {"wrong": None}}, "product Wrong: `make` must return the maps of its labels"),
+    "surplus": ({"make": lambda *_: {"wrong": 0, "mass": 0}}, "of its labels, wrong, got wrong, mass"),
+    "deep": (
+        {"make": lambda self, own: {"wrong": own.images["number"][..., None]}},
+        "`make` must return wrong of shape",
+    ),
+    "imaginary": ({"make": lambda self, own: {"wrong": own.images["number"] * 1j}}, "must return wrong as floats"),
+    "nan": (
+        {"columns": lambda self, own, scene, _: {"number": scene.amount / 0}},
+        "product Wrong: `columns`: expected finite numbers for all particles, got NaN or inf in 'number'",
+    ),
+    "misspelt": (
+        {"labels": (extend.MapLabel("wrong", "solMas", "a map"),)},
+        "expected a unit as FITS spells",
+    ),
+    "accented": (
+        {"labels": (extend.MapLabel("wrong", "", "été"),)},
+        "expected a name of letters, digits and _",
+    ),
+    "dark_matter": ({"kind": "dark"}, "Wrong.kind must be 'stars' or 'gas', got 'dark'"),
+    "unbuilt": (
+        {"build": classmethod(lambda *_: None)},
+        "product 'unbuilt': `build` must return an instance of Abstract",
+    ),
+}
+PRODUCTS = SimpleNamespace(**{name: type("Wrong", (Product,), own) for name, (own, _) in PRODUCT_FAULTS.items()})
+
+
 def no_executor(where, devices):
     """No context manager."""
     return 3
@@ -421,6 +479,7 @@ def announce(folder):
         "kernels": {name: name for name in KERNEL_FAULTS},
         "dust_curves": {name: f"CURVES.{name}" for name in CURVE_FAULTS},
         "paint_stages": {name: f"SOURCES.{name}" for name in SOURCE_FAULTS},
+        "products": {name: f"PRODUCTS.{name}" for name in PRODUCT_FAULTS} | {"right": "Product"},
         "executors": {"nobody": "no_executor"},
         "light_profiles": {"dark": "DarkLight"},
     }
@@ -466,6 +525,15 @@ def cases(run, galaxy):
             Path(f"{name}.yaml").write_text(f"description: wrong\n{text}")
             wrong = {**run, "pipeline": f"{name}.yaml", "engine": {"deposit": "nearest"}, "products": {"losvd": None}}
             yield f"{key}, {name}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
+    wrongly = {name: ([name], words) for name, (_, words) in PRODUCT_FAULTS.items()} | {
+        "twice": (["right", "right"], "products.extra: expected maps of different names"),
+        "unknown": (["rihgt"], "products.extra: unknown product 'rihgt'; did you mean 'right'"),
+        "options": ([{"right": {"unit": 2}}], "products.extra: product 'wrong' has no option 'unit'"),
+        "number": ([3], "products.extra[0]: expected a name, or a name with options"),
+    }
+    for name, (extra, words) in wrongly.items():
+        wrong = {**run, "engine": {"deposit": "nearest"}, "products": {"losvd": None, "extra": extra}}
+        yield f"product, {name}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
     for name, words in KERNEL_FAULTS.items():
         wrong = {**run, "engine": {"kernel": name, "method": "basis"}}
         yield f"kernel, {name}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)

@@ -79,7 +79,7 @@ class MapSet(eqx.Module):
     | a_v_balmer or None | mag | A(V) by Ha / Hb and that before dust |
     | lines | by name | `LineMaps` of the lines of `products.lines` |
     | ionising_photons or None | 1e49 per second | that gas absorbs (Q_H); None without maps of lines of nebulae |
-    | fields | by name | the pipeline's fields; `Maps.fields` has their units |
+    | fields | by name | maps of the pipeline's fields and of plug-ins; `Maps.fields` has their units |
     """
 
     number: Image

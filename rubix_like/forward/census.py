@@ -140,10 +140,10 @@ def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
         found.add("star_formation_rate")
     if AGN in painted and _agn_radius(config):
         found.add("central mass")
-    products = config.products
-    mapped = [] if products is None else [PRODUCTS.find(product.name).kind for product in products.extra]
-    if products is not None and (products.gas or "gas" in mapped):
-        found.add("mass")
+    if config.products is not None:
+        kinds = [PRODUCTS.find(product.name).kind for product in config.products.extra]
+        if config.products.gas or "gas" in kinds:
+            found.add("mass")
     if not found:
         return None
     return found.pop() if len(found) == 1 else "mass"

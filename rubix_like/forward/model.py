@@ -97,8 +97,10 @@ def finish_fields(
 
 
 class Group(NamedTuple):
-    """Observations of one scene that one program makes: their plans and layouts on one mesh, and the sources whose
-    particles are gone through once for all of them, onto the basis spectra of each."""
+    """Observations that one program makes of one scene, on one mesh.
+
+    `together`: whether one pass over a source's particles paints them all, by source.
+    """
 
     plans: tuple[Plan, ...]
     layouts: tuple[DeviceLayout, ...]
@@ -127,13 +129,13 @@ def paint_group(
     fields: Fields,
     particles: tuple[Any, ...],
 ) -> list[Partial]:
-    """The sums of each observation of a group, whose scene is the same."""
+    """The sums of each observation of a group; the scene is the same for all."""
     first, sums = tables[0], []
     for number, name in enumerate(plans[0].sources):
-        sources = [own.paint[number] for own in tables]
-        painters = [source.painter_for(parameters) for source in sources]
+        sources = [arm.paint[number] for arm in tables]
         with plug_in_named(f"source '{name}'", sources[0]):
-            looks = [look_of(first, parameters, fields, *own) for own in zip(sources, painters, strict=True)]
+            painters = [source.painter_for(parameters) for source in sources]
+            looks = [look_of(first, parameters, fields, *pair) for pair in zip(sources, painters, strict=True)]
             place = shining_of(sources[0], particles[number]), first.grid, plans[0].chunk
             if together[number]:
                 alike = [painter for painter in painters if isinstance(painter, BasisPainter)]
@@ -141,16 +143,18 @@ def paint_group(
             else:
                 sums.append([painter.paint(look, *place) for painter, look in zip(painters, looks, strict=True)])
     partials = []
-    for number, (plan, own) in enumerate(zip(plans, tables, strict=True)):
-        light, counters = zip(*(one[number] for one in sums), strict=True)
-        partials.append(Partial(light, counters, paint_products(plan, own, parameters, fields, particles)))
+    for number, (plan, arm) in enumerate(zip(plans, tables, strict=True)):
+        light, counters = zip(*(source_sums[number] for source_sums in sums), strict=True)
+        partials.append(Partial(light, counters, paint_products(plan, arm, parameters, fields, particles)))
     return partials
 
 
 def paint_products(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """The sums of each product over the particles at hand, those of `tables.painted`."""
+    """The sums of each product; `particles`: those of each of `tables.painted`."""
+    if not tables.products:
+        return ()
     shining = particles[: len(tables.paint)]
     viewer = _viewer(plan, tables, parameters, fields, shining)
     rest = iter(particles[len(tables.paint) :])
@@ -160,7 +164,7 @@ def paint_products(
 def _viewer(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...] | None
 ) -> Viewer:
-    """How products see particles; `particles`: of each source (None: they have been painted)."""
+    """The viewer that products get; `particles`: those of each source, None after painting."""
 
     def scene(kind: Kind, chunk: Any) -> Scene:
         return without_impossible(scene_before_fields(tables, parameters, kind, chunk))
@@ -227,22 +231,18 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
     return tuple(scene.coordinates[name] for name in axes.coordinate_names)
 
 
-def painters_of(tables: Tables, parameters: Parameters) -> list[AbstractPainter]:
-    """The painters of all sources, with these parameters."""
-    return [source.painter_for(parameters) for source in tables.paint]
-
-
 def add_up(layouts: Sequence[DeviceLayout], tables: Sequence[Tables], partials: Sequence[Partial]) -> list[Partial]:
     """The sums of each observation over all devices; each keeps what it finishes. One collective for each kind of
     `Sum`, whatever the number of observations."""
     leaves, structure = jax.tree.flatten(list(partials))
     kinds: list[tuple[Sum, bool]] = []
     for layout, own, partial in zip(layouts, tables, partials, strict=True):
-        kinds += [(kind, layout.scatters) for kind in kinds_of_sums(own, len(jax.tree.leaves(partial)))]
+        in_parts = (Sum.BINS, Sum.ROWS) if layout.scatters else ()
+        kinds += [(kind, kind in in_parts) for kind in kinds_of_sums(own, len(jax.tree.leaves(partial)))]
     added = dict[int, Array]()
     for kind in dict.fromkeys(sorted(kinds, key=lambda own: list(Sum).index(own[0]))):
         numbers = [number for number, own in enumerate(kinds) if own == kind]
-        layout = next(own for own in layouts if own.scatters == kind[1])
+        layout = next((layout for layout in layouts if layout.scatters == kind[1]), layouts[0])
         added |= zip(numbers, _added([leaves[number] for number in numbers], kind[0], layout), strict=True)
     return jax.tree.unflatten(structure, [added[number] for number in range(len(leaves))])
 
@@ -421,9 +421,9 @@ def observe_share(
     Two passes, each of which ends with one collective for all observations: the fields, if there are any, then the
     light.
     """
-    plan, first, own = group.plans[0], tables[0], parameters[0]
-    fields = finish_fields(plan, first, own, sum_fields(plan, first, own, particles.fields))
-    partials = paint_group(group.plans, group.together, tables, own, fields, particles.sources)
+    plan, first, shared = group.plans[0], tables[0], parameters[0]
+    fields = finish_fields(plan, first, shared, sum_fields(plan, first, shared, particles.fields))
+    partials = paint_group(group.plans, group.together, tables, shared, fields, particles.sources)
     added = add_up(group.layouts, tables, partials)
     each = zip(group.plans, group.layouts, tables, parameters, added, keys, strict=True)
     return tuple(

@@ -21,7 +21,6 @@ from rubix_like.forward.model import (
     finish_fields,
     leading_spatial,
     paint,
-    painters_of,
     seen_through,
     sum_fields,
     table_specs,
@@ -172,7 +171,8 @@ def _flags(
         note(f"source '{name}'", _real_particles(source.shine(scene, parameters)))
     painted = paint(plan, tables, parameters, fields, particles.sources)
     (partial,) = add_up((layout,), (tables,), (painted,))
-    for name, painter, light in zip(plan.sources, painters_of(tables, parameters), partial.light, strict=True):
+    painters = [source.painter_for(parameters) for source in tables.paint]
+    for name, painter, light in zip(plan.sources, painters, partial.light, strict=True):
         note(f"source '{name}'", painter.project(light, seen_through(tables.grid, []), layout))
     n_early = len(leading_spatial(tables, parameters)[0])
 

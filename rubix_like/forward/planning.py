@@ -1,12 +1,12 @@
 """What the host works out before a run: sizes, tables, stages, and what the user should know of them."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
+from astropy.units import Unit
 from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import ArrayLike
@@ -29,7 +29,7 @@ from rubix_like.config.sections.nebular import AGN, NEBULAE, YOUNG_STARS
 from rubix_like.config.sections.products import LINE_SOURCE
 from rubix_like.config.sections.wavelength import FIT_TOLERANCE
 from rubix_like.constants import LYMAN_LIMIT
-from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, ProductAxes
+from rubix_like.cube.maps import BALMER_LINES, DustAxes, LineAxes, MapLabel, ProductAxes
 from rubix_like.cube.meta import Counters
 from rubix_like.engine.basis import BasisPainter
 from rubix_like.engine.cost import rates_here
@@ -38,7 +38,6 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import FastParticles, Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.errors import ConfigError, expect, expect_count
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.fields.field import AbstractField
@@ -47,7 +46,7 @@ from rubix_like.forward.products.line_maps import EmissionLines, choose_lines, l
 from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, FieldMaps
 from rubix_like.forward.products.star_maps import StarAttenuation, StarMaps
 from rubix_like.forward.resolved import Resolved
-from rubix_like.forward.sources.source import AbstractSource, DustInFront, seen_through_dust
+from rubix_like.forward.sources.source import AbstractSource, seen_through_dust
 from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 from rubix_like.forward.stages.scene import Dust, relative_attenuation
@@ -57,7 +56,7 @@ from rubix_like.instrument.field_psf import PSFTerms, find_terms
 from rubix_like.instrument.psf import PSFParameters
 from rubix_like.physics.cosmology import observed_distance
 from rubix_like.physics.plausibility import implausible_galaxy, implausible_mass
-from rubix_like.physics.templates import LineTemplates, layers_of
+from rubix_like.physics.templates import LineTemplates
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, DeviceLayout, check_mesh, make_mesh, own_copy
 from rubix_like.runtime.words import counted, percent
 
@@ -110,10 +109,6 @@ def plan_layout(
     return DeviceLayout.build(used, n_wave, sharded=sharded, shared=alone * (1 - 1 / n_data) > together)
 
 
-_DUST_ERROR = 1e-4
-"""Largest rms error of stars' own dust over the bands, relative to its mean."""
-
-
 def plan_products(
     setup: Setup,
     sources: tuple[Any, ...],
@@ -122,7 +117,7 @@ def plan_products(
     lines: LineAxes | None,
     census: Census | None,
 ) -> tuple[AbstractProduct, ...]:
-    """The products of a run, those of light behind the screen of the pipeline's stage `dust`; none without maps.
+    """The products of a run, none without `products`; the pipeline's stage `dust` dims those of light.
 
     Raises ConfigError for bands that are not known or not covered by the library.
     """
@@ -130,55 +125,57 @@ def plan_products(
     if settings is None:
         return ()
     has_screen = any(isinstance(stage, Dust) for stage in stages)
-    found: list[AbstractProduct] = [_star_maps(setup, sources, census, has_screen=has_screen)]
+    fastest = _fastest_star(setup, sources, census)
+    found: list[AbstractProduct] = [StarMaps.build(setup, fastest, has_screen=has_screen)]
     if settings.gas:
-        found.append(GasMaps())
+        found.append(GasMaps.build(setup, {}))
     if lines is not None:
         vacuum = np.array([line.wavelength for line in lines.lines]) * (1.0 + lines.redshift)
         found.append(
             EmissionLines.build(setup, sources, lines, relative_attenuation(setup, vacuum) if has_screen else None)
         )
-    mapped = {name: field.map for name, field in fields.items() if field.map is not None}
+    mapped = tuple(MapLabel(name, *field.map) for name, field in fields.items() if field.map is not None)
     if mapped:
-        found.append(FieldMaps(tuple(mapped), tuple(mapped.values())))
+        found.append(FieldMaps(mapped))
     if settings.dust:
         found.append(StarAttenuation.build(setup, has_screen=has_screen))
-    found += [
-        _made(entry, PRODUCTS.find(entry.name).build, (AbstractParticleMaps,), setup, place="products.extra: product")
-        for entry in settings.extra
-    ]
-    names = [label.name for product in found for label in product.labels]
+    for entry in settings.extra:
+        make = PRODUCTS.find(entry.name).build
+        product = _made(entry, make, (AbstractParticleMaps,), setup, section="products.extra", kind="product")
+        _check_labels(product.labels, f"product '{entry.name}': `labels`")
+        found.append(product)
+    labels = [label.name for product in found for label in product.labels]
+    names = [name.upper() + end for name in labels for end in ("", "_TRUE")]  # those of the file's extensions
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ConfigError(f"products.extra: expected maps of different names, got two of '{twice[0]}'; take out one")
+        raise ConfigError(
+            f"products.extra: expected maps of different names (in capitals, also with _TRUE at the end), got "
+            f"{twice[0]} twice; take out one product, or let its labels depend on its options"
+        )
     return tuple(found)
 
 
-def _star_maps(setup: Setup, sources: tuple[Any, ...], census: Census | None, *, has_screen: bool) -> StarMaps:
-    """Maps of the stars, painted or not; velocities reach to the fastest star, or without a census to the planned
-    limit."""
+def _check_labels(labels: Any, call: str) -> None:
+    """Raise ConfigError unless a product has a label for each map, which a FITS file can hold."""
+    for given in expect(labels, tuple, call, "a tuple of MapLabel") or (None,):
+        label = returned(given, MapLabel, call, "a MapLabel for each map")
+        if not all(isinstance(word, str) and word.isascii() for word in label) or not label.name.isidentifier():
+            raise ConfigError(
+                f"{call}: expected a name of letters, digits and _, a unit and a description, in ASCII, got {label}"
+            )
+        try:
+            Unit(label.unit, format="fits")
+        except ValueError as error:
+            raise ConfigError(f"{call}: expected a unit as FITS spells it ('' for none), got '{label.unit}'") from error
+
+
+def _fastest_star(setup: Setup, sources: tuple[Any, ...], census: Census | None) -> float:
+    """Speed (km/s) of the fastest star; without a census the planned limit."""
+    if census is not None:
+        return float(census.fast.speed[0])
     painted = [number for number, source in enumerate(sources) if isinstance(source, StarsSource)]
     limits = [plan.velocity_limit for plan in setup.sources.values()]
-    fastest = limits[painted[0] if painted else 0] if census is None else float(census.fast.speed[0])
-    maps = StarMaps.build(setup, fastest)
-    screen = relative_attenuation(setup, np.asarray(maps.bands.wavelength)) if has_screen else None
-    settings = setup.config.products
-    return _behind_dust(
-        dataclasses.replace(maps, screen=screen, has_dust=settings is not None and settings.dust), setup
-    )
-
-
-def _behind_dust(tables: StarMaps, setup: Setup) -> StarMaps:
-    """The tables for stars that are each seen through dust of their own, where the run has such dust."""
-    templates = seen_through_dust(setup.library.templates(), setup)
-    layers, largest = layers_of(templates), templates.axes.largest_a_v
-    if layers is None or largest is None:
-        return tables
-    wavelength = np.asarray(tables.bands.wavelength) / (1.0 + setup.config.observation.redshift)
-    dust = factored_dust(layers(wavelength), float(np.asarray(largest)), _DUST_ERROR)
-    return dataclasses.replace(
-        tables, axes=templates.axes, in_front=DustInFront.of(setup), dust=dust.factors, dimmed=dust.parts
-    )
+    return limits[painted[0] if painted else 0]
 
 
 def product_axes(setup: Setup, products: tuple[AbstractProduct, ...], lines: LineAxes | None) -> ProductAxes | None:
@@ -207,9 +204,9 @@ def _dust_axes(setup: Setup, curve: StarAttenuation, lines: LineAxes | None) -> 
     if any(name not in places for name in BALMER_LINES):
         return DustAxes(wavelength, None)
     both = np.array([places[name] for name in BALMER_LINES])
-    own = seen_through_dust(setup.library.templates(), setup).attenuation
+    attenuation = seen_through_dust(setup.library.templates(), setup).attenuation
     stretch = 1.0 + setup.config.observation.redshift
-    relative = relative_attenuation(setup, both * stretch) if own is None else own(both)
+    relative = relative_attenuation(setup, both * stretch) if attenuation is None else attenuation(both)
     return DustAxes(wavelength, None if relative is None else float(relative[1] - relative[0]))
 
 
@@ -742,23 +739,24 @@ def _made(
     make: Callable[..., Any],
     kinds: tuple[type, ...],
     *planned: Setup | SourcePlan,
-    place: str = "pipeline: stage",
+    section: str = "pipeline",
+    kind: str = "stage",
 ) -> Any:
     """What a stage or product makes of its options and of what is planned, of these kinds; raises ConfigError for
     options of another kind, and where it makes something else."""
-    who = f"{place.rsplit(': ', maxsplit=1)[-1]} '{stage.name}'"
+    who = f"{kind} '{stage.name}'"
     call = f"{who}: `{'plan' if SourcePlan in kinds else 'build'}`"
     with plug_in_named(call, make):
         try:
             made = make(*planned, dict(stage.options))
         except TypeError as error:
-            raise ConfigError(f"{place} '{stage.name}' cannot be built from {dict(stage.options)}: {error}") from error
+            raise ConfigError(f"{section}: {who} cannot be built from {dict(stage.options)}: {error}") from error
     expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
     for path, leaf in jax.tree_util.tree_leaves_with_path(made):
         if isinstance(leaf, str):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise ConfigError(
-                f"{who}: {name}: expected a number, got {leaf!r}; check its options, or in its "
+                f"{who}: {name}: expected a number, got {leaf!r}; check the {kind}'s options, or in its "
                 f"class mark a field of text as static (eqx.field(static=True))"
             )
     return returned(made, kinds, call, f"an instance of {expected}")

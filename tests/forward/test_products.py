@@ -17,7 +17,7 @@ from small import muse
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
 from rubix_like.forward.model import paint
-from rubix_like.forward.products import product as sums_module
+from rubix_like.forward.products import product as product_module
 
 ON = {"filters": ["sdss2010-g"], "losvd": {"step": "40 km/s", "fit_particles": 3}}
 
@@ -255,8 +255,8 @@ def test_few_spaxels_at_a_time_sum_the_same_in_less_memory(differentiated, monke
         return jax.grad(lambda stars: jnp.sum(painted(stars) * pattern))(stars)
 
     shape, found, memory = jax.eval_shape(painted, galaxy.stars).shape, [], []
-    for room in (sums_module._ROOM, 8 * int(np.prod(shape)) // 11):
-        monkeypatch.setattr(sums_module, "_ROOM", room)
+    for room in (product_module._ROOM, 8 * int(np.prod(shape)) // 11):
+        monkeypatch.setattr(product_module, "_ROOM", room)
         compiled = jax.jit(partial(slope if differentiated else painted)).lower(galaxy.stars).compile()
         found.append(compiled(galaxy.stars))
         memory.append(compiled.memory_analysis().temp_size_in_bytes)

@@ -33,7 +33,7 @@ def _parse_stage(entry: object) -> object:
         return {"name": name, "options": dict(options or {})}
     if isinstance(entry, StageSettings) or (isinstance(entry, Mapping) and set(entry) == {"name", "options"}):
         return entry
-    raise ValueError(f"expected the name of a stage, or its name with options (name: {{key: value}}), got {entry!r}")
+    raise ValueError(f"expected a name, or a name with options (name: {{key: value}}), got {entry!r}")
 
 
 LISTS: Mapping[str, Registry] = {

@@ -2,8 +2,8 @@
 
 PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (velocity, y, x), per filter FLUX_<name> and
 MAG_<name> (with maps of dust INTRINSIC_FLUX_<name>), per emission line LINE_FLUX_<name> and the like, per field of the
-pipeline FIELD_<name>, the same before the PSF, DQ (mask), with maps of dust ATTENUATION (table of the curve), CONFIG
-(table of `maps.meta` and the counters).
+pipeline and map of a plug-in FIELD_<name>, the same before the PSF, DQ (mask), with maps of dust ATTENUATION (table of
+the curve), CONFIG (table of `maps.meta` and the counters).
 """
 
 import re
@@ -203,7 +203,7 @@ def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
             yield _image(flux_name(name, _BARE) + suffix, bare, "nJy", text, _sky(maps))
     yield from _line_images(images, maps, suffix, stage)
     for label in maps.fields:
-        cards = (*_sky(maps), ("FIELD", label.name, "field of the pipeline"), ("FTEXT", label.text, "what it is"))
+        cards = (*_sky(maps), ("FIELD", label.name, "name of the map"), ("FTEXT", label.text, "what it is"))
         text = f"{label.text}, {stage}"
         yield _image(field_name(label.name) + suffix, images.fields[label.name], label.unit, text, cards)
     if images.losvd is not None and maps.velocity is not None:

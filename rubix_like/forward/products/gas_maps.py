@@ -6,12 +6,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rubix_like.cube.maps import ProductAxes
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.product import AbstractParticleMaps, Summed, root
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
 
@@ -24,12 +22,13 @@ class GasMaps(AbstractParticleMaps):
     """Maps of the mass of gas and, where the gas states them, of its star formation rate, hydrogen and metals."""
 
     kind: ClassVar[Kind | None] = "gas"
-    words: ClassVar[ReaderWords] = ReaderWords("the maps of products.gas", "set products.gas: false")
+    words: ClassVar[ReaderWords] = ReaderWords(  # pyright: ignore[reportIncompatibleMethodOverride]
+        "the maps of products.gas", "set products.gas: false"
+    )
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "GasMaps":  # noqa: ARG003
-        """It has no options."""
-        refuse_options("gas", options)
+        """Build it; there are no options."""
         return cls()
 
     def columns(self, particles: Gas, scene: Scene, parameters: Parameters) -> dict[str, Float[Array, " particle"]]:
@@ -39,7 +38,7 @@ class GasMaps(AbstractParticleMaps):
         means = zip(MEANS, (velocity, velocity**2, *metals), strict=False)
         return amounts | {name: amounts["gas_mass"] * values for name, values in means}
 
-    def make(self, summed: Summed, axes: ProductAxes) -> dict[str, Any]:  # noqa: ARG002
+    def make(self, summed: Summed) -> dict[str, Any]:
         """Amounts as they are; means weighted by mass."""
         images = summed.images
         means = {name: summed.mean(images[name], images["gas_mass"]) for name in MEANS if name in images}

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.cube.maps import BALMER_LINES, Image, LineAxes, LineLabel, LineMaps, ProductAxes
+from rubix_like.cube.maps import BALMER_LINES, Image, LineAxes, LineLabel, LineMaps
 from rubix_like.engine.direct import dimmed
 from rubix_like.engine.lines.line_plan import dispersion_of
 from rubix_like.engine.lines.line_planning import LineTracks
@@ -127,7 +127,7 @@ class EmissionLines(AbstractProduct):
     def build(
         cls, setup: Setup, sources: Sequence[AbstractSource], axes: LineAxes, screen: Float[ndarray, " line"] | None
     ) -> "EmissionLines":
-        """Tables for the lines of `axes`; raises ConfigError for a source of lines with a painter of its own kind."""
+        """Build it for the lines of `axes`; raises ConfigError for a source of lines with a painter of another kind."""
         made = []
         for number, (source, (name, plan)) in enumerate(zip(sources, setup.sources.items(), strict=True)):
             made.append(_source_lines(setup, plan, number, axes))
@@ -158,8 +158,9 @@ class EmissionLines(AbstractProduct):
         """The share of each line that the screen lets through (None: there is no screen)."""
         return screen_transmission(self.screen, parameters)
 
-    def make(self, summed: Summed, axes: ProductAxes) -> dict[str, Any]:
+    def make(self, summed: Summed) -> dict[str, Any]:
         """The maps of each line, photons, and with maps of dust those of the Balmer lines."""
+        axes = summed.axes
         assert axes.lines is not None
         found, transmission = summed.images, summed.other
         flux, first, second = jnp.split(found["moments"], 3, axis=2)

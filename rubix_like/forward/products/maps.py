@@ -12,7 +12,7 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import Image, Maps, MapSet, ProductAxes
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.errors import ConfigError
-from rubix_like.forward.products.product import AbstractProduct, ProductImages, Summed
+from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, ProductImages, Summed
 from rubix_like.galaxy.limits import POSSIBLE
 from rubix_like.runtime.mesh.mesh import own_copy
 
@@ -61,6 +61,15 @@ def _check_sums(kind: str, mass: Image | None) -> None:
     )
 
 
+def _check_columns(product: str, columns: Mapping[str, Image]) -> None:
+    """Raise ValueError for sums that are NaN or inf; it does nothing while tracing."""
+    for name, image in columns.items():
+        if not isinstance(image, Tracer) and not np.isfinite(own_copy(image)).all():
+            raise ValueError(
+                f"product {product}: `columns`: expected finite numbers for all particles, got NaN or inf in '{name}'"
+            )
+
+
 def _map_set(
     images: ProductImages,
     values: Float[Array, "y x column"],
@@ -74,21 +83,24 @@ def _map_set(
     for product, columns, other in zip(products, images.split(values), images.other, strict=True):
         call = f"product {type(product).__name__}: `make`"
         with plug_in_named(call, product):
-            maps = dict(
-                returned(
-                    product.make(Summed(columns, other, images.reference, faintest), axes),
-                    Mapping,
-                    call,
-                    "maps by name",
-                )
-            )
+            summed = Summed(columns, other, images.reference, faintest, axes)
+            maps = returned(product.make(summed), Mapping, call, "maps by name")
         labels = [label.name for label in product.labels]
-        missing = [name for name in labels if name not in maps]
-        if missing:
-            raise ConfigError(f"{call} must return the map '{missing[0]}', one of its labels, got {', '.join(maps)}")
-        own = {name: maps.pop(name) for name in labels}
-        check_returned_shapes(call, {name: (image, values.shape[:2]) for name, image in own.items()})
-        fields |= own
-        made |= maps
+        if not labels:
+            made |= maps
+            continue
+        given = [name for name, image in maps.items() if image is not None]
+        if set(given) != set(labels):
+            raise ConfigError(
+                f"{call} must return the maps of its labels, {', '.join(labels)}, got {', '.join(given) or 'none'}; "
+                f"see docs/how-to-extend.md"
+            )
+        check_returned_shapes(call, {name: (image, values.shape[:2]) for name, image in maps.items()})
+        for name, image in maps.items():
+            if not np.issubdtype(image.dtype, np.floating):
+                raise ConfigError(f"{call} must return {name} as floats, got {image.dtype}")
+        if isinstance(product, AbstractParticleMaps):
+            _check_columns(type(product).__name__, columns)
+        fields |= maps
     attenuation = made.pop("attenuation", None)
     return MapSet(**made, fields=fields), attenuation

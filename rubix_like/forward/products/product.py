@@ -17,9 +17,10 @@ from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, Spa
 from rubix_like.engine.painter import AbstractPainter, View
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
 
 _ROOM = 1 << 28
@@ -74,7 +75,7 @@ def sum_columns(
 
 
 class NamedColumns(eqx.Module):
-    """Columns side by side along the last axis of `values`, by name: a single column, or a block of so many."""
+    """Named columns along the last axis of `values`; a width is that of a block of columns, None of a single one."""
 
     values: Float[Array, "*row column"]
     widths: tuple[tuple[str, int | None], ...] = eqx.field(static=True)
@@ -126,8 +127,8 @@ class Viewer(NamedTuple):
 class ProductImages(eqx.Module):
     """Images of all products, before and after the PSF, as the compiled function returns them.
 
-    `columns` (y, x, column) are those of all products side by side, `widths` the names of each product's. Velocities in
-    them are relative to `reference` (km/s). `other` is what a product has beside images.
+    The columns of all products lie side by side, `widths` are the names of each product's. Velocities in them are
+    relative to `reference` (km/s). `other`: numbers of each product that are no images, or None.
     """
 
     before: Float[Array, "y x column"]
@@ -149,15 +150,16 @@ class ProductImages(eqx.Module):
 class Summed(NamedTuple):
     """The images of one product, before or after the PSF, that its maps are made of.
 
-    `images`: by name, (y, x) or (y, x, column); `other`: what the product has beside images; `reference`: the velocity
-    (km/s) that those in the sums are relative to; `faintest`: in units of the brightest spaxel, below which a spaxel
-    has no mean.
+    `images`: by name, (y, x) or (y, x, column); `other`: numbers of the product that are no images, or None;
+    `reference`: `observation.velocity_offset` (km/s), which the package's sums subtract from velocities; `faintest`:
+    weight, over the brightest spaxel's, below which a mean is NaN; `axes`: those of the run's maps.
     """
 
     images: Mapping[str, Float[Array, "*_"]]
     other: Any
     reference: Float[Array, ""]
     faintest: float
+    axes: ProductAxes
 
     def mean(self, weighted: Image, weight: Image) -> Float[Array, "y x"]:
         """`weighted` / `weight`; NaN, with a gradient of 0, where there is too little weight."""
@@ -184,18 +186,14 @@ class AbstractProduct(eqx.Module):
     """Maps beside the cube: sums over particles, their images before and after the PSF, and the maps made of these.
 
     The forward model goes through the products of a run in one loop: `paint` on every device, one sum over devices,
-    `images`, which the PSF blurs as it does the cube's moments, then on the host `make`. `kind`: of the particles that
-    `paint` gets (None: none of its own); `labels`: maps of its own names, which are `MapSet.fields`; other names that
-    `make` returns are fields of `MapSet`.
+    `images`, which the PSF blurs as it does the cube's moments, then on the host `make`. `kind`: the particles that
+    `paint` gets (None: none). `labels`: the maps that go into `MapSet.fields`; a product without labels makes fields of
+    `MapSet` itself.
     """
 
     kind: ClassVar[Kind | None] = None
-    words: ClassVar[ReaderWords] = ReaderWords("a product of the run", "take it out of products.extra")
+    words: ClassVar[ReaderWords] = ReaderWords("maps", "set products: null")
     labels: ClassVar[tuple[MapLabel, ...]] = ()
-
-    def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
-        """A galaxy without its particles is refused."""
-        return None
 
     @abstractmethod
     def paint(self, viewer: Viewer, particles: Any) -> Any:
@@ -210,15 +208,20 @@ class AbstractProduct(eqx.Module):
         return None
 
     @abstractmethod
-    def make(self, summed: Summed, axes: ProductAxes) -> Mapping[str, Any]:
+    def make(self, summed: Summed) -> Mapping[str, Any]:
         """The maps by name, of images before or after the PSF; differentiable."""
 
 
 class AbstractParticleMaps(AbstractProduct):
-    """Maps of what the particles of one kind hold: what each adds to the columns, and the maps of their sums.
+    """Maps made of sums over the particles of one kind.
 
     To write one, name the `kind` of particles and the `labels` of the maps, and define `build`, `columns` and `make`.
     """
+
+    @property
+    def words(self) -> ReaderWords:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The product by the name of its class."""
+        return ReaderWords(f"product {type(self).__name__}", "take it out of products.extra")
 
     @classmethod
     @abstractmethod
@@ -229,27 +232,34 @@ class AbstractParticleMaps(AbstractProduct):
     def columns(self, particles: Any, scene: Scene, parameters: Parameters) -> Mapping[str, Float[Array, " particle"]]:
         """Amounts that each particle adds to the sums, by name.
 
-        They are multiplied with `scene.amount`, 1 for each particle and 0 for padding.
+        They are multiplied with `scene.amount`: 0 for padding, else 1, or what the scene stages that read no field have
+        made of it.
         """
 
     def paint(self, viewer: Viewer, particles: Any) -> NamedColumns:
         """The sums (spaxel, column) of all particles at hand, kept in 64 bits."""
-        call, found = f"product {type(self).__name__}: `columns`", {}
+        call = f"product {type(self).__name__}: `columns`"
 
-        def contribute(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
+        def contribute(chunk: Any) -> tuple[Placed, NamedColumns]:
             assert self.kind is not None
             scene = viewer.scene(self.kind, chunk)
             with plug_in_named(call, self):
                 columns = returned(self.columns(chunk, scene, viewer.parameters), Mapping, call, "columns by name")
-            check_returned_shapes(call, {name: (array, scene.amount.shape) for name, array in columns.items()})
-            summed = NamedColumns.of({name: jnp.asarray(array) * scene.amount for name, array in columns.items()}, 1)
-            found["widths"] = summed.widths
-            return viewer.grid.weights(scene.position, scene.smoothing_length, self.kind), summed.values
+                if not columns:
+                    raise ConfigError(f"{call} must return at least one column, got none; see docs/how-to-extend.md")
+                arrays = {name: jnp.asarray(column) for name, column in columns.items()}
+            check_returned_shapes(call, {name: (array, scene.amount.shape) for name, array in arrays.items()})
+            named = NamedColumns.of({name: array * scene.amount for name, array in arrays.items()}, 1)
+            return viewer.grid.weights(scene.position, scene.smoothing_length, self.kind), named
 
-        dtype = jnp.result_type(viewer.grid.footprint.pixel_scale)
-        n_column = jax.eval_shape(contribute, particles)[1].shape[1]
-        sums = sum_columns(contribute, particles, viewer.grid, viewer.kernel, n_column, viewer.chunk, dtype)
-        return NamedColumns(sums, found["widths"])
+        def placed(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
+            place, named = contribute(chunk)
+            return place, named.values
+
+        form, dtype = jax.eval_shape(contribute, particles)[1], jnp.result_type(viewer.grid.footprint.pixel_scale)
+        n_column = form.values.shape[1]
+        sums = sum_columns(placed, particles, viewer.grid, viewer.kernel, n_column, viewer.chunk, dtype)
+        return NamedColumns(sums, form.widths)
 
     def images(self, sums: NamedColumns, viewer: Viewer) -> NamedColumns:
         """The sums as images, a column each."""
@@ -259,13 +269,7 @@ class AbstractParticleMaps(AbstractProduct):
 class FieldMaps(AbstractProduct):
     """Maps of those fields of the pipeline that have one: what they hold in each painted cell."""
 
-    names: tuple[str, ...] = eqx.field(static=True)
-    texts: tuple[tuple[str, str], ...] = eqx.field(static=True)
-
-    @property
-    def labels(self) -> tuple[MapLabel, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The unit and description of each field."""
-        return tuple(MapLabel(name, *words) for name, words in zip(self.names, self.texts, strict=True))
+    labels: tuple[MapLabel, ...] = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def paint(self, viewer: Viewer, particles: Any) -> None:  # noqa: ARG002
         """Fields are summed before anything is painted."""
@@ -273,8 +277,8 @@ class FieldMaps(AbstractProduct):
 
     def images(self, sums: None, viewer: Viewer) -> NamedColumns:  # noqa: ARG002
         """The values of each field."""
-        return NamedColumns.of({name: viewer.fields[name].values for name in self.names}, 2)
+        return NamedColumns.of({label.name: viewer.fields[label.name].values for label in self.labels}, 2)
 
-    def make(self, summed: Summed, axes: ProductAxes) -> Mapping[str, Any]:  # noqa: ARG002
+    def make(self, summed: Summed) -> Mapping[str, Any]:
         """The images as they are."""
         return summed.images

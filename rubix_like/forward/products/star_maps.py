@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.config import LOSVDSettings
 from rubix_like.config.sections.dust import ParticleDustSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
-from rubix_like.cube.maps import AttenuationCurve, Image, ProductAxes
+from rubix_like.cube.maps import AttenuationCurve, Image
 from rubix_like.engine.kernels.kernel import Factors, Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spectra.attenuation import DustFactors, factored_dust
@@ -29,7 +29,7 @@ from rubix_like.forward.products.product import (
     particles_at_once,
     root,
 )
-from rubix_like.forward.sources.source import DustInFront, Kind, ReaderWords, seen_through_dust
+from rubix_like.forward.sources.source import DustInFront, Kind, seen_through_dust
 from rubix_like.forward.stages.scene import relative_attenuation, screen_transmission
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
@@ -85,6 +85,9 @@ DUST_SUMS: tuple[str, ...] = ("intrinsic_light", "intrinsic_light_a_v", "mass_a_
 
 _MOST_BINS = 20_000
 
+_DUST_ERROR = 1e-4
+"""Largest rms error of stars' own dust over the bands, relative to its mean."""
+
 
 class Sighting(eqx.Module):
     """A chunk of stars, and how the observer sees it: the scene, where between the templates, and on which spaxels."""
@@ -97,7 +100,7 @@ class Sighting(eqx.Module):
 
     @classmethod
     def of(cls, viewer: Viewer, stars: Stars, axes: TemplateAxes, dust: DustInFront | None) -> "Sighting":
-        """Stars behind their own dust, where there is any."""
+        """A chunk of stars as the viewer shows them, behind the dust in front of them if any."""
         scene = viewer.stars(stars)
         if dust is not None:
             scene = dust.dim(scene, viewer.parameters, dust.young(scene.coordinates["age"]))
@@ -142,7 +145,7 @@ class VelocityBins(eqx.Module):
 
 
 class StarMaps(AbstractProduct):
-    """Maps of stars, from their flux through bands, their mass now, velocity bins.
+    """Maps of stars: masses, light, motions, ages, metallicities, images, dust, velocity distributions.
 
     Columns are `SUMS`, then one per filter (nJy), then with `has_dust` `DUST_SUMS` and one more per filter before all
     dust, then one per velocity bin (1e-20 erg/s/cm2). They share a pass, so that all stars are seen once. The light of
@@ -159,7 +162,6 @@ class StarMaps(AbstractProduct):
     losvd: VelocityBins | None
     filters: tuple[str, ...] = eqx.field(static=True)
     kind: ClassVar[Kind | None] = "stars"
-    words: ClassVar[ReaderWords] = ReaderWords("maps", "set products: null")
     screen: Float[Array | ndarray, " part"] | None = None
     in_front: DustInFront | None = None
     dust: DustFactors | None = None
@@ -167,8 +169,9 @@ class StarMaps(AbstractProduct):
     has_dust: bool = eqx.field(static=True, default=False)
 
     @classmethod
-    def build(cls, setup: Setup, fastest: float) -> "StarMaps":
-        """Tables for the bands and the velocities (up to `fastest`, km/s) of a run; raises ConfigError."""
+    def build(cls, setup: Setup, fastest: float, *, has_screen: bool) -> "StarMaps":
+        """Tables for the bands and the velocities (up to `fastest`, km/s) of a run; raises ConfigError for bands that
+        are not known or not covered by the library."""
         products, library = setup.config.products, setup.library
         assert products is not None
         redshift = setup.config.observation.redshift
@@ -176,13 +179,23 @@ class StarMaps(AbstractProduct):
         images = [load_band(name) for name in products.filters]
         for band in images if products.band is None else (light, *images):
             check_covered(band, library, redshift)
+        bands = BandTables.build(library, redshift, [BandWeight(light), *map(BandWeight.nanojansky, images)])
+        observed, templates = np.asarray(bands.wavelength), seen_through_dust(library.templates(), setup)
+        layers, largest, dust = layers_of(templates), templates.axes.largest_a_v, None
+        if layers is not None and largest is not None:
+            dust = factored_dust(layers(observed / (1.0 + redshift)), float(np.asarray(largest)), _DUST_ERROR)
         return cls(
-            axes=library.templates().axes,
-            bands=BandTables.build(library, redshift, [BandWeight(light), *map(BandWeight.nanojansky, images)]),
+            axes=library.templates().axes if dust is None else templates.axes,
+            bands=bands,
             mass_now=MassNow.build(library),
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             losvd=None if products.losvd is None else VelocityBins.build(products.losvd, fastest),
             filters=tuple(band.name for band in images),
+            screen=relative_attenuation(setup, observed) if has_screen else None,
+            in_front=None if dust is None else DustInFront.of(setup),
+            dust=None if dust is None else dust.factors,
+            dimmed=None if dust is None else dust.parts,
+            has_dust=products.dust,
         )
 
     @property
@@ -214,9 +227,9 @@ class StarMaps(AbstractProduct):
         """The sums as images, a column each."""
         return NamedColumns(viewer.grid.images(sums), self.widths)
 
-    def make(self, summed: Summed, axes: ProductAxes) -> dict[str, Any]:
+    def make(self, summed: Summed) -> dict[str, Any]:
         """Masses and light as they are, moments of velocities, means weighted by light and mass, images, dust."""
-        images = summed.images
+        images, axes = summed.images, summed.axes
         means = {
             f"{quantity}_{weight}": summed.mean(images[f"{weight}_{quantity}"], images[weight])
             for weight in ("light", "mass")
@@ -354,7 +367,6 @@ class StarAttenuation(AbstractProduct):
     screen: Float[Array | ndarray, " part"] | None
     in_front: DustInFront | None
     kind: ClassVar[Kind | None] = "stars"
-    words: ClassVar[ReaderWords] = StarMaps.words
 
     @classmethod
     def build(cls, setup: Setup, *, has_screen: bool) -> "StarAttenuation":
@@ -406,9 +418,10 @@ class StarAttenuation(AbstractProduct):
         """A curve is no image."""
         return
 
-    def make(self, summed: Summed, axes: ProductAxes) -> dict[str, Any]:
+    def make(self, summed: Summed) -> dict[str, Any]:
         """The curve."""
-        return {} if axes.dust is None else {"attenuation": AttenuationCurve(axes.dust.wavelength, *summed.other)}
+        assert summed.axes.dust is not None
+        return {"attenuation": AttenuationCurve(summed.axes.dust.wavelength, *summed.other)}
 
     def other(self, sums: Float[Array, "template own"], parameters: Parameters) -> Float[Array, "2 part"]:
         """Flux densities of all stars together (1e-20 erg/s/cm2/Angstrom): before all dust, and behind it; NaN where so

@@ -143,11 +143,13 @@ class AbstractCubeStage(eqx.Module):
 
 
 @named_arguments
-def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:
-    """Raise ConfigError for an option of a pipeline's stage that the stage does not have."""
+def refuse_options(
+    stage: str, options: Mapping[str, Any], known: tuple[str, ...] = (), place: str = "pipeline: stage"
+) -> None:
+    """Raise ConfigError for an option of a pipeline's stage, or of what `place` says, that it does not have."""
     for name in options:
         if name not in known:
-            raise ConfigError(f"pipeline: stage '{stage}' has no option '{name}'{suggest(name, known)}")
+            raise ConfigError(f"{place} '{stage}' has no option '{name}'{suggest(name, known)}")
 
 
 def refuse_noisy(stage: str, cube: PaintedCube, why: str) -> None:
