@@ -64,8 +64,7 @@ def print_list(options: argparse.Namespace) -> None:
     if options.kind == "instruments":
         print(instrument_text(instrument_table(), shutil.get_terminal_size((WIDTH, 24)).columns))
         return
-    rows = KINDS[options.kind]().rows
-    print(*(table_lines(rows) if rows else ["none is installed; see docs/how-to-extend.md"]), sep="\n")
+    print(*table_lines(KINDS[options.kind]().rows), sep="\n")
 
 
 def print_schema(options: argparse.Namespace) -> None:  # noqa: ARG001

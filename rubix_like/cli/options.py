@@ -207,7 +207,7 @@ COMPLETION: Options = {
 _KINDS = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "lines")
 
 LIST: Options = {
-    "kind": {"choices": (*_KINDS, "products", "kernels", "samplers", "executors")},
+    "kind": {"choices": (*_KINDS, "kernels", "samplers", "executors")},
 }
 
 LIBRARY: Options = {

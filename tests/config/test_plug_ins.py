@@ -294,11 +294,3 @@ def test_an_unknown_method_is_refused():
     setup = setup_for("direct")
     with pytest.raises(ConfigError, match="unknown method 'dirct'; did you mean 'direct'"):
         build_painter(replace(setup.sources["stars"], method="dirct"), setup)
-
-
-def test_products_are_listed_where_there_are_any(install, capsys):
-    assert main(["list", "products"]) == 0
-    assert capsys.readouterr().out.startswith("none is installed")
-    install("plug-in-maps", "rubix_like.products", metals="field_plug_ins:Metals")
-    assert main(["list", "products"]) == 0
-    assert capsys.readouterr().out.startswith("metals  Mass of metals in gas")
