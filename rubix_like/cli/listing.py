@@ -25,7 +25,6 @@ KINDS: Mapping[str, Callable[[], Listing]] = {
     "pipelines": known_names.list_pipelines,
     "stages": known_names.list_stages,
     "fields": known_names.list_fields,
-    "products": known_names.list_products,
     "lines": known_names.list_lines,
     "kernels": known_names.list_kernels,
     "samplers": known_names.list_samplers,

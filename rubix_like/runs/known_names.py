@@ -14,7 +14,6 @@ from rubix_like.config.plug_ins import (
     EXECUTORS,
     FIELDS,
     KERNELS,
-    PRODUCTS,
     READERS,
     SAMPLERS,
     TABLE,
@@ -113,11 +112,6 @@ def list_fields() -> Listing:
     return _listing("Fields", member_rows(FIELDS))
 
 
-def list_products() -> Listing:
-    """The maps of plug-ins: `products.extra`."""
-    return _listing("Products", member_rows(PRODUCTS))
-
-
 def list_lines() -> Listing:
     """The emission lines by name, with their wavelengths."""
     return _listing("Emission lines", line_rows())
@@ -139,7 +133,7 @@ def list_executors() -> Listing:
 
 
 def _listing(title: str, rows: Sequence[tuple[str, ...]], columns: tuple[str, ...] = ("name", "what it is")) -> Listing:
-    return Listing(title, columns[: len(rows[0])] if rows else columns, tuple(tuple(row) for row in rows))
+    return Listing(title, columns[: len(rows[0])], tuple(tuple(row) for row in rows))
 
 
 def reader_rows() -> Rows:
