@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -235,15 +236,14 @@ def add_up(layouts: Sequence[DeviceLayout], tables: Sequence[Tables], partials: 
     """The sums of each observation over all devices; each keeps what it finishes. One collective for each kind of
     `Sum`, whatever the number of observations."""
     leaves, structure = jax.tree.flatten(list(partials))
-    kinds: list[tuple[Sum, bool]] = []
-    for layout, own, partial in zip(layouts, tables, partials, strict=True):
+    ways: list[tuple[Sum, bool]] = []
+    for layout, arm, partial in zip(layouts, tables, partials, strict=True):
         in_parts = (Sum.BINS, Sum.ROWS) if layout.scatters else ()
-        kinds += [(kind, kind in in_parts) for kind in kinds_of_sums(own, len(jax.tree.leaves(partial)))]
+        ways += [(kind, kind in in_parts) for kind in kinds_of_sums(arm, len(jax.tree.leaves(partial)))]
     added = dict[int, Array]()
-    for kind in dict.fromkeys(sorted(kinds, key=lambda own: list(Sum).index(own[0]))):
-        numbers = [number for number, own in enumerate(kinds) if own == kind]
-        layout = next((layout for layout in layouts if layout.scatters == kind[1]), layouts[0])
-        added |= zip(numbers, _added([leaves[number] for number in numbers], kind[0], layout), strict=True)
+    for way in itertools.product(Sum, (False, True)):
+        numbers = [number for number, chosen in enumerate(ways) if chosen == way]
+        added |= zip(numbers, _added([leaves[number] for number in numbers], *way, layouts[0]), strict=True)
     return jax.tree.unflatten(structure, [added[number] for number in range(len(leaves))])
 
 
@@ -253,13 +253,13 @@ def kinds_of_sums(tables: Tables, n_leaf: int) -> list[Sum]:
     return [*light, *(Sum.PARTICLES for _ in range(n_leaf - len(light)))]
 
 
-def _added(leaves: list[Array], kind: Sum, layout: DeviceLayout) -> list[Array]:
-    """Arrays of one kind, added up over the devices."""
+def _added(leaves: list[Array], kind: Sum, in_parts: bool, layout: DeviceLayout) -> list[Array]:
+    """Arrays of one kind, added up over the devices; `in_parts`: each keeps its part along "data"."""
     if not leaves:
         return []
     if kind is Sum.EVERYTHING:
         return lax.psum(leaves, (DATA_AXIS, *layout.painted.axes))
-    if kind is Sum.PARTICLES or not layout.scatters:
+    if not in_parts:
         return lax.psum(leaves, DATA_AXIS)
     axis = 1 if kind is Sum.BINS else 0
     beyond = [-np.array(leaf.shape) % layout.n_data * (np.arange(leaf.ndim) == axis) for leaf in leaves]
@@ -312,9 +312,9 @@ def finish(
     projected = [own.project(light, spatial, layout) for own, light in zip(painters, partial.light, strict=True)]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    made = zip(tables.products, partial.products, strict=True)
-    images = [product.images(sums, viewer) for product, sums in made]
-    columns = [own.values for own in images if own is not None]
+    summed = list(zip(tables.products, partial.products, strict=True))
+    images = [product.images(sums, viewer) for product, sums in summed]
+    columns = [image.values for image in images if image is not None]
     painted_columns = jnp.concatenate(columns, axis=2) if columns else None
     if painted_columns is not None:
         moments = jnp.concatenate([moments, spatial.seen(painted_columns)], axis=1)
@@ -344,10 +344,8 @@ def finish(
             before=field_of(painted_columns, tables.footprint, plan.cells),
             after=moments[:, :, 2:],
             reference=parameters.observation.velocity_offset,
-            other=tuple(
-                own.other(sums, parameters) for own, sums in zip(tables.products, partial.products, strict=True)
-            ),
-            widths=tuple(() if own is None else own.widths for own in images),
+            other=tuple(product.other(sums, parameters) for product, sums in summed),
+            widths=tuple(() if image is None else image.widths for image in images),
         )
     counters = dict(zip(plan.sources, partial.counters, strict=True))
     counters |= {name: field.counters for name, field in fields.items() if isinstance(field, Counted)}
@@ -427,7 +425,7 @@ def observe_share(
     added = add_up(group.layouts, tables, partials)
     each = zip(group.plans, group.layouts, tables, parameters, added, keys, strict=True)
     return tuple(
-        finish(plan, layout, own, numbers, fields, partial, key) for plan, layout, own, numbers, partial, key in each
+        finish(plan, layout, arm, numbers, fields, partial, key) for plan, layout, arm, numbers, partial, key in each
     )
 
 
@@ -458,15 +456,17 @@ def observe_anywhere(
     return observe_group(Group.of(plan, layout), (tables,), (parameters,), galaxy, (key,))[0]
 
 
-def observe(plan: Plan, layout: DeviceLayout, *arguments: Any) -> Observed:
-    """`observe_anywhere`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
-    return lax.with_sharding_constraint(observe_anywhere(plan, layout, *arguments), observed_shardings(layout))
-
-
 def observe_together(group: Group, *arguments: Any) -> tuple[Observed, ...]:
-    """`observe_group`, put where `observed_shardings` says."""
+    """`observe_group`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
     made = observe_group(group, *arguments)
     return lax.with_sharding_constraint(made, tuple(map(observed_shardings, group.layouts)))
+
+
+def observe(
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+) -> Observed:
+    """`observe_together` for one observation."""
+    return observe_together(Group.of(plan, layout), (tables,), (parameters,), galaxy, (key,))[0]
 
 
 def observed_specs(layout: DeviceLayout) -> Observed:
@@ -536,7 +536,7 @@ def compiled_observe(plan: Plan, layout: DeviceLayout, signature: Signature) -> 
 def compiled_together(group: Group, signatures: tuple[Signature, ...]) -> Callable[..., Any]:
     """`observe_together` under one jit, held as `compiled_observe`."""
     whole = replicated(group.layouts[0].mesh)
-    shardings = [own.shardings(layout) for own, layout in zip(signatures, group.layouts, strict=True)]
-    tables, particles = tuple(own for own, _ in shardings), shardings[0][1]
+    shardings = [signature.shardings(layout) for signature, layout in zip(signatures, group.layouts, strict=True)]
+    tables, particles = tuple(arm for arm, _ in shardings), shardings[0][1]
     observe = functools.partial(observe_together, group)
     return jax.jit(observe, in_shardings=(tables, whole, particles, whole))

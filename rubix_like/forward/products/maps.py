@@ -31,8 +31,12 @@ def make_maps(
     meta: Meta,
 ) -> Maps:
     """The maps, before and after the PSF, of all products; differentiable."""
-    before, attenuation = _map_set(images, images.before, products, axes, 0.0)
-    after, _ = _map_set(images, images.after, products, axes, _FAINTEST)
+    sums = images.split(images.before)
+    before, attenuation = _map_set(images, sums, products, axes, 0.0)
+    after, _ = _map_set(images, images.split(images.after), products, axes, _FAINTEST)
+    for product, columns in zip(products, sums, strict=True):
+        if product.labels and isinstance(product, AbstractParticleMaps):
+            _check_columns(type(product).__name__, columns)
     _check_sums("stars", before.birth_mass)
     _check_sums("gas", before.gas_mass)
     return Maps(
@@ -54,25 +58,30 @@ def make_maps(
 
 def _check_sums(kind: str, mass: Image | None) -> None:
     """Raise ValueError for sums over particles that cannot be; it does nothing while tracing."""
-    if mass is None or isinstance(mass, Tracer) or np.isfinite(own_copy(mass)).all():
-        return
-    raise ValueError(
-        f"galaxy.{kind}: expected {POSSIBLE}, got others in the maps of {kind}; rubix_like.validate(galaxy) names them"
-    )
+    if mass is not None and not _is_finite(mass):
+        raise ValueError(
+            f"galaxy.{kind}: expected {POSSIBLE}, got others in the maps of {kind}; rubix_like.validate(galaxy) names "
+            f"them"
+        )
 
 
 def _check_columns(product: str, columns: Mapping[str, Image]) -> None:
     """Raise ValueError for sums that are NaN or inf; it does nothing while tracing."""
     for name, image in columns.items():
-        if not isinstance(image, Tracer) and not np.isfinite(own_copy(image)).all():
+        if not _is_finite(image):
             raise ValueError(
                 f"product {product}: `columns`: expected finite numbers for all particles, got NaN or inf in '{name}'"
             )
 
 
+def _is_finite(image: Image) -> bool:
+    """Whether all numbers of an image are finite, so far as they are known: true while tracing."""
+    return isinstance(image, Tracer) or bool(np.isfinite(own_copy(image)).all())
+
+
 def _map_set(
     images: ProductImages,
-    values: Float[Array, "y x column"],
+    sums: Sequence[Mapping[str, Float[Array, "*_"]]],
     products: Sequence[AbstractProduct],
     axes: ProductAxes,
     faintest: float,
@@ -80,7 +89,7 @@ def _map_set(
     """The maps of all products, and the attenuation curve of the one that makes it."""
     made: dict[str, Any] = {}
     fields: dict[str, Image] = {}
-    for product, columns, other in zip(products, images.split(values), images.other, strict=True):
+    for product, columns, other in zip(products, sums, images.other, strict=True):
         call = f"product {type(product).__name__}: `make`"
         with plug_in_named(call, product):
             summed = Summed(columns, other, images.reference, faintest, axes)
@@ -95,12 +104,10 @@ def _map_set(
                 f"{call} must return the maps of its labels, {', '.join(labels)}, got {', '.join(given) or 'none'}; "
                 f"see docs/how-to-extend.md"
             )
-        check_returned_shapes(call, {name: (image, values.shape[:2]) for name, image in maps.items()})
+        check_returned_shapes(call, {name: (image, images.before.shape[:2]) for name, image in maps.items()})
         for name, image in maps.items():
             if not np.issubdtype(image.dtype, np.floating):
                 raise ConfigError(f"{call} must return {name} as floats, got {image.dtype}")
-        if isinstance(product, AbstractParticleMaps):
-            _check_columns(type(product).__name__, columns)
         fields |= maps
     attenuation = made.pop("attenuation", None)
     return MapSet(**made, fields=fields), attenuation
