@@ -141,7 +141,8 @@ def check_cube(options: argparse.Namespace) -> int:
         team.in_first(lambda: check_output(config, config.output.path, overwrite=True))
         for name, prepared in prepare_for_check(config, _progress(team), team):
             if team.number == 0:
-                print(*([f"arm         {name}"] if name else []), *check_lines(prepared), sep="\n")
+                what = "arm" if config.observations is None else "observation"
+                print(*([f"{what:<12}{name}"] if name else []), *check_lines(prepared), sep="\n")
             team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))
         for line in _replaced_lines(config) if team.number == 0 else ():
             print(line)

@@ -11,14 +11,15 @@ from rubix_like.config.messages import explain, without_unset
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
+from rubix_like.config.sections.observation import REPLACED, ObservationChanges
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect_path, nearest
 from rubix_like.runtime.files.outputs import check_regular, with_addition
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import shortened
 
-_SEEDS_BETWEEN_ARMS = 1_000_003
-"""A prime, so that arms share no noise with the runs of other seeds that people count up."""
+_SEEDS_BETWEEN_OBSERVATIONS = 1_000_003
+"""A prime, so that observations share no noise with the runs of other seeds that people count up."""
 
 _KEYS_OF_ARM = frozenset(ArmSettings.model_fields)
 """Keys of an instrument that each of its arms has of its own."""
@@ -51,33 +52,90 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
     return check_sections(sections, f"{place} (with overrides)" if overrides else place)
 
 
+def observations_of(config: RunConfig) -> dict[str, RunConfig]:
+    """The run of each observation by its name: of those in `observations`, or of the arms of the instrument that are
+    not joined, each with noise and files of its own; none for a run of one observation. Raises ConfigError that names
+    the observation."""
+    every = observation_overrides(config)
+    paths = {name: {"output.path": with_addition(config.output.path, f"_{name}")} for name in every}
+    return {name: load_config(config, {**overrides, **paths[name]}) for name, overrides in every.items()}
+
+
+def check_one_observation(config: RunConfig, what: str) -> None:
+    """Raise ConfigError for several observations, or arms, where `what` is of one."""
+    key, names = "observations", tuple(config.observations or ())
+    if not names:
+        key, names = "instrument.arm", tuple(config.instrument.arms or ())
+    if names:
+        expected = f"expected one of {', '.join(names)}" if key == "instrument.arm" else "expected null"
+        remedy = "" if key == "instrument.arm" else f"; give the instrument of one of them ({', '.join(names)})"
+        raise ConfigError(f"{key}: {expected} for {what}, which is of one observation{remedy}")
+
+
+def observation_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The settings that the run of each observation changes, by name and dotted key.
+
+    The observation after n others, counting arms, has the noise seed (without noise that of systematic errors) that is
+    1000003 n higher, so that its recorded run makes it alone. Raises ConfigError that names the observation.
+    """
+    if config.observations is None:
+        return {} if config.instrument.join else _arm_overrides(config)
+    _check_used(config)
+    found: dict[str, dict[str, Any]] = {}
+    before = 0
+    for name, changes in config.observations.items():
+        overrides = {"observations": None, **changes.overrides()}
+        try:
+            changed = load_config(config, overrides)
+        except ConfigError as error:
+            raise ConfigError(f"observations.{name}: {error}") from error
+        found[name] = overrides | _seed_override(changed, before, changes)
+        before += max(1, len(changed.instrument.arms or ()))
+    return found
+
+
+def _check_used(config: RunConfig) -> None:
+    """Raise ConfigError for a section that every observation replaces, so that it would change nothing."""
+    several = config.observations or {}
+    for name in ("instrument", *REPLACED):
+        section = getattr(config, name)
+        given = [changes.overrides() for changes in several.values()]
+        if section is None or not all(name in changes for changes in given):
+            continue
+        if name == "instrument" and section == type(section).model_validate(given[0][name]):
+            continue  # which stands there where none is stated
+        raise ConfigError(
+            f"{name}: every observation ({', '.join(several)}) has its own, so that it would change nothing; set "
+            f"observations.{next(iter(several))}.{name} and so on, or leave it out"
+        )
+
+
+def _seed_override(config: RunConfig, before: int, changes: ObservationChanges | None = None) -> dict[str, Any]:
+    """The seed of the noise, or without noise of systematic errors, of an observation after others; none where it
+    states its own."""
+    for name in ("noise", "systematics"):
+        section = getattr(config, name)
+        if section is not None:
+            given = {} if changes is None else getattr(changes, name) or {}
+            return {} if "seed" in given else {f"{name}.seed": section.seed + before * _SEEDS_BETWEEN_OBSERVATIONS}
+    return {}
+
+
 def arms_of(config: RunConfig) -> dict[str, RunConfig]:
     """The run of each arm of the instrument by the arm's name, each with noise of its own and, where they are not
-    joined, a file of its own; none for an instrument without arms.
-    """
-    found: dict[str, RunConfig] = {}
-    for name, overrides in arm_overrides(config).items():
-        if not config.instrument.join:
-            overrides |= {"output.path": with_addition(config.output.path, f"_{name}")}
-        found[name] = load_config(config, overrides)
-    return found
+    joined, a file of its own; none for an instrument without arms."""
+    if not config.instrument.join:
+        return observations_of(config.model_copy(update={"observations": None}))
+    return {name: load_config(config, overrides) for name, overrides in _arm_overrides(config).items()}
 
 
-def arm_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """By the name of each arm of the instrument what its run says otherwise, by dotted keys.
-
-    The n-th arm after the first has the noise seed (without noise that of systematic errors) that is 1000003 n higher,
-    so that its recorded run makes it alone. Gaps and missing wavelengths are those of the arms that see them.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for number, name in enumerate(config.instrument.arms or ()):
-        own = {"instrument.arm": name, **_seen_gaps(config, name)}
-        if config.noise is not None:
-            own["noise.seed"] = config.noise.seed + number * _SEEDS_BETWEEN_ARMS
-        elif config.systematics is not None:
-            own["systematics.seed"] = config.systematics.seed + number * _SEEDS_BETWEEN_ARMS
-        found[name] = own
-    return found
+def _arm_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The settings that the run of each arm changes. Gaps and missing wavelengths are those of the arms that see
+    them."""
+    return {
+        name: {"instrument.arm": name, **_seen_gaps(config, name), **_seed_override(config, number)}
+        for number, name in enumerate(config.instrument.arms or ())
+    }
 
 
 def _seen_gaps(config: RunConfig, name: str) -> dict[str, Any]:
@@ -108,9 +166,11 @@ def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
     """The checked configuration of sections from `place`; raises ConfigError."""
     check_regular(sections, "")
     try:
-        return RunConfig.model_validate(without_unset(sections))
+        config = RunConfig.model_validate(without_unset(sections))
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, place)) from error
+    observation_overrides(config)
+    return config
 
 
 def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:

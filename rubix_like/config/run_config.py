@@ -38,7 +38,7 @@ from rubix_like.config.sections.fit import FitSettings, SimulateSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.nebular import NEBULAE, NebularSettings
 from rubix_like.config.sections.noise import NoiseSettings, SystematicsSettings
-from rubix_like.config.sections.observation import AlignRadius, Pointings
+from rubix_like.config.sections.observation import AlignRadius, Observations, Pointings
 from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.products import LINE_SOURCE, LinesSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings, described_schema, read_with_sections, schema_with_sections
@@ -308,6 +308,16 @@ class _AnyReader:
         return {"anyOf": [*named, {"type": "null"}]}
 
 
+def _with_first_instrument(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The sections with the instrument of the first of several observations, where they state none."""
+    several = given.get("observations")
+    if given.get("instrument") is not None or not isinstance(several, Mapping) or not several:
+        return given
+    first = next(iter(several.values()))
+    instrument = first.get("instrument") if isinstance(first, Mapping) else getattr(first, "instrument", None)
+    return given if instrument is None else {**given, "instrument": instrument}
+
+
 class RunConfig(AbstractSettings):
     """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes.
 
@@ -321,6 +331,9 @@ class RunConfig(AbstractSettings):
     ssp: SSPSettings = SSPSettings()
     observation: ObservationSettings
     instrument: InstrumentSettings
+    """null: that of the first of `observations`."""
+    observations: Annotated[Observations | None, Field(exclude_if=lambda value: value is None)] = None
+    """Several observations of the same galaxy by name, each with the settings that it changes; null: one."""
     dust: Dust | None = None
     """A screen of dust, or with `kind: particles` that of the gas; null: none."""
     lines: LinesSettings | None = None
@@ -359,6 +372,7 @@ class RunConfig(AbstractSettings):
         if not isinstance(given, Mapping):
             return handler(given)
         names = (*stage_names(given.get("pipeline")), *map(str, given))
+        given = _with_first_instrument(given)
         return read_with_sections(cls, given, handler, cls.sections(*names))
 
     @classmethod
@@ -408,19 +422,11 @@ class RunConfig(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_joined(self) -> "RunConfig":
-        """Joined arms have one field, and no maps: these are weighted with the light of one detector."""
-        if not self.instrument.join:
-            return self
-        if self.products is not None or self.output.maps not in ("auto", False):
+        """Joined arms have no maps: these are weighted with the light of one detector."""
+        if self.instrument.join and (self.products is not None or self.output.maps not in ("auto", False)):
             raise ValueError(
                 "instrument.join: expected no products (output.maps: false) beside joined arms, got some; set "
                 "join: false, or observe one arm (instrument.arm)"
-            )
-        n_pointing = len(self.observation.pointings or ())
-        if n_pointing > 1:
-            raise ValueError(
-                f"instrument.join: expected one pointing beside joined arms, got {n_pointing}; set join: false, or "
-                f"observe one arm (instrument.arm)"
             )
         return self
 

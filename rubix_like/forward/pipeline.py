@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,28 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.loading import observations_of
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.maps import Maps
+from rubix_like.engine.basis import BasisPainter, may_paint_together
 from rubix_like.engine.painter import check_counters
-from rubix_like.errors import ConfigError, expect
+from rubix_like.errors import ConfigError, expect, nearest
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
-from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
+from rubix_like.forward.model import (
+    Group,
+    Observed,
+    Signature,
+    Voxels,
+    compiled_observe,
+    compiled_together,
+    lay_out,
+    table_specs,
+)
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
@@ -55,11 +66,19 @@ ModelChoice = tuple[Parameters, PRNGKeyArray | None]
 """Parameters and noise key of a call."""
 
 
+ONLY = "cube"
+"""The name of the only observation of a run."""
+
+
 class Pipeline(eqx.Module):
     """A function from galaxies to mock cubes, built by `Pipeline.from_config`; call it with a Galaxy.
 
     `plan` holds the sizes, `tables` the arrays, `parameters` what can be varied or fitted (leaves under the YAML's
     dotted names). A pipeline is itself a pytree, so it can be passed to a jitted function as an argument.
+
+    Of a configuration with several `observations`, or with arms that are not joined, it is that of the first, called
+    `name`, with those of the `others`: `observe` makes the cubes of all. `groups`: names of those that one program
+    paints.
     """
 
     tables: Tables
@@ -68,11 +87,15 @@ class Pipeline(eqx.Module):
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     frame: Header = eqx.field(static=True)
+    others: tuple["Pipeline", ...] = ()
+    name: str = eqx.field(static=True, default=ONLY)
+    groups: tuple[tuple[str, ...], ...] = eqx.field(static=True, default=())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What pickle keeps: tables and parameters as arrays of the host, devices by their number."""
         trees = (jax.tree.map(np.asarray, tree) for tree in (self.tables, self.parameters))
-        return _unpickled, (*trees, self.noise_key, self.plan, self.layout, self.frame)
+        static = (self.plan, self.layout, self.frame, self.others, self.name, self.groups)
+        return _unpickled, (*trees, self.noise_key, *static)
 
     def __hash__(self) -> int:
         """A number that equal pipelines share, so that `jax.jit` takes a pipeline as the function that it is."""
@@ -119,15 +142,21 @@ class Pipeline(eqx.Module):
         `none` is refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as
         `devices` says; `resolved`: what `resolve(config)` gave, where the caller has it. Raises ConfigError for
         settings that cannot be used, a cube beyond the memory among them, and ValueError for particles that cannot.
+
+        Of several observations each is planned for the galaxy, so that neither `census` nor `resolved` is taken; arms
+        that are to be joined are refused, as `run` joins them.
         """
         config = load_config(config)
         _check_numbers(config.engine.precision)
-        if config.instrument.arms is not None:
-            names = ", ".join(config.instrument.arms)
-            raise ConfigError(
-                f"instrument.arm: expected one of {names} for a pipeline, which is of one arm, got null; a run "
-                f"observes all of them"
-            )
+        several = _observations(config)
+        if several:
+            for argument, given in (("census", census), ("resolved", resolved)):
+                if given is not None:
+                    raise ConfigError(
+                        f"{argument}: expected that of one observation, got one beside {', '.join(several)}; leave it "
+                        f"out, and give the galaxy"
+                    )
+            return _of_several({name: cls.from_config(own, galaxy, mesh, info) for name, own in several.items()})
         of_user = resolved is None  # a fit plans with more points than its galaxy has
         resolved = resolve(config) if resolved is None else resolved.checked_for(config)
         if galaxy is not None:
@@ -172,6 +201,11 @@ class Pipeline(eqx.Module):
         return self.frame.pointings
 
     @property
+    def observations(self) -> dict[str, "Pipeline"]:
+        """The pipeline of each observation by name, also of the only one."""
+        return {pipeline.name: dataclasses.replace(pipeline, others=(), groups=()) for pipeline in (self, *self.others)}
+
+    @property
     def velocity_limit(self) -> Float[Array | ndarray, ""]:
         """Largest |v_los| in km/s that every source can paint."""
         return functools.reduce(jnp.minimum, [source.painter.velocity_limit for source in self.tables.paint])
@@ -186,13 +220,43 @@ class Pipeline(eqx.Module):
         Differentiable in galaxy and parameters. On concrete input, particles that are not finite or faster than the
         planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
         """
-        arguments = self.arguments(galaxy, parameters, key=key)
-        observed = self.compiled(*arguments)(*arguments)
-        chosen = arguments[1], arguments[3]
-        cube = self.to_cube(observed, galaxy, chosen)
-        self.check_finite(observed, lambda: (galaxy,), chosen)
-        self._warn(cube)
-        return cube
+        chosen = self.chosen(parameters, key)
+        return _cubes_of([dataclasses.replace(self, parameters=chosen[0], noise_key=chosen[1])], galaxy)[0]
+
+    @named_arguments
+    @exits_as_errors()
+    def observe(self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None) -> dict[str, Cube]:
+        """The cube of every observation and pointing of `galaxy`, by name: `muse`, of several pointings `muse_1`; of
+        one observation without a name `cube`, or the pointings' names.
+
+        `parameters`, `key`: as in a call; numbers by dotted name hold for all observations that have them, and after
+        `observations.NAME.` for one alone, as those of an instrument, noise or systematic errors must be given where
+        there are several. Each cube has noise of its own. Differentiable.
+
+        Observations that see the particles alike are painted in one pass; the others, and pointings, follow each other,
+        and nothing is compiled for a pointing.
+        """
+        found: dict[str, Cube] = {}
+        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
+        for group in self._prepared_groups(parameters, key):
+            for views in views_of(group):
+                cubes = _cubes_of(views, placed)
+                found |= {_label(view): cube for view, cube in zip(views, cubes, strict=True)}
+        order = [_label(view) for pipeline in self.observations.values() for (view,) in views_of([pipeline])]
+        return {name: found[name] for name in order}
+
+    def _prepared_groups(self, parameters: Chosen, key: PRNGKeyArray | None) -> list[list["Pipeline"]]:
+        """The pipelines of each group with the parameters and noise keys of a call."""
+        every = self.observations
+        chosen = {self.name: parameters} if len(every) == 1 else parameters_by_name(every, parameters)
+        ready: dict[str, Pipeline] = {}
+        for number, (name, pipeline) in enumerate(every.items()):
+            next_key = key if key is None or number == 0 else jax.random.fold_in(key, number * _KEYS_BETWEEN)
+            numbers, noise_key = pipeline.chosen(chosen[name], next_key)
+            ready[name] = dataclasses.replace(pipeline, parameters=numbers, noise_key=noise_key)
+        apart = {name for name, values in chosen.items() if len(every) > 1 and moves_alone(parameters, name)}
+        groups = [[name for name in group if name not in apart] for group in self.groups or ((self.name,),)]
+        return [[ready[name] for name in group] for group in (*groups, *([name] for name in apart)) if group]
 
     @named_arguments
     def at(self, pointing: Pointing) -> "Pipeline":
@@ -227,12 +291,10 @@ class Pipeline(eqx.Module):
         self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Cube, ...]:
         """One cube per pointing, each with noise of its own; `parameters` and `key` are those of the observation."""
+        self.check_alone()
         if not self.pointings:
             raise ConfigError("observation.pointings: expected a list of pointings, got null; call the pipeline itself")
-        chosen, chosen_key = self.chosen(parameters, key)
-        base = dataclasses.replace(self, parameters=chosen, noise_key=chosen_key)
-        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
-        return tuple(base.at(pointing)(placed) for pointing in self.pointings)
+        return tuple(self.observe(galaxy, parameters, key=key).values())
 
     @named_arguments
     @exits_as_errors()
@@ -278,8 +340,10 @@ class Pipeline(eqx.Module):
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh.
 
-        Raises ConfigError for parameters that are not of this run, beyond their limits or beyond the plan.
+        Raises ConfigError for parameters that are not of this run, beyond their limits or beyond the plan, and for a
+        pipeline of several observations.
         """
+        self.check_alone()
         own = self.parameters
         if isinstance(parameters, Mapping):
             own = own.changed(parameters)
@@ -349,6 +413,15 @@ class Pipeline(eqx.Module):
             raise ValueError(
                 f"cube: expected finite numbers, got NaN or inf in {n_bad} voxels or particles (or variances below 0): "
                 f"{why}"
+            )
+
+    def check_alone(self) -> None:
+        """Raise ConfigError for a pipeline of several observations."""
+        if self.others:
+            names = ", ".join(self.observations)
+            raise ConfigError(
+                f"pipeline: expected one of a single observation, got one of {names}; use pipeline.observe(galaxy), "
+                f"which gives a cube for each, or pipeline.observations['{self.name}']"
             )
 
     def _warn(self, cube: Cube) -> None:
@@ -455,11 +528,216 @@ def _unpickled(
     plan: Plan,
     layout: DeviceLayout,
     frame: Header,
+    others: tuple[Pipeline, ...],
+    name: str,
+    groups: tuple[tuple[str, ...], ...],
 ) -> Pipeline:
     """A pipeline on the devices of this process; raises ConfigError where JAX has no 64-bit numbers for it."""
     _check_numbers(plan.dtype)
     placed = put(tables, layout.shardings(table_specs(tables, layout)))
-    return Pipeline(placed, jax.tree.map(jnp.asarray, parameters), noise_key, plan, layout, frame)
+    leaves = jax.tree.map(jnp.asarray, parameters)
+    return Pipeline(placed, leaves, noise_key, plan, layout, frame, others, name, groups)
+
+
+def _observations(config: RunConfig) -> dict[str, RunConfig]:
+    """The run of each observation of a pipeline by name, none for one; ConfigError for arms that are to be joined."""
+    several: dict[str, RunConfig] = {}
+    for name, observation in observations_of(config).items():
+        inner = _observations(observation)
+        several |= {f"{name}_{arm}": run for arm, run in inner.items()} or {name: observation}
+    if config.instrument.join and config.observations is None:
+        arms = ", ".join(config.instrument.arms or ())
+        raise ConfigError(
+            f"instrument.arm: expected one of {arms} for a pipeline, which does not join arms, got null; set "
+            f"instrument.join: false, or use rubix_like.run, which joins them"
+        )
+    return several
+
+
+def _of_several(pipelines: Mapping[str, Pipeline]) -> Pipeline:
+    """One pipeline of several observations."""
+    named = [dataclasses.replace(pipeline, name=name) for name, pipeline in pipelines.items()]
+    groups = tuple(tuple(pipeline.name for pipeline in group) for group in alike_groups(named))
+    return dataclasses.replace(named[0], others=tuple(named[1:]), groups=groups)
+
+
+def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
+    """The pipelines in groups, each of which one program paints in one pass."""
+    groups: list[list[Pipeline]] = []
+    for pipeline in pipelines:
+        for group in groups:
+            if paints_together([group[0], pipeline]):
+                group.append(pipeline)
+                break
+        else:
+            groups.append([pipeline])
+    return groups
+
+
+def paints_together(pipelines: Sequence[Pipeline]) -> bool:
+    """Whether pipelines see their particles alike, on the same grid and by the same parameters, and one pass over the
+    particles of some source paints the light of all."""
+    first = pipelines[0]
+    if any(pipeline.mesh != first.mesh or pipeline.pointings != first.pointings for pipeline in pipelines):
+        return False
+    common = _seen_in_common(first)
+    if not all(eqx.tree_equal(common, _seen_in_common(pipeline)) for pipeline in pipelines[1:]):
+        return False
+    return any(_sources_together(pipelines))
+
+
+def _sources_together(pipelines: Sequence[Pipeline]) -> tuple[bool, ...]:
+    """Whether one pass over a source's particles paints it for all pipelines, by source."""
+    sources = zip(*(pipeline.tables.paint for pipeline in pipelines), strict=True)
+    return tuple(may_paint_together([source.painter for source in alike]) for alike in sources)
+
+
+def _seen_in_common(pipeline: Pipeline) -> Any:
+    """The parts of a pipeline that decide how particles are seen before a painter sees them."""
+    tables = pipeline.tables
+    sources = tuple(eqx.tree_at(lambda source: source.painter, source, None) for source in tables.paint)
+    common = dataclasses.replace(tables, paint=sources, cube=(), cube_names=(), products=())
+    plan = dataclasses.replace(pipeline.plan, method="", n_wave=0, n_fibre=0, cube=())
+    parameters = {
+        name: value for name, value in pipeline.parameters.named().items() if not name.startswith(_OF_DETECTOR)
+    }
+    return common, parameters, plan
+
+
+def plan_together(
+    configs: Mapping[str, RunConfig],
+    resolved: Mapping[str, Resolved],
+    census: Mapping[str, Census],
+    info: GalaxyInfo | None = None,
+    mesh: Mesh | None = None,
+) -> dict[str, Pipeline]:
+    """The pipelines of arms that are joined, or of one observation, by name, planned for the particles of their
+    censuses. The velocity nodes of each source are as close in all of them as in the one that needs the closest, so
+    that they can be painted together."""
+
+    def plan(name: str, objects: Resolved) -> Pipeline:
+        pipeline = Pipeline.from_config(configs[name], mesh=mesh, info=info, census=census[name], resolved=objects)
+        return dataclasses.replace(pipeline, name=name)
+
+    pipelines = {name: plan(name, objects) for name, objects in resolved.items()}
+    steps = [_velocity_steps(pipeline) for pipeline in pipelines.values()]
+    finest = {source: min(step[source] for step in steps) for source in steps[0] if all(source in own for own in steps)}
+    for name, step in zip(pipelines, steps, strict=True):
+        if any(step[source] > nodes for source, nodes in finest.items()):
+            pipelines[name] = plan(name, dataclasses.replace(resolved[name], velocity_steps=finest))
+    return pipelines
+
+
+def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:
+    """Distance between the velocity nodes (km/s) of each source that method `basis` paints."""
+    sources = zip(pipeline.plan.sources, pipeline.tables.paint, strict=True)
+    return {
+        name: float(source.painter.nodes.step) for name, source in sources if isinstance(source.painter, BasisPainter)
+    }
+
+
+_OF_DETECTOR = ("instrument.", "noise.", "systematics.")
+"""How the names of parameters begin that act after the particles are painted."""
+
+_OF_ONE = "observations."
+"""How the names of numbers begin that are given for one of several observations."""
+
+_KEYS_BETWEEN = 1_000_003
+"""What is folded into the noise key of a call for each observation after the first."""
+
+
+def parameters_by_name(pipelines: Mapping[str, Pipeline], parameters: Chosen) -> dict[str, dict[str, Any]]:
+    """The numbers of each of several observations; ConfigError for names that none of them has, and for numbers of a
+    detector that do not say whose."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in pipelines}
+    if parameters is None:
+        return found
+    if not isinstance(parameters, Mapping):
+        raise ConfigError(
+            f"parameters: expected numbers by dotted name beside several observations ({', '.join(pipelines)}), got "
+            f"{type(parameters).__name__}"
+        )
+    known = {name: set(pipeline.parameters.named()) for name, pipeline in pipelines.items()}
+    of_one = [name for name in parameters if str(name).startswith(_OF_ONE)]
+    for name in (name for name in parameters if name not in of_one):
+        having = [observation for observation, names in known.items() if name in names] or list(pipelines)[:1]
+        if str(name).startswith(_OF_DETECTOR):
+            raise ConfigError(
+                f"parameters: expected the observation whose number '{name}' is, got none; write "
+                f"'{_OF_ONE}{having[0]}.{name}'"
+            )
+        for observation in having:
+            found[observation][name] = parameters[name]
+    for name in of_one:
+        observation, _, key = str(name).removeprefix(_OF_ONE).partition(".")
+        if observation not in pipelines:
+            raise ConfigError(
+                f"parameters: expected one of the observations {', '.join(pipelines)}, got '{name}'"
+                f"{nearest(observation, list(pipelines))}"
+            )
+        found[observation][key] = parameters[name]
+    return found
+
+
+def moves_alone(parameters: Chosen, observation: str) -> bool:
+    """Whether an observation has numbers of its own that particles are seen by."""
+    before = f"{_OF_ONE}{observation}."
+    names = parameters if isinstance(parameters, Mapping) else ()
+    return any(
+        name.startswith(before) and not name.removeprefix(before).startswith(_OF_DETECTOR) for name in map(str, names)
+    )
+
+
+def views_of(pipelines: Sequence[Pipeline]) -> Iterator[list[Pipeline]]:
+    """The pipelines of a group as they are at each of its pointings, one after the other."""
+    if not pipelines[0].pointings:
+        yield list(pipelines)
+        return
+    for number in range(len(pipelines[0].pointings)):
+        yield [pipeline.at(pipeline.pointings[number]) for pipeline in pipelines]
+
+
+def _label(view: Pipeline) -> str:
+    """The name of a cube of `observe`."""
+    pointing = view.frame.meta.get("pointing_name")
+    if pointing is None:
+        return view.name
+    return str(pointing) if view.name == ONLY else f"{view.name}_{pointing}"
+
+
+def group_arguments(pipelines: Sequence[Pipeline], galaxy: Galaxy) -> tuple[Any, ...]:
+    """The arguments of the program of a group: tables, parameters, the galaxy placed on the mesh, noise keys."""
+    first = pipelines[0]
+    chosen, keys = zip(*(pipeline.chosen() for pipeline in pipelines), strict=True)
+    galaxy = as_dtype(galaxy, first.plan.dtype)
+    for pipeline in pipelines:
+        check_lengths_within_plan(pipeline.tables, galaxy)
+    return tuple(pipeline.tables for pipeline in pipelines), chosen, shard(galaxy, first.mesh), keys
+
+
+def compiled_group(pipelines: Sequence[Pipeline], placed: Galaxy) -> Any:
+    """The jitted function of a group's `group_arguments`, which returns what each observation sees."""
+    plans, layouts = zip(*((pipeline.plan, pipeline.layout) for pipeline in pipelines), strict=True)
+    group = Group(plans, layouts, _sources_together(pipelines))
+    return compiled_together(group, tuple(Signature.of(pipeline.tables, placed) for pipeline in pipelines))
+
+
+def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:
+    """The cubes of observations that one program makes; raises as a call of a pipeline."""
+    if len(views) == 1:
+        arguments = views[0].arguments(galaxy)
+        every = [views[0].compiled(*arguments)(*arguments)]
+    else:
+        arguments = group_arguments(views, galaxy)
+        every = compiled_group(views, arguments[2])(*arguments)
+    cubes = []
+    for view, observed in zip(views, every, strict=True):
+        chosen = view.parameters, view.noise_key
+        cube = view.to_cube(observed, galaxy, chosen)
+        view.check_finite(observed, lambda: (galaxy,), chosen)
+        view._warn(cube)
+        cubes.append(cube)
+    return cubes
 
 
 @jax.jit

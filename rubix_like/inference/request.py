@@ -7,7 +7,7 @@ from typing import Any
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import DataSetSettings
-from rubix_like.config.loading import ConfigSource
+from rubix_like.config.loading import ConfigSource, check_one_observation
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
@@ -110,9 +110,12 @@ def read_request(
         given["fit.output"] = Path(expect_path(output, "output"))
     source = config_or_pipeline
     if isinstance(source, Pipeline):
+        source.check_alone()
         source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
     section, objects = _data_section(source, data)
     config = load_config(source, overrides=given | section)
+    if config.observations is not None:
+        check_one_observation(config, "a fit, whose data sets name their instruments (fit.data.NAME.instrument)")
     chosen = _chosen(None if config.fit is None else config.fit.data, data, objects)
     if config.fit is None or not config.fit.free:
         too = "; and data: expected an observed cube, got none" if chosen is None else ""

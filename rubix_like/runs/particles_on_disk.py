@@ -18,6 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
+from rubix_like.config.loading import check_one_observation
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, gas_weight, take_census
 from rubix_like.forward.pipeline import Pipeline
@@ -178,7 +179,7 @@ def check_together(config: RunConfig, team: AbstractProcessGroup) -> None:
     """Raise ConfigError for what several processes cannot do together, before anything is read."""
     if team.size == 1:
         return
-    if config.devices.is_sharded and output_files(config, config.output.path)[-1].is_mosaic:
+    if config.devices.is_sharded and any(file.is_mosaic for file in output_files(config, config.output.path)):
         raise ConfigError(
             "observation.mosaic: expected false where each process has a part of the cubes (devices.output: sharded); "
             "make it from the files of the pointings (rubix_like.make_mosaic)"
@@ -195,6 +196,7 @@ def plan_share(
 
     For work of one's own, such as gradients: all particles are in memory, whatever `engine.slab` says.
     """
+    check_one_observation(config, "plan_share")
     check_together(config, team)
     with progress.step("load", loading_words(team)) as report:
         resolved = team.each(lambda: resolve(config))

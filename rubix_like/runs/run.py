@@ -3,9 +3,8 @@
 A run is compiled once for all pointings; its particles are in memory, or come slab by slab.
 """
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from jax.sharding import Mesh
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
-from rubix_like.config.loading import arms_of
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.cube.arms import join_arms
 from rubix_like.cube.bins import WavelengthBins
@@ -28,10 +26,16 @@ from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.forward.arms import ArmPipelines
-from rubix_like.forward.census import take_census
+from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.model import Observed
-from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.pipeline import (
+    Pipeline,
+    alike_groups,
+    compiled_group,
+    group_arguments,
+    plan_together,
+    views_of,
+)
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.forward.streaming import (
     SlabCuts,
@@ -59,10 +63,11 @@ from rubix_like.runs.particles_on_disk import (
     open_source,
 )
 from rubix_like.runs.run_files import (
+    CubeRun,
     OutputFile,
-    arm_path,
     check_output,
     cube_bytes,
+    cube_runs,
     missing_maps_lines,
     output_files,
     why_no_maps,
@@ -94,9 +99,6 @@ BYTES_PER_PLACED_STAR: int = 100
 
 _SHARE_FOR_SUMS = 4
 """1 / n of the available memory: for the sums of several pointings, painted in one pass over the particles."""
-
-View = tuple[str, Pipeline]
-"""Words for a pointing (empty for the only one), and the pipeline for it."""
 
 
 class AbstractObserver(ABC):
@@ -142,7 +144,8 @@ class WholeObserver(AbstractObserver):
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """One computation per pointing, by all processes."""
         where, observed = f"{counted(pipeline.mesh.size, 'device')}{of_processes(pipeline.mesh)}", self.first
-        for which, view in views_of(pipeline):
+        for (view,) in views_of([pipeline]):
+            which = words_of(view)
             painted = counted(self.n_stars, emitters(pipeline.frame.meta))
             with progress.step("run", f"painting {painted} on {where}{which}"):
                 observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
@@ -155,7 +158,7 @@ class WholeObserver(AbstractObserver):
         """Handed to the devices, but not waited for; several pointings wait."""
         if len(pipeline.pointings) > 1:
             return self
-        ((_, view),) = views_of(pipeline)
+        (((view,)),) = views_of([pipeline])
         return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -169,43 +172,60 @@ class WholeObserver(AbstractObserver):
         )
 
 
+@dataclass
+class GroupProgram:
+    """The compiled program of observations that are painted together, and what it made of the last pointing."""
+
+    pipelines: Sequence[Pipeline]
+    galaxy: Galaxy
+    compiled: Any
+    last: tuple[int, tuple[Observed, ...]] | None = None
+
+    @classmethod
+    def build(cls, pipelines: Sequence[Pipeline], galaxy: Galaxy) -> "GroupProgram":
+        """Compiled for particles in memory that are placed."""
+        arguments = group_arguments(pipelines, galaxy)
+        return cls(pipelines, galaxy, compiled_group(pipelines, arguments[2]).lower(*arguments).compile())
+
+    def observed(self, pointing: int) -> tuple[Observed, ...]:
+        """What all observations see at the pointing with this number, from 0; the last one is kept."""
+        if self.last is None or self.last[0] != pointing:
+            self.last = None
+            views = list(views_of(self.pipelines))[pointing]
+            self.last = pointing, jax.block_until_ready(self.compiled(*group_arguments(views, self.galaxy)))
+        return self.last[1]
+
+
 @dataclass(frozen=True)
-class ArmObserver(AbstractObserver):
-    """The arm with this `number` (from 0) of those that one compiled program observes together; the first call of
-    `observe` observes all of them, later ones return what it found."""
+class GroupObserver(AbstractObserver):
+    """The observation with this `number` (from 0) of those that one program observes together; the first one that asks
+    for a pointing has all of them painted."""
 
     number: int
     n_stars: int
-    compiled: Any
-    observe: Callable[[], tuple[Observed, ...]]
-    galaxy: Galaxy
-
-    @classmethod
-    def of_all(cls, source: HeldGalaxy, arms: ArmPipelines) -> "list[ArmObserver]":
-        """The runs of all arms, compiled for particles in memory that are placed."""
-        compiled = arms.lower(source.galaxy).compile()
-        observe = functools.cache(lambda: jax.block_until_ready(compiled(*arms.arguments(source.galaxy))))
-        n_stars, galaxy = source.census.n_stars, source.galaxy
-        return [cls(number, n_stars, compiled, observe, galaxy) for number in range(len(arms.arms))]
+    program: GroupProgram
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
-        """The only cube: of the first arm after the painting of all, of the others from what was painted then."""
+        """The cube of each pointing: of the first observation after the painting of all, of others from what was
+        painted then."""
         painted = counted(self.n_stars, emitters(pipeline.frame.meta))
-        painting = f"painting {painted} for all arms on {counted(pipeline.mesh.size, 'device')}"
+        together = f"{len(self.program.pipelines)} observations"
+        painting = f"painting {painted} for {together} on {counted(pipeline.mesh.size, 'device')}"
         finishing = f"finishing the cube of {pipeline.frame.meta['instrument']}"
-        with progress.step("run", finishing if self.number else painting):
-            observed = self.observe()[self.number]
-            pipeline.check_finite(observed, lambda: (self.galaxy,))
-            cube = pipeline.result(observed)
-        yield "", cube
+        for number, (view,) in enumerate(views_of([pipeline])):
+            with progress.step("run", (finishing if self.number else painting) + words_of(view)):
+                observed = self.program.observed(number)[self.number]
+                view.check_finite(observed, lambda: (self.program.galaxy,))
+                cube = view.result(observed)
+            yield words_of(view), cube
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """The memory that the program of all arms needs."""
-        return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
+        """The memory that the program of all observations needs."""
+        return memory_need(self.program.compiled, pipeline.mesh, mask_and_writing_bytes)
 
     def words(self) -> str:
         """Words for the summary: the particles are in memory all at once, and painted once."""
-        return "all particles at once, for all arms in one program"
+        return f"all particles at once, for {len(self.program.pipelines)} observations in one program"
 
 
 @dataclass(frozen=True)
@@ -239,12 +259,13 @@ class SlabObserver(AbstractObserver):
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """All passes over the slabs for as many pointings as there is room for, then the cube of each."""
-        views = views_of(pipeline)
+        views = [view for (view,) in views_of([pipeline])]
         for first in range(0, len(views), self.n_pass):
-            own = views[first : first + self.n_pass]
-            words = own[0][0] if len(own) == 1 else f" (pointings {first + 1} to {first + len(own)})"
-            fields, sums = self._all_passes(pipeline, [view for _, view in own], progress, words)
-            for which, view in own:
+            group = views[first : first + self.n_pass]
+            words = words_of(group[0]) if len(group) == 1 else f" (pointings {first + 1} to {first + len(group)})"
+            fields, sums = self._all_passes(pipeline, group, progress, words)
+            for view in group:
+                which = words_of(view)
                 with progress.step("run", f"finishing the cube{which}"):
                     parameters, key = view.chosen()
                     seen = SlabView(parameters, fields.pop(0))
@@ -329,10 +350,10 @@ def _field_bytes(programs: Sequence[SlabPrograms]) -> int:
     return sum(_result_bytes(program.finish) for program in programs[:-1])
 
 
-def views_of(pipeline: Pipeline) -> list[View]:
-    """The pointings of a run, or its only field."""
-    views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
-    return views or [("", pipeline)]
+def words_of(view: Pipeline) -> str:
+    """Words for a pointing, empty for the only field."""
+    name = view.frame.meta.get("pointing_name")
+    return "" if name is None else f" (pointing {name})"
 
 
 def of_processes(mesh: Mesh) -> str:
@@ -392,6 +413,14 @@ class Prepared:
         self.files.close()
 
 
+class PreparedCube(NamedTuple):
+    """A cube of a run that is prepared: by its only observation, or by those of the arms that are joined in it."""
+
+    run: CubeRun
+    parts: tuple[Prepared, ...]
+    path: Path
+
+
 @named_arguments
 @exits_as_errors()
 def run(
@@ -410,8 +439,8 @@ def run(
     everywhere.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
-    own cube is written beside it, as cube_NAME.fits. Of an instrument with several arms that are not joined it is the
-    last arm's; each is written as cube_ARM.fits. Every process of a `team` (`join_processes`) calls the same; each
+    own cube is written beside it, as cube_NAME.fits. Of several `observations`, or of arms that are not joined, it is
+    the last one's; each is written as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
     reads its share of the particles, all get the cube, and process 0 writes; of a sharded cube each gets and writes its
     own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
     output path cannot be used.
@@ -489,6 +518,12 @@ def turned(prepared: Prepared, config: RunConfig, path: Path) -> Prepared:
     return replace(prepared, config=config, pipeline=pipeline, need=need)
 
 
+def _waiting_bytes(config: RunConfig, path: Path) -> int:
+    """Bytes of the cubes of pointings that wait for their mosaic; 0 where there is none."""
+    files = output_files(config, path)
+    return sum(cube_bytes(config, file.n_voxel) for file in files[:-1]) if files[-1].is_mosaic else 0
+
+
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
     """The memory that the run takes here: one pointing at a time, on top of the finished ones that wait for the
     mosaic."""
@@ -517,66 +552,153 @@ def compute(
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
     `read`, `overwrite`: as in `check_replaced`.
-    Arms of an instrument are observed one after the other, or together where they are joined.
+    Observations that see the particles alike are painted together where memory allows, others one after the other.
     Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
     ones.
     """
     n_writing = team.size if config.devices.is_sharded else 1
     team.in_first(lambda: remove_abandoned(check_output(config, path, n_writing, read, overwrite=overwrite)))
-    if config.instrument.arms is not None:
-        return _compute_arms(config, path, progress, team)
-    with prepare(config, progress, path, team) as prepared:
-        team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
-        return write_results(prepared, path, progress, team)
+    results: dict[str, Result] = {}
+    for cubes in prepare_cubes(config, progress, path, team):
+        for need, mesh in _needs(cubes):
+            team.exchange(lambda need=need, mesh=mesh: check_memory(need, mesh))
+        results |= zip([cube.run.name for cube in cubes], write_in_step(cubes, progress, team), strict=True)
+    what = "Arm" if config.observations is None else "Observation"
+    in_order = [(run.name, results[run.name]) for run in cube_runs(config)]
+    files = [(f"{what} {name}", result.path) for name, result in in_order if name]
+    others = [other for _, result in in_order for other in result.others]
+    return in_order[-1][1]._replace(others=(*files, *others))
 
 
-def prepare_arms(
+def _needs(cubes: Sequence[PreparedCube]) -> Iterator[tuple[MemoryNeed, Mesh]]:
+    """The memory that each observation of cubes that are made at a time takes, with what waits for the mosaics of the
+    others, and its devices."""
+    every = [(part, cube.path) for cube in cubes for part in cube.parts]
+    waiting = [_waiting_bytes(part.config, path) for part, path in every]
+    for (part, _), own in zip(every, waiting, strict=True):
+        yield replace(part.need, host=part.need.host + sum(waiting) - own), part.pipeline.mesh
+
+
+def prepare_cubes(
     config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE
-) -> Iterator[tuple[str, Prepared]]:
-    """Each arm of the instrument by its name, loaded, planned and compiled when it is asked for; an instrument without
-    arms as the only one, with an empty name. Particles that one process holds in memory are read once for all; of arms
-    that are joined they are painted once, too, by one program, which runs when the first arm's cube is asked for.
+) -> Iterator[list[PreparedCube]]:
+    """The cubes of a run, loaded, planned and compiled when they are asked for; several at a time where one program
+    observes them. Particles that one process holds in memory are read once for all.
     """
-    arms = arms_of(config)
-    if not arms:
+    whole, waiting = path or config.output.path, cube_runs(config)
+    if len(waiting) == 1 and len(waiting[0].seen) == 1:
         with prepare(config, progress, path, team) as prepared:
-            yield "", prepared
+            yield [PreparedCube(waiting[0], (prepared,), whole)]
         return
-    whole, held, first = path or config.output.path, None, next(iter(arms))
-    for name, arm in arms.items():
-        own_path = whole if config.instrument.join else arm_path(whole, name)
-        if held is not None:
-            resolved = resolve(arm)
-            seen = _seen_by(arm, resolved, held)
-            if seen is not None:
-                yield name, plan_and_compile(arm, resolved, seen, progress, own_path)
+    while waiting:
+        run = waiting[0]
+        first = next(iter(run.seen.values()))
+        with ExitStack() as files:  # read with what the first observation needs
+            resolved, source = _loaded(first, progress, files, team)
+            seen = _seen_by(waiting, source) if isinstance(source, HeldGalaxy) and team.size == 1 else []
+            if seen:
+                yield from _prepare_held(seen, source, progress, whole)
+                made = {own.run.name for own in seen}
+                waiting = [own for own in waiting if own.name not in made]
                 continue
-        with ExitStack() as files:  # read with what this arm needs
-            resolved, source = _loaded(arm, progress, files, team)
-            joins = config.instrument.join and name == first
-            together = _prepare_together(arms, source, progress, whole) if joins else None
-            if together is not None:
-                yield from zip(arms, together, strict=True)
-                return
-            prepared = plan_and_compile(arm, resolved, source, progress, own_path)
-            one = prepared.source
-            held = one if isinstance(one, HeldGalaxy) and team.size == 1 else None
-            yield name, prepared
+            parts = [plan_and_compile(first, resolved, source, progress, run.path(whole))]
+            for observation in list(run.seen.values())[1:]:
+                parts.append(files.enter_context(prepare(observation, progress, run.path(whole), team)))
+            yield [PreparedCube(run, tuple(parts), run.path(whole))]
+        waiting = waiting[1:]
+
+
+class SeenRun(NamedTuple):
+    """A cube's run, and what planning each of its observations needs, by name."""
+
+    run: CubeRun
+    resolved: Mapping[str, Resolved]
+    census: Mapping[str, Census]
+
+
+def _seen_by(runs: Sequence[CubeRun], held: HeldGalaxy) -> list[SeenRun]:
+    """The runs that can be made of the particles at hand; not those that need smoothing lengths which were not read."""
+    found = list[SeenRun]()
+    for run in runs:
+        resolved = {name: resolve(observation) for name, observation in run.seen.items()}
+        census = {name: take_census(run.seen[name], resolved[name], [held.galaxy]) for name in run.seen}
+        crowding = [counted_.crowding for counted_ in census.values() if counted_.crowding is not None]
+        deposits = {observation.engine.deposit for observation in run.seen.values()}
+        if held.info.smoothing_length or not ("smoothed" in deposits or any(own.is_sparse for own in crowding)):
+            found.append(SeenRun(run, resolved, census))
+    return found
+
+
+def _prepare_held(
+    seen: Sequence[SeenRun], held: HeldGalaxy, progress: Progress, whole: Path
+) -> Iterator[list[PreparedCube]]:
+    """Cubes of particles in memory: each of several arms, then those of one observation, at a time those that one
+    program observes."""
+    single = [own for own in seen if len(own.run.seen) == 1]
+    batches = [[own] for own in seen if len(own.run.seen) > 1] + ([single] if single else [])
+    for batch in batches:
+        with progress.step("plan", "planning the run"):
+            pipelines: dict[str, Pipeline] = {}
+            for cube in batch:
+                pipelines |= plan_together(cube.run.seen, cube.resolved, cube.census, held.info)
+        runs = {name: cube.run for cube in batch for name in cube.run.seen}
+        groups = alike_groups(list(pipelines.values()))
+        for several in [groups] if batch is not single else [[group] for group in groups]:
+            parts: dict[str, Prepared] = {}
+            for group in several:
+                parts |= _prepared_group(group, runs, held, progress, whole)
+            cubes = dict.fromkeys(runs[name].name for name in parts)
+            yield [
+                PreparedCube(cube.run, tuple(parts[name] for name in cube.run.seen), cube.run.path(whole))
+                for cube in batch
+                if cube.run.name in cubes
+            ]
+
+
+def _prepared_group(
+    group: Sequence[Pipeline], runs: Mapping[str, CubeRun], held: HeldGalaxy, progress: Progress, whole: Path
+) -> dict[str, Prepared]:
+    """The runs of observations by one program, or where there is no memory for it by one for each."""
+    with progress.step("compile", "compiling"):
+        placed = held.placed(group[0])
+        if len(group) > 1:
+            program = GroupProgram.build(group, placed.galaxy)
+            observers = [GroupObserver(number, held.census.n_stars, program) for number in range(len(group))]
+            found = _prepared_by(observers, group, runs, placed, whole)
+            if all(fits_memory(prepared.need) for prepared in found.values()):
+                return found
+        return _prepared_by([compile_observer(placed, pipeline) for pipeline in group], group, runs, placed, whole)
+
+
+def _prepared_by(
+    observers: Sequence[AbstractObserver],
+    group: Sequence[Pipeline],
+    runs: Mapping[str, CubeRun],
+    placed: HeldGalaxy,
+    whole: Path,
+) -> dict[str, Prepared]:
+    found = {}
+    for pipeline, observer in zip(group, observers, strict=True):
+        run = runs[pipeline.name]
+        config = run.seen[pipeline.name]
+        need = _need(config, run.path(whole), observer, pipeline)
+        found[pipeline.name] = Prepared(config, placed.info, pipeline, observer, need, ExitStack(), placed)
+    return found
 
 
 def prepare_for_check(
     config: RunConfig, progress: Progress, team: AbstractProcessGroup = SINGLE
 ) -> Iterator[tuple[str, Prepared]]:
-    """The runs of `prepare_arms`, without making a large synthetic galaxy: each is planned with fewer of its particles,
-    and its memory is that of all. Raises ConfigError where there is no memory to make them."""
+    """Every observation of `prepare_cubes` by name, without making a large synthetic galaxy: each is planned with fewer
+    of its particles, and its memory is that of all. Raises ConfigError where there is no memory to make them."""
     reader = config.galaxy
     if not isinstance(reader, SyntheticReader) or max(reader.n_stars, reader.n_gas) <= _MOST_PLANNED:
-        yield from prepare_arms(config, progress, team=team)
+        yield from _every_part(config, progress, team)
         return
     check_making(reader.n_stars + reader.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
     fewer = {name: min(getattr(reader, name), _MOST_PLANNED) for name in ("n_stars", "n_gas")}
     planned = config.model_copy(update={"galaxy": reader.model_copy(update=fewer)})
-    for name, prepared in prepare_arms(planned, progress, team=team):
+    for name, prepared in _every_part(planned, progress, team):
         info, mesh = prepared.info, prepared.pipeline.mesh
         n_bytes = 2 * _MOST_COLUMNS * np.dtype(prepared.pipeline.plan.dtype).itemsize
         more = n_bytes * (reader.n_stars - info.n_stars + reader.n_gas - info.n_gas) // prepared.pipeline.layout.n_data
@@ -587,60 +709,9 @@ def prepare_for_check(
         yield name, replace(prepared, info=info, need=need)
 
 
-def _seen_by(config: RunConfig, resolved: Resolved, held: HeldGalaxy) -> HeldGalaxy | None:
-    """The particles with what planning this arm needs of them; None where it needs more than was read."""
-    census = take_census(config, resolved, [held.galaxy])
-    if held.info.smoothing_length or census.crowding is None or not census.crowding.is_sparse:
-        return replace(held, census=census)
-    return None
-
-
-def _prepare_together(
-    arms: Mapping[str, RunConfig], source: Source, progress: Progress, path: Path
-) -> list[Prepared] | None:
-    """The runs of all arms by one program (`ArmPipelines`), where one process holds the particles in memory; None
-    where a program of their own observes each."""
-    if not isinstance(source, HeldGalaxy) or source.team.size > 1:
-        return None
-    resolved = [resolve(arm) for arm in arms.values()]
-    seen = [_seen_by(arm, how, source) for arm, how in zip(arms.values(), resolved, strict=True)]
-    census = [own.census for own in seen if own is not None]
-    if len(census) < len(arms):
-        return None
-    with progress.step("plan", "planning the run"):
-        made = ArmPipelines.plan(list(arms.values()), resolved, census, source.info)
-    if made is None:
-        return None
-    with progress.step("compile", "compiling"):
-        placed = source.placed(made.arms[0])
-        observers = ArmObserver.of_all(placed, made)
-    prepared = [
-        Prepared(arm, placed.info, pipeline, observer, _need(arm, path, observer, pipeline), ExitStack(), placed)
-        for arm, pipeline, observer in zip(arms.values(), made.arms, observers, strict=True)
-    ]
-    return prepared if all(fits_memory(own.need) for own in prepared) else None
-
-
-def _compute_arms(config: RunConfig, path: Path, progress: Progress, team: AbstractProcessGroup) -> Result:
-    """The cubes of all arms, or the one that they are joined to; of those apart the last one is the result's."""
-    results, cubes, joins = list[Result](), list[Cube](), config.instrument.join
-    for name, prepared in prepare_arms(config, progress, path, team):
-        team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))
-        if joins:
-            ((_, cube),) = prepared.observer.cubes(prepared.pipeline, progress)
-            cubes.append(jax.tree.map(np.asarray, put_together(cube)))
-        else:
-            results.append(write_results(prepared, arm_path(path, name), progress, team))
-    if not joins:
-        names, last = tuple(config.instrument.arms or ()), results[-1]
-        files = [(f"Arm {name}", result.path) for name, result in zip(names, results, strict=True)]
-        return last._replace(others=(*files, *(other for result in results for other in result.others)))
-    with progress.step("join", f"joining {len(cubes)} arms"):
-        bins = WavelengthBins.build(config.instrument.wavelength)
-        joined = join_arms(cubes, bins, config.instrument.label, config.to_yaml())
-    (file,) = output_files(config, path)
-    _write_together(joined, file, progress, team)
-    return Result(joined, file.path, file.others)
+def _every_part(config: RunConfig, progress: Progress, team: AbstractProcessGroup) -> Iterator[tuple[str, Prepared]]:
+    for cubes in prepare_cubes(config, progress, team=team):
+        yield from (pair for cube in cubes for pair in zip(cube.run.seen, cube.parts, strict=True))
 
 
 def begin(prepared: Prepared) -> Prepared:
@@ -653,11 +724,32 @@ def begin(prepared: Prepared) -> Prepared:
 
 
 def write_results(prepared: Prepared, path: Path, progress: Progress, team: AbstractProcessGroup = SINGLE) -> Result:
-    """Compute what is not computed yet, and write each cube."""
+    """Compute what is not computed yet of a run of one observation, and write each cube."""
     config = prepared.config
-    files = output_files(config, path)
+    cube = PreparedCube(CubeRun("", config, {"": config}), (prepared,), path)
+    return write_in_step([cube], progress, team)[0]
+
+
+def write_in_step(cubes: Sequence[PreparedCube], progress: Progress, team: AbstractProcessGroup) -> list[Result]:
+    """Compute and write cubes that are made at a time, pointing by pointing."""
+    writers = {number: _writing(cube, progress, team) for number, cube in enumerate(cubes)}
+    results: dict[int, Result] = {}
+    while writers:
+        for number, writer in list(writers.items()):
+            try:
+                next(writer)
+            except StopIteration as end:
+                results[number] = end.value
+                del writers[number]
+    return [results[number] for number in range(len(cubes))]
+
+
+def _writing(prepared: PreparedCube, progress: Progress, team: AbstractProcessGroup) -> Generator[None, None, Result]:
+    """Write the cube of each pointing, with a pause after each, and their mosaic."""
+    files = output_files(prepared.run.config, prepared.path)
+    maps_size = expected_maps_size(prepared.parts[0].pipeline)
     for maps in (file.maps for file in files if file.maps is not None):
-        team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(prepared.pipeline)))
+        team.in_first(lambda maps=maps: check_writable(maps, maps_size))
     waiting: list[Cube | ShardedCube] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write_together(cube, file, progress, team)
@@ -665,6 +757,7 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
             waiting.append(jax.tree.map(np.asarray, replace(put_together(cube), maps=None)))
         else:
             waiting = [cube]
+        yield
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {counted(len(waiting), 'pointing')}"):
             waiting = [make_mosaic([put_together(cube) for cube in waiting])]
@@ -673,8 +766,22 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
-def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
-    """The cube of every pointing, or the only one, each computed when it is asked for."""
+def _observed(prepared: PreparedCube, progress: Progress) -> Iterator[Cube | ShardedCube]:
+    """The cube of every pointing, or the only one, each computed when it is asked for; of several arms joined."""
+    config, parts = prepared.run.config, [_with_fitted_maps(part, progress) for part in prepared.parts]
+    if len(parts) == 1:
+        yield from parts[0]
+        return
+    bins = WavelengthBins.build(config.instrument.wavelength)
+    for cubes in zip(*parts, strict=True):
+        with progress.step("join", f"joining {len(cubes)} arms"):
+            held = [jax.tree.map(np.asarray, put_together(cube)) for cube in cubes]
+            joined = join_arms(held, bins, config.instrument.label, config.to_yaml())
+        yield joined
+
+
+def _with_fitted_maps(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
+    """The cubes of an observation, their velocity distributions fitted."""
     for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
         if cube.maps is None or cube.maps.velocity is None:
             yield cube

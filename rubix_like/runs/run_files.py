@@ -1,13 +1,13 @@
 """The files of a run: those that it reads, and names and sizes of those that it writes, known before it computes."""
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rubix_like.config import ProductsSettings, RunConfig, load_pipeline
 from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
-from rubix_like.config.loading import arms_of
+from rubix_like.config.loading import arms_of, observations_of
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_files import correlation_bytes, fibres_bytes
 from rubix_like.cube.files.maps_file import maps_path, plain_maps_size
@@ -89,19 +89,49 @@ class OutputFile(AbstractGridded):
         return self.footprint.n_element * self.n_wave
 
 
+@dataclass(frozen=True)
+class CubeRun:
+    """One of the cubes of a run, or one for each pointing: `config` is its configuration, `seen` that of each
+    observation which it is made of by name: its own, or those of the arms that are joined. `name` is empty for a run of
+    one cube."""
+
+    name: str
+    config: RunConfig
+    seen: Mapping[str, RunConfig]
+
+    def path(self, path: Path) -> Path:
+        """The file of the cube, of a run that is written to `path`."""
+        return with_addition(path, f"_{self.name}") if self.name else path
+
+
+def cube_runs(config: RunConfig) -> list[CubeRun]:
+    """The cubes of a run: one, or one for each of its observations, and of their arms that are not joined."""
+    several = observations_of(config)
+    if not several:
+        return [CubeRun("", config, arms_of(config) or {"": config})]
+    found = []
+    for name, observation in several.items():
+        for run in cube_runs(with_default_maps(observation)):
+            long = f"{name}_{run.name}" if run.name else name
+            seen = {f"{name}_{part}" if part else name: own for part, own in run.seen.items()}
+            found.append(CubeRun(long, run.config, seen))
+    return found
+
+
 def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     """The cubes of a run in the order in which they are written: those of the pointings, then the mosaic.
 
-    A run of several arms that are not joined writes those of each, called after `path` and the arm.
+    A run of several observations writes those of each, called after `path` and the observation; so do arms that are
+    not joined.
     A run with one field writes `path` alone. With several, the cube of each is called after `path` and the pointing's
     name or number, cube_1.fits, and `path` is the mosaic, unless `observation.mosaic` is false.
     Maps are made of each pointing, not of the mosaic.
     """
     path = path.expanduser()
     find_format(path, config.output.layout)  # refuses what is no file's name, before others are called after it
-    arms = arms_of(config)
-    if arms and not config.instrument.join:
-        return tuple(file for name, arm in arms.items() for file in output_files(arm, arm_path(path, name)))
+    runs = cube_runs(config)
+    if runs[0].name:
+        return tuple(file for run in runs for file in output_files(run.config, run.path(path)))
     pointings = pointings_of(config.observation)
     footprint = Footprint.build(config.instrument)
     chosen = config.output.maps
@@ -158,11 +188,6 @@ def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = (), *,
     maker = configuration_words(config.output.configuration)
     check_outputs(every, _OF_RUNS, "output", (*named_files(config), *read), overwrite=overwrite, maker=maker)
     return every
-
-
-def arm_path(path: Path, name: str) -> Path:
-    """cube.fits.gz -> cube_NAME.fits.gz."""
-    return with_addition(path, f"_{name}")
 
 
 def pointing_path(path: Path, name: str) -> Path:
@@ -238,6 +263,8 @@ def with_default_maps(config: RunConfig) -> RunConfig:
     """
     if config.products is not None or config.output.maps is False or why_no_maps(config):
         return config
+    if config.observations is not None:  # each for itself: `cube_runs`
+        return config
     return config.model_copy(update={"products": _PLAIN})
 
 
@@ -269,6 +296,9 @@ def why_no_maps(config: RunConfig) -> str:
 
 def missing_maps_lines(config: RunConfig) -> list[str]:
     """A note for the end of a run that makes no maps, though nobody said so."""
+    if config.observations is not None:
+        runs = [(run.name, why_no_maps(run.config)) for run in cube_runs(config)]
+        return [f"Note: no maps beside the cube of {name}, as {reason}" for name, reason in runs if reason]
     reason = why_no_maps(config)
     remedy = "observe one of them (instrument.arm)" if config.instrument.join else "output.maps: true makes them"
     return [f"Note: no maps beside the cube, as {reason}; {remedy}"] if reason else []

@@ -86,7 +86,7 @@ def closing_lines(
     """All that a run says at its end: (what, where) of the files beside the cube, the summary, the notes."""
     others = list(others)
     written = [f"{what} written to {other}" for what, other in others]
-    if any(what.startswith("Arm ") for what, _ in others):
+    if any(what.startswith(("Arm ", "Observation ")) for what, _ in others):
         written.append("Look at each of them as at the last one, of which the following lines are:")
     notes = [f"Note: {note}" for note in cube.meta.notes]
     return [*written, *summary_lines(cube, path, timings, layout, sums), *notes]

@@ -21,7 +21,7 @@ from rubix_like import Pipeline
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
 from rubix_like.extend import WavelengthBins, resolve, take_census
-from rubix_like.forward.arms import ArmPipelines
+from rubix_like.forward.pipeline import compiled_group, group_arguments, plan_together
 
 
 def config_of(name: str, n_stars: int, noise: bool) -> Any:
@@ -38,13 +38,18 @@ def config_of(name: str, n_stars: int, noise: bool) -> Any:
 
 def calls_of(config: Any, galaxy: Any, info: Any, *, apart: bool) -> list[Any]:
     """What makes the cube of a run, or those of its arms: one program of all arms, or of each."""
-    arms = list(arms_of(config).values()) or [config]
-    if len(arms) == 1 or apart:
-        return [Pipeline.from_config(own, galaxy, info=info) for own in arms]
-    resolved = [resolve(own) for own in arms]
-    census = [take_census(own, how, [galaxy]) for own, how in zip(arms, resolved, strict=True)]
-    together = ArmPipelines.plan(arms, resolved, census, info)
-    assert together is not None
+    arms = arms_of(config)
+    if not arms or apart:
+        return [Pipeline.from_config(own, galaxy, info=info) for own in arms.values() or [config]]
+    resolved = {name: resolve(own) for name, own in arms.items()}
+    census = {name: take_census(own, resolved[name], [galaxy]) for name, own in arms.items()}
+    pipelines = list(plan_together(arms, resolved, census, info).values())
+
+    def together(galaxy: Any) -> tuple[Any, ...]:
+        given = group_arguments(pipelines, galaxy)
+        every = compiled_group(pipelines, given[2])(*given)
+        return tuple(pipeline.to_cube(observed) for pipeline, observed in zip(pipelines, every, strict=True))
+
     return [together]
 
 

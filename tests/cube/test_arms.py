@@ -261,9 +261,9 @@ def test_overrides_of_an_arm_hold_for_records_too():
         rl.load_config(muse, {"instrument.arm": "red"})
 
 
-def test_a_pipeline_is_of_one_arm():
+def test_a_pipeline_does_not_join_arms():
     with pytest.raises(ConfigError, match=r"instrument\.arm: expected one of blue, red for a pipeline"):
-        rl.Pipeline.from_config(RUN)
+        rl.Pipeline.from_config(RUN | {"instrument": {"name": "manga_arms"}})
 
 
 def test_an_instrument_is_of_one_arm():

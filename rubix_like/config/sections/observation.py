@@ -1,10 +1,11 @@
-"""Settings of an observation: several pointings, and the radius of its alignment."""
+"""Settings of an observation: several pointings, the radius of its alignment, and what several observations change."""
 
 import math
 import re
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator
 from pydantic_core import CoreSchema, core_schema
 
 from rubix_like.config.quantities import Arcsec, Degree, parse_number, parse_quantity
@@ -89,3 +90,107 @@ def _check_labels(pointings: tuple[PointingSettings, ...]) -> tuple[PointingSett
 
 Pointings = Annotated[tuple[PointingSettings, ...], Field(min_length=1), AfterValidator(_check_labels)]
 """At least one pointing; their names differ."""
+
+
+_OF_ALL: Mapping[str, tuple[frozenset[str], str]] = {
+    "observation": (
+        frozenset({"redshift", "distance", "cosmology", "align", "align_radius", "inclination", "position_angle"}),
+        "every observation sees the same galaxy",
+    ),
+    "engine": (frozenset({"precision", "slab"}), "all particles are held in one way"),
+    "output": (frozenset({"path", "configuration"}), "files are called after the observations"),
+}
+"""Keys that hold for all observations of a run, by section, and why."""
+
+
+class ObservationChanges(AbstractSettings):
+    """One of several observations of a galaxy: the settings that it has instead of those of the run.
+
+    An instrument with a `name`, and the sections `noise`, `systematics` and `products`, replace those of the run; of
+    the other sections only the keys given do. Names of observations end names of files, as those of pointings do.
+    """
+
+    instead: ClassVar[Mapping[str, str]] = {
+        name: f"give it beside observations: every observation sees the same {name}"
+        for name in ("galaxy", "ssp", "dust", "lines", "nebular")
+    }
+
+    instrument: dict[str, Any] | None = None
+    observation: dict[str, Any] | None = None
+    """Pointing and offset of this observation alone: `ra`, `dec`, `offset`, `field_angle`, `velocity_offset`,
+    `pointings`, `mosaic`."""
+    pipeline: str | None = None
+    engine: dict[str, Any] | None = None
+    noise: dict[str, Any] | None = None
+    """null: none. A `seed` that is not stated is 1000003 higher for each observation, or arm, before this one."""
+    systematics: dict[str, Any] | None = None
+    """As `noise`."""
+    products: dict[str, Any] | None = None
+    output: dict[str, Any] | None = None
+    """`layout`, `maps`, `compression` and `quantize`."""
+
+    @field_validator("observation", "engine", "output")
+    @classmethod
+    def _check_keys(cls, value: dict[str, Any] | None, info: Any) -> dict[str, Any] | None:
+        keys, reason = _OF_ALL[info.field_name]
+        for key in value or {}:
+            if key in keys:
+                raise ValueError(
+                    f"expected keys of one observation, got '{key}', which holds for all ({reason}); give "
+                    f"{info.field_name}.{key} beside observations"
+                )
+        return value
+
+    def overrides(self) -> dict[str, Any]:
+        """The changes by dotted key, as `load_config` takes overrides."""
+        found: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if name not in self.model_fields_set or (value is None and name not in REPLACED):
+                continue
+            if name in REPLACED:
+                found[name] = value
+            elif name == "instrument":
+                found |= instrument_overrides(value)
+            else:
+                found |= {name: value} if name == "pipeline" else {f"{name}.{key}": value[key] for key in value}
+        return found
+
+
+def _check_observation_names(value: dict[str, ObservationChanges]) -> dict[str, ObservationChanges]:
+    """Refuse names that files or dotted keys cannot have, also two that differ in capitals alone."""
+    for name in value:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or len(name) > 60:
+            raise ValueError(
+                f"expected names of at most 60 letters, digits and _, the first a letter (they end names of files), "
+                f"got '{name}'"
+            )
+    lowered = [name.lower() for name in value]
+    twice = [name for name in value if lowered.count(name.lower()) > 1]
+    if twice:
+        raise ValueError(f"expected names that differ in more than capitals, got {', '.join(map(repr, twice))}")
+    return value
+
+
+Observations = Annotated[dict[str, ObservationChanges], Field(min_length=1), AfterValidator(_check_observation_names)]
+"""At least one observation by name."""
+
+REPLACED = ("noise", "systematics", "products")
+"""Sections that an observation replaces as a whole."""
+
+_PARTS = ("wavelength", "psf", "detector")
+"""Sections of an instrument that are merged key by key."""
+
+
+def instrument_overrides(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes of an instrument by dotted key: one with a name is another instrument, else the keys that are given
+    are laid over the instrument that is there."""
+    if "name" in section or "based_on" in section:
+        return {"instrument": dict(section)}
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        if key in _PARTS and isinstance(value, Mapping) and "kind" not in value:
+            found |= {f"instrument.{key}.{name}": part for name, part in value.items()}
+        else:
+            found[f"instrument.{key}"] = value
+    return found

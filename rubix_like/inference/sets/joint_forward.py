@@ -22,6 +22,7 @@ from numpy import ndarray
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import SpectrumAperture
 from rubix_like.config.sections.instrument import ApertureSettings
+from rubix_like.config.sections.observation import instrument_overrides
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError
@@ -267,9 +268,6 @@ _FINE = 16
 _ARMS = ("arms", "arm", "join")
 """Keys of an instrument that say which of its arms there are."""
 
-_PARTS = ("wavelength", "psf", "detector")
-"""Sections of an instrument that are merged key by key."""
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SetGrid:
@@ -367,12 +365,7 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
         if data.band is None:
             arms = {f"instrument.{key}": section.pop(key) for key in _ARMS if key in section}
             made = of_one_arm(load_config(made, overrides=arms) if arms else made, data.observed)
-        found = {}
-        for key, value in section.items():
-            part = key in _PARTS and isinstance(value, Mapping) and "kind" not in value
-            found |= (
-                {f"instrument.{key}.{own}": one for own, one in value.items()} if part else {f"instrument.{key}": value}
-            )
+        found = instrument_overrides(section)
         overrides = found | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
         made = load_config(made, overrides=overrides) if overrides else made
         if data.band is not None:

@@ -22,7 +22,7 @@ from scipy.special import chdtri
 
 from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig, load_config
-from rubix_like.config.loading import ConfigSource
+from rubix_like.config.loading import ConfigSource, check_one_observation
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.dust import DUST_COLUMN
@@ -131,6 +131,7 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
 
     Raises ConfigError for settings, and OSError or ValueError for galaxies, that cannot be used.
     """
+    check_one_observation(config, "a training set")
     settings = config.fit or FitSettings()
     config = for_model(config, settings)
     in_turn = config.simulate is not None and config.simulate.galaxies

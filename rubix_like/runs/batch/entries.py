@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubix_like.config import InstrumentSettings, RunConfig
-from rubix_like.config.loading import ConfigSource, arm_overrides, check_sections, read_sections, with_overrides
+from rubix_like.config.loading import ConfigSource, check_sections, observation_overrides, read_sections, with_overrides
 from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError, expect, suggest
@@ -242,8 +242,8 @@ def read_entries(
             both = _joined(row, view)
             try:
                 entries += [
-                    replace(entry_of(sections, arm, folder, known), galaxy=row.name, view=view.name)
-                    for arm in _of_arms(sections, both)
+                    replace(entry_of(sections, observation, folder, known), galaxy=row.name, view=view.name)
+                    for observation in _of_observations(sections, both)
                 ]
             except (ConfigError, OSError) as error:
                 problems.append(f"{both.place}: {error}")
@@ -262,23 +262,24 @@ def _joined(row: Row, view: Row) -> Row:
     return Row(place, name, {**row.settings, **view.settings})
 
 
-def _of_arms(base: Mapping[str, Any], row: Row) -> list[Row]:
-    """A row of its own for each arm of the row's instrument; raises ConfigError where they are to be joined."""
+def _of_observations(base: Mapping[str, Any], row: Row) -> list[Row]:
+    """A row of its own for each observation of the row, and each arm of its instrument; raises ConfigError where arms
+    are to be joined."""
     sections = with_overrides(base, row.settings)
-    instrument = sections.get("instrument")
     try:
-        settings = InstrumentSettings.model_validate(instrument)
+        settings = InstrumentSettings.model_validate(sections.get("instrument"))
     except (ValidationError, ConfigError):  # said of the whole entry
-        return [row]
-    if settings.arms is None:
-        return [row]
-    if settings.join:
-        raise ConfigError("instrument.join: expected false in a catalogue, got true; its arms are cubes of their own")
-    config = check_sections(sections, "configuration")
-    return [
-        Row(row.place, f"{row.name}_{name}", {**row.settings, **overrides})
-        for name, overrides in arm_overrides(config).items()
-    ]
+        settings = None
+    if sections.get("observations") is None:
+        if settings is None or settings.arms is None:
+            return [row]
+        if settings.join:
+            raise ConfigError(
+                "instrument.join: expected false in a catalogue, got true; its arms are cubes of their own"
+            )
+    several = observation_overrides(check_sections(sections, "configuration"))
+    rows = [Row(row.place, f"{row.name}_{name}", {**row.settings, **own}) for name, own in several.items()]
+    return [inner for observation in rows for inner in _of_observations(base, observation)]
 
 
 def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict[tuple[str, str], Any]) -> Entry:

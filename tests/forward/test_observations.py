@@ -1,0 +1,232 @@
+"""Several observations of a galaxy: the cubes of each one's own run, in one pass where they see the particles alike."""
+
+import jax
+import numpy as np
+import pytest
+import yaml
+from hlo import collectives
+from small import few_stars
+
+import rubix_like as rl
+from rubix_like import ConfigError
+from rubix_like.forward.pipeline import alike_groups, compiled_group, group_arguments
+
+GALAXY = few_stars(40, 0.3)
+ARMS = {
+    "blue": {"wavelength": {"start": 3900, "stop": 4060, "step": 4}, "lsf": {"fwhm": 20}},
+    "red": {"wavelength": {"start": 6500, "stop": 6700, "step": 4}, "lsf": {"fwhm": 40}},
+}
+FIELDS = [{"offset": [0.1, 0.0]}, {"offset": [-0.2, 0.1], "field_angle": 20, "name": "west"}]
+RUN = {
+    "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
+    "instrument": {"name": "muse", "fov": "1 arcsec", "psf": {"fwhm": "0.4 arcsec"}, "arms": ARMS},
+    "engine": {"method": "basis", "precision": "float64", "tolerance": 3e-4, "deposit": "cic", "velocity_range": 300},
+}
+MUSE = {
+    "name": "muse", "fov": "1 arcsec", "psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": 25},
+    "wavelength": {"start": 6000, "stop": 6200, "step": 10},
+}  # fmt: skip
+NIRSPEC = {"name": "nirspec_prism", "fov": "0.6 arcsec", "wavelength": {"start": 6000, "stop": 9000, "step": 100}}
+TWO = {
+    "observation": RUN["observation"],
+    "observations": {
+        "muse": {"instrument": MUSE},
+        "nirspec": {"instrument": NIRSPEC, "observation": {"offset": [0.1, 0]}},
+    },
+    "engine": {"method": "direct", "precision": "float64", "deposit": "cic", "velocity_range": 300},
+}  # fmt: skip
+
+
+def planned(sections, mesh=None):
+    return rl.Pipeline.from_config(RUN | sections, GALAXY, mesh=mesh)
+
+
+def alone(config, name, mesh=None):
+    """The cube of one observation by its own configuration, without the others."""
+    every = rl.Pipeline.from_config(config, GALAXY)
+    recorded = yaml.safe_load(every.observations[name].frame.meta["config"])
+    assert "observations" not in recorded
+    return rl.Pipeline.from_config(recorded, GALAXY, mesh=mesh)(GALAXY)
+
+
+def same(cube, other, limit=1e-12):
+    for name in ("flux", "variance", "mean_v_los"):
+        found, expected = getattr(cube, name), getattr(other, name)
+        assert (found is None) == (expected is None)
+        if expected is not None:
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=limit * np.nanmax(np.abs(expected)))
+
+
+@pytest.mark.slow(12)
+def test_arms_painted_together_are_the_arms_alone():
+    """With maps, at two pointings, on eight devices: cubes and maps of each arm's own program on one, to 1e-12, with as
+    many sums over devices as one arm has."""
+    sections = {"products": {"losvd": None}, "observation": RUN["observation"] | {"pointings": FIELDS}}
+    arms = {name: own | {"lsf": {"fwhm": 30}} for name, own in ARMS.items()}  # one velocity grid
+    sections["instrument"] = RUN["instrument"] | {"arms": arms}
+    sections["engine"] = RUN["engine"] | {"velocity_range": 300}
+    both = planned(sections)
+    group = list(both.observations.values())
+    cubes = both.observe(GALAXY)
+    assert list(cubes) == ["blue_1", "blue_west", "red_1", "red_west"]
+    one = rl.make_mesh(1)
+    for name, arm in planned(sections, one).observations.items():
+        for label, cube in arm.observe(GALAXY).items():
+            found = cubes[f"{name}_{label.removeprefix(name + '_')}"]
+            same(found, cube)
+            for key in ("light", "v_light", "sigma_mass", "log_age_light"):
+                seen, expected = (getattr(maps.after, key) for maps in (found.maps, cube.maps))
+                np.testing.assert_allclose(seen, expected, rtol=1e-9, atol=1e-12 * np.nanmax(expected))
+    assert not np.allclose(cubes["blue_1"].maps.before.light, cubes["red_1"].maps.before.light, rtol=1e-3)
+    arguments = group_arguments(group, GALAXY)
+    together = compiled_group(group, arguments[2]).lower(*arguments)
+    sums = [collectives(own.compile().as_text()) for own in (together, group[0].lower(GALAXY))]
+    assert sums[0] == sums[1] != []
+
+
+def test_observations_in_groups():
+    """Together only where the particles are seen alike: on one grid, by the same numbers, with the same velocities."""
+    blue, red = (arm | {"lsf": {"fwhm": 30}} for arm in ARMS.values())
+    for changes, n_group in (
+        ({}, 1),
+        ({"engine": RUN["engine"] | {"method": "direct"}}, 2),
+        ({"instrument": RUN["instrument"] | {"arms": {"blue": blue, "red": red | {"wavelength": {"start": 6500}}}}}, 2),
+    ):
+        sections = {"instrument": RUN["instrument"] | {"arms": {"blue": blue, "red": blue}}} | changes
+        assert len(alike_groups(list(planned(sections).observations.values()))) == n_group, changes
+
+
+def test_two_instruments_see_one_galaxy():
+    """MUSE and NIRSpec: the cubes of their own runs, and the galaxy in both where each one looks."""
+    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
+    cubes = pipeline.observe(GALAXY)
+    assert list(cubes) == ["muse", "nirspec"]
+    for name, cube in cubes.items():
+        same(cube, alone(TWO, name))
+        assert cube.meta["instrument"].lower().startswith(name)
+    with pytest.raises(ConfigError, match=r"got one of muse, nirspec; use pipeline\.observe\(galaxy\)"):
+        pipeline(GALAXY)
+
+
+def test_gradients_through_both_instruments():
+    """With respect to an angle that both have, to the PSF of one and the offset of the other: central differences."""
+    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
+    names = (
+        "observation.inclination",
+        "observations.muse.instrument.psf.fwhm",
+        "observations.nirspec.observation.offset",
+    )
+    place = {names[0]: np.array(40.0), names[1]: np.array(0.4), names[2]: np.array([0.1, 0.0])}
+
+    @jax.jit
+    def total(values):
+        cubes = pipeline.observe(GALAXY, values)
+        return sum((cube.flux[:3] ** 2).sum() / scale for cube, scale in zip(cubes.values(), scales, strict=True))
+
+    scales = [float((np.asarray(cube.flux) ** 2).sum()) for cube in pipeline.observe(GALAXY).values()]
+    slopes = jax.grad(total)({name: jax.numpy.asarray(value) for name, value in place.items()})
+    for name, step in zip(names, (1e-4, 1e-6, 1e-6), strict=True):
+        shift = np.zeros_like(place[name])
+        shift.flat[0] = step
+        ends = [float(total(place | {name: place[name] + sign * shift})) for sign in (1, -1)]
+        np.testing.assert_allclose(np.asarray(slopes[name]).flat[0], (ends[0] - ends[1]) / (2 * step), rtol=2e-5)
+
+
+def test_numbers_of_a_call_are_of_all_or_of_one():
+    """An angle turns both, an offset for one moves that one alone: as its own pipeline does."""
+    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
+    own = pipeline.observations["nirspec"]
+    values = {"observation.inclination": 70, "observations.nirspec.observation.offset": [0.0, 0.1]}
+    cubes = pipeline.observe(GALAXY, values)
+    same(cubes["muse"], pipeline.observations["muse"](GALAXY, {"observation.inclination": 70}))
+    same(cubes["nirspec"], own(GALAXY, {"observation.inclination": 70, "observation.offset": [0.0, 0.1]}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"instrument.psf.fwhm": 0.5}, r"write 'observations\.muse\.instrument\.psf\.fwhm'"),
+        ({"observations.mose.observation.offset": [0, 0]}, r"expected one of the observations muse, nirspec.*muse"),
+        ({"observation.inclinatoin": 30}, r"observation\.inclination"),
+        ({"observations.muse.observation.inclinatoin": 30}, r"observation\.inclination"),
+    ],
+)
+def test_numbers_that_none_has(values, message):
+    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
+    with pytest.raises(ConfigError, match=message):
+        pipeline.observe(GALAXY, values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"instrument": MUSE | {"fov": "2 arcsec"}}, r"instrument: every observation \(muse, nirspec\) has its own"),
+        ({"observations": {"mu.se": {}}}, r"observations.*expected names of at most 60 letters"),
+        ({"observations": {"a": {"instrument": MUSE}, "A": {}}}, r"observations.*differ in more than capitals"),
+        ({"observations": {"muse": {"observation": {"redshift": 1}}}}, r"give observation\.redshift beside"),
+        ({"observations": {"muse": {"engine": {"precision": "float32"}}}}, r"give engine\.precision beside"),
+        ({"observations": {"muse": {"instrument": MUSE | {"fov": "-1 arcsec"}}}}, r"observations\.muse: .*fov"),
+        ({"observations": {"muse": {"instrument": {"name": "mus"}}}}, r"observations\.muse: .*'mus'.*muse"),
+        ({"observations": {"muse": {"dust": {"a_v": 1}}}}, r"every observation sees the same dust"),
+    ],
+)
+def test_observations_that_cannot_be(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        rl.load_config(TWO | changes)
+
+
+def test_noise_of_observations_is_their_own():
+    """Its seed is another for each, counting arms, unless it is stated."""
+    noise = {"signal_to_noise": 20, "seed": 5}
+    several = {
+        "arms": {"instrument": {"name": "sami", "fov": "2 arcsec"}},
+        "muse": {"instrument": MUSE},
+        "again": {"instrument": MUSE, "noise": noise | {"seed": 8}},
+        "quiet": {"instrument": MUSE, "noise": None},
+    }
+    config = {"observation": RUN["observation"], "observations": several, "noise": noise}
+    every = rl.Pipeline.from_config(config, GALAXY).observations
+    assert list(every) == ["arms_blue", "arms_red", "muse", "again", "quiet"]
+    seeds = [yaml.safe_load(own.frame.meta["config"])["noise"] for own in every.values()]
+    assert [own and own["seed"] for own in seeds] == [5, 1000008, 2000011, 8, None]
+
+
+def test_a_run_of_two_instruments(tmp_path):
+    """A file of each, which its recorded run makes again, bit for bit; the last cube is returned."""
+    sections = TWO | {"galaxy": {"reader": "synthetic", "n_stars": 60}}
+    cube = rl.run(sections, tmp_path / "cube.fits")
+    muse, nirspec = (rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("muse", "nirspec"))
+    np.testing.assert_array_equal(nirspec.flux, cube.flux)
+    for number, own in enumerate((muse, nirspec)):
+        again = rl.run(yaml.safe_load(own.meta["config"]), tmp_path / f"again{number}.fits")
+        np.testing.assert_array_equal(again.flux, own.flux)
+
+
+@pytest.mark.slow(12)
+def test_joined_arms_at_several_pointings(tmp_path):
+    """Each pointing's joined cube is that of a run with its offset, and the mosaic is made of these."""
+    arms = {"blue": {"wavelength": {"start": 5000, "stop": 5200, "step": 10}, "lsf": {"fwhm": 30}}}
+    arms["red"] = {"wavelength": {"start": 5150, "stop": 5400, "step": 10}, "lsf": {"fwhm": 30}}
+    section = {"name": "muse", "fov": "1 arcsec", "psf": {"fwhm": "0.4 arcsec"}, "arms": arms, "join": True}
+    sections = RUN | {"instrument": section, "galaxy": {"reader": "synthetic", "n_stars": 60}}
+    fields = [{"offset": [0.2, 0.0]}, {"offset": [-0.2, 0.2]}]
+    observation = RUN["observation"] | {"pointings": fields}
+    mosaic = rl.run(sections | {"observation": observation}, tmp_path / "cube.fits")
+    cubes = [rl.load_cube(tmp_path / f"cube_{number}.fits") for number in (1, 2)]
+    for number, (cube, field) in enumerate(zip(cubes, fields, strict=True)):
+        offset = [-own for own in field["offset"]]
+        moved = sections | {"observation": RUN["observation"] | {"offset": offset}}
+        same(cube, rl.run(moved, tmp_path / f"moved{number}.fits"))
+    np.testing.assert_allclose(rl.make_mosaic(cubes).flux, mosaic.flux, rtol=1e-6, atol=1e-6 * mosaic.flux.max())
+
+
+def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
+    sections = TWO | {"galaxy": {"reader": "synthetic", "n_stars": 30}}
+    rows = [{"name": "one", "galaxy.seed": 3}, {"name": "two", "observations.muse.instrument.fov": "0.6 arcsec"}]
+    rl.run_catalogue(sections, rows, output=tmp_path)
+    cubes = {name: rl.load_cube(tmp_path / f"{name}.fits") for name in ("one_muse", "one_nirspec", "two_muse")}
+    assert [cube.shape[0] for cube in cubes.values()] == [5, 6, 3]
+    recorded = rl.run(yaml.safe_load(cubes["one_nirspec"].meta["config"]), tmp_path / "again.fits")
+    np.testing.assert_array_equal(recorded.flux, cubes["one_nirspec"].flux)
+    with pytest.raises(ConfigError, match=r"instrument: every observation"):
+        rl.run_catalogue(sections, [{"name": "one", "instrument.fov": "1 arcsec"}], output=tmp_path)
