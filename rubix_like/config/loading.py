@@ -10,7 +10,14 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config.messages import explain, without_unset
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
-from rubix_like.config.sections.instrument import ArmSettings, is_complete, over_recorded, with_arms, with_preset
+from rubix_like.config.sections.instrument import (
+    ArmSettings,
+    InstrumentSettings,
+    is_complete,
+    over_recorded,
+    with_arms,
+    with_preset,
+)
 from rubix_like.config.sections.observation import REPLACED, ObservationChanges
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect_path, nearest
@@ -165,12 +172,31 @@ def _with_name(sections: dict[str, Any], name: str) -> dict[str, Any]:
 def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
     """The checked configuration of sections from `place`; raises ConfigError."""
     check_regular(sections, "")
+    sections = _with_first_instrument(without_unset(sections), place)
     try:
-        config = RunConfig.model_validate(without_unset(sections))
+        config = RunConfig.model_validate(sections)
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, place)) from error
     observation_overrides(config)
     return config
+
+
+def _with_first_instrument(sections: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """The sections with the instrument of the first of several observations, where they state none."""
+    several = sections.get("observations")
+    if sections.get("instrument") is not None or not isinstance(several, Mapping) or not several:
+        return sections
+    name, first = next(iter(several.items()))
+    section = first.get("instrument") if isinstance(first, Mapping) else getattr(first, "instrument", None)
+    if not isinstance(section, Mapping):
+        return sections
+    try:
+        return {**sections, "instrument": InstrumentSettings.model_validate(section)}
+    except ValidationError as error:
+        where = f"{place}: observations.{name}.instrument"
+        raise ConfigError(explain(error, InstrumentSettings, where)) from error
+    except ConfigError as error:
+        raise ConfigError(f"{place}: observations.{name}.instrument: {error}") from error
 
 
 def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:

@@ -308,16 +308,6 @@ class _AnyReader:
         return {"anyOf": [*named, {"type": "null"}]}
 
 
-def _with_first_instrument(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The sections with the instrument of the first of several observations, where they state none."""
-    several = given.get("observations")
-    if given.get("instrument") is not None or not isinstance(several, Mapping) or not several:
-        return given
-    first = next(iter(several.values()))
-    instrument = first.get("instrument") if isinstance(first, Mapping) else getattr(first, "instrument", None)
-    return given if instrument is None else {**given, "instrument": instrument}
-
-
 class RunConfig(AbstractSettings):
     """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes.
 
@@ -372,7 +362,6 @@ class RunConfig(AbstractSettings):
         if not isinstance(given, Mapping):
             return handler(given)
         names = (*stage_names(given.get("pipeline")), *map(str, given))
-        given = _with_first_instrument(given)
         return read_with_sections(cls, given, handler, cls.sections(*names))
 
     @classmethod

@@ -165,8 +165,14 @@ def test_numbers_that_none_has(values, message):
         ({"observations": {"a": {"instrument": MUSE}, "A": {}}}, r"observations.*differ in more than capitals"),
         ({"observations": {"muse": {"observation": {"redshift": 1}}}}, r"give observation\.redshift beside"),
         ({"observations": {"muse": {"engine": {"precision": "float32"}}}}, r"give engine\.precision beside"),
-        ({"observations": {"muse": {"instrument": MUSE | {"fov": "-1 arcsec"}}}}, r"observations\.muse: .*fov"),
-        ({"observations": {"muse": {"instrument": {"name": "mus"}}}}, r"observations\.muse: .*'mus'.*muse"),
+        (
+            {"observations": {"muse": {"instrument": MUSE | {"fov": "-1 arcsec"}}}},
+            r"muse\.instrument: .*fov",
+        ),
+        (
+            {"observations": {"muse": {"instrument": {"name": "mus"}}}},
+            r"muse\.instrument: unknown instrument .mus.; did",
+        ),
         ({"observations": {"muse": {"dust": {"a_v": 1}}}}, r"every observation sees the same dust"),
     ],
 )
@@ -196,10 +202,10 @@ def test_a_run_of_two_instruments(tmp_path):
     sections = TWO | {"galaxy": {"reader": "synthetic", "n_stars": 60}}
     cube = rl.run(sections, tmp_path / "cube.fits")
     muse, nirspec = (rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("muse", "nirspec"))
-    np.testing.assert_array_equal(nirspec.flux, cube.flux)
+    np.testing.assert_allclose(nirspec.flux, cube.flux, rtol=1e-6)
     for number, own in enumerate((muse, nirspec)):
-        again = rl.run(yaml.safe_load(own.meta["config"]), tmp_path / f"again{number}.fits")
-        np.testing.assert_array_equal(again.flux, own.flux)
+        rl.run(yaml.safe_load(own.meta["config"]), tmp_path / f"again{number}.fits")
+        np.testing.assert_array_equal(rl.load_cube(tmp_path / f"again{number}.fits").flux, own.flux)
 
 
 @pytest.mark.slow(12)
@@ -216,7 +222,8 @@ def test_joined_arms_at_several_pointings(tmp_path):
     for number, (cube, field) in enumerate(zip(cubes, fields, strict=True)):
         offset = [-own for own in field["offset"]]
         moved = sections | {"observation": RUN["observation"] | {"offset": offset}}
-        same(cube, rl.run(moved, tmp_path / f"moved{number}.fits"))
+        rl.run(moved, tmp_path / f"moved{number}.fits")
+        same(cube, rl.load_cube(tmp_path / f"moved{number}.fits"), 1e-6)
     np.testing.assert_allclose(rl.make_mosaic(cubes).flux, mosaic.flux, rtol=1e-6, atol=1e-6 * mosaic.flux.max())
 
 
@@ -226,7 +233,7 @@ def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
     rl.run_catalogue(sections, rows, output=tmp_path)
     cubes = {name: rl.load_cube(tmp_path / f"{name}.fits") for name in ("one_muse", "one_nirspec", "two_muse")}
     assert [cube.shape[0] for cube in cubes.values()] == [5, 6, 3]
-    recorded = rl.run(yaml.safe_load(cubes["one_nirspec"].meta["config"]), tmp_path / "again.fits")
-    np.testing.assert_array_equal(recorded.flux, cubes["one_nirspec"].flux)
-    with pytest.raises(ConfigError, match=r"instrument: every observation"):
+    rl.run(yaml.safe_load(cubes["one_nirspec"].meta["config"]), tmp_path / "again.fits")
+    np.testing.assert_array_equal(rl.load_cube(tmp_path / "again.fits").flux, cubes["one_nirspec"].flux)
+    with pytest.raises(ConfigError, match=r"instrument: expected the key 'name'"):
         rl.run_catalogue(sections, [{"name": "one", "instrument.fov": "1 arcsec"}], output=tmp_path)
