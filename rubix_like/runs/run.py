@@ -595,8 +595,8 @@ def prepare_cubes(
         first = next(iter(run.seen.values()))
         with ExitStack() as files:  # read with what the first observation needs
             resolved, source = _loaded(first, progress, files, team)
-            seen = _seen_by(waiting, source) if isinstance(source, HeldGalaxy) and team.size == 1 else []
-            if seen:
+            seen = _seen_by(waiting, source) if team.size == 1 else []
+            if seen and isinstance(source, HeldGalaxy):
                 yield from _prepare_held(seen, source, progress, whole)
                 made = {own.run.name for own in seen}
                 waiting = [own for own in waiting if own.name not in made]
@@ -616,9 +616,11 @@ class SeenRun(NamedTuple):
     census: Mapping[str, Census]
 
 
-def _seen_by(runs: Sequence[CubeRun], held: HeldGalaxy) -> list[SeenRun]:
-    """The runs that can be made of the particles at hand; not those that need smoothing lengths which were not read."""
+def _seen_by(runs: Sequence[CubeRun], held: Source) -> list[SeenRun]:
+    """The runs that can be made of particles in memory; not those that need smoothing lengths which were not read."""
     found = list[SeenRun]()
+    if not isinstance(held, HeldGalaxy):
+        return found
     for run in runs:
         resolved = {name: resolve(observation) for name, observation in run.seen.items()}
         census = {name: take_census(run.seen[name], resolved[name], [held.galaxy]) for name in run.seen}

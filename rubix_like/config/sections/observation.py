@@ -146,14 +146,16 @@ class ObservationChanges(AbstractSettings):
         found: dict[str, Any] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
-            if name not in self.model_fields_set or (value is None and name not in REPLACED):
-                continue
-            if name in REPLACED:
+            if name in REPLACED and name in self.model_fields_set:
                 found[name] = value
+            elif value is None:
+                continue
             elif name == "instrument":
                 found |= instrument_overrides(value)
+            elif name == "pipeline":
+                found[name] = value
             else:
-                found |= {name: value} if name == "pipeline" else {f"{name}.{key}": value[key] for key in value}
+                found |= {f"{name}.{key}": setting for key, setting in value.items()}
         return found
 
 
