@@ -75,7 +75,7 @@ def check_one_observation(config: RunConfig, what: str) -> None:
         key, names = "instrument.arm", tuple(config.instrument.arms or ())
     if names:
         expected = f"expected one of {', '.join(names)}" if key == "instrument.arm" else "expected null"
-        remedy = "" if key == "instrument.arm" else f"; give the instrument of one of them ({', '.join(names)})"
+        remedy = "" if key == "instrument.arm" else "; leave it out, and give an instrument"
         raise ConfigError(f"{key}: {expected} for {what}, which is of one observation{remedy}")
 
 

@@ -321,9 +321,9 @@ class RunConfig(AbstractSettings):
     ssp: SSPSettings = SSPSettings()
     observation: ObservationSettings
     instrument: InstrumentSettings
-    """null: that of the first of `observations`."""
     observations: Annotated[Observations | None, Field(exclude_if=lambda value: value is None)] = None
-    """Several observations of the same galaxy by name, each with the settings that it changes; null: one."""
+    """Several observations of the same galaxy by name, each with the settings that it changes; the run itself then needs
+    no instrument. null: one."""
     dust: Dust | None = None
     """A screen of dust, or with `kind: particles` that of the gas; null: none."""
     lines: LinesSettings | None = None

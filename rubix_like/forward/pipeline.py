@@ -103,6 +103,8 @@ class Pipeline(eqx.Module):
 
     def __repr__(self) -> str:
         plan, frame = self.plan, self.frame
+        if self.others:
+            return f"Pipeline of {', '.join(self.observations)}; observe(galaxy) gives a cube for each"
         return (
             f"Pipeline('{frame.meta['pipeline']}' for {frame.meta['instrument'] or 'an instrument'}: {frame.n_x} x "
             f"{frame.n_y} spaxels, {plan.n_wave} bins, method {plan.method}, {counted(self.mesh.size, 'device')})"

@@ -116,16 +116,20 @@ class ObservationChanges(AbstractSettings):
     }
 
     instrument: dict[str, Any] | None = None
+    """The section of another instrument, with a `name`, or keys of the run's instrument."""
     observation: dict[str, Any] | None = None
     """Pointing and offset of this observation alone: `ra`, `dec`, `offset`, `field_angle`, `velocity_offset`,
     `pointings`, `mosaic`."""
     pipeline: str | None = None
+    """Its own list of stages, as `pipeline` of a run."""
     engine: dict[str, Any] | None = None
+    """Keys of the section, without `precision` and `slab`."""
     noise: dict[str, Any] | None = None
     """null: none. A `seed` that is not stated is 1000003 higher for each observation, or arm, before this one."""
     systematics: dict[str, Any] | None = None
     """As `noise`."""
     products: dict[str, Any] | None = None
+    """Its own maps; null: none."""
     output: dict[str, Any] | None = None
     """`layout`, `maps`, `compression` and `quantize`."""
 
