@@ -322,8 +322,8 @@ class RunConfig(AbstractSettings):
     observation: ObservationSettings
     instrument: InstrumentSettings
     observations: Annotated[Observations | None, Field(exclude_if=lambda value: value is None)] = None
-    """Several observations of the same galaxy by name, each with the settings that it changes; the run itself then needs
-    no instrument. null: one."""
+    """Several observations of the same galaxy by name, each with the settings that it changes; null: one. The run
+    itself then needs no instrument."""
     dust: Dust | None = None
     """A screen of dust, or with `kind: particles` that of the gas; null: none."""
     lines: LinesSettings | None = None

@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.config import PipelineSettings, RunConfig
+from rubix_like.config import EngineSettings, InstrumentSettings, PipelineSettings
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.instrument.blur import refine
@@ -173,44 +173,50 @@ class Lengths(NamedTuple):
         return Lengths(max(self.widest, other.widest), n_wider, n_lacking)
 
 
-def largest_sigma(config: RunConfig) -> float:
+def largest_sigma(engine: EngineSettings, instrument: InstrumentSettings) -> float:
     """Standard deviation (arcsec) beyond which no star is smoothed, as `engine.smoothing.largest` says."""
-    return config.engine.smoothing.largest or _WIDEST_OF_FIELD * max(config.instrument.fov)
+    return engine.smoothing.largest or _WIDEST_OF_FIELD * max(instrument.fov)
 
 
-def allowed_length(config: RunConfig, arcsec_per_kpc: float) -> float:
+def allowed_length(engine: EngineSettings, instrument: InstrumentSettings, arcsec_per_kpc: float) -> float:
     """The smoothing length (kpc) of the widest stars that are painted as wide as they are."""
-    narrowest = DEPOSIT_SIGMA * config.instrument.pixel_scale
-    return max(largest_sigma(config), narrowest) / (arcsec_per_kpc * config.engine.smoothing.sigma)
+    narrowest = DEPOSIT_SIGMA * instrument.pixel_scale
+    return max(largest_sigma(engine, instrument), narrowest) / (arcsec_per_kpc * engine.smoothing.sigma)
 
 
 def plan_widths(
-    config: RunConfig, pipeline: PipelineSettings, lengths: Lengths | None, arcsec_per_kpc: float, cells: int = 1
+    engine: EngineSettings,
+    instrument: InstrumentSettings,
+    pipeline: PipelineSettings,
+    lengths: Lengths | None,
+    arcsec_per_kpc: float,
+    cells: int = 1,
 ) -> tuple[WidthClasses | None, str]:
     """The classes for stars' smoothing lengths, and a note where some are wider than is allowed for.
 
     `cells`: along the side of a spaxel. Raises ConfigError without smoothing lengths. None for another deposit.
     """
-    if config.engine.deposit != "smoothed":
+    if engine.deposit != "smoothed":
         return None, ""
     if lengths is None or lengths.n_lacking:
         raise ConfigError(
             "engine.deposit: expected stars with a smoothing_length (kpc) for 'smoothed', and so gas that is read, got "
             f"{'no galaxy: pass it to Pipeline.from_config' if lengths is None else 'none'}; or use nearest, cic or tsc"
         )
-    scale = config.engine.smoothing.sigma * cells / config.instrument.pixel_scale
-    allowed = allowed_length(config, arcsec_per_kpc)
+    scale = engine.smoothing.sigma * cells / instrument.pixel_scale
+    allowed = allowed_length(engine, instrument, arcsec_per_kpc)
     widest = min(lengths.widest, allowed) * arcsec_per_kpc * scale
-    is_taken_off = config.instrument.psf is not None and pipeline.blurs
+    is_taken_off = instrument.psf is not None and pipeline.blurs
     deposit_variance = DEPOSIT_SIGMA**2 if is_taken_off else _BOX
     last = max(float(np.hypot(widest, np.sqrt(deposit_variance))), DEPOSIT_SIGMA)
     n_step = int(np.ceil(np.log(last / DEPOSIT_SIGMA) / np.log(_RATIO) - 1e-9))
     ladder = np.geomspace(DEPOSIT_SIGMA, last, n_step + 1)
     note = ""
     if lengths.n_wider:
-        widest_sigma = lengths.widest * arcsec_per_kpc * config.engine.smoothing.sigma
+        widest_sigma = lengths.widest * arcsec_per_kpc * engine.smoothing.sigma
         note = (
-            f"{counted(lengths.n_wider, 'star is', 'stars are')} smoothed with a sigma of {largest_sigma(config):.3g} "
+            f"{counted(lengths.n_wider, 'star is', 'stars are')} smoothed with a sigma of "
+            f"{largest_sigma(engine, instrument):.3g} "
             f"arcsec instead of up to {widest_sigma:.3g} arcsec (engine.smoothing.largest)"
         )
     grids = LayerGrid.of_classes(ladder.tolist())

@@ -232,13 +232,14 @@ class _Rules(NamedTuple):
     def build(config: RunConfig, resolved: Resolved) -> "_Rules":
         products = config.products
         limit = None if products is None or products.losvd is None else products.losvd.limit
+        scale = resolved.arcsec_per_kpc
         may_smooth = config.engine.deposit in ("smoothed", AUTO)
         return _Rules(
             config=config,
             resolved=resolved,
             brightness=Brightness.build(resolved, config.observation.redshift),
             oldest=log_universe_age(config) + 1e-3,
-            widest=allowed_length(config, resolved.arcsec_per_kpc) if may_smooth else np.inf,
+            widest=allowed_length(config.engine, config.instrument, scale) if may_smooth else np.inf,
             losvd=np.inf if limit is None else limit,
             weight=gas_weight(config, resolved),
             ionising=_Ionising.build(config, resolved),
@@ -269,7 +270,8 @@ class _Rules(NamedTuple):
         resolved = self.resolved
         if self.config.engine.deposit != AUTO or not paints_stars(resolved.pipeline):
             return None
-        return Crowding.of(np.asarray(stars.position), self.config, resolved.pipeline, resolved.arcsec_per_kpc)
+        position, scale = np.asarray(stars.position), resolved.arcsec_per_kpc
+        return Crowding.of(position, self.config.instrument, resolved.pipeline, scale)
 
     def _gas(self, gas: Gas | None) -> tuple[FastParticles, Lengths] | tuple[None, None]:
         """How fast and how wide gas with any of the weight is; None where nothing reads gas, or there is none.

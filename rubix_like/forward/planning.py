@@ -681,7 +681,7 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
     resolved.checked_for(config)
     lengths = None if census is None else census.all_lengths
     pipeline, scale, cells = resolved.pipeline, resolved.arcsec_per_kpc, resolved.painting.cells
-    widths, width_note = plan_widths(config, pipeline, lengths, scale, cells)
+    widths, width_note = plan_widths(config.engine, config.instrument, pipeline, lengths, scale, cells)
     shared = Setup(
         config=config,
         pipeline=pipeline,

@@ -84,7 +84,7 @@ def check_early(config: RunConfig, n_parts: int = 1) -> None:
         named_lines(products.lines)
     if config.lines is not None:
         line_templates(config.lines)
-    check_component_lines(config)
+    check_component_lines(config.galaxy)
 
 
 @named_arguments
@@ -99,9 +99,9 @@ def resolve(config: RunConfig) -> Resolved:
     check_early(config, n_parts)
     pipeline = painted_pipeline(config)
     _check_dust_maps(config, pipeline)
-    deposit = choose_deposit(config, pipeline, None, 0)
+    deposit = choose_deposit(config.engine, instrument, pipeline, None, 0)
     with naming_arm(instrument):
-        painting = plan_painting(_with_deposit(config, deposit), pipeline)
+        painting = plan_painting(_with_deposit(config, deposit).engine, instrument, pipeline)
         built = Instrument.build(instrument, painting)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     return Resolved(
@@ -125,13 +125,13 @@ def settle_deposit(
     """
     if config.engine.deposit != AUTO:
         return config, resolved
-    chosen = choose_deposit(config, resolved.pipeline, crowding, n_lacking)
+    chosen = choose_deposit(config.engine, config.instrument, resolved.pipeline, crowding, n_lacking)
     config = _with_deposit(config, chosen)
     resolved = replace(resolved, deposit=chosen, decisive=decisive_settings(config))
     if chosen.deposit == resolved.painting.deposit:
         return config, resolved
     with naming_arm(config.instrument):
-        painting = plan_painting(config, resolved.pipeline)
+        painting = plan_painting(config.engine, config.instrument, resolved.pipeline)
         instrument = Instrument.build(config.instrument, painting)
     return config, replace(resolved, painting=painting, instrument=instrument)
 

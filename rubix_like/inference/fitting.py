@@ -252,7 +252,8 @@ def fit(
     files = ResultFiles.of_fit(request.settings.output)
     check_separate(files.places(request.sets), request.files(config_or_pipeline), "fit.output")
     files.check()
-    check_results(FIT, files.result, files.cubes_of(request.sets), request.config, "fit.output", overwrite=overwrite)
+    name = request.config.output.configuration
+    check_results(FIT, files.result, files.cubes_of(request.sets), name, "fit.output", overwrite=overwrite)
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _fit(request, galaxy, progress, files, restart=restart)
 
@@ -587,9 +588,8 @@ def sample(
     read = request.files(config_or_pipeline, **{"result of the fit": request.settings.output, "fitted": fitted})
     check_separate(files.places(request.sets), read, "fit.sampling.output")
     files.check()
-    check_results(
-        SAMPLES, files.result, files.cubes_of(request.sets), request.config, "fit.sampling.output", overwrite=overwrite
-    )
+    name = request.config.output.configuration
+    check_results(SAMPLES, files.result, files.cubes_of(request.sets), name, "fit.sampling.output", overwrite=overwrite)
     with claimed(files.result, *files.places(request.sets)), programs_kept():
         return _sample(request, sampler, fitted, galaxy, progress, files, restart=restart)
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from rubix_like.config import PipelineSettings, RunConfig
+from rubix_like.config import EngineSettings, InstrumentSettings, PipelineSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.runtime.places import found_at
 
@@ -35,12 +35,15 @@ class Crowding(NamedTuple):
 
     @staticmethod
     def of(
-        position: Float[ndarray, "particle 3"], config: RunConfig, pipeline: PipelineSettings, arcsec_per_kpc: float
+        position: Float[ndarray, "particle 3"],
+        instrument: InstrumentSettings,
+        pipeline: PipelineSettings,
+        arcsec_per_kpc: float,
     ) -> "Crowding":
         """The crowding of stars at `position` (kpc from the galaxy's centre), in squares of `element_side` that cover
         the field; what lies outside, or nowhere (NaN), is not counted."""
-        side = element_side(config, pipeline)
-        shape = [max(1, int(np.ceil(width / side - 1e-9))) for width in config.instrument.fov]
+        side = element_side(instrument, pipeline)
+        shape = [max(1, int(np.ceil(width / side - 1e-9))) for width in instrument.fov]
         places = np.asarray(position, dtype=np.float64).T * (arcsec_per_kpc / side)
         return Crowding(np.stack([_counted(places[first], places[second], *shape) for first, second in _AXES]))
 
@@ -65,20 +68,20 @@ def paints_stars(pipeline: PipelineSettings) -> bool:
     return any(source.name == _STARS for source in pipeline.paint)
 
 
-def element_side(config: RunConfig, pipeline: PipelineSettings) -> float:
+def element_side(instrument: InstrumentSettings, pipeline: PipelineSettings) -> float:
     """Side (arcsec) of a square as large as the PSF's effective area, and no smaller than a spaxel.
 
     The area is 1 / (integral of P^2) (King 1983, PASP 95, 163): of a Gaussian 4 pi sigma^2. A PSF counts as a Gaussian
     of its FWHM, the narrowest where it has several; an image of one, and one of adaptive
     optics in the middle of the range, as it is.
     """
-    psf, pixel_scale = config.instrument.psf, config.instrument.pixel_scale
+    psf, pixel_scale = instrument.psf, instrument.pixel_scale
     if psf is None or not pipeline.blurs:
         return pixel_scale
     if psf.kind == "image":
         area = min(_area_of(*found_at(_PSF_IMAGE)(place)[:2]) for place in psf.every_place)
     elif psf.kind == "adaptive":
-        middle = (config.instrument.wavelength.start + config.instrument.wavelength.stop) / 2
+        middle = (instrument.wavelength.start + instrument.wavelength.stop) / 2
         area = min(found_at(_AREA)(place.optics, middle) for place in psf.every_place)
     else:
         area = 4 * np.pi * (psf.narrowest / FWHM_PER_SIGMA) ** 2
@@ -100,22 +103,26 @@ class DepositChoice(NamedTuple):
 
 
 def choose_deposit(
-    config: RunConfig, pipeline: PipelineSettings, crowding: Crowding | None, n_lacking: int
+    engine: EngineSettings,
+    instrument: InstrumentSettings,
+    pipeline: PipelineSettings,
+    crowding: Crowding | None,
+    n_lacking: int,
 ) -> DepositChoice:
     """The deposit that is asked for; of `auto`, smoothed where fewer than `ENOUGH` stars share a resolution element
     (`Crowding.typical`), else nearest.
 
     `n_lacking`: how many particles have no smoothing length, without which none can be smoothed.
     """
-    if config.engine.deposit != AUTO:
-        return DepositChoice(config.engine.deposit)
+    if engine.deposit != AUTO:
+        return DepositChoice(engine.deposit)
     if not paints_stars(pipeline):
         return DepositChoice("nearest", "no stars are painted")
     if crowding is None:
         return DepositChoice("nearest", "no galaxy to count the stars of")
     if not crowding.is_sparse:
         return DepositChoice("nearest", "many stars in a resolution element")
-    number, side = f"{crowding.typical:.3g}", element_side(config, pipeline)
+    number, side = f"{crowding.typical:.3g}", element_side(instrument, pipeline)
     few = (
         f"half of the galaxy's resolution elements, {side:.3g} arcsec wide, hold {number} star particles or fewer "
         f"({ENOUGH} are enough)"

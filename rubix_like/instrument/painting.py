@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.special import ndtr
 
-from rubix_like.config import InstrumentSettings, PipelineSettings, PSFSettings, RunConfig
+from rubix_like.config import EngineSettings, InstrumentSettings, PipelineSettings, PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.runtime.places import found_at
 
@@ -59,21 +59,21 @@ ON_SPAXELS: Painting = Painting()
 """Every star in the one spaxel that it lies in."""
 
 
-def plan_painting(config: RunConfig, pipeline: PipelineSettings) -> Painting:
+def plan_painting(engine: EngineSettings, instrument: InstrumentSettings, pipeline: PipelineSettings) -> Painting:
     """The deposit and the cells that `engine.oversampling` asks for.
 
     `auto`: for stars shared among 3 x 3 cells as many as keep their images within 1 %, one for any other deposit and
     for a PSF that depends on wavelength (a whole cube would be painted on the cells). One cell per spaxel where there
     is no PSF, or where it is not the first stage of the cube.
     """
-    deposit, wanted, psf = config.engine.deposit, config.engine.oversampling, config.instrument.psf
+    deposit, wanted, psf = engine.deposit, engine.oversampling, instrument.psf
     if psf is None or not pipeline.blurs_first:
         return Painting(deposit)
     if wanted != "auto":
         return Painting(deposit, int(wanted))
     if not psf.is_profile or psf.wavelength is not None or deposit not in ("tsc", "smoothed"):
         return Painting(deposit)
-    enough = (cells for cells, fwhm in NARROWEST.items() if psf.narrowest >= fwhm * config.instrument.pixel_scale)
+    enough = (cells for cells, fwhm in NARROWEST.items() if psf.narrowest >= fwhm * instrument.pixel_scale)
     return Painting(deposit, next(enough, FINEST))
 
 

@@ -310,8 +310,8 @@ def with_deposit(run: RunConfig, stars: Stars) -> RunConfig:
     observation, pipeline = run.observation, load_pipeline(run.pipeline)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     scale = arcsec_per_kpc(distance, observation.redshift)
-    crowding = Crowding.of(np.asarray(stars.position), run, pipeline, scale)
-    deposit = choose_deposit(run, pipeline, crowding, 0).deposit
+    crowding = Crowding.of(np.asarray(stars.position), run.instrument, pipeline, scale)
+    deposit = choose_deposit(run.engine, run.instrument, pipeline, crowding, 0).deposit
     return run.model_copy(update={"engine": run.engine.model_copy(update={"deposit": deposit})})
 
 

@@ -23,7 +23,7 @@ _FINE = "bc03-miles"
 
 @runtime_checkable
 class HasSSPSettings(Protocol):
-    """Anything with the settings of a run's `ssp:` section, such as RunConfig."""
+    """Anything with the settings of a run's `ssp:` section, such as the configuration of a run."""
 
     @property
     def ssp(self) -> Any:

@@ -56,7 +56,7 @@ def test_stars_are_counted_as_numpy_counts_them():
     n_side = int(np.ceil(FOV / side))
     edges = (np.arange(n_side + 1) - n_side / 2) * side
     stars = places(5000)
-    found = Crowding.of(stars / 0.7, config(psf), STELLAR, 0.7)
+    found = Crowding.of(stars / 0.7, config(psf).instrument, STELLAR, 0.7)
     for own, (first, second) in zip(found.counts, ((0, 1), (1, 2), (2, 0)), strict=True):
         expected = np.histogram2d(stars[:, second], stars[:, first], bins=(edges, edges))[0]
         np.testing.assert_array_equal(own.reshape(n_side, n_side), expected)
@@ -64,15 +64,17 @@ def test_stars_are_counted_as_numpy_counts_them():
 
 def test_parts_add_up_and_what_is_nowhere_is_not_counted():
     stars, run = places(3000), config()
-    whole = Crowding.of(stars, run, STELLAR, 1.0)
-    parts = [Crowding.of(own, run, STELLAR, 1.0) for own in np.array_split(stars, 7)]
+    whole = Crowding.of(stars, run.instrument, STELLAR, 1.0)
+    parts = [Crowding.of(own, run.instrument, STELLAR, 1.0) for own in np.array_split(stars, 7)]
     joined = parts[0]
     for own in parts[1:]:
         joined = joined.joined(own)
     np.testing.assert_array_equal(joined.counts, whole.counts)
     lost = np.concatenate([stars, [[np.nan, 0, 0], [50.0, 50.0, 50.0]]])
-    np.testing.assert_array_equal(Crowding.of(lost, run, STELLAR, 1.0).counts.sum(axis=1)[1], whole.counts[1].sum() + 1)
-    assert Crowding.of(stars + 100.0, run, STELLAR, 1.0).typical == np.inf
+    np.testing.assert_array_equal(
+        Crowding.of(lost, run.instrument, STELLAR, 1.0).counts.sum(axis=1)[1], whole.counts[1].sum() + 1
+    )
+    assert Crowding.of(stars + 100.0, run.instrument, STELLAR, 1.0).typical == np.inf
 
 
 @pytest.mark.parametrize(
@@ -106,10 +108,10 @@ def test_an_element_is_as_large_as_the_psf(tmp_path):
     several = {"kind": "gaussians", "components": [{"fwhm": 0.8, "fraction": 1}, {"fwhm": 2, "fraction": 0.1}]}
     psfs = ({"fwhm": 0.8}, table, several, {"kind": "image", "file": str(image), "file_scale": 0.05})
     for psf in psfs:
-        assert element_side(config(psf), STELLAR) == pytest.approx(gaussian, rel=1e-3), psf
-    assert element_side(config(), STELLAR) == PIXEL
-    assert element_side(config({"fwhm": 0.01}), STELLAR) == PIXEL
-    assert element_side(config({"fwhm": 0.8}), STELLAR.model_copy(update={"cube": ()})) == PIXEL
+        assert element_side(config(psf).instrument, STELLAR) == pytest.approx(gaussian, rel=1e-3), psf
+    assert element_side(config().instrument, STELLAR) == PIXEL
+    assert element_side(config({"fwhm": 0.01}).instrument, STELLAR) == PIXEL
+    assert element_side(config({"fwhm": 0.8}).instrument, STELLAR.model_copy(update={"cube": ()})) == PIXEL
 
 
 N_ELEMENT = (FOV / PIXEL) ** 2
@@ -129,7 +131,7 @@ N_ELEMENT = (FOV / PIXEL) ** 2
 def test_the_choice(number, settings, n_lacking, expected, reason):
     run = config(**settings)
     crowding = None if number is None else Crowding(np.full((3, 9), number))
-    found = choose_deposit(run, resolve(run).pipeline, crowding, n_lacking)
+    found = choose_deposit(run.engine, run.instrument, resolve(run).pipeline, crowding, n_lacking)
     assert found.deposit == expected
     assert found.reason.startswith(reason)
     assert ("smoothing lengths" in found.note) == reason.startswith("few")

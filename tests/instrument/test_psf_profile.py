@@ -93,7 +93,7 @@ def test_a_finer_deposit_is_within_a_percent():
     within 1/500 spaxel; light is kept."""
     for fwhm in (1.5, 1.7, 2.5, 3.6):
         run = load_config(MUSE, {"instrument.psf.fwhm": 0.2 * fwhm, "engine.deposit": "tsc"})
-        painting = plan_painting(run, resolve(run).pipeline)
+        painting = plan_painting(run.engine, run.instrument, resolve(run).pipeline)
         found, expected = seen({"fwhm": fwhm}, painting), in_spaxels(gaussian_by_astropy(fwhm))
         assert worst(found, expected) < 0.01
         row = np.arange(9) - 4

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
-from rubix_like.config import RunConfig
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.products import LINE_SOURCE, LinesSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
@@ -54,14 +53,14 @@ class ComponentLines(AbstractSource):
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:  # noqa: ARG003
         """The lines of all components, painted as `engine` says; no options."""
-        templates = seen_through_dust(component_templates(component_rows(setup.config)), setup)
+        templates = seen_through_dust(component_templates(component_rows(setup.config.galaxy)), setup)
         return plan_lines(setup, templates, cls.kind, narrowest=least_line_width(setup.config.instrument))
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "ComponentLines":  # noqa: ARG003
         """The source with the line painter of the plan's method."""
         per_flux = setup.luminosity_distance**2 / SOLAR_LUMINOSITY_AT_1_MPC
-        rows = component_rows(setup.config)
+        rows = component_rows(setup.config.galaxy)
         reader = setup.config.galaxy
         assert isinstance(reader, ComponentsReader)
         return cls(
@@ -96,9 +95,9 @@ class ComponentLines(AbstractSource):
         return shining if self.dust is None else self.dust.dim(shining, parameters)
 
 
-def component_rows(config: RunConfig) -> tuple[LineRow, ...]:
+def component_rows(galaxy: object) -> tuple[LineRow, ...]:
     """The lines of a run's smooth components; none for another galaxy."""
-    return () if not isinstance(config.galaxy, ComponentsReader) else config.galaxy.build().line_rows
+    return galaxy.build().line_rows if isinstance(galaxy, ComponentsReader) else ()
 
 
 def component_templates(rows: Sequence[LineRow]) -> LineTemplates:
@@ -131,11 +130,11 @@ def _with_partner(row: LineRow) -> dict[str, tuple[float, float]]:
     return found
 
 
-def check_component_lines(config: RunConfig) -> None:
+def check_component_lines(galaxy: object) -> None:
     """Raise ConfigError for lines of components that are not known, or named twice."""
-    if not isinstance(config.galaxy, ComponentsReader):
+    if not isinstance(galaxy, ComponentsReader):
         return
-    for component in config.galaxy.components:
+    for component in galaxy.components:
         names = [] if component.lines is None else [_name(line, component.name) for line in component.lines.wavelengths]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -189,7 +188,7 @@ class AbstractLines(AbstractSource):
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
         """The lines of the section, painted as `engine` says; no options."""
         refuse_options(LINE_SOURCE, options)
-        if component_rows(setup.config):
+        if component_rows(setup.config.galaxy):
             return ComponentLines.plan(setup, options)
         settings = _settings(setup)
         templates = seen_through_dust(line_templates(settings), setup)
@@ -199,7 +198,7 @@ class AbstractLines(AbstractSource):
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractLines | ComponentLines":
         """The source of the section's particles, or of components with lines, with the line painter of the plan."""
-        if component_rows(setup.config):
+        if component_rows(setup.config.galaxy):
             return ComponentLines.build(setup, plan, options)
         settings, painter, dust = _settings(setup), build_line_painter(plan, setup), DustInFront.of(setup)
         if settings.particles == "stars":

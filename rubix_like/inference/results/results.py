@@ -14,7 +14,6 @@ from numpy import ndarray
 from scipy.special import ndtri
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config import RunConfig
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.config.sections.fit import CorrelatedSettings
 from rubix_like.cube.cube import Cube
@@ -198,10 +197,10 @@ def _place_of_set(path: Path, name: str) -> Path:
 
 
 def check_results(
-    kind: str, result: Path, cubes: Iterable[Path], config: RunConfig, setting: str, *, overwrite: bool
+    kind: str, result: Path, cubes: Iterable[Path], configuration: str | None, setting: str, *, overwrite: bool
 ) -> None:
     """Raise ConfigError, naming `setting`, where the file of a result or of its cubes is there and is not replaced."""
-    maker = configuration_words(config.output.configuration)
+    maker = configuration_words(configuration)
     check_outputs([result], [kind], setting, overwrite=overwrite, maker=maker)
     check_outputs(cubes, [CUBE], setting, overwrite=overwrite, maker=maker)
 
