@@ -34,20 +34,16 @@ from rubix_like.forward.model import Observed
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.forward.streaming import (
-    SlabCuts,
     SlabPass,
     SlabPrograms,
     SlabView,
-    columns_of,
     compile_programs,
     passes_of,
-    place_slabs,
-    read_ahead,
-    reads_gas,
     sum_slabs,
 )
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.slabs import SlabCuts, columns_of, place_slabs, read_ahead
 from rubix_like.runs.particles_on_disk import (
     BYTES_PER_STAR,
     GalaxyInSlabs,
@@ -227,7 +223,7 @@ class SlabObserver(AbstractObserver):
     def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
         """Compiled for slabs of the size that all will have; raises ValueError where processes have other columns."""
         parts, team, tables = source.parts, source.team, pipeline.tables
-        cuts = SlabCuts.of(parts, source.size, with_gas=reads_gas(tables), team=team)
+        cuts = SlabCuts.of(parts, source.size, with_gas=tables.reads_gas, team=team)
         sample = team.each(lambda: cuts.sample(parts))
         check_columns(sample, team)
         (slab,) = _placed([sample], cuts, pipeline)
