@@ -11,8 +11,9 @@ from rubix_like.config import RunConfig
 from rubix_like.cube.cube import Cube
 from rubix_like.engine.basis import BasisPainter, may_paint_together
 from rubix_like.forward.census import Census
-from rubix_like.forward.model import Group, Signature, compiled_together
+from rubix_like.forward.model import Group
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.programs import Signature, compiled_together
 from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
@@ -91,7 +92,7 @@ class ArmPipelines(eqx.Module):
     def compiled(self, tables: Any, parameters: Any, placed: Galaxy, keys: Any) -> Any:  # noqa: ARG002
         """The compiled function for such `arguments`."""
         group = Group(tuple(own.plan for own in self.arms), tuple(own.layout for own in self.arms), self.together)
-        return compiled_together(group, tuple(Signature.of(own, placed) for own in tables))
+        return compiled_together(group, Signature.of(tables, placed))
 
     def lower(self, galaxy: Galaxy) -> Any:
         """The lowered computation for a galaxy of this size."""
