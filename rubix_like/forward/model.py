@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.arguments import plug_in_named, returned
@@ -25,7 +26,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.fields.field import Counted, HasValues, sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.product import ProductImages, SourceView, Viewer
-from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of, scene_of
+from rubix_like.forward.sources.source import AbstractSource, Kind, ReadsParticles, particles_of, scene_of
 from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
 from rubix_like.forward.tables import Plan, Tables
@@ -33,7 +34,6 @@ from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene, without_impossible
 from rubix_like.physics.templates import TemplateAxes
-from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.bin_split import WHOLE, padded, wave_specs
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, UsedFirst, replicated
 
@@ -48,53 +48,6 @@ class Partial(eqx.Module):
 
 Fields = Mapping[str, Any]
 """What the fields of a pipeline hold, by name."""
-
-
-def sum_fields(
-    plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]
-) -> tuple[Float[Array, " cell"], ...]:
-    """The sums of each field over the particles at hand, in chunks, as the stages see them that read no field."""
-    sums = []
-    for name, field, own in zip(plan.fields, tables.fields, particles, strict=True):
-        look = functools.partial(scene_before_fields, tables, parameters, field.kind)
-        with plug_in_named(f"field '{name}'", field):
-            filled = field.with_parameters(parameters)
-            sums.append(sum_field(filled, look, own, tables.grid, plan.chunk, tables.kernel))
-    return tuple(sums)
-
-
-def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, particles: Any) -> Scene:
-    """Where particles of a kind are seen, and how fast: after the scene stages that read no field, with an amount of 1.
-
-    They have the coordinates that the sources of this kind give them.
-    """
-    place = tables.alignment, tables.arcsec_per_kpc
-    shining = [scene_of(source, particles, *place).coordinates for source in tables.paint if source.kind == kind]
-    coordinates = {name: values for own in shining for name, values in own.items()}
-    scene = to_scene(particles, jnp.ones_like(jnp.asarray(particles.position)[:, 0]), coordinates, *place)
-    for number, stage in enumerate(tables.scene):
-        scene = scene if stage.reads else tables.scene_after(number, scene, parameters)
-    return scene
-
-
-def finish_fields(
-    plan: Plan, tables: Tables, parameters: Parameters, sums: tuple[Float[Array, " cell"], ...]
-) -> Fields:
-    """The fields, from every device's sums: one collective adds up those of all fields, none where there are none.
-
-    They are one array meanwhile: of several, XLA may leave some for a later collective.
-    """
-    if not sums:
-        return {}
-    whole = lax.psum(jnp.concatenate(sums), DATA_AXIS)
-    added = jnp.split(whole, np.cumsum([len(own) for own in sums])[:-1])
-    fields = {}
-    for name, field, own in zip(plan.fields, tables.fields, added, strict=True):
-        with plug_in_named(call := f"field '{name}': `finish`", field):
-            fields[name] = field.with_parameters(parameters).finish(own, tables.grid)
-        if field.map is not None and not isinstance(fields[name], HasValues):
-            raise ConfigError(f"{call} must return a PaintedField, which has `values`; see docs/how-to-extend.md")
-    return fields
 
 
 class Group(NamedTuple):
@@ -112,39 +65,86 @@ class Group(NamedTuple):
         """A group of one observation."""
         return cls((plan,), (layout,), (False,) * len(plan.sources))
 
+    @property
+    def mesh(self) -> Mesh:
+        """The devices."""
+        return self.layouts[0].mesh
 
-def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]) -> Partial:
-    """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels.
 
-    `particles`: those of each of `tables.painted`.
+class PassInputs(NamedTuple):
+    """All that a pass reads beside particles: tables, parameters and noise key of each observation of a group, and the
+    fields that an earlier pass summed up. The scene is by the parameters of the first observation."""
+
+    tables: tuple[Tables, ...]
+    parameters: tuple[Parameters, ...]
+    keys: tuple[PRNGKeyArray | None, ...]
+    fields: Fields
+
+    @classmethod
+    def of(cls, tables: Tables, parameters: Parameters, key: PRNGKeyArray | None) -> "PassInputs":
+        """The inputs of the first pass for a group of one observation."""
+        return cls((tables,), (parameters,), (key,), {})
+
+
+def sum_fields(plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Float[Array, " cell"]:
+    """The sums of each field over the particles at hand, in chunks, as the stages see them that read no field.
+
+    They are one array, field after field: of several, XLA may leave some for a later collective.
     """
-    (partial,) = paint_group((plan,), (False,) * len(tables.paint), (tables,), parameters, fields, particles)
-    return partial
+    sums = []
+    for name, field, read in zip(plan.fields, tables.fields, particles, strict=True):
+        look = functools.partial(scene_before_fields, tables, parameters, field.kind)
+        with plug_in_named(f"field '{name}'", field):
+            filled = field.with_parameters(parameters)
+            sums.append(sum_field(filled, look, read, tables.grid, plan.chunk, tables.kernel))
+    return jnp.concatenate(sums)
 
 
-def paint_group(
-    plans: Sequence[Plan],
-    together: Sequence[bool],
-    tables: Sequence[Tables],
-    parameters: Parameters,
-    fields: Fields,
-    particles: tuple[Any, ...],
-) -> list[Partial]:
-    """The sums of each observation of a group; the scene is the same for all."""
+def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, particles: Any) -> Scene:
+    """Where particles of a kind are seen, and how fast: after the scene stages that read no field, with an amount of 1.
+
+    They have the coordinates that the sources of this kind give them.
+    """
+    place = tables.alignment, tables.arcsec_per_kpc
+    shining = [scene_of(source, particles, *place).coordinates for source in tables.paint if source.kind == kind]
+    coordinates = {name: values for own in shining for name, values in own.items()}
+    scene = to_scene(particles, jnp.ones_like(jnp.asarray(particles.position)[:, 0]), coordinates, *place)
+    for number, stage in enumerate(tables.scene):
+        scene = scene if stage.reads else tables.scene_after(number, scene, parameters)
+    return scene
+
+
+def finish_fields(plan: Plan, tables: Tables, parameters: Parameters, sums: Float[Array, " cell"]) -> Fields:
+    """The fields, from the sums of all devices."""
+    filled = [field.with_parameters(parameters) for field in tables.fields]
+    ends = np.cumsum([field.n_cell(tables.grid) + field.n_count for field in filled])
+    fields = {}
+    for name, field, cells in zip(plan.fields, filled, jnp.split(sums, ends[:-1]), strict=True):
+        with plug_in_named(call := f"field '{name}': `finish`", field):
+            fields[name] = field.finish(cells, tables.grid)
+        if field.map is not None and not isinstance(fields[name], HasValues):
+            raise ConfigError(f"{call} must return a PaintedField, which has `values`; see docs/how-to-extend.md")
+    return fields
+
+
+def paint(group: Group, inputs: PassInputs, particles: tuple[Any, ...]) -> list[Partial]:
+    """The sums of each observation over the particles at hand, in chunks: into the observer's frame, through the scene
+    stages, onto spaxels. `particles`: those of each of `tables.painted`."""
+    tables, parameters, fields = inputs.tables, inputs.parameters[0], inputs.fields
     first, sums = tables[0], []
-    for number, name in enumerate(plans[0].sources):
+    for number, name in enumerate(group.plans[0].sources):
         sources = [arm.paint[number] for arm in tables]
         with plug_in_named(f"source '{name}'", sources[0]):
             painters = [source.painter_for(parameters) for source in sources]
             looks = [look_of(first, parameters, fields, *pair) for pair in zip(sources, painters, strict=True)]
-            place = shining_of(sources[0], particles[number]), first.grid, plans[0].chunk
-            if together[number]:
+            place = shining_of(sources[0], particles[number]), first.grid, group.plans[0].chunk
+            if group.together[number]:
                 alike = [painter for painter in painters if isinstance(painter, BasisPainter)]
                 sums.append(paint_together(alike, looks[0], *place))
             else:
                 sums.append([painter.paint(look, *place) for painter, look in zip(painters, looks, strict=True)])
     partials = []
-    for number, (plan, arm) in enumerate(zip(plans, tables, strict=True)):
+    for number, (plan, arm) in enumerate(zip(group.plans, tables, strict=True)):
         light, counters = zip(*(source_sums[number] for source_sums in sums), strict=True)
         partials.append(Partial(light, counters, paint_products(plan, arm, parameters, fields, particles)))
     return partials
@@ -232,25 +232,10 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
     return tuple(scene.coordinates[name] for name in axes.coordinate_names)
 
 
-def add_up(layouts: Sequence[DeviceLayout], tables: Sequence[Tables], partials: Sequence[Partial]) -> list[Partial]:
-    """The sums of each observation over all devices; each keeps what it finishes. One collective for each kind of
-    `Sum`, whatever the number of observations."""
-    leaves, structure = jax.tree.flatten(list(partials))
-    ways: list[tuple[Sum, bool]] = []
-    for layout, arm, partial in zip(layouts, tables, partials, strict=True):
-        in_parts = (Sum.BINS, Sum.ROWS) if layout.scatters else ()
-        ways += [(kind, kind in in_parts) for kind in kinds_of_sums(arm, len(jax.tree.leaves(partial)))]
-    added = dict[int, Array]()
-    for way in itertools.product(Sum, (False, True)):
-        numbers = [number for number, chosen in enumerate(ways) if chosen == way]
-        added |= zip(numbers, _added([leaves[number] for number in numbers], *way, layouts[0]), strict=True)
-    return jax.tree.unflatten(structure, [added[number] for number in range(len(leaves))])
-
-
-def kinds_of_sums(tables: Tables, n_leaf: int) -> list[Sum]:
-    """How each of the `n_leaf` arrays of a partial is added up over the devices."""
+def kinds_of_sums(tables: Tables, partial: Partial) -> list[Sum]:
+    """How each array of a partial is added up over the devices."""
     light = [kind for source in tables.paint for kind in source.painter.sums]
-    return [*light, *(Sum.PARTICLES for _ in range(n_leaf - len(light)))]
+    return [*light, *(Sum.PARTICLES for _ in range(len(jax.tree.leaves(partial)) - len(light)))]
 
 
 def _added(leaves: list[Array], kind: Sum, in_parts: bool, layout: DeviceLayout) -> list[Array]:
@@ -395,78 +380,13 @@ def seen_through(grid: SpaxelGrid, maps: _SpatialMaps) -> Images:
     return Images(grid, middle, SeenByWavelength(terms, one.shares, through(lambda one: one.bins)))
 
 
-class Particles(NamedTuple):
-    """The particles that each field of a pipeline reads, and each of its sources and maps (`tables.painted`)."""
-
-    fields: tuple[Any, ...]
-    sources: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, tables: Tables, galaxy: Galaxy) -> "Particles":
-        """The particles of a galaxy, or of a device's share; raises ValueError where it has none of a kind."""
-        return cls(particles_of(tables.fields, galaxy), particles_of(tables.painted, galaxy))
-
-
-def observe_share(
-    group: Group,
-    tables: Sequence[Tables],
-    parameters: Sequence[Parameters],
-    particles: Particles,
-    keys: Sequence[PRNGKeyArray | None],
-) -> tuple[Observed, ...]:
-    """What every device of the mesh does inside `jax.shard_map`, with its share of the particles.
-
-    Two passes, each of which ends with one collective for all observations: the fields, if there are any, then the
-    light.
-    """
-    plan, first, shared = group.plans[0], tables[0], parameters[0]
-    fields = finish_fields(plan, first, shared, sum_fields(plan, first, shared, particles.fields))
-    partials = paint_group(group.plans, group.together, tables, shared, fields, particles.sources)
-    added = add_up(group.layouts, tables, partials)
-    each = zip(group.plans, group.layouts, tables, parameters, added, keys, strict=True)
+def finish_group(group: Group, inputs: PassInputs, partials: Sequence[Partial]) -> tuple[Observed, ...]:
+    """The observed cube of each observation, or a device's part of it."""
+    each = zip(group.plans, group.layouts, inputs.tables, inputs.parameters, partials, inputs.keys, strict=True)
     return tuple(
-        finish(plan, layout, arm, numbers, fields, partial, key) for plan, layout, arm, numbers, partial, key in each
+        finish(plan, layout, tables, parameters, inputs.fields, partial, key)
+        for plan, layout, tables, parameters, partial, key in each
     )
-
-
-def observe_group(
-    group: Group,
-    tables: Sequence[Tables],
-    parameters: Sequence[Parameters],
-    galaxy: Galaxy,
-    keys: Sequence[PRNGKeyArray | None],
-) -> tuple[Observed, ...]:
-    """The whole way: every device paints its own particles, each pass is added up once, and each finishes its bins."""
-    whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
-    mesh = group.layouts[0].mesh
-    observed = jax.shard_map(
-        functools.partial(observe_share, group),
-        mesh=mesh,
-        in_specs=(tuple(map(table_specs, tables, group.layouts)), whole, split, whole),
-        out_specs=tuple(map(observed_specs, group.layouts)),
-        check_vma=SAMPLE_AXIS not in mesh.axis_names,
-    )(tuple(tables), tuple(parameters), Particles.of(tables[0], galaxy), tuple(keys))
-    return tuple(map(gathered, group.plans, group.layouts, observed))
-
-
-def observe_anywhere(
-    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
-) -> Observed:
-    """`observe_group` for one observation."""
-    return observe_group(Group.of(plan, layout), (tables,), (parameters,), galaxy, (key,))[0]
-
-
-def observe_together(group: Group, *arguments: Any) -> tuple[Observed, ...]:
-    """`observe_group`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
-    made = observe_group(group, *arguments)
-    return lax.with_sharding_constraint(made, tuple(map(observed_shardings, group.layouts)))
-
-
-def observe(
-    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
-) -> Observed:
-    """`observe_together` for one observation."""
-    return observe_together(Group.of(plan, layout), (tables,), (parameters,), galaxy, (key,))[0]
 
 
 def observed_specs(layout: DeviceLayout) -> Observed:
@@ -489,6 +409,230 @@ def observed_shardings(layout: DeviceLayout) -> Observed:
     return layout.shardings(specs)
 
 
+@dataclasses.dataclass(frozen=True)
+class ParticlePass:
+    """A pass over particles: what every device sums, and what is made of the sums of all devices."""
+
+    words: str
+    """What happens to stars, for the progress of a run."""
+    done: str
+    """What has happened to them."""
+    readers: Callable[[Tables], Sequence[ReadsParticles]]
+    """What is summed over particles."""
+    sum: Callable[[Group, PassInputs, tuple[Any, ...]], Sequence[Any]]
+    """A device's sums over the particles at hand, an item for each observation, or for the first alone."""
+    kinds: Callable[[Tables, Any], Sequence[Sum]]
+    """How each array of an item is added up over the devices."""
+    finish: Callable[[Group, PassInputs, Sequence[Any]], Any]
+    """What each device makes of the sums that are added up."""
+    specs: Callable[[Group], Any]
+    """The prefix of the tree of PartitionSpecs of what `finish` makes."""
+    whole: Callable[[Group, Any], Any]
+    """The result of a pass with the parts of all devices joined."""
+    shardings: Callable[[Group], Any]
+    """The prefix of the tree of shardings of what `whole` returns."""
+
+    def kinds_of(self, group: Group, tables: Sequence[Tables], sums: Sequence[Any]) -> list[tuple[DeviceLayout, Sum]]:
+        """The layout of each array of the sums, and how it is added up."""
+        each = zip(group.layouts, tables, sums, strict=False)
+        return [(layout, kind) for layout, arm, item in each for kind in self.kinds(arm, item)]
+
+    def add_up(self, group: Group, tables: Sequence[Tables], sums: Sequence[Any]) -> Sequence[Any]:
+        """The sums over all devices, each of which keeps what it finishes. One collective for each kind of `Sum`,
+        whatever the number of observations."""
+        leaves, structure = jax.tree.flatten(sums)
+        ways = [
+            (kind, layout.scatters and kind in (Sum.BINS, Sum.ROWS))
+            for layout, kind in self.kinds_of(group, tables, sums)
+        ]
+        added = dict[int, Array]()
+        for way in itertools.product(Sum, (False, True)):
+            numbers = [number for number, chosen in enumerate(ways) if chosen == way]
+            added |= zip(numbers, _added([leaves[number] for number in numbers], *way, group.layouts[0]), strict=True)
+        return jax.tree.unflatten(structure, [added[number] for number in range(len(leaves))])
+
+    def added(self, group: Group, inputs: PassInputs, particles: tuple[Any, ...]) -> Sequence[Any]:
+        """The sums over the particles of all devices, from each one's share."""
+        return self.add_up(group, inputs.tables, self.sum(group, inputs, particles))
+
+
+FIELD_PASS = ParticlePass(
+    words="summing the fields of",
+    done="summed",
+    readers=lambda tables: tables.fields,
+    sum=lambda group, inputs, particles: [
+        sum_fields(group.plans[0], inputs.tables[0], inputs.parameters[0], particles)
+    ],
+    kinds=lambda _tables, _sums: [Sum.PARTICLES],
+    finish=lambda group, inputs, sums: finish_fields(group.plans[0], inputs.tables[0], inputs.parameters[0], *sums),
+    specs=lambda _group: PartitionSpec(),
+    whole=lambda _group, fields: fields,
+    shardings=lambda group: replicated(group.mesh),
+)
+"""The sums of all fields; it makes the fields, whole on every device."""
+
+LIGHT_PASS = ParticlePass(
+    words="painting",
+    done="painted",
+    readers=lambda tables: tables.painted,
+    sum=paint,
+    kinds=kinds_of_sums,
+    finish=finish_group,
+    specs=lambda group: tuple(map(observed_specs, group.layouts)),
+    whole=lambda group, observed: tuple(map(gathered, group.plans, group.layouts, observed)),
+    shardings=lambda group: tuple(map(observed_shardings, group.layouts)),
+)
+"""The light of all sources, and the sums of the products; it makes the observed cubes."""
+
+
+def passes_of(tables: Tables) -> tuple[ParticlePass, ...]:
+    """The passes of a run, in order; the last one makes the cubes."""
+    return (FIELD_PASS, LIGHT_PASS) if tables.fields else (LIGHT_PASS,)
+
+
+def particles_by_pass(tables: Tables, galaxy: Galaxy) -> tuple[tuple[Any, ...], ...]:
+    """The particles of a galaxy, or of a device's share, that each pass reads; raises ValueError where it has none of a
+    kind."""
+    return tuple(particles_of(pass_.readers(tables), galaxy) for pass_ in passes_of(tables))
+
+
+def observe_share(group: Group, inputs: PassInputs, particles: tuple[tuple[Any, ...], ...]) -> tuple[Observed, ...]:
+    """What every device of the mesh does inside `jax.shard_map`, with its share of the particles (`particles_by_pass`).
+
+    Each pass ends with one collective for all observations: the fields, if there are any, then the light.
+    """
+    result: Any = {}
+    for pass_, share in zip(passes_of(inputs.tables[0]), particles, strict=True):
+        inputs = inputs._replace(fields=result)
+        result = pass_.finish(group, inputs, pass_.added(group, inputs, share))
+    return result
+
+
+_SPLIT = PartitionSpec(DATA_AXIS)
+
+
+def on_devices(
+    function: Callable[..., Any],
+    group: Group,
+    tables: Sequence[Tables],
+    specs: Sequence[Any],
+    out_specs: Any,
+    *,
+    check_vma: bool = True,
+) -> Callable[..., Any]:
+    """A function of the inputs of a pass and of arrays that lie as `specs` say, which every device of the mesh calls
+    with its own part of them."""
+    mesh, whole = group.mesh, PartitionSpec()
+    inputs = PassInputs._make((tuple(map(table_specs, tables, group.layouts)), whole, whole, whole))
+    check_vma = check_vma and SAMPLE_AXIS not in mesh.axis_names
+    return jax.shard_map(function, mesh=mesh, in_specs=(inputs, *specs), out_specs=out_specs, check_vma=check_vma)
+
+
+def observe_group(group: Group, inputs: PassInputs, galaxy: Galaxy) -> tuple[Observed, ...]:
+    """The whole way: every device paints its own particles, each pass is added up once, and each finishes its bins."""
+    share, specs = functools.partial(observe_share, group), LIGHT_PASS.specs(group)
+    observe = on_devices(share, group, inputs.tables, (_SPLIT,), specs)
+    return LIGHT_PASS.whole(group, observe(inputs, particles_by_pass(inputs.tables[0], galaxy)))
+
+
+def observe_together(
+    group: Group,
+    tables: tuple[Tables, ...],
+    parameters: tuple[Parameters, ...],
+    galaxy: Galaxy,
+    keys: tuple[PRNGKeyArray | None, ...],
+) -> tuple[Observed, ...]:
+    """`observe_group`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
+    observed = observe_group(group, PassInputs(tables, parameters, keys, {}), galaxy)
+    return lax.with_sharding_constraint(observed, LIGHT_PASS.shardings(group))
+
+
+def observe(
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+) -> Observed:
+    """`observe_together` for one observation."""
+    return observe_together(Group.of(plan, layout), (tables,), (parameters,), galaxy, (key,))[0]
+
+
+Sums = tuple[Array, ...]
+"""What the devices have summed so far of particles that come slab by slab: (device, ...) of each array of a pass."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SumsForm:
+    """How the sums of a pass lie on the devices.
+
+    `structure`: of one device's; `shapes`: of its arrays; `axes`: of the mesh along which they differ.
+    """
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    axes: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, pass_: ParticlePass, group: Group, inputs: PassInputs, slab: Galaxy) -> "SumsForm":
+        """The form of a pass over placed slabs like this one; nothing is computed."""
+        tables, _, particles, _ = input_shardings(group, inputs.tables, slab)
+        tables, particles = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(sharding.shard_shape(leaf.shape), leaf.dtype),
+            (inputs.tables, slab),
+            (tables, particles),
+        )
+
+        def of_slab(inputs: PassInputs, slab: Galaxy) -> Sequence[Any]:
+            return pass_.sum(group, in_slabs(inputs), particles_of(pass_.readers(inputs.tables[0]), slab))
+
+        sums = jax.eval_shape(of_slab, inputs._replace(tables=tables), particles)
+        leaves, structure = jax.tree.flatten(sums)
+        axes = tuple(
+            (DATA_AXIS, *(layout.painted.axes if kind in (Sum.BINS, Sum.EVERYTHING) else ()))
+            for layout, kind in pass_.kinds_of(group, tables, sums)
+        )
+        return cls(structure, tuple(leaf.shape for leaf in leaves), axes)
+
+    @property
+    def specs(self) -> tuple[PartitionSpec, ...]:
+        """The PartitionSpec of every array."""
+        return tuple(PartitionSpec(axes) for axes in self.axes)
+
+    def empty(self, mesh: Mesh) -> Sums:
+        """The arrays of all devices, at zero, in 64 bits."""
+        counts = (math.prod(mesh.shape[axis] for axis in axes) for axes in self.axes)
+        return tuple(jnp.zeros((n, *shape), jnp.float64) for n, shape in zip(counts, self.shapes, strict=True))
+
+
+def in_slabs(inputs: PassInputs) -> PassInputs:
+    """The inputs with painters whose partials of several slabs are added up."""
+
+    def added(node: Any) -> Any:
+        return dataclasses.replace(node, in_slabs=True) if isinstance(node, BasisPainter) else node
+
+    tables = jax.tree.map(added, inputs.tables, is_leaf=lambda node: isinstance(node, BasisPainter))
+    return inputs._replace(tables=tables)
+
+
+def add_slab(pass_: ParticlePass, group: Group, form: SumsForm, sums: Sums, inputs: PassInputs, slab: Galaxy) -> Sums:
+    """The sums with those over one more slab: every device sums its own particles, without a collective."""
+
+    def sum_and_add(inputs: PassInputs, sums: Sums, particles: tuple[Any, ...]) -> Sums:
+        more = jax.tree.leaves(pass_.sum(group, in_slabs(inputs), particles))
+        return tuple(total + item[None].astype(total.dtype) for total, item in zip(sums, more, strict=True))
+
+    add = on_devices(sum_and_add, group, inputs.tables, (form.specs, _SPLIT), form.specs)
+    return add(inputs, sums, particles_of(pass_.readers(inputs.tables[0]), slab))
+
+
+def finish_sums(pass_: ParticlePass, group: Group, form: SumsForm, sums: Sums, inputs: PassInputs) -> Any:
+    """The fields or the observed cubes from the sums of every device, which are added up once."""
+
+    def add_up_and_finish(inputs: PassInputs, sums: Sums) -> Any:
+        inputs, items = in_slabs(inputs), jax.tree.unflatten(form.structure, [leaf[0] for leaf in sums])
+        return pass_.finish(group, inputs, pass_.add_up(group, inputs.tables, items))
+
+    finish = on_devices(add_up_and_finish, group, inputs.tables, (form.specs,), pass_.specs(group))
+    return pass_.whole(group, finish(inputs, sums))
+
+
 def lay_out(tables: Tables, layout: DeviceLayout) -> Tables:
     """The tables with arrays along the bins that can be cut evenly into the devices' parts (on the host)."""
     painters = [source.painter.laid_out(layout) for source in tables.paint]
@@ -503,40 +647,8 @@ def table_specs(tables: Tables, layout: DeviceLayout) -> Tables:
     return eqx.tree_at(lambda t: (t.paint, t.cube), whole, along_bins)
 
 
-class Signature(NamedTuple):
-    """What a program is compiled for beside its plan: the structure and shapes of the tables and a placed galaxy."""
-
-    structure: Any
-    shapes: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, tables: Tables, galaxy: Galaxy) -> "Signature":
-        """That of these tables and particles."""
-        leaves, structure = jax.tree.flatten((tables, galaxy))
-        return cls(structure, tuple(leaf.shape for leaf in leaves))
-
-    def shardings(self, layout: DeviceLayout) -> tuple[Tables, Galaxy]:
-        """The spec trees of the tables and the particles."""
-        arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
-        tables, galaxy = jax.tree.unflatten(self.structure, arrays)
-        return layout.shardings(table_specs(tables, layout)), particle_shardings(galaxy, layout.mesh)
-
-
-@held
-def compiled_observe(plan: Plan, layout: DeviceLayout, signature: Signature) -> Callable[..., Any]:
-    """`observe` under one jit: tables and particles lie as the spec trees say, all else is whole on every device.
-
-    Held, so that pipelines with the same plan on the same mesh share what was compiled.
-    """
-    whole, (tables, particles) = replicated(layout.mesh), signature.shardings(layout)
-    return jax.jit(functools.partial(observe, plan, layout), in_shardings=(tables, whole, particles, whole))
-
-
-@held
-def compiled_together(group: Group, signatures: tuple[Signature, ...]) -> Callable[..., Any]:
-    """`observe_together` under one jit, held as `compiled_observe`."""
-    whole = replicated(group.layouts[0].mesh)
-    shardings = [signature.shardings(layout) for signature, layout in zip(signatures, group.layouts, strict=True)]
-    tables, particles = tuple(arm for arm, _ in shardings), shardings[0][1]
-    observe = functools.partial(observe_together, group)
-    return jax.jit(observe, in_shardings=(tables, whole, particles, whole))
+def input_shardings(group: Group, tables: Sequence[Tables], galaxy: Galaxy) -> tuple[Any, ...]:
+    """The trees of shardings of all that a program reads: tables, parameters, placed particles and keys."""
+    whole = replicated(group.mesh)
+    of_tables = (layout.shardings(table_specs(arm, layout)) for arm, layout in zip(tables, group.layouts, strict=True))
+    return tuple(of_tables), whole, particle_shardings(galaxy, group.mesh), whole

@@ -15,15 +15,15 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.forward.cube_header import Header
 from rubix_like.forward.model import (
-    Particles,
-    add_up,
+    FIELD_PASS,
+    LIGHT_PASS,
+    Group,
+    PassInputs,
     finish,
-    finish_fields,
     leading_spatial,
-    paint,
+    on_devices,
+    particles_by_pass,
     seen_through,
-    sum_fields,
-    table_specs,
 )
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import scene_of
@@ -116,29 +116,20 @@ def first_maker(model: Model, galaxy: Galaxy) -> str | None:
     """The first field, source or stage that makes NaN, inf or amounts below 0 of these particles; None for none."""
     plan, layout, tables, parameters, key = model
     makers: list[str] = []
-    whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
-    traced = jax.shard_map(
-        functools.partial(_flags, plan, layout, makers),
-        mesh=layout.mesh,
-        in_specs=(table_specs(tables, layout), whole, split, whole),
-        out_specs=whole,
-        check_vma=False,
-    )
-    particles = Particles.of(tables, shard(as_dtype(galaxy, plan.dtype), layout.mesh))
-    flags = np.asarray(own_copy(jax.jit(traced)(tables, parameters, particles, key)))
+    group, inputs = Group.of(plan, layout), PassInputs.of(tables, parameters, key)
+    flagged, whole = functools.partial(_flags, group, makers), PartitionSpec()
+    traced = on_devices(flagged, group, inputs.tables, (PartitionSpec(DATA_AXIS),), whole, check_vma=False)
+    particles = particles_by_pass(tables, shard(as_dtype(galaxy, plan.dtype), layout.mesh))
+    flags = np.asarray(own_copy(jax.jit(traced)(inputs, particles)))
     return next((maker for maker, is_bad in zip(makers, flags, strict=True) if is_bad), None)
 
 
 def _flags(
-    plan: Plan,
-    layout: DeviceLayout,
-    makers: list[str],
-    tables: Tables,
-    parameters: Parameters,
-    particles: Particles,
-    key: PRNGKeyArray | None,
+    group: Group, makers: list[str], inputs: PassInputs, particles: tuple[tuple[Any, ...], ...]
 ) -> Int[Array, " maker"]:
     """Run the model step by step on every device; `makers` gets the name of each step while this is traced."""
+    (plan,), (layout,), _ = group
+    (tables,), (parameters,), (key,), _ = inputs
     flags: list[Array] = []
 
     def note(maker: str, tree: Any) -> None:
@@ -150,7 +141,7 @@ def _flags(
 
     scenes = [
         scene_of(source, own, tables.alignment, tables.arcsec_per_kpc)
-        for source, own in zip(tables.paint, particles.sources, strict=False)
+        for source, own in zip(tables.paint, particles[-1], strict=False)
     ]
     for name, scene in zip(plan.sources, scenes, strict=True):
         note(f"source '{name}'", _real_particles(scene))
@@ -162,15 +153,17 @@ def _flags(
                 note(f"stage '{tables.scene_names[number]}'", [_real_particles(scene) for scene in scenes])
 
     staged(reads=False)
-    fields = finish_fields(plan, tables, parameters, sum_fields(plan, tables, parameters, particles.fields))
+    if tables.fields:
+        added = FIELD_PASS.added(group, inputs, particles[0])
+        inputs = inputs._replace(fields=FIELD_PASS.finish(group, inputs, added))
+    fields = inputs.fields
     for name, field in fields.items():
         note(f"field '{name}'", field)
     scenes = [dataclasses.replace(scene, fields=fields) for scene in scenes]
     staged(reads=True)
     for name, source, scene in zip(plan.sources, tables.paint, scenes, strict=True):
         note(f"source '{name}'", _real_particles(source.shine(scene, parameters)))
-    painted = paint(plan, tables, parameters, fields, particles.sources)
-    (partial,) = add_up((layout,), (tables,), (painted,))
+    (partial,) = LIGHT_PASS.added(group, inputs, particles[-1])
     painters = [source.painter_for(parameters) for source in tables.paint]
     for name, painter, light in zip(plan.sources, painters, partial.light, strict=True):
         note(f"source '{name}'", painter.project(light, seen_through(tables.grid, []), layout))

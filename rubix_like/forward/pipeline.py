@@ -30,24 +30,15 @@ from rubix_like.errors import ConfigError, expect, nearest
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
-from rubix_like.forward.model import (
-    Group,
-    Observed,
-    Signature,
-    Voxels,
-    compiled_observe,
-    compiled_together,
-    lay_out,
-    table_specs,
-)
+from rubix_like.forward.model import Group, Observed, PassInputs, Voxels, lay_out, table_specs
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
 from rubix_like.forward.planning import call_notes, plan_layout, plan_run
 from rubix_like.forward.products.maps import make_maps
+from rubix_like.forward.programs import Signature, compiled_observe, compiled_together, observe_slabs
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
-from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
@@ -310,7 +301,8 @@ class Pipeline(eqx.Module):
         twice, so it refuses a generator by ValueError. Not differentiable. Raises as a call.
         """
         chosen, chosen_key = self.chosen(parameters, key)
-        observed = observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key)
+        inputs = PassInputs.of(self.tables, chosen, chosen_key)
+        (observed,) = observe_slabs(Group.of(self.plan, self.layout), inputs, slabs)
         cube = self.to_cube(observed)
         self.check_finite(observed, lambda: slabs, (chosen, chosen_key))
         self._warn(cube)
@@ -358,7 +350,7 @@ class Pipeline(eqx.Module):
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
         """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
-        return compiled_observe(self.plan, self.layout, Signature.of(tables, placed))
+        return compiled_observe(self.plan, self.layout, Signature.of((tables,), placed))
 
     def to_cube(self, observed: Observed, galaxy: Galaxy | None = None, chosen: ModelChoice | None = None) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters; where `galaxy` is
@@ -719,9 +711,13 @@ def group_arguments(pipelines: Sequence[Pipeline], galaxy: Galaxy) -> tuple[Any,
 
 def compiled_group(pipelines: Sequence[Pipeline], placed: Galaxy) -> Any:
     """The jitted function of a group's `group_arguments`, which returns what each observation sees."""
+    return compiled_together(group_of(pipelines), Signature.of([pipeline.tables for pipeline in pipelines], placed))
+
+
+def group_of(pipelines: Sequence[Pipeline]) -> Group:
+    """The group of observations that one program makes."""
     plans, layouts = zip(*((pipeline.plan, pipeline.layout) for pipeline in pipelines), strict=True)
-    group = Group(plans, layouts, _sources_together(pipelines))
-    return compiled_together(group, tuple(Signature.of(pipeline.tables, placed) for pipeline in pipelines))
+    return Group(plans, layouts, _sources_together(pipelines))
 
 
 def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:

@@ -73,6 +73,11 @@ class Tables(eqx.Module):
         products = [product for product in self.products if product.kind is not None]
         return (*self.paint, *products)  # pyright: ignore[reportReturnType]
 
+    @property
+    def reads_gas(self) -> bool:
+        """Whether a field, a source or maps read the gas, so that it must be there."""
+        return any(reader.kind == "gas" for reader in (*self.fields, *self.painted))
+
     def scene_after(self, number: int, scene: Scene, parameters: Parameters) -> Scene:
         """The scene after one of the stages; raises ConfigError for a stage that returns none of these particles."""
         stage, call = self.scene[number], f"stage '{self.scene_names[number]}': `__call__`"

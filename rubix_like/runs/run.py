@@ -27,7 +27,7 @@ from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.census import Census, take_census
-from rubix_like.forward.model import Observed
+from rubix_like.forward.model import Group, Observed, ParticlePass, PassInputs, Sums, passes_of
 from rubix_like.forward.pipeline import (
     Pipeline,
     alike_groups,
@@ -36,22 +36,11 @@ from rubix_like.forward.pipeline import (
     plan_together,
     views_of,
 )
+from rubix_like.forward.programs import SlabPrograms, compile_programs, sum_slabs
 from rubix_like.forward.resolved import Resolved, resolve
-from rubix_like.forward.streaming import (
-    SlabCuts,
-    SlabPass,
-    SlabPrograms,
-    SlabView,
-    columns_of,
-    compile_programs,
-    passes_of,
-    place_slabs,
-    read_ahead,
-    reads_gas,
-    sum_slabs,
-)
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.slabs import SlabCuts, columns_of, place_slabs, read_ahead
 from rubix_like.runs.particles_on_disk import (
     BYTES_PER_STAR,
     GalaxyInSlabs,
@@ -246,13 +235,13 @@ class SlabObserver(AbstractObserver):
     @classmethod
     def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
         """Compiled for slabs of the size that all will have; raises ValueError where processes have other columns."""
-        parts, team, tables = source.parts, source.team, pipeline.tables
-        cuts = SlabCuts.of(parts, source.size, with_gas=reads_gas(tables), team=team)
+        parts, team = source.parts, source.team
+        cuts = SlabCuts.of(parts, source.size, with_gas=pipeline.tables.reads_gas, team=team)
         sample = team.each(lambda: cuts.sample(parts))
         check_columns(sample, team)
         (slab,) = _placed([sample], cuts, pipeline)
-        parameters, key = pipeline.chosen()
-        programs = compile_programs(pipeline.plan, pipeline.layout, tables, parameters, key, slab)
+        inputs = PassInputs.of(pipeline.tables, *pipeline.chosen())
+        programs = compile_programs(Group.of(pipeline.plan, pipeline.layout), inputs, slab)
         largest = max(_result_bytes(program.add) for program in programs) + _field_bytes(programs)
         room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // (largest * len(pipeline.mesh.local_devices))
         return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
@@ -263,13 +252,11 @@ class SlabObserver(AbstractObserver):
         for first in range(0, len(views), self.n_pass):
             group = views[first : first + self.n_pass]
             words = words_of(group[0]) if len(group) == 1 else f" (pointings {first + 1} to {first + len(group)})"
-            fields, sums = self._all_passes(pipeline, group, progress, words)
+            inputs, sums = self._all_passes(pipeline, group, progress, words)
             for view in group:
                 which = words_of(view)
                 with progress.step("run", f"finishing the cube{which}"):
-                    parameters, key = view.chosen()
-                    seen = SlabView(parameters, fields.pop(0))
-                    observed = self.programs[-1].finish(sums.pop(0), view.tables, seen, key)
+                    (observed,) = self.programs[-1].finish(sums.pop(0), inputs.pop(0))
                     view.check_finite(jax.block_until_ready(observed), lambda: self._slabs(pipeline))
                     cube = view.result(observed)
                     del observed
@@ -277,41 +264,39 @@ class SlabObserver(AbstractObserver):
 
     def _all_passes(
         self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str
-    ) -> tuple[list[Any], list[Any]]:
-        """The fields of some of the views, and the sums that their cubes are made of."""
-        chosen = [view.chosen() for view in views]
-        seen = [SlabView(parameters, {}) for parameters, _ in chosen]
+    ) -> tuple[list[PassInputs], list[Sums]]:
+        """What the last pass reads for each of the views, with their fields, and the sums that their cubes are made
+        of."""
+        inputs = [PassInputs.of(view.tables, *view.chosen()) for view in views]
         *before, painting = zip(passes_of(pipeline.tables), self.programs, strict=True)
-        for one, programs in before:
-            sums = self._pass(one, programs, pipeline, seen, progress, words)
-            seen = [
-                view._replace(fields=programs.finish(own, pipeline.tables, view, key))
-                for own, view, (_, key) in zip(sums, seen, chosen, strict=True)
+        for pass_, programs in before:
+            sums = self._pass(pass_, programs, pipeline, inputs, progress, words)
+            inputs = [
+                view._replace(fields=programs.finish(total, view)) for total, view in zip(sums, inputs, strict=True)
             ]
-        return [view.fields for view in seen], self._pass(*painting, pipeline, seen, progress, words)
+        return inputs, self._pass(*painting, pipeline, inputs, progress, words)
 
     def _pass(
         self,
-        one: SlabPass,
+        pass_: ParticlePass,
         programs: SlabPrograms,
         pipeline: Pipeline,
-        views: list[SlabView],
+        views: list[PassInputs],
         progress: Progress,
         words: str,
-    ) -> list[Any]:
+    ) -> list[Sums]:
         """The sums of all slabs for each of the views."""
         n_stars, n_slab = self.parts.n_stars, self.cuts.n_slab
         slabs, mesh = f"{counted(n_slab, 'slab')}{' each' if self.n_process > 1 else ''}", pipeline.mesh
         where = f"{counted(mesh.size, 'device')}{of_processes(mesh)}"
-        label = f"{one.words} {counted(n_stars, 'star')} in {slabs} on {where}{words}"
+        label = f"{pass_.words} {counted(n_stars, 'star')} in {slabs} on {where}{words}"
 
         def tell(number: int) -> None:
-            report(f"stars {one.done}", n_stars * number // n_slab, n_stars)
+            report(f"stars {pass_.done}", n_stars * number // n_slab, n_stars)
 
         with progress.step("run", label) as report, read_ahead(self._slabs(pipeline)) as slabs:
-            plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
-            _, sums = sum_slabs(one, plan, layout, tables, views, slabs, programs, tell)
-            return sums
+            group = Group.of(pipeline.plan, pipeline.layout)
+            return sum_slabs(pass_, group, views, slabs, programs, tell)[1]
 
     def _slabs(self, pipeline: Pipeline) -> Iterator[Galaxy]:
         """All slabs, read and placed."""

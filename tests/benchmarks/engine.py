@@ -136,19 +136,15 @@ def painting_of(pipeline: Any) -> Any:
     import jax  # noqa: PLC0415
     from jax.sharding import PartitionSpec  # noqa: PLC0415
 
-    from rubix_like.forward.model import add_up, paint  # noqa: PLC0415
+    from rubix_like.forward.model import LIGHT_PASS, Group, PassInputs  # noqa: PLC0415
 
-    whole, split, plan, layout = PartitionSpec(), PartitionSpec("data"), pipeline.plan, pipeline.layout
-    return jax.jit(
-        jax.shard_map(
-            lambda tables, parameters, stars: add_up(
-                (layout,), (tables,), (paint(plan, tables, parameters, {}, (stars,)),)
-            )[0],
-            mesh=layout.mesh,
-            in_specs=(whole, whole, split),
-            out_specs=whole,
-        )
-    )
+    whole, split, group = PartitionSpec(), PartitionSpec("data"), Group.of(pipeline.plan, pipeline.layout)
+
+    def painted(tables: Any, parameters: Any, stars: Any) -> Any:
+        return LIGHT_PASS.added(group, PassInputs.of(tables, parameters, None), (stars,))[0]
+
+    specs = (whole, whole, split)
+    return jax.jit(jax.shard_map(painted, mesh=pipeline.mesh, in_specs=specs, out_specs=whole))
 
 
 def bound(

@@ -246,7 +246,7 @@ def test_a_run_by_slabs_sums_the_fields_of_every_pointing_first(configuration):
 def field_alone(pipeline, stars, parameters):
     """The surface density of one pipeline, by none but its own code."""
     sums = sum_fields(pipeline.plan, pipeline.tables, parameters, (stars,))
-    return pipeline.tables.fields[0].finish(sums[0], pipeline.tables.grid).values
+    return pipeline.tables.fields[0].finish(sums, pipeline.tables.grid).values
 
 
 DIMMED_BY_GAS = "fields: [gas_mass]\nscene: [orient, point, {dim: {by: gas_mass, strength: 1e-9}}]\npaint: [stars]\n"
@@ -370,7 +370,7 @@ def test_every_field(name, configuration):
 
     @jax.jit
     def sums(particles):
-        return sum_fields(pipeline.plan, pipeline.tables, pipeline.parameters, (particles,))[0]
+        return sum_fields(pipeline.plan, pipeline.tables, pipeline.parameters, (particles,))
 
     whole = sums(padded)
     parts = [jax.tree.map(lambda leaf, cut=cut: leaf[cut], padded) for cut in (slice(40), slice(40, -9))]

@@ -37,8 +37,12 @@ TWO = {
 }  # fmt: skip
 
 
-def planned(sections, mesh=None):
-    return rl.Pipeline.from_config(RUN | sections, GALAXY, mesh=mesh)
+def planned(sections, mesh=None, *, alike=False):
+    """The pipeline of both arms; `alike`: with velocities that are the same."""
+    arms = {name: arm | {"lsf": {"fwhm": 30}} for name, arm in ARMS.items()} if alike else ARMS
+    return rl.Pipeline.from_config(
+        RUN | {"instrument": RUN["instrument"] | {"arms": arms}} | sections, GALAXY, mesh=mesh
+    )
 
 
 def alone(config, name, mesh=None):
@@ -62,15 +66,12 @@ def test_arms_painted_together_are_the_arms_alone():
     """With maps, at two pointings, on eight devices: cubes and maps of each arm's own program on one, to 1e-12, with as
     many sums over devices as one arm has."""
     sections = {"products": {"losvd": None}, "observation": RUN["observation"] | {"pointings": FIELDS}}
-    arms = {name: own | {"lsf": {"fwhm": 30}} for name, own in ARMS.items()}  # one velocity grid
-    sections["instrument"] = RUN["instrument"] | {"arms": arms}
-    sections["engine"] = RUN["engine"] | {"velocity_range": 300}
-    both = planned(sections)
+    both = planned(sections, alike=True)
     group = list(both.observations.values())
     cubes = both.observe(GALAXY)
     assert list(cubes) == ["blue_1", "blue_west", "red_1", "red_west"]
     one = rl.make_mesh(1)
-    for name, arm in planned(sections, one).observations.items():
+    for name, arm in planned(sections, one, alike=True).observations.items():
         for label, cube in arm.observe(GALAXY).items():
             found = cubes[f"{name}_{label.removeprefix(name + '_')}"]
             same(found, cube)

@@ -16,7 +16,7 @@ from independent import arcsec_per_kpc, luminosity_distance
 from small import muse
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
-from rubix_like.forward.model import paint
+from rubix_like.forward.model import paint_products
 from rubix_like.forward.products import product as product_module
 
 ON = {"filters": ["sdss2010-g"], "losvd": {"step": "40 km/s", "fit_particles": 3}}
@@ -248,7 +248,7 @@ def test_few_spaxels_at_a_time_sum_the_same_in_less_memory(differentiated, monke
     tables, parameters, galaxy, _ = arguments
 
     def painted(stars):
-        return paint(pipeline.plan, tables, parameters, {}, (stars, stars)).products[0]
+        return paint_products(pipeline.plan, tables, parameters, {}, (stars, stars))[0]
 
     def slope(stars):
         pattern = jnp.cos(jnp.arange(np.prod(shape), dtype="float32")).reshape(shape)

@@ -21,23 +21,17 @@ from astropy.io import fits
 from hlo import collectives
 from small import BLUR, muse
 from test_distribution import relative_difference
+from test_observations import GALAXY, planned
 from test_stored_galaxy import write
 from thread_team import run_team, values_of
 
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.extend import AbstractSource, Progress, resolve
-from rubix_like.forward.sources.source import Kind, particles_of
-from rubix_like.forward.streaming import (
-    PAINTING_PASS,
-    SlabCuts,
-    SlabView,
-    place_slabs,
-    read_ahead,
-    reads_gas,
-    sum_slabs,
-)
+from rubix_like.forward.pipeline import compiled_group, group_arguments, group_of
+from rubix_like.forward.programs import PassInputs, compile_programs, passes_of, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
+from rubix_like.galaxy.slabs import SlabCuts, place_slabs, read_ahead
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
 from rubix_like.runs.run import SlabObserver, check_columns, check_lines, compute, prepare
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -126,10 +120,10 @@ def cube_of_slabs(method="direct", precision="float32", sharded=False):
 def sums_of(slabs):
     """What every device has painted in the end, as arrays."""
     pipeline = pipeline_for()
-    plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
-    view = SlabView(pipeline.chosen()[0], {})
-    placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=False)
-    return [np.asarray(own, np.float64) for own in sum_slabs(PAINTING_PASS, plan, layout, tables, [view], placed)[1][0]]
+    group, inputs = Group.of(pipeline.plan, pipeline.layout), PassInputs.of(pipeline.tables, *pipeline.chosen())
+    placed = place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=False)
+    _, (sums,) = sum_slabs(*passes_of(pipeline.tables), group, [inputs], placed)
+    return [np.asarray(own, np.float64) for own in sums]
 
 
 def test_two_hundred_slabs_lose_nothing():
@@ -137,6 +131,24 @@ def test_two_hundred_slabs_lose_nothing():
     once = sums_of([part(0, 8)])
     for often, expected in zip(sums_of(part(0, 8) for _ in range(200)), once, strict=True):
         np.testing.assert_allclose(often, 200 * expected, rtol=1e-6)
+
+
+@pytest.mark.slow(8)
+def test_arms_together_in_slabs():
+    """The galaxy twice, as two slabs: twice the light in every arm, with as many sums over devices as of it at once."""
+    arms = list(planned({"products": {"losvd": None}}, alike=True).observations.values())
+    tables, parameters, placed, keys = group_arguments(arms, GALAXY)
+    inputs, group = PassInputs(tables, parameters, keys, {}), group_of(arms)
+    (programs,) = compile_programs(group, inputs, placed)
+    at_once = compiled_group(arms, placed).lower(tables, parameters, placed, keys).compile()
+    assert collectives(programs.add.as_text()) == []
+    assert collectives(programs.finish.as_text()) == collectives(at_once.as_text()) != []
+    _, (sums,) = sum_slabs(*passes_of(tables[0]), group, [inputs], [placed, placed], programs)
+    found, expected = programs.finish(sums, inputs), at_once(tables, parameters, placed, keys)
+    for own, whole in zip(found, expected, strict=True):
+        flux = 2 * np.asarray(whole.voxels.flux)
+        np.testing.assert_allclose(own.voxels.flux, flux, rtol=0, atol=1e-12 * flux.max())
+        np.testing.assert_allclose(own.products.before, 2 * whole.products.before, rtol=1e-12, atol=1e-12 * flux.max())
 
 
 # ---------------------------------------------------------------- the run
@@ -318,7 +330,7 @@ class Glow(AbstractSource):
     """Gas that is read, and never painted."""
 
     painter: None = None
-    kind: ClassVar[Kind] = "gas"
+    kind: ClassVar[str] = "gas"
 
     @classmethod
     def plan(cls, setup, options):
@@ -334,13 +346,11 @@ class Glow(AbstractSource):
 
 def test_gas_is_read_only_where_something_reads_it():
     tables = pipeline_for().tables
-    assert not reads_gas(tables)
-    assert reads_gas(replace(tables, paint=(*tables.paint, Glow())))
+    assert not tables.reads_gas
+    assert replace(tables, paint=(*tables.paint, Glow())).reads_gas
     assert prepared_run().observer.cuts.gas is None
     dusty = settings(engine={"slab": SLAB}, dust={"kind": "particles", "cells": 4})
     assert prepare(dusty, Progress()).observer.cuts.gas == (0, 5)
-    with pytest.raises(ValueError, match=r"galaxy\.gas: expected particles for a source .* got none"):
-        particles_of((Glow(),), Galaxy(stars=part(0, 8).stars))
 
 
 def test_slabs_of_different_galaxies_are_refused():

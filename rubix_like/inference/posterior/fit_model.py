@@ -16,7 +16,15 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
-from rubix_like.forward.model import Group, Observed, Particles, observe_anywhere, observe_share, scene_before_fields
+from rubix_like.forward.model import (
+    Group,
+    Observed,
+    PassInputs,
+    observe_group,
+    observe_share,
+    particles_by_pass,
+    scene_before_fields,
+)
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.components.quadrature import Points
@@ -572,7 +580,8 @@ class Forward(AbstractForward):
             return self._observed_here(values, key)
         galaxy, parameters = self.at(values)
         placed = shard(galaxy, self.layout.mesh)
-        return observe_anywhere(self.plan, self.layout, self.tables, parameters, placed, key)
+        group = Group.of(self.plan, self.layout)
+        return observe_group(group, PassInputs.of(self.tables, parameters, key), placed)[0]
 
     def _observed_here(self, values: Values, key: PRNGKeyArray | None) -> Observed:
         """Whole on every device. The mean over the devices is that of equal numbers; it stands there for derivatives:
@@ -580,9 +589,8 @@ class Forward(AbstractForward):
         the devices is the derivative by all particles, as it is for what every device computes whole."""
         galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
         share = own_share(galaxy, self.layout.mesh)
-        return observe_share(
-            Group.of(self.plan, self.layout), (self.tables,), (parameters,), Particles.of(self.tables, share), (key,)
-        )[0]
+        inputs = PassInputs.of(self.tables, parameters, key)
+        return observe_share(Group.of(self.plan, self.layout), inputs, particles_by_pass(self.tables, share))[0]
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """Particles and parameters for these values."""

@@ -33,7 +33,6 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, decisive_settings, resolve
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
-from rubix_like.forward.streaming import reads_gas
 from rubix_like.forward.systematics.systematic import AbstractSystematic
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
@@ -417,7 +416,7 @@ def without_unread_gas(
     """A synthetic galaxy without the gas that nothing reads; ConfigError where a parameter of such gas is free."""
     if not isinstance(source, SyntheticSource):
         return source
-    if not reads_gas(pipeline.tables):
+    if not pipeline.tables.reads_gas:
         source = dataclasses.replace(source, draws=dataclasses.replace(source.draws, gas=None))
     of_gas = [name for name in settings.free if name.startswith(GALAXY) and name.removeprefix(GALAXY) in GAS_PARAMETERS]
     if of_gas and source.draws.gas is None:

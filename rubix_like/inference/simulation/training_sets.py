@@ -36,7 +36,6 @@ from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_f
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
-from rubix_like.forward.streaming import reads_gas
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.alignment import align
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -210,7 +209,7 @@ def _of_given(
     by, radius = config.resolved_align, config.observation.align_radius
     rotations = None if by == "none" else np.stack([align(by, radius, counted.sample).rotation for counted in censuses])
     found, left_out = _without_unread(found, pipeline.plan)
-    stacked = stack_galaxies(found, with_gas=reads_gas(pipeline.tables))
+    stacked = stack_galaxies(found, with_gas=pipeline.tables.reads_gas)
     return pipeline, GalaxiesInTurn(stacked, rotations), (*left_out, *age_notes(free, config))
 
 
