@@ -1,12 +1,16 @@
 """Which files of the package three things pass on their way: a star's position from a snapshot to the spaxels, a bin of
-the detector from the settings to the cube's file, a free parameter from the settings to the file of the fit.
+the detector from the settings to the cube's file, a free parameter from the settings to the file of the fit; and which
+name a whole configuration.
 
 `python tests/walks.py` follows one small run and one small fit call by call, and prints the files with their functions.
 A file counts where a function deals with the thing itself, by its name, and hands it on; of a free parameter, wherever
 a function deals with it. It does not count where all particles, all settings or all free numbers pass as one object and
-no name is spoken, nor where positions or bins are only looked at (the search for a centre, checks, line spreads).
+no name is spoken, nor where positions or bins are only looked at (the search for a centre, checks, line spreads). Of a
+configuration a file counts that mentions `RunConfig`, wherever it stands, and again if it is one of those below
+`resolve`, which are given what a run's settings stand for.
 """
 
+import ast
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping
@@ -172,6 +176,28 @@ def data() -> Cube:
     return replace(cube, variance=np.full(flux.shape, (0.01 * flux.mean()) ** 2))
 
 
+HANDS_DOWN = ("__init__.py", "cli/", "config/", "inference/", "plots/", "readers/", "runs/")
+"""Above `resolve`, and the configuration itself."""
+
+
+def naming_a_configuration() -> dict[str, dict[str, list[str]]]:
+    """The files that mention `RunConfig`, with the functions and classes that do; all of them, and those below
+    `resolve`."""
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sorted(ROOT.rglob("*.py"))}
+    every = {file: _naming(text) for file, text in texts.items() if "RunConfig" in text}
+    below = {file: functions for file, functions in every.items() if not file.startswith(HANDS_DOWN)}
+    return {"A configuration": every, "A configuration, below `resolve`": below}
+
+
+def _naming(text: str) -> list[str]:
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [own.name for own in functions if any(_is_configuration(node) for node in ast.walk(own))]
+
+
+def _is_configuration(node: ast.AST) -> bool:
+    return getattr(node, "id", "") == "RunConfig" or "RunConfig" in str(getattr(node, "value", ""))
+
+
 def show(found: Mapping[str, Mapping[str, Collection[str]]]) -> None:
     """Walks as tables."""
     for name, files in found.items():
@@ -187,3 +213,4 @@ if __name__ == "__main__":
         show(followed(OF_A_RUN, lambda: observe(place)))
         observed = data()
         show(followed(OF_A_FIT, lambda: fit_angle(observed, place)))
+    show(naming_a_configuration())

@@ -20,7 +20,6 @@ from rubix_like.physics.rotations import field_rotation
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane, to_tangent_plane
 from rubix_like.runs.run import check_lines, prepare
 from rubix_like.runs.run_files import check_output, output_files, pointing_path
-from rubix_like.runtime.compiled_programs import HELD
 
 KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
 """At a distance of 100 Mpc and redshift 0."""
@@ -196,18 +195,6 @@ def test_gradient_of_the_angle():
     expected = (moment(angle + step) - moment(angle - step)) / (2 * step)
     assert abs(expected) > 0
     np.testing.assert_allclose(jax.grad(moment)(angle), expected, rtol=1e-6)
-
-
-def test_all_pointings_are_compiled_once():
-    galaxy = stars((0.1, 0.2))
-    config = settings(pointings=FIELDS)
-    config["noise"] = {"signal_to_noise": 10}
-    pipeline = Pipeline.from_config(config, galaxy)
-    HELD.programs.clear()
-    pipeline.observe_pointings(galaxy)
-    arguments = pipeline.arguments(galaxy)
-    assert len(HELD.programs) == 1
-    assert pipeline.compiled(*arguments)._cache_size() == 1
 
 
 def test_noise_is_independent_and_the_same_again():
