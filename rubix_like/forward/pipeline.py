@@ -5,7 +5,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -699,25 +699,34 @@ def _label(view: Pipeline) -> str:
     return str(pointing) if view.name == ONLY else f"{view.name}_{pointing}"
 
 
-def group_arguments(pipelines: Sequence[Pipeline], galaxy: Galaxy) -> tuple[Any, ...]:
-    """The arguments of the program of a group: tables, parameters, the galaxy placed on the mesh, noise keys."""
-    first = pipelines[0]
-    chosen, keys = zip(*(pipeline.chosen() for pipeline in pipelines), strict=True)
-    galaxy = as_dtype(galaxy, first.plan.dtype)
-    for pipeline in pipelines:
-        check_lengths_within_plan(pipeline.tables, galaxy)
-    return tuple(pipeline.tables for pipeline in pipelines), chosen, shard(galaxy, first.mesh), keys
+class PipelineGroup(NamedTuple):
+    """Pipelines of one galaxy whose cubes one program makes."""
 
+    pipelines: Sequence[Pipeline]
 
-def compiled_group(pipelines: Sequence[Pipeline], placed: Galaxy) -> Any:
-    """The jitted function of a group's `group_arguments`, which returns what each observation sees."""
-    return compiled_together(group_of(pipelines), Signature.of([pipeline.tables for pipeline in pipelines], placed))
+    @property
+    def group(self) -> Group:
+        """Their plans and layouts, and which sources are painted in one pass."""
+        plans, layouts = zip(*((pipeline.plan, pipeline.layout) for pipeline in self.pipelines), strict=True)
+        return Group(plans, layouts, _sources_together(self.pipelines))
 
+    def arguments(self, galaxy: Galaxy) -> tuple[Any, ...]:
+        """The arguments of the program: tables, parameters, the galaxy placed on the mesh, noise keys."""
+        first = self.pipelines[0]
+        chosen, keys = zip(*(pipeline.chosen() for pipeline in self.pipelines), strict=True)
+        galaxy = as_dtype(galaxy, first.plan.dtype)
+        for pipeline in self.pipelines:
+            check_lengths_within_plan(pipeline.tables, galaxy)
+        return tuple(pipeline.tables for pipeline in self.pipelines), chosen, shard(galaxy, first.mesh), keys
 
-def group_of(pipelines: Sequence[Pipeline]) -> Group:
-    """The group of observations that one program makes."""
-    plans, layouts = zip(*((pipeline.plan, pipeline.layout) for pipeline in pipelines), strict=True)
-    return Group(plans, layouts, _sources_together(pipelines))
+    def compiled(self, tables: Any, parameters: Any, placed: Galaxy, keys: Any) -> Any:  # noqa: ARG002
+        """The jitted function of such `arguments`, which returns what each observation sees."""
+        return compiled_together(self.group, Signature.of(tables, placed))
+
+    def lower(self, galaxy: Galaxy) -> Any:
+        """The lowered computation for a galaxy of this size."""
+        arguments = self.arguments(galaxy)
+        return self.compiled(*arguments).lower(*arguments)
 
 
 def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:
@@ -726,8 +735,9 @@ def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:
         arguments = views[0].arguments(galaxy)
         every = [views[0].compiled(*arguments)(*arguments)]
     else:
-        arguments = group_arguments(views, galaxy)
-        every = compiled_group(views, arguments[2])(*arguments)
+        together = PipelineGroup(views)
+        arguments = together.arguments(galaxy)
+        every = together.compiled(*arguments)(*arguments)
     cubes = []
     for view, observed in zip(views, every, strict=True):
         chosen = view.parameters, view.noise_key

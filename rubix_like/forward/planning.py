@@ -586,17 +586,19 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     lines = choose_lines(setup)
     deposit, cells = setup.painting
     beyond = 0 if setup.widths is None else setup.widths.reach
+    painted = setup.instrument.footprint.painted(margin, cells).painted(beyond)
+    grid = SpaxelGrid(painted, deposit, setup.widths)
     tables = Tables(
         alignment=None if alignment is None else alignment.rotation,
         arcsec_per_kpc=np.asarray(resolved.arcsec_per_kpc),
         footprint=setup.instrument.footprint,
-        grid=SpaxelGrid(setup.instrument.footprint.painted(margin, cells).painted(beyond), deposit, setup.widths),
+        grid=grid,
         scene=scene,
         paint=paint,
         cube=cube,
         kernel=build_kernel(config.engine.kernel),
         products=plan_products(setup, paint, cube, fields, lines, census),
-        fields=tuple(fields.values()),
+        fields=tuple(field.on_grid(grid) for field in fields.values()),
         scene_names=tuple(stage.name for stage in pipeline.scene),
         cube_names=tuple(stage.name for stage in pipeline.cube),
     )

@@ -30,9 +30,8 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.model import Group, Observed, ParticlePass, PassInputs, Sums, passes_of
 from rubix_like.forward.pipeline import (
     Pipeline,
+    PipelineGroup,
     alike_groups,
-    compiled_group,
-    group_arguments,
     plan_together,
     views_of,
 )
@@ -173,15 +172,14 @@ class GroupProgram:
     @classmethod
     def build(cls, pipelines: Sequence[Pipeline], galaxy: Galaxy) -> "GroupProgram":
         """Compiled for particles in memory that are placed."""
-        arguments = group_arguments(pipelines, galaxy)
-        return cls(pipelines, galaxy, compiled_group(pipelines, arguments[2]).lower(*arguments).compile())
+        return cls(pipelines, galaxy, PipelineGroup(pipelines).lower(galaxy).compile())
 
     def observed(self, pointing: int) -> tuple[Observed, ...]:
         """What all observations see at the pointing with this number, from 0; the last one is kept."""
         if self.last is None or self.last[0] != pointing:
             self.last = None
             views = list(views_of(self.pipelines))[pointing]
-            self.last = pointing, jax.block_until_ready(self.compiled(*group_arguments(views, self.galaxy)))
+            self.last = pointing, jax.block_until_ready(self.compiled(*PipelineGroup(views).arguments(self.galaxy)))
         return self.last[1]
 
 

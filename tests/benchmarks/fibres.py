@@ -21,7 +21,7 @@ from rubix_like import Pipeline
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
 from rubix_like.extend import WavelengthBins, resolve, take_census
-from rubix_like.forward.pipeline import compiled_group, group_arguments, plan_together
+from rubix_like.forward.pipeline import PipelineGroup, plan_together
 
 
 def config_of(name: str, n_stars: int, noise: bool) -> Any:
@@ -44,10 +44,11 @@ def calls_of(config: Any, galaxy: Any, info: Any, *, apart: bool) -> list[Any]:
     resolved = {name: resolve(own) for name, own in arms.items()}
     census = {name: take_census(own, resolved[name], [galaxy]) for name, own in arms.items()}
     pipelines = list(plan_together(arms, resolved, census, info).values())
+    both = PipelineGroup(pipelines)
 
     def together(galaxy: Any) -> tuple[Any, ...]:
-        given = group_arguments(pipelines, galaxy)
-        every = compiled_group(pipelines, given[2])(*given)
+        given = both.arguments(galaxy)
+        every = both.compiled(*given)(*given)
         return tuple(pipeline.to_cube(observed) for pipeline, observed in zip(pipelines, every, strict=True))
 
     return [together]

@@ -9,7 +9,7 @@ from small import few_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.forward.pipeline import alike_groups, compiled_group, group_arguments
+from rubix_like.forward.pipeline import PipelineGroup, alike_groups
 
 GALAXY = few_stars(40, 0.3)
 ARMS = {
@@ -79,9 +79,8 @@ def test_arms_painted_together_are_the_arms_alone():
                 seen, expected = (getattr(maps.after, key) for maps in (found.maps, cube.maps))
                 np.testing.assert_allclose(seen, expected, rtol=1e-9, atol=1e-12 * np.nanmax(expected))
     assert not np.allclose(cubes["blue_1"].maps.before.light, cubes["red_1"].maps.before.light, rtol=1e-3)
-    arguments = group_arguments(group, GALAXY)
-    together = compiled_group(group, arguments[2]).lower(*arguments)
-    sums = [collectives(own.compile().as_text()) for own in (together, group[0].lower(GALAXY))]
+    lowered = PipelineGroup(group).lower(GALAXY), group[0].lower(GALAXY)
+    sums = [collectives(own.compile().as_text()) for own in lowered]
     assert sums[0] == sums[1] != []
 
 

@@ -28,7 +28,7 @@ from thread_team import run_team, values_of
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.extend import AbstractSource, Progress, resolve
-from rubix_like.forward.pipeline import compiled_group, group_arguments, group_of
+from rubix_like.forward.pipeline import PipelineGroup
 from rubix_like.forward.programs import PassInputs, compile_programs, passes_of, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
 from rubix_like.galaxy.slabs import SlabCuts, place_slabs, read_ahead
@@ -136,11 +136,11 @@ def test_two_hundred_slabs_lose_nothing():
 @pytest.mark.slow(8)
 def test_arms_together_in_slabs():
     """The galaxy twice, as two slabs: twice the light in every arm, with as many sums over devices as of it at once."""
-    arms = list(planned({"products": {"losvd": None}}, alike=True).observations.values())
-    tables, parameters, placed, keys = group_arguments(arms, GALAXY)
-    inputs, group = PassInputs(tables, parameters, keys, {}), group_of(arms)
+    arms = PipelineGroup(list(planned({"products": {"losvd": None}}, alike=True).observations.values()))
+    tables, parameters, placed, keys = arms.arguments(GALAXY)
+    inputs, group = PassInputs(tables, parameters, keys, {}), arms.group
     (programs,) = compile_programs(group, inputs, placed)
-    at_once = compiled_group(arms, placed).lower(tables, parameters, placed, keys).compile()
+    at_once = arms.lower(GALAXY).compile()
     assert collectives(programs.add.as_text()) == []
     assert collectives(programs.finish.as_text()) == collectives(at_once.as_text()) != []
     _, (sums,) = sum_slabs(*passes_of(tables[0]), group, [inputs], [placed, placed], programs)

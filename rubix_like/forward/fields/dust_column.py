@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -131,21 +132,25 @@ def _even(size: float | int) -> int:
 
 
 class Pyramid(eqx.Module):
-    """The grids: `side` (arcsec) of the finest level's cells.
+    """The grids: `side` (arcsec) of the finest level's cells, and for each rung but the first the share of its kernels,
+    by cell along z, in front of the faces of those that are read (`shares_in_front`).
 
     Positions are (x, y, z) from the field's centre, z away from the observer. Particles beyond the grids are ignored in
     x and y, and put at their ends in z.
     """
 
     side: Float[Array, ""]
+    shares: tuple[Float[Array | ndarray, "z face"], ...]
     levels: Levels = eqx.field(static=True)
     deposit: str = eqx.field(static=True)
 
     @classmethod
-    def over(cls, field: Footprint, cells: int, deposit: str) -> "Pyramid":
-        """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc."""
+    def over(cls, field: Footprint, cells: int, deposit: str, shares: tuple[Any, ...] | None = None) -> "Pyramid":
+        """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc; `shares`: those of
+        `shares_in_front`, where they are at hand."""
         levels = Levels.of(field, cells, deposit)
-        return cls(jnp.asarray(field.pixel_scale * (max(field.shape) / levels.n)), levels, deposit)
+        shares = shares_in_front(levels, deposit) if shares is None else shares
+        return cls(jnp.asarray(field.pixel_scale * (max(field.shape) / levels.n)), shares, levels, deposit)
 
     @property
     def near(self) -> Float[Array, ""]:
@@ -220,25 +225,36 @@ class Pyramid(eqx.Module):
             for first, last, rung in zip(levels.offsets[:-1], levels.offsets[1:], levels.rungs, strict=True)
         ]
         narrow = jnp.pad(jnp.cumsum(parts[0], axis=2), ((0, 0), (0, 0), (1, 0)))
-        running = [self._running(*pair, levels.rungs[2]) for pair in zip(parts[1:], levels.rungs[1:], strict=True)]
+        running = [_running(*each) for each in zip(parts[1:], levels.rungs[1:], self.shares, strict=True)]
         *finer, wide = (first + second for first, second in zip(running[::2], running[1::2], strict=True))
         for level in reversed(finer):
             wide = level + _halved(_halved(wide, 0, level.shape[0]), 1, level.shape[1])
         return InFront(narrow, wide, self.side, levels)
 
-    def _running(self, cells: Float[Array, "y x z"], rung: Rung, read: Rung) -> Float[Array, "y2 x2 face"]:
-        """The share of a rung's kernels in front of the faces of `read`: filtered across, and along z.
 
-        Along z each cell becomes a Gaussian that has the kernel's variance less that of sharing and reading.
-        """
-        centres, faces = rung.centres, 0.5 * (read.centres[1:] + read.centres[:-1])
-        depth, length = np.gradient(centres), 2 * rung.length / self.levels.n
-        added = _SHARED[self.deposit] * depth**2 + _READ / read.near**2
+def shares_in_front(levels: Levels, deposit: str) -> tuple[Float[ndarray, "z face"], ...]:
+    """The share of the kernels of each rung but the first, by cell along z, in front of the faces that are read.
+
+    Each cell becomes a Gaussian that has the kernel's variance less that of sharing and reading.
+    """
+    read = levels.rungs[2]
+    faces = 0.5 * (read.centres[1:] + read.centres[:-1])
+    shares = []
+    for rung in levels.rungs[1:]:
+        depth, length = np.gradient(rung.centres), 2 * rung.length / levels.n
+        added = _SHARED[deposit] * depth**2 + _READ / read.near**2
         sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
-        share = ndtr((faces - centres[:, None]) / sigma[:, None])
-        share = np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1)
-        filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
-        return jnp.einsum("yxz,zf->yxf", filtered, jnp.asarray(share, cells.dtype), precision=lax.Precision.HIGHEST)
+        share = ndtr((faces - rung.centres[:, None]) / sigma[:, None])
+        shares.append(np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1))
+    return tuple(shares)
+
+
+def _running(
+    cells: Float[Array, "y x z"], rung: Rung, share: Float[Array | ndarray, "z face"]
+) -> Float[Array, "y2 x2 face"]:
+    """What of a rung's cells lies in front of the faces that are read: filtered across, and along z."""
+    filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
+    return jnp.einsum("yxz,zf->yxf", filtered, jnp.asarray(share, cells.dtype), precision=lax.Precision.HIGHEST)
 
 
 class InFront(eqx.Module):
@@ -412,6 +428,7 @@ class DustColumn(AbstractField):
     cells: int = eqx.field(static=True)
     per_spaxel: int = eqx.field(static=True)
     shared: str = eqx.field(static=True)
+    shares: tuple[Float[Array | ndarray, "z face"], ...] | None = None
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("dust of kind particles", "set dust: null")
     n_count: ClassVar[int] = 7
@@ -435,6 +452,11 @@ class DustColumn(AbstractField):
             per_spaxel=setup.painting.cells,
             shared="tsc" if setup.painting.deposit == "tsc" or frees_places(setup.config) else "cic",
         )
+
+    def on_grid(self, grid: SpaxelGrid) -> "DustColumn":
+        """With the shares of the pyramid's kernels."""
+        levels = Levels.of(grid.footprint, self.cells, self.shared)
+        return replace(self, shares=shares_in_front(levels, self.shared))
 
     def with_parameters(self, parameters: Parameters) -> "DustColumn":
         """With `dust.dust_to_metal`."""
@@ -537,7 +559,7 @@ class DustColumn(AbstractField):
         return DustColumns(dust, dust.through(painted) / self.per_spaxel**2, sums[-self.n_count :])
 
     def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
-        return Pyramid.over(grid.footprint, self.cells, self.shared)
+        return Pyramid.over(grid.footprint, self.cells, self.shared, self.shares)
 
 
 def check_dust(counters: SourceCounters) -> None:

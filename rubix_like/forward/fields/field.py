@@ -51,6 +51,11 @@ class AbstractField(eqx.Module):
         """The field with these parameters put in, such as how much dust metals make; itself where it has none."""
         return self
 
+    def on_grid(self, grid: SpaxelGrid) -> "AbstractField":  # noqa: ARG002
+        """The field with arrays that follow from the painted grid, made once on the host, so that the compiled program
+        takes them as arguments; itself where it has none."""
+        return self
+
     def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
         """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
         return None
