@@ -225,7 +225,7 @@ RUNS = {
     "arms": (arms, Expected()),
     "mosaic": (mosaic, Expected()),
 }
-"""How a run is planned on a mesh, and what its program must be. One with fields (the columns of dust) has two passes."""
+"""How a run is planned on a mesh, and what its program must be; one with fields (columns of dust) has two passes."""
 
 
 def program_of(observed, mesh, expected):

@@ -132,25 +132,24 @@ def _even(size: float | int) -> int:
 
 
 class Pyramid(eqx.Module):
-    """The grids: `side` (arcsec) of the finest level's cells, and for each rung but the first the share of its kernels,
-    by cell along z, in front of the faces of those that are read (`shares_in_front`).
+    """The grids: `side` (arcsec) of the finest level's cells, and the tables of the rungs.
 
     Positions are (x, y, z) from the field's centre, z away from the observer. Particles beyond the grids are ignored in
     x and y, and put at their ends in z.
     """
 
     side: Float[Array, ""]
-    shares: tuple[Float[Array | ndarray, "z face"], ...]
+    tables: "RungTables"
     levels: Levels = eqx.field(static=True)
     deposit: str = eqx.field(static=True)
 
     @classmethod
-    def over(cls, field: Footprint, cells: int, deposit: str, shares: tuple[Any, ...] | None = None) -> "Pyramid":
-        """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc; `shares`: those of
-        `shares_in_front`, where they are at hand."""
+    def over(cls, field: Footprint, cells: int, deposit: str, tables: "RungTables | None" = None) -> "Pyramid":
+        """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc; `tables`: of their
+        rungs, where they are at hand."""
         levels = Levels.of(field, cells, deposit)
-        shares = shares_in_front(levels, deposit) if shares is None else shares
-        return cls(jnp.asarray(field.pixel_scale * (max(field.shape) / levels.n)), shares, levels, deposit)
+        tables = RungTables.of(levels, deposit) if tables is None else tables
+        return cls(jnp.asarray(field.pixel_scale * (max(field.shape) / levels.n)), tables, levels, deposit)
 
     @property
     def near(self) -> Float[Array, ""]:
@@ -185,7 +184,7 @@ class Pyramid(eqx.Module):
 
         Shares are linear in 1 / length, which keeps the error of the mixed kernel smallest.
         """
-        ladder = jnp.asarray([rung.length for rung in self.levels.rungs], self.side.dtype)
+        ladder = jnp.asarray(self.tables.lengths, self.side.dtype)[:, 0]
         length = jnp.clip(smoothing_length / self.side, ladder[0], ladder[-1])
         above = jnp.searchsorted(ladder, lax.stop_gradient(length), side="right").astype(jnp.int32)
         low = jnp.clip(above - 1, 0, len(self.levels.rungs) - 2)
@@ -196,10 +195,9 @@ class Pyramid(eqx.Module):
         self, position: Float[Array, "particle 3"], rung: Int[Array, " particle"], amount: Float[Array, " particle"]
     ) -> tuple[Int[Array, "particle near"], Float[Array, "particle near"]]:
         """The cells of one rung around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
-        shapes = jnp.asarray([grid.shape for grid in self.levels.rungs], jnp.int32)[rung]
-        offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[rung]
-        sizes = [(grid.side, grid.near, grid.far) for grid in self.levels.rungs]
-        width, near, far = (jnp.asarray(numbers, self.side.dtype)[rung] for numbers in zip(*sizes, strict=True))
+        shapes, offset = jnp.split(jnp.asarray(self.tables.cells, jnp.int32)[rung], [3], axis=1)
+        offset = offset[:, 0]
+        _, width, near, far = jnp.asarray(self.tables.lengths, self.side.dtype)[rung].T
         side = self.side * width
         middle = 0.5 * shapes.astype(side.dtype) - 0.5
         n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
@@ -225,28 +223,41 @@ class Pyramid(eqx.Module):
             for first, last, rung in zip(levels.offsets[:-1], levels.offsets[1:], levels.rungs, strict=True)
         ]
         narrow = jnp.pad(jnp.cumsum(parts[0], axis=2), ((0, 0), (0, 0), (1, 0)))
-        running = [_running(*each) for each in zip(parts[1:], levels.rungs[1:], self.shares, strict=True)]
+        running = [_running(*each) for each in zip(parts[1:], levels.rungs[1:], self.tables.shares, strict=True)]
         *finer, wide = (first + second for first, second in zip(running[::2], running[1::2], strict=True))
         for level in reversed(finer):
             wide = level + _halved(_halved(wide, 0, level.shape[0]), 1, level.shape[1])
         return InFront(narrow, wide, self.side, levels)
 
 
-def shares_in_front(levels: Levels, deposit: str) -> tuple[Float[ndarray, "z face"], ...]:
-    """The share of the kernels of each rung but the first, by cell along z, in front of the faces that are read.
+class RungTables(NamedTuple):
+    """Numbers that follow from the sizes of the rungs (arrays, so that compiled programs take them as arguments).
 
-    Each cell becomes a Gaussian that has the kernel's variance less that of sharing and reading.
+    `cells`: n_y, n_x, n_z and the place of the first cell of each rung; `lengths`: its `length`, `side`, `near` and
+    `far`; `shares`: of each rung but the first the share of its kernels, by cell along z, in front of the faces that
+    are read.
     """
-    read = levels.rungs[2]
-    faces = 0.5 * (read.centres[1:] + read.centres[:-1])
-    shares = []
-    for rung in levels.rungs[1:]:
-        depth, length = np.gradient(rung.centres), 2 * rung.length / levels.n
-        added = _SHARED[deposit] * depth**2 + _READ / read.near**2
-        sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
-        share = ndtr((faces - rung.centres[:, None]) / sigma[:, None])
-        shares.append(np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1))
-    return tuple(shares)
+
+    cells: Int[Array | ndarray, "rung 4"]
+    lengths: Float[Array | ndarray, "rung 4"]
+    shares: tuple[Float[Array | ndarray, "_ _"], ...]
+
+    @classmethod
+    def of(cls, levels: Levels, deposit: str) -> "RungTables":
+        """The tables of these rungs. For its share each cell becomes a Gaussian that has the kernel's variance less
+        that of sharing and reading."""
+        read = levels.rungs[2]
+        faces = 0.5 * (read.centres[1:] + read.centres[:-1])
+        shares = []
+        for rung in levels.rungs[1:]:
+            depth, length = np.gradient(rung.centres), 2 * rung.length / levels.n
+            added = _SHARED[deposit] * depth**2 + _READ / read.near**2
+            sigma = np.sqrt(np.maximum(VARIANCE * length**2 - added, (depth / 6) ** 2))
+            share = ndtr((faces - rung.centres[:, None]) / sigma[:, None])
+            shares.append(np.concatenate([np.zeros_like(share[:, :1]), share, np.ones_like(share[:, :1])], axis=1))
+        cells = [(*rung.shape, first) for rung, first in zip(levels.rungs, levels.offsets, strict=False)]
+        lengths = [(rung.length, rung.side, rung.near, rung.far) for rung in levels.rungs]
+        return cls(np.asarray(cells, np.int32), np.asarray(lengths, float), tuple(shares))
 
 
 def _running(
@@ -428,7 +439,7 @@ class DustColumn(AbstractField):
     cells: int = eqx.field(static=True)
     per_spaxel: int = eqx.field(static=True)
     shared: str = eqx.field(static=True)
-    shares: tuple[Float[Array | ndarray, "z face"], ...] | None = None
+    tables: RungTables | None = None
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("dust of kind particles", "set dust: null")
     n_count: ClassVar[int] = 7
@@ -454,9 +465,8 @@ class DustColumn(AbstractField):
         )
 
     def on_grid(self, grid: SpaxelGrid) -> "DustColumn":
-        """With the shares of the pyramid's kernels."""
-        levels = Levels.of(grid.footprint, self.cells, self.shared)
-        return replace(self, shares=shares_in_front(levels, self.shared))
+        """With the tables of the pyramid."""
+        return replace(self, tables=RungTables.of(Levels.of(grid.footprint, self.cells, self.shared), self.shared))
 
     def with_parameters(self, parameters: Parameters) -> "DustColumn":
         """With `dust.dust_to_metal`."""
@@ -559,7 +569,7 @@ class DustColumn(AbstractField):
         return DustColumns(dust, dust.through(painted) / self.per_spaxel**2, sums[-self.n_count :])
 
     def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
-        return Pyramid.over(grid.footprint, self.cells, self.shared, self.shares)
+        return Pyramid.over(grid.footprint, self.cells, self.shared, self.tables)
 
 
 def check_dust(counters: SourceCounters) -> None:
