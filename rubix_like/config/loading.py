@@ -1,6 +1,7 @@
 """Load a checked `RunConfig` from a file, a packaged name or a dict, with overrides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from rubix_like.config.sections.instrument import (
     with_arms,
     with_preset,
 )
-from rubix_like.config.sections.observation import REPLACED, ObservationChanges
+from rubix_like.config.sections.observation import REPLACED, ObservationChanges, Observations
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect_path, nearest
 from rubix_like.runtime.files.outputs import check_regular, with_addition
@@ -87,34 +89,24 @@ def observation_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
     """
     if config.observations is None:
         return {} if config.instrument.join else _arm_overrides(config)
-    _check_used(config)
     found: dict[str, dict[str, Any]] = {}
     before = 0
     for name, changes in config.observations.items():
         overrides = {"observations": None, **changes.overrides()}
-        try:
-            changed = load_config(config, overrides)
-        except ConfigError as error:
-            raise ConfigError(f"observations.{name}: {error}") from error
+        with naming_observation(name):
+            changed = check_sections(with_overrides(dict(config), overrides), "its settings")
         found[name] = overrides | _seed_override(changed, before, changes)
         before += max(1, len(changed.instrument.arms or ()))
     return found
 
 
-def _check_used(config: RunConfig) -> None:
-    """Raise ConfigError for a section that every observation replaces, so that it would change nothing."""
-    several = config.observations or {}
-    for name in ("instrument", *REPLACED):
-        section = getattr(config, name)
-        given = [changes.overrides() for changes in several.values()]
-        if section is None or not all(name in changes for changes in given):
-            continue
-        if name == "instrument" and section == type(section).model_validate(given[0][name]):
-            continue  # which stands there where none is stated
-        raise ConfigError(
-            f"{name}: every observation ({', '.join(several)}) has its own, so that it would change nothing; set "
-            f"observations.{next(iter(several))}.{name} and so on, or leave it out"
-        )
+@contextmanager
+def naming_observation(name: str) -> Iterator[None]:
+    """Name one of several observations in every ConfigError raised inside."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"observations.{name}: {str(error).removeprefix('its settings: ')}") from error
 
 
 def _seed_override(config: RunConfig, before: int, changes: ObservationChanges | None = None) -> dict[str, Any]:
@@ -124,7 +116,8 @@ def _seed_override(config: RunConfig, before: int, changes: ObservationChanges |
         section = getattr(config, name)
         if section is not None:
             given = {} if changes is None else getattr(changes, name) or {}
-            return {} if "seed" in given else {f"{name}.seed": section.seed + before * _SEEDS_BETWEEN_OBSERVATIONS}
+            seed = (section.seed + before * _SEEDS_BETWEEN_OBSERVATIONS) % 2**32
+            return {} if "seed" in given else {f"{name}.seed": seed}
     return {}
 
 
@@ -177,24 +170,53 @@ def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
         config = RunConfig.model_validate(sections)
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, place)) from error
-    observation_overrides(config)
+    try:
+        observation_overrides(config)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from error
     return config
 
 
-def _with_first_instrument(sections: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """The sections with the instrument of the first of several observations, where they state none."""
-    several = sections.get("observations")
-    if sections.get("instrument") is not None or not isinstance(several, Mapping) or not several:
+class _SeveralSettings(AbstractSettings):
+    observations: Observations
+
+
+def _with_first_instrument(sections: dict[str, Any], place: str) -> dict[str, Any]:
+    """The sections with the instrument of the first of several observations, where each of them has its own.
+
+    Raises ConfigError for observations that cannot be, one without an instrument, and sections that they all replace.
+    """
+    if sections.get("observations") is None:
         return sections
-    name, first = next(iter(several.items()))
-    section = first.get("instrument") if isinstance(first, Mapping) else getattr(first, "instrument", None)
-    if not isinstance(section, Mapping):
+    try:
+        several = _SeveralSettings.model_validate({"observations": sections["observations"]}).observations
+    except ValidationError as error:
+        raise ConfigError(explain(error, _SeveralSettings, place)) from error
+    sections = {**sections, "observations": several}
+    changes = {name: observation.overrides() for name, observation in several.items()}
+    stated = {name: sections.get(name) for name in REPLACED}
+    instrument = sections.get("instrument")
+    if not (isinstance(instrument, InstrumentSettings) or is_complete(_values_of(instrument))):  # else recorded
+        stated["instrument"] = instrument
+    for key, section in stated.items():
+        if section is not None and all(key in own for own in changes.values()):
+            raise ConfigError(
+                f"{place}: {key}: every observation ({', '.join(several)}) has its own, so that it would change "
+                f"nothing; give observations.{next(iter(several))}.{key} and so on, or leave it out"
+            )
+    without = [name for name, own in changes.items() if "instrument" not in own]
+    if without and instrument is None:
+        raise ConfigError(
+            f"{place}: observations.{without[0]}.instrument: expected a section with the key 'name' (beside "
+            f"observations there is no instrument), got none; name it, or give an instrument for all"
+        )
+    if without:
         return sections
+    name, section = next((name, own["instrument"]) for name, own in changes.items())
     try:
         return {**sections, "instrument": InstrumentSettings.model_validate(section)}
     except ValidationError as error:
-        where = f"{place}: observations.{name}.instrument"
-        raise ConfigError(explain(error, InstrumentSettings, where)) from error
+        raise ConfigError(explain(error, InstrumentSettings, f"{place}: observations.{name}.instrument")) from error
     except ConfigError as error:
         raise ConfigError(f"{place}: observations.{name}.instrument: {error}") from error
 
@@ -255,6 +277,7 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
     path = _path(key)
     if not all((*path[:-1], *path[-1].split("."))):
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
+    _check_observation(sections, path, key)
     if isinstance(value, str):
         value = parse_yaml(value, f"override '{shortened(f'{key}={value}', 120)}'")
     if _instrument_key(key):
@@ -264,6 +287,16 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
         if is_complete(instrument):
             value = over_recorded(instrument, own_key, value)
     return _placed(sections, path, value, key)
+
+
+def _check_observation(sections: Mapping[str, Any], path: Sequence[str], key: str) -> None:
+    """Refuse a key of an observation that there is not; a whole new one can be added."""
+    known = sections.get("observations")
+    if path[0] == "observations" and len(path) > 2 and isinstance(known, Mapping) and path[1] not in known:
+        raise ConfigError(
+            f"override '{key}': expected one of the observations {', '.join(map(str, known))}, got '{path[1]}'"
+            f"{nearest(path[1], [str(name) for name in known])}"
+        )
 
 
 def _placed(

@@ -368,7 +368,11 @@ class RunConfig(AbstractSettings):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """With the sections of all plug-ins that can be used, and no other keys."""
         sections = {name: own for name, own in usable_sections().items() if name not in cls.model_fields}
-        return schema_with_sections(cls, schema, handler, sections)
+        found = schema_with_sections(cls, schema, handler, sections)
+        whole = handler.resolve_ref_schema(found)
+        whole["required"] = [name for name in whole["required"] if name != "instrument"]
+        whole["anyOf"] = [{"required": ["instrument"]}, {"required": ["observations"]}]
+        return found
 
     @field_validator("pipeline")
     @classmethod

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,9 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
-from rubix_like.config.loading import observations_of
+from rubix_like.config.loading import naming_observation, observations_of
 from rubix_like.config.sections.dust import DUST_COLUMN
+from rubix_like.config.sections.observation import OF_ALL
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -149,7 +151,11 @@ class Pipeline(eqx.Module):
                         f"{argument}: expected that of one observation, got one beside {', '.join(several)}; leave it "
                         f"out, and give the galaxy"
                     )
-            return _of_several({name: cls.from_config(own, galaxy, mesh, info) for name, own in several.items()})
+            pipelines: dict[str, Pipeline] = {}
+            for name, observation in several.items():
+                with naming_observation(name) if config.observations is not None else nullcontext():
+                    pipelines[name] = cls.from_config(observation, galaxy, mesh, info)
+            return _of_several(pipelines)
         of_user = resolved is None  # a fit plans with more points than its galaxy has
         resolved = resolve(config) if resolved is None else resolved.checked_for(config)
         if galaxy is not None:
@@ -229,14 +235,13 @@ class Pipeline(eqx.Module):
         Observations that see the particles alike are painted in one pass; the others, and pointings, follow each other,
         and nothing is compiled for a pointing.
         """
-        found: dict[str, Cube] = {}
+        found: dict[str, dict[str, Cube]] = {name: {} for name in self.observations}
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
         for group in self._prepared_groups(parameters, key):
             for views in views_of(group):
-                cubes = _cubes_of(views, placed)
-                found |= {_label(view): cube for view, cube in zip(views, cubes, strict=True)}
-        order = [_label(view) for pipeline in self.observations.values() for (view,) in views_of([pipeline])]
-        return {name: found[name] for name in order}
+                for view, cube in zip(views, _cubes_of(views, placed), strict=True):
+                    found[view.name][_label(view)] = cube
+        return {label: cube for cubes in found.values() for label, cube in cubes.items()}
 
     def _prepared_groups(self, parameters: Chosen, key: PRNGKeyArray | None) -> list[list["Pipeline"]]:
         """The pipelines of each group with the parameters and noise keys of a call."""
@@ -245,9 +250,11 @@ class Pipeline(eqx.Module):
         ready: dict[str, Pipeline] = {}
         for number, (name, pipeline) in enumerate(every.items()):
             next_key = key if key is None or number == 0 else jax.random.fold_in(key, number * _KEYS_BETWEEN)
-            numbers, noise_key = pipeline.chosen(chosen[name], next_key)
+            with naming_observation(name) if len(every) > 1 else nullcontext():
+                numbers, noise_key = pipeline.chosen(chosen[name], next_key)
             ready[name] = dataclasses.replace(pipeline, parameters=numbers, noise_key=noise_key)
-        apart = {name for name, values in chosen.items() if len(every) > 1 and moves_alone(parameters, name)}
+        given = parameters if isinstance(parameters, Mapping) else None
+        apart = {name for name in every if len(every) > 1 and moves_alone(given, name)}
         groups = [[name for name in group if name not in apart] for group in self.groups or ((self.name,),)]
         return [[ready[name] for name in group] for group in (*groups, *([name] for name in apart)) if group]
 
@@ -537,7 +544,8 @@ def _observations(config: RunConfig) -> dict[str, RunConfig]:
     """The run of each observation of a pipeline by name, none for one; ConfigError for arms that are to be joined."""
     several: dict[str, RunConfig] = {}
     for name, observation in observations_of(config).items():
-        inner = _observations(observation)
+        with naming_observation(name) if config.observations is not None else nullcontext():
+            inner = _observations(observation)
         several |= {f"{name}_{arm}": run for arm, run in inner.items()} or {name: observation}
     if config.instrument.join and config.observations is None:
         arms = ", ".join(config.instrument.arms or ())
@@ -550,7 +558,7 @@ def _observations(config: RunConfig) -> dict[str, RunConfig]:
 
 def _of_several(pipelines: Mapping[str, Pipeline]) -> Pipeline:
     """One pipeline of several observations."""
-    named = [dataclasses.replace(pipeline, name=name) for name, pipeline in pipelines.items()]
+    named = [named_pipeline(pipeline, name) for name, pipeline in pipelines.items()]
     groups = tuple(tuple(pipeline.name for pipeline in group) for group in alike_groups(named))
     return dataclasses.replace(named[0], others=tuple(named[1:]), groups=groups)
 
@@ -595,7 +603,7 @@ def _seen_in_common(pipeline: Pipeline) -> Any:
     parameters = {
         name: value for name, value in pipeline.parameters.named().items() if not name.startswith(_OF_DETECTOR)
     }
-    return common, parameters, plan
+    return common, parameters, plan, [product.kind for product in tables.products]
 
 
 def plan_together(
@@ -611,7 +619,7 @@ def plan_together(
 
     def plan(name: str, objects: Resolved) -> Pipeline:
         pipeline = Pipeline.from_config(configs[name], mesh=mesh, info=info, census=census[name], resolved=objects)
-        return dataclasses.replace(pipeline, name=name)
+        return named_pipeline(pipeline, name)
 
     pipelines = {name: plan(name, objects) for name, objects in resolved.items()}
     steps = [_velocity_steps(pipeline) for pipeline in pipelines.values()]
@@ -654,32 +662,46 @@ def parameters_by_name(pipelines: Mapping[str, Pipeline], parameters: Chosen) ->
     known = {name: set(pipeline.parameters.named()) for name, pipeline in pipelines.items()}
     of_one = [name for name in parameters if str(name).startswith(_OF_ONE)]
     for name in (name for name in parameters if name not in of_one):
-        having = [observation for observation, names in known.items() if name in names] or list(pipelines)[:1]
-        if str(name).startswith(_OF_DETECTOR):
+        having = [observation for observation, names in known.items() if name in names]
+        first, _, rest = str(name).partition(".")
+        if str(name).startswith(_OF_DETECTOR) and having:
             raise ConfigError(
                 f"parameters: expected the observation whose number '{name}' is, got none; write "
                 f"'{_OF_ONE}{having[0]}.{name}'"
             )
-        for observation in having:
+        if first in pipelines:
+            raise ConfigError(f"parameters: expected '{_OF_ONE}{first}.{rest}', got '{name}'")
+        for observation in having or list(pipelines)[:1]:  # which refuses it
             found[observation][name] = parameters[name]
     for name in of_one:
         observation, _, key = str(name).removeprefix(_OF_ONE).partition(".")
-        if observation not in pipelines:
+        chosen = [other for other in pipelines if f"{other}_".startswith(f"{observation}_")]  # also all of its arms
+        section, _, last = key.partition(".")
+        if not chosen or not key:
             raise ConfigError(
-                f"parameters: expected one of the observations {', '.join(pipelines)}, got '{name}'"
-                f"{nearest(observation, list(pipelines))}"
+                f"parameters: expected a number of one of the observations, '{_OF_ONE}NAME.KEY' with one of "
+                f"{', '.join(pipelines)}, got '{name}'{nearest(observation, list(pipelines))}"
             )
-        found[observation][key] = parameters[name]
+        if not key.startswith(_OF_DETECTOR) and (section != "observation" or last in OF_ALL[section][0]):
+            raise ConfigError(f"parameters: expected '{key}' for all observations, which see one galaxy, got '{name}'")
+        for other in chosen:
+            found[other][key] = parameters[name]
     return found
 
 
-def moves_alone(parameters: Chosen, observation: str) -> bool:
+def moves_alone(parameters: Mapping[str, Any] | None, observation: str) -> bool:
     """Whether an observation has numbers of its own that particles are seen by."""
-    before = f"{_OF_ONE}{observation}."
-    names = parameters if isinstance(parameters, Mapping) else ()
-    return any(
-        name.startswith(before) and not name.removeprefix(before).startswith(_OF_DETECTOR) for name in map(str, names)
-    )
+    for name in (str(name) for name in parameters or ()):
+        asked, _, key = name.removeprefix(_OF_ONE).partition(".")
+        if name.startswith(_OF_ONE) and f"{observation}_".startswith(f"{asked}_") and not key.startswith(_OF_DETECTOR):
+            return True
+    return False
+
+
+def named_pipeline(pipeline: Pipeline, name: str) -> Pipeline:
+    """A pipeline called so, also in the header of its cubes."""
+    frame = dataclasses.replace(pipeline.frame, meta=pipeline.frame.meta.replace(observation=name))
+    return dataclasses.replace(pipeline, name=name, frame=frame)
 
 
 def views_of(pipelines: Sequence[Pipeline]) -> Iterator[list[Pipeline]]:

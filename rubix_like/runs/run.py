@@ -61,7 +61,14 @@ from rubix_like.runs.run_files import (
     why_no_maps,
     with_default_maps,
 )
-from rubix_like.runs.run_summary import accuracy_lines, alignment_lines, closing_lines, emitters, planned_dust_lines
+from rubix_like.runs.run_summary import (
+    accuracy_lines,
+    alignment_lines,
+    closing_lines,
+    emitters,
+    planned_dust_lines,
+    remarks,
+)
 from rubix_like.runtime.files.outputs import Named, check_writable, given_files, remove_abandoned
 from rubix_like.runtime.memory import (
     MemoryNeed,
@@ -369,12 +376,13 @@ _MOST_COLUMNS = 11
 
 
 class Result(NamedTuple):
-    """The end of a run: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
-    files."""
+    """The end of a run: the mosaic, the only cube or the last pointing's, its file, (what, where) of the other files,
+    and `remarks` on other observations."""
 
     cube: Cube | ShardedCube
     path: Path
     others: tuple[tuple[str, Path], ...] = ()
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -443,7 +451,8 @@ def _say(result: Result, config: RunConfig, progress: Progress, team: AbstractPr
     if not any(team.exchange(lambda: progress.stream is not None)):
         return
     sums = sums_of(result.cube, team) if isinstance(result.cube, ShardedCube) else None
-    lines = closing_lines(result.cube, result.path, result.others, progress.timings, config.output.layout, sums)
+    cube, path, others, more = result
+    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, more)
     lines += missing_maps_lines(config)
     if progress.stream is not None:
         print(*lines, sep="\n", file=progress.stream, flush=True)
@@ -541,16 +550,23 @@ def compute(
     """
     n_writing = team.size if config.devices.is_sharded else 1
     team.in_first(lambda: remove_abandoned(check_output(config, path, n_writing, read, overwrite=overwrite)))
-    results: dict[str, Result] = {}
+    names = [run.name for run in cube_runs(config)]
+    last, others, more = None, dict[str, list[tuple[str, Path]]](), dict[str, list[str]]()
     for cubes in prepare_cubes(config, progress, path, team):
         for need, mesh in _needs(cubes):
             team.exchange(lambda need=need, mesh=mesh: check_memory(need, mesh))
-        results |= zip([cube.run.name for cube in cubes], write_in_step(cubes, progress, team), strict=True)
-    what = "Arm" if config.observations is None else "Observation"
-    in_order = [(run.name, results[run.name]) for run in cube_runs(config)]
-    files = [(f"{what} {name}", result.path) for name, result in in_order if name]
-    others = [other for _, result in in_order for other in result.others]
-    return in_order[-1][1]._replace(others=(*files, *others))
+        for cube, result in zip(cubes, write_in_step(cubes, progress, team), strict=True):
+            name = cube.run.name
+            what = f"{'Arm' if config.observations is None else 'Observation'} {name}"
+            others[name] = [*([(what, result.path)] if name else []), *result.others]
+            if name == names[-1]:
+                last = result
+            else:
+                more[name] = remarks(name, result.cube)
+    if last is None:
+        raise ValueError(f"expected a cube of {names[-1]}, got none")
+    every = [other for name in names for other in others[name]]
+    return last._replace(others=tuple(every), more=tuple(line for name in names for line in more.get(name, ())))
 
 
 def _needs(cubes: Sequence[PreparedCube]) -> Iterator[tuple[MemoryNeed, Mesh]]:
@@ -570,23 +586,26 @@ def prepare_cubes(
     """
     whole, waiting = path or config.output.path, cube_runs(config)
     if len(waiting) == 1 and len(waiting[0].seen) == 1:
-        with prepare(config, progress, path, team) as prepared:
-            yield [PreparedCube(waiting[0], (prepared,), whole)]
+        (only,) = waiting[0].seen.values()
+        with prepare(only, progress, waiting[0].path(whole), team) as prepared:
+            yield [PreparedCube(waiting[0], (prepared,), waiting[0].path(whole))]
         return
     while waiting:
         run = waiting[0]
         first = next(iter(run.seen.values()))
         with ExitStack() as files:  # read with what the first observation needs
-            resolved, source = _loaded(first, progress, files, team)
+            with run.naming():
+                resolved, source = _loaded(first, progress, files, team)
             seen = _seen_by(waiting, source) if team.size == 1 else []
             if seen and isinstance(source, HeldGalaxy):
                 yield from _prepare_held(seen, source, progress, whole)
                 made = {own.run.name for own in seen}
                 waiting = [own for own in waiting if own.name not in made]
                 continue
-            parts = [plan_and_compile(first, resolved, source, progress, run.path(whole))]
-            for observation in list(run.seen.values())[1:]:
-                parts.append(files.enter_context(prepare(observation, progress, run.path(whole), team)))
+            with run.naming():
+                parts = [plan_and_compile(first, resolved, source, progress, run.path(whole))]
+                for observation in list(run.seen.values())[1:]:
+                    parts.append(files.enter_context(prepare(observation, progress, run.path(whole), team)))
             yield [PreparedCube(run, tuple(parts), run.path(whole))]
         waiting = waiting[1:]
 
@@ -605,8 +624,9 @@ def _seen_by(runs: Sequence[CubeRun], held: Source) -> list[SeenRun]:
     if not isinstance(held, HeldGalaxy):
         return found
     for run in runs:
-        resolved = {name: resolve(observation) for name, observation in run.seen.items()}
-        census = {name: take_census(run.seen[name], resolved[name], [held.galaxy]) for name in run.seen}
+        with run.naming():
+            resolved = {name: resolve(observation) for name, observation in run.seen.items()}
+            census = {name: take_census(run.seen[name], resolved[name], [held.galaxy]) for name in run.seen}
         crowding = [counted_.crowding for counted_ in census.values() if counted_.crowding is not None]
         deposits = {observation.engine.deposit for observation in run.seen.values()}
         if held.info.smoothing_length or not ("smoothed" in deposits or any(own.is_sparse for own in crowding)):
@@ -625,7 +645,8 @@ def _prepare_held(
         with progress.step("plan", "planning the run"):
             pipelines: dict[str, Pipeline] = {}
             for cube in batch:
-                pipelines |= plan_together(cube.run.seen, cube.resolved, cube.census, held.info)
+                with cube.run.naming():
+                    pipelines |= plan_together(cube.run.seen, cube.resolved, cube.census, held.info)
         runs = {name: cube.run for cube in batch for name in cube.run.seen}
         groups = alike_groups(list(pipelines.values()))
         for several in [groups] if batch is not single else [[group] for group in groups]:
@@ -762,6 +783,7 @@ def _observed(prepared: PreparedCube, progress: Progress) -> Iterator[Cube | Sha
         with progress.step("join", f"joining {len(cubes)} arms"):
             held = [jax.tree.map(np.asarray, put_together(cube)) for cube in cubes]
             joined = join_arms(held, bins, config.instrument.label, config.to_yaml())
+            joined = replace(joined, meta=joined.meta.replace(observation=prepared.run.name or None))
         yield joined
 
 

@@ -2,12 +2,13 @@
 
 import glob
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rubix_like.config import ProductsSettings, RunConfig, load_pipeline
 from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, check_several, file_size, find_format
-from rubix_like.config.loading import arms_of, observations_of
+from rubix_like.config.loading import arms_of, naming_observation, observations_of
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_files import correlation_bytes, fibres_bytes
 from rubix_like.cube.files.maps_file import maps_path, plain_maps_size
@@ -93,11 +94,16 @@ class OutputFile(AbstractGridded):
 class CubeRun:
     """One of the cubes of a run, or one for each pointing: `config` is its configuration, `seen` that of each
     observation which it is made of by name: its own, or those of the arms that are joined. `name` is empty for a run of
-    one cube."""
+    one cube; `observation`: the one of `observations` that it is of."""
 
     name: str
     config: RunConfig
     seen: Mapping[str, RunConfig]
+    observation: str = ""
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Names the observation in every ConfigError raised inside."""
+        return naming_observation(self.observation) if self.observation else nullcontext()
 
     def path(self, path: Path) -> Path:
         """The file of the cube, of a run that is written to `path`."""
@@ -114,7 +120,7 @@ def cube_runs(config: RunConfig) -> list[CubeRun]:
         for run in cube_runs(with_default_maps(observation)):
             long = f"{name}_{run.name}" if run.name else name
             seen = {f"{name}_{part}" if part else name: own for part, own in run.seen.items()}
-            found.append(CubeRun(long, run.config, seen))
+            found.append(CubeRun(long, run.config, seen, name if config.observations is not None else ""))
     return found
 
 
@@ -170,7 +176,7 @@ def check_output(
         if every.count(own) > 1:
             raise ConfigError(
                 f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
-                f"output.path, output.maps or the name of a pointing"
+                f"output.path, output.maps, or the name of a pointing or observation"
             )
         check_writable(own, sum(file.n_bytes + file.truth_bytes + file.spectra_bytes for file in files))
     return every

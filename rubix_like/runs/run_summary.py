@@ -63,16 +63,26 @@ def summary_lines(
         f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom",
     ]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
-    lines.extend(_mask_lines(sums))
-    if cube.counters is not None:
-        lines.extend(_counter_lines(cube.counters, emitters(cube.meta)))
-    lines += dust_lines(cube) + nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
+    lines += [*_mask_lines(sums), *light_lines(cube)]
     lines.append(_noise_line(in_parts(cube), sums))
     if "systematics" in cube.meta:
         lines.append(f"Systematic errors: {cube.meta['systematics']}")
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *opening_lines(path, layout)]
+
+
+def light_lines(cube: Cube | ShardedCube) -> list[str]:
+    """Lines on what of the galaxy's light is not in the cube, and on its dust and nebulae."""
+    lines = [] if cube.counters is None else _counter_lines(cube.counters, emitters(cube.meta))
+    return lines + dust_lines(cube) + nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
+
+
+def remarks(name: str, cube: Cube | ShardedCube) -> list[str]:
+    """What a run says of the cube of another observation than the last: its light and its notes, with its name."""
+    masked = [] if isinstance(cube, ShardedCube) else _mask_lines(sums_of(in_parts(cube)))
+    notes = [f"Note: {note}" for note in cube.meta.notes]
+    return [f"{name}: {line}" for line in (*masked, *light_lines(cube), *notes)]
 
 
 def closing_lines(
@@ -82,13 +92,16 @@ def closing_lines(
     timings: Mapping[str, float],
     layout: str,
     sums: CubeSums | None = None,
+    more: Iterable[str] = (),
 ) -> list[str]:
-    """All that a run says at its end: (what, where) of the files beside the cube, the summary, the notes."""
+    """All that a run says at its end: (what, where) of the files beside the cube, the `remarks` on other observations,
+    the summary, the notes."""
     others = list(others)
     written = [f"{what} written to {other}" for what, other in others]
     if any(what.startswith(("Arm ", "Observation ")) for what, _ in others):
         written.append("Look at each of them as at the last one, of which the following lines are:")
     notes = [f"Note: {note}" for note in cube.meta.notes]
+    written.extend(more)
     return [*written, *summary_lines(cube, path, timings, layout, sums), *notes]
 
 

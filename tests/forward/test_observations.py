@@ -86,11 +86,10 @@ def test_arms_painted_together_are_the_arms_alone():
 
 def test_observations_in_groups():
     """Together only where the particles are seen alike: on one grid, by the same numbers, with the same velocities."""
-    blue, red = (arm | {"lsf": {"fwhm": 30}} for arm in ARMS.values())
+    blue = ARMS["blue"] | {"lsf": {"fwhm": 30}}
     for changes, n_group in (
         ({}, 1),
         ({"engine": RUN["engine"] | {"method": "direct"}}, 2),
-        ({"instrument": RUN["instrument"] | {"arms": {"blue": blue, "red": red | {"wavelength": {"start": 6500}}}}}, 2),
     ):
         sections = {"instrument": RUN["instrument"] | {"arms": {"blue": blue, "red": blue}}} | changes
         assert len(alike_groups(list(planned(sections).observations.values()))) == n_group, changes
@@ -146,9 +145,17 @@ def test_numbers_of_a_call_are_of_all_or_of_one():
     ("values", "message"),
     [
         ({"instrument.psf.fwhm": 0.5}, r"write 'observations\.muse\.instrument\.psf\.fwhm'"),
-        ({"observations.mose.observation.offset": [0, 0]}, r"expected one of the observations muse, nirspec.*muse"),
+        (
+            {"observations.mose.observation.offset": [0, 0]},
+            r"one of the observations.*muse, nirspec.*did you mean 'muse'",
+        ),
+        ({"observations.muse": 0.8}, r"'observations\.NAME\.KEY'.* got 'observations\.muse'"),
+        ({"observations.muse.instrument.psf.fwhm": -1}, r"observations\.muse: parameters\['instrument\.psf\.fwhm'\]"),
+        ({"observations.muse.observation.inclination": 5}, r"expected 'observation\.inclination' for all observations"),
+        ({"observations.muse.observation.ofset": [0, 0]}, r"observations\.muse: .*observation\.offset"),
+        ({"muse.instrument.psf.fwhm": 0.5}, r"expected 'observations\.muse\.instrument\.psf\.fwhm'"),
+        ({"noise.signal_to_noise": 30}, r"which its configuration does not have"),
         ({"observation.inclinatoin": 30}, r"observation\.inclination"),
-        ({"observations.muse.observation.inclinatoin": 30}, r"observation\.inclination"),
     ],
 )
 def test_numbers_that_none_has(values, message):
@@ -157,28 +164,59 @@ def test_numbers_that_none_has(values, message):
         pipeline.observe(GALAXY, values)
 
 
+def with_muse(**changes):
+    return {"observations": TWO["observations"] | {"muse": {"instrument": MUSE} | changes}}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"instrument": MUSE | {"fov": "2 arcsec"}}, r"instrument: every observation \(muse, nirspec\) has its own"),
-        ({"observations": {"mu.se": {}}}, r"observations.*expected names of at most 60 letters"),
-        ({"observations": {"a": {"instrument": MUSE}, "A": {}}}, r"observations.*differ in more than capitals"),
-        ({"observations": {"muse": {"observation": {"redshift": 1}}}}, r"give observation\.redshift beside"),
-        ({"observations": {"muse": {"engine": {"precision": "float32"}}}}, r"give engine\.precision beside"),
+        ({"instrument": {"fov": 1}}, r"instrument: every observation \(muse, nirspec\) has its own"),
+        ({"observations": {"mu.se": {}}}, r"observations: expected names of at most 60 letters"),
+        ({"observations": {"a": {"instrument": MUSE}, "A": {}}}, r"differ in more than capitals.* 'a' and 'A'"),
+        ({"observations": {"a": {"instrument": MUSE}, "a_1": {"instrument": MUSE}}}, r"begins with another and _"),
+        ({"observations": {"muse": "muse"}}, r"write muse: \{instrument: \{name: muse\}\}"),
         (
-            {"observations": {"muse": {"instrument": MUSE | {"fov": "-1 arcsec"}}}},
-            r"muse\.instrument: .*fov",
+            {"observations": {"a": {"instrument": MUSE}, "b": {}}},
+            r"observations\.b\.instrument: expected a section with",
         ),
+        (with_muse(observation={"redshift": 1}), r"give observation\.redshift beside observations"),
         (
-            {"observations": {"muse": {"instrument": {"name": "mus"}}}},
-            r"muse\.instrument: unknown instrument .mus.; did",
+            with_muse(observation={"ofset": [0, 0]}),
+            r"observations\.muse: unknown key 'observation\.ofset'",
         ),
-        ({"observations": {"muse": {"dust": {"a_v": 1}}}}, r"every observation sees the same dust"),
+        (with_muse(engine={"precision": "float32"}), r"give engine\.precision beside observations"),
+        (with_muse(instrument=MUSE | {"fov": "-1 arcsec"}), r"observations\.muse\.instrument: .*fov"),
+        (with_muse(instrument={"name": "mus"}), r"observations\.muse\.instrument: unknown instrument 'mus'; did"),
+        (with_muse(dust={"a_v": 1}), r"every observation sees the same dust"),
+        ({"observations.mus.instrument.psf.fwhm": 1}, r"one of the observations muse, nirspec, got 'mus'; did"),
     ],
 )
 def test_observations_that_cannot_be(changes, message):
-    with pytest.raises(ConfigError, match=message):
-        rl.load_config(TWO | changes)
+    with pytest.raises(ConfigError, match=message) as error:
+        rl.load_config(TWO, changes)
+    assert "problems" not in str(error.value)
+
+
+def test_configurations_of_observations_are_read_back():
+    """As YAML and as objects, with sections for all; overrides of one hold, and one can be left out."""
+    config = rl.load_config(TWO | {"noise": {"signal_to_noise": 20}, "products": {}})
+    recorded = yaml.safe_load(config.to_yaml())
+    assert rl.load_config(recorded) == config
+    fwhm = {"observations.muse.instrument.psf.fwhm": "0.6 arcsec"}
+    for source in (TWO, rl.load_config(TWO), yaml.safe_load(rl.load_config(TWO).to_yaml())):
+        pipelines = rl.Pipeline.from_config(rl.load_config(source, fwhm), GALAXY).observations
+        assert float(pipelines["muse"].parameters.instrument.psf.fwhm) == 0.6
+        assert list(rl.load_config(source, {"observations.nirspec": None}).observations) == ["muse"]
+
+
+def test_errors_of_planning_name_the_observation():
+    """Also those of a run, before anything is written."""
+    sections = with_muse(noise={"exposure": {"time": 60, "sky": "infrared"}}) | {"galaxy": {"reader": "synthetic"}}
+    for act in (lambda: rl.Pipeline.from_config(TWO | sections, GALAXY), lambda: rl.run(TWO | sections)):
+        with pytest.raises(ConfigError, match=r"observations\.muse: noise\.exposure\.sky"):
+            act()
 
 
 def test_noise_of_observations_is_their_own():
@@ -197,12 +235,36 @@ def test_noise_of_observations_is_their_own():
     assert [own and own["seed"] for own in seeds] == [5, 1000008, 2000011, 8, None]
 
 
-def test_a_run_of_two_instruments(tmp_path):
-    """A file of each, which its recorded run makes again, bit for bit; the last cube is returned."""
-    sections = TWO | {"galaxy": {"reader": "synthetic", "n_stars": 60}}
+def test_maps_of_one_observation_of_a_group():
+    """An observation with maps and one without are made by programs of their own: they read other particles."""
+    sections = {"products": {"gas": True, "losvd": None}}
+    pair = {"a": {"instrument": MUSE}, "b": {"instrument": MUSE, **sections}}
+    engine = TWO["engine"] | {"method": "basis"}
+    gas = rl.Gas(
+        **{name: np.ones((5, 3)) for name in ("position", "velocity")}, mass=np.ones(5), metallicity=np.full(5, 0.01)
+    )
+    galaxy = rl.Galaxy(stars=GALAXY.stars, gas=gas)
+    cubes = rl.Pipeline.from_config(TWO | {"observations": pair, "engine": engine}, galaxy).observe(galaxy)
+    assert cubes["a"].maps is None
+    assert cubes["b"].maps is not None
+    np.testing.assert_array_equal(cubes["a"].flux, cubes["b"].flux)
+
+
+def test_a_run_of_one_named_observation(tmp_path):
+    sections = {**TWO, "observations": {"muse": {"instrument": MUSE}}, "galaxy": {"reader": "synthetic", "n_stars": 60}}
     cube = rl.run(sections, tmp_path / "cube.fits")
+    np.testing.assert_allclose(rl.load_cube(tmp_path / "cube_muse.fits").flux, cube.flux, rtol=1e-6)
+
+
+def test_a_run_of_two_instruments(tmp_path, capsys):
+    """A file of each, which its recorded run makes again, bit for bit; the last cube is returned, and what is not in
+    the others is said, too."""
+    sections = TWO | with_muse(observation={"offset": [300, 0]}) | {"galaxy": {"reader": "synthetic", "n_stars": 60}}
+    cube = rl.run(sections, tmp_path / "cube.fits", quiet=False)
+    assert "muse: 60 of 60 stars (100 % of the mass) are outside the field" in "".join(capsys.readouterr())
     muse, nirspec = (rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("muse", "nirspec"))
     np.testing.assert_allclose(nirspec.flux, cube.flux, rtol=1e-6)
+    assert (muse.meta["observation"], nirspec.meta["observation"]) == ("muse", "nirspec")
     for number, own in enumerate((muse, nirspec)):
         rl.run(yaml.safe_load(own.meta["config"]), tmp_path / f"again{number}.fits")
         np.testing.assert_array_equal(rl.load_cube(tmp_path / f"again{number}.fits").flux, own.flux)
@@ -235,5 +297,5 @@ def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
     assert [cube.shape[0] for cube in cubes.values()] == [5, 6, 3]
     rl.run(yaml.safe_load(cubes["one_nirspec"].meta["config"]), tmp_path / "again.fits")
     np.testing.assert_array_equal(rl.load_cube(tmp_path / "again.fits").flux, cubes["one_nirspec"].flux)
-    with pytest.raises(ConfigError, match=r"instrument: expected the key 'name'"):
+    with pytest.raises(ConfigError, match=r"instrument: every observation"):
         rl.run_catalogue(sections, [{"name": "one", "instrument.fov": "1 arcsec"}], output=tmp_path)

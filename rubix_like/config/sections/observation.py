@@ -2,10 +2,18 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    field_validator,
+    model_serializer,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from rubix_like.config.quantities import Arcsec, Degree, parse_number, parse_quantity
@@ -92,7 +100,7 @@ Pointings = Annotated[tuple[PointingSettings, ...], Field(min_length=1), AfterVa
 """At least one pointing; their names differ."""
 
 
-_OF_ALL: Mapping[str, tuple[frozenset[str], str]] = {
+OF_ALL: Mapping[str, tuple[frozenset[str], str]] = {
     "observation": (
         frozenset({"redshift", "distance", "cosmology", "align", "align_radius", "inclination", "position_angle"}),
         "every observation sees the same galaxy",
@@ -136,7 +144,7 @@ class ObservationChanges(AbstractSettings):
     @field_validator("observation", "engine", "output")
     @classmethod
     def _check_keys(cls, value: dict[str, Any] | None, info: Any) -> dict[str, Any] | None:
-        keys, reason = _OF_ALL[info.field_name]
+        keys, reason = OF_ALL[info.field_name]
         for key in value or {}:
             if key in keys:
                 raise ValueError(
@@ -144,6 +152,11 @@ class ObservationChanges(AbstractSettings):
                     f"{info.field_name}.{key} beside observations"
                 )
         return value
+
+    @model_serializer(mode="wrap")
+    def _stated(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """The settings that are stated: null is none of a section, and not that of the run."""
+        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
 
     def overrides(self) -> dict[str, Any]:
         """The changes by dotted key, as `load_config` takes overrides."""
@@ -163,23 +176,34 @@ class ObservationChanges(AbstractSettings):
         return found
 
 
-def _check_observation_names(value: dict[str, ObservationChanges]) -> dict[str, ObservationChanges]:
-    """Refuse names that files or dotted keys cannot have, also two that differ in capitals alone."""
+def _check_observations(value: object) -> object:
+    """The observations without those that are null; ValueError for names that files or dotted keys cannot have."""
+    if not isinstance(value, Mapping):
+        return value
     for name in value:
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or len(name) > 60:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or len(name) > 60:
             raise ValueError(
                 f"expected names of at most 60 letters, digits and _, the first a letter (they end names of files), "
-                f"got '{name}'"
+                f"got {name!r}"
             )
-    lowered = [name.lower() for name in value]
-    twice = [name for name in value if lowered.count(name.lower()) > 1]
-    if twice:
-        raise ValueError(f"expected names that differ in more than capitals, got {', '.join(map(repr, twice))}")
-    return value
+        if isinstance(value[name], str):
+            raise ValueError(
+                f"expected a section '{name}', got {value[name]!r}; write {name}: {{instrument: {{name: "
+                f"{value[name]}}}}}"
+            )
+    lowered = {name: f"{name.lower()}_" for name in value}
+    for name, begin in lowered.items():
+        like = next((other for other, word in lowered.items() if other != name and word.startswith(begin)), None)
+        if like is not None:
+            raise ValueError(
+                f"expected names that differ in more than capitals, none of which begins with another and _ (files of "
+                f"its arms and pointings are called so), got '{name}' and '{like}'; rename one"
+            )
+    return {name: changes for name, changes in value.items() if changes is not None}
 
 
-Observations = Annotated[dict[str, ObservationChanges], Field(min_length=1), AfterValidator(_check_observation_names)]
-"""At least one observation by name."""
+Observations = Annotated[dict[str, ObservationChanges], Field(min_length=1), BeforeValidator(_check_observations)]
+"""At least one observation by name; null leaves one out."""
 
 REPLACED = ("noise", "systematics", "products")
 """Sections that an observation replaces as a whole."""

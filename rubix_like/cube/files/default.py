@@ -53,6 +53,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("RA", "ra", "[deg] centre of the field"),
     ("DEC", "dec", "[deg] centre of the field"),
     ("FIELDPA", "field_angle", "[deg] of +y, North through East"),
+    ("OBSNAME", "observation", "name among several observations"),
     ("POINTING", "pointing", "number of the pointing"),
     ("POINTNAM", "pointing_name", "its name"),
     ("POINTE", "pointing_east", "[arcsec] East of REFRA, REFDEC"),

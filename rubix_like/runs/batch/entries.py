@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubix_like.config import InstrumentSettings, RunConfig
-from rubix_like.config.loading import ConfigSource, check_sections, observation_overrides, read_sections, with_overrides
+from rubix_like.config.loading import (
+    ConfigSource,
+    check_sections,
+    naming_observation,
+    observation_overrides,
+    read_sections,
+    with_overrides,
+)
 from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError, expect, suggest
@@ -278,8 +286,12 @@ def _of_observations(base: Mapping[str, Any], row: Row) -> list[Row]:
                 "instrument.join: expected false in a catalogue, got true; its arms are cubes of their own"
             )
     several = observation_overrides(check_sections(sections, "configuration"))
-    rows = [Row(row.place, f"{row.name}_{name}", {**row.settings, **own}) for name, own in several.items()]
-    return [inner for observation in rows for inner in _of_observations(base, observation)]
+    rows: list[Row] = []
+    for name, overrides in several.items():
+        observation = Row(row.place, f"{row.name}_{name}", {**row.settings, **overrides})
+        with naming_observation(name) if sections.get("observations") is not None else nullcontext():
+            rows += _of_observations(base, observation)
+    return rows
 
 
 def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict[tuple[str, str], Any]) -> Entry:
