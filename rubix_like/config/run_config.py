@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.file_layouts import Compression, LayoutName, Packing, check_layout, check_packing, find_format
-from rubix_like.config.parameters import Parameter, parameter_values
+from rubix_like.config.parameters import Parameter, declarations, parameter_values
 from rubix_like.config.plug_ins import (
     COSMOLOGIES,
     KERNELS,
@@ -502,6 +502,15 @@ class RunConfig(AbstractSettings):
         angles = (self.observation.inclination, self.observation.position_angle)
         own = isinstance(self.galaxy, ComponentsReader)  # components have angles of their own beside these
         return own or self.resolved_align != "none" or angles != (None, None)
+
+    @property
+    def frees_places(self) -> bool:
+        """Whether the fit may move particles, on the sky or along the line of sight."""
+        free = () if self.fit is None else self.fit.free
+        declared = declarations(RunConfig)
+        return any(
+            name.startswith(("galaxy.", "stars.")) or (name in declared and declared[name].mark.moves) for name in free
+        )
 
     @property
     def is_at_rest(self) -> bool:

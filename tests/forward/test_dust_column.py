@@ -18,7 +18,7 @@ from kernel_columns import exact_columns
 from observing import configuration, galaxy_of, observe
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, make_mesh
-from rubix_like.forward.fields.dust_column import DustColumn, check_dust, counters_of, frees_places
+from rubix_like.forward.fields.dust_column import DustColumn, check_dust, counters_of
 from rubix_like.forward.model import scene_before_fields
 from rubix_like.runs.run_summary import dust_lines
 
@@ -337,7 +337,7 @@ def test_a_galaxy_without_gas_behind_a_foreground(caplog):
 def test_fits_of_places_take_a_smooth_deposit(deposit, free, shared):
     fit = {"free": {name: {"uniform": [0.1, 0.9]} for name in free}} if free else None
     config = configuration(dust={"kind": "particles"}, engine={"deposit": deposit}, instrument=SMALL, fit=fit)
-    assert frees_places(config) == ("observation.inclination" in free)
+    assert config.frees_places == ("observation.inclination" in free)
     (field,) = Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)).tables.fields
     assert isinstance(field, DustColumn)
     assert field.shared == shared

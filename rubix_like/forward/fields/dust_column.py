@@ -16,8 +16,6 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 from scipy.special import ndtr
 
-from rubix_like.config import RunConfig
-from rubix_like.config.parameters import declarations
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, SourceCounters
@@ -461,7 +459,7 @@ class DustColumn(AbstractField):
             arcsec_per_kpc=np.asarray(scale),
             cells=dust.cells,
             per_spaxel=setup.painting.cells,
-            shared="tsc" if setup.painting.deposit == "tsc" or frees_places(setup.config) else "cic",
+            shared="tsc" if setup.painting.deposit == "tsc" or setup.config.frees_places else "cic",
         )
 
     def on_grid(self, grid: SpaxelGrid) -> "DustColumn":
@@ -585,12 +583,3 @@ def check_dust(counters: SourceCounters) -> None:
         )
     if not int(counters.n_particles):
         logging.getLogger("rubix_like").warning("dust of kind particles: none but that of birth clouds (%s)", NO_DUST)
-
-
-def frees_places(config: RunConfig) -> bool:
-    """Whether a run's fit may move particles, on the sky or along the line of sight."""
-    free = () if config.fit is None else config.fit.free
-    declared = declarations(RunConfig)
-    return any(
-        name.startswith(("galaxy.", "stars.")) or (name in declared and declared[name].mark.moves) for name in free
-    )

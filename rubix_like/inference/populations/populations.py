@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config import RunConfig, load_config
 from rubix_like.config.readers.component_kinds import FreeFormPopulation
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
@@ -180,23 +179,23 @@ def without_spread_ages(galaxy: SmoothGalaxy) -> SmoothGalaxy:
     return SmoothGalaxy(tuple(components), galaxy.names)
 
 
-def for_mixtures(config: RunConfig, galaxy: SmoothGalaxy | None) -> RunConfig:
-    """The configuration with the method that solving for populations needs; as it is where none are solved for.
+def method_for_mixtures(reader: object, galaxy: SmoothGalaxy | None, method: str) -> str:
+    """The method that solving for populations needs, `method` where none are solved for; ConfigError for `direct`.
 
-    `galaxy`: the components that are given in place of the configuration's.
+    `reader`: the settings of the galaxy; `galaxy`: the components that are given in their place.
     """
-    if galaxy is None and isinstance(config.galaxy, ComponentsReader):
-        kinds = [population.population for population in config.galaxy.components]
+    if galaxy is None and isinstance(reader, ComponentsReader):
+        kinds = [population.population for population in reader.components]
         is_solved = any(isinstance(population, FreeFormPopulation) and not population.weights for population in kinds)
     else:
         is_solved = galaxy is not None and bool(solved_numbers(galaxy))
     if not is_solved:
-        return config
-    if config.engine.method == "direct":
+        return method
+    if method == "direct":
         raise ConfigError(
             "engine.method: expected 'auto' or 'basis' for a free-form population that a fit solves for, got 'direct'"
         )
-    return load_config(config, overrides={"engine.method": "basis"})
+    return "basis"
 
 
 def mixtures_of(

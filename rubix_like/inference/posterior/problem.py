@@ -44,7 +44,7 @@ from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.kinds import make_errors, with_correlation
 from rubix_like.inference.likelihoods.voxel_errors import check_residuals
-from rubix_like.inference.populations.populations import for_mixtures, mixtures_of, without_spread_ages
+from rubix_like.inference.populations.populations import method_for_mixtures, mixtures_of, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     LIKELIHOOD,
@@ -215,7 +215,8 @@ def planned(
 
     `made`: the particles, where they are known."""
     components = galaxy.base if isinstance(galaxy, ComponentsSource) else None
-    given = for_mixtures(config, components)
+    method = method_for_mixtures(config.galaxy, components, config.engine.method)
+    given = load_config(config, {"engine.method": method} if method != config.engine.method else None)
     config, resolved = for_widest_psf(given, resolve(given), settings)
     source, info = source_of(given, resolved.library, galaxy, report) if made is None else made
     trees = {**trees_of(source, Parameters.build(config, config.engine.precision), None), **of_errors}
