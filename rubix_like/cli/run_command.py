@@ -96,7 +96,7 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     if picture is not None:
         team.in_first(lambda: _check_picture(picture, (*named_files(config), *read), overwrite=options.overwrite))
     progress = _progress(team)
-    cube, path, others, more = compute(config, path, progress, team, read, overwrite=options.overwrite)
+    cube, path, others, remarks = compute(config, path, progress, team, read, overwrite=options.overwrite)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
             _draw(cube, picture, team)
@@ -104,7 +104,7 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> li
     if team.number > 0:
         return []
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, more)
+    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
     return [*lines, *missing_maps_lines(config), *pictures]
 
 

@@ -72,13 +72,13 @@ def observations_of(config: RunConfig) -> dict[str, RunConfig]:
 
 def check_one_observation(config: RunConfig, what: str) -> None:
     """Raise ConfigError for several observations, or arms, where `what` is of one."""
-    key, names = "observations", tuple(config.observations or ())
-    if not names:
-        key, names = "instrument.arm", tuple(config.instrument.arms or ())
-    if names:
-        expected = f"expected one of {', '.join(names)}" if key == "instrument.arm" else "expected null"
-        remedy = "" if key == "instrument.arm" else "; leave it out, and give an instrument"
-        raise ConfigError(f"{key}: {expected} for {what}, which is of one observation{remedy}")
+    if config.observations is not None:
+        raise ConfigError(
+            f"observations: expected null for {what}, which is of one observation; leave it out, and give an instrument"
+        )
+    if config.instrument.arms is not None:
+        arms = ", ".join(config.instrument.arms)
+        raise ConfigError(f"instrument.arm: expected one of {arms} for {what}, which is of one observation")
 
 
 def observation_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
@@ -102,10 +102,12 @@ def observation_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def naming_observation(name: str) -> Iterator[None]:
-    """Name one of several observations in every ConfigError raised inside."""
+    """Name one of several observations in every ConfigError raised inside; the empty name names nothing."""
     try:
         yield
     except ConfigError as error:
+        if not name:
+            raise
         raise ConfigError(f"observations.{name}: {str(error).removeprefix('its settings: ')}") from error
 
 
@@ -199,12 +201,12 @@ def _with_first_instrument(sections: dict[str, Any], place: str) -> dict[str, An
     if not (isinstance(instrument, InstrumentSettings) or is_complete(_values_of(instrument))):  # else recorded
         stated["instrument"] = instrument
     for key, section in stated.items():
-        if section is not None and all(key in own for own in changes.values()):
+        if section is not None and all(key in overrides for overrides in changes.values()):
             raise ConfigError(
                 f"{place}: {key}: every observation ({', '.join(several)}) has its own, so that it would change "
                 f"nothing; give observations.{next(iter(several))}.{key} and so on, or leave it out"
             )
-    without = [name for name, own in changes.items() if "instrument" not in own]
+    without = [name for name, overrides in changes.items() if "instrument" not in overrides]
     if without and instrument is None:
         raise ConfigError(
             f"{place}: observations.{without[0]}.instrument: expected a section with the key 'name' (beside "
@@ -212,7 +214,8 @@ def _with_first_instrument(sections: dict[str, Any], place: str) -> dict[str, An
         )
     if without:
         return sections
-    name, section = next((name, own["instrument"]) for name, own in changes.items())
+    name = next(iter(changes))
+    section = changes[name]["instrument"]
     try:
         return {**sections, "instrument": InstrumentSettings.model_validate(section)}
     except ValidationError as error:
@@ -290,8 +293,16 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
 
 
 def _check_observation(sections: Mapping[str, Any], path: Sequence[str], key: str) -> None:
-    """Refuse a key of an observation that there is not; a whole new one can be added."""
+    """Refuse a key of an observation that there is not (a whole new one can be added), and of an instrument that none
+    has."""
     known = sections.get("observations")
+    if path[0] == "instrument" and isinstance(known, Mapping) and known:
+        changes = [_values_of(observation) for observation in known.values() if observation is not None]
+        if all(_values_of(observation.get("instrument")).get("name") for observation in changes):
+            raise ConfigError(
+                f"override '{key}': every observation ({', '.join(map(str, known))}) has its own instrument, so that "
+                f"it would change nothing; give observations.{next(iter(known))}.{key}"
+            )
     if path[0] == "observations" and len(path) > 2 and isinstance(known, Mapping) and path[1] not in known:
         raise ConfigError(
             f"override '{key}': expected one of the observations {', '.join(map(str, known))}, got '{path[1]}'"

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import naming_observation, observations_of
 from rubix_like.config.sections.dust import DUST_COLUMN
-from rubix_like.config.sections.observation import OF_ALL
+from rubix_like.config.sections.observation import SHARED_KEYS
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
@@ -69,9 +68,9 @@ class Pipeline(eqx.Module):
     `plan` holds the sizes, `tables` the arrays, `parameters` what can be varied or fitted (leaves under the YAML's
     dotted names). A pipeline is itself a pytree, so it can be passed to a jitted function as an argument.
 
-    Of a configuration with several `observations`, or with arms that are not joined, it is that of the first, called
-    `name`, with those of the `others`: `observe` makes the cubes of all. `groups`: names of those that one program
-    paints.
+    A configuration with several `observations`, or arms that are not joined, gives the pipeline of the first one,
+    `name`, which holds the `others`; `observe` makes the cubes of all. `groups`: the names of the observations that
+    each program paints; `together`: whether one pass over the particles of each source paints all of a group.
     """
 
     tables: Tables
@@ -83,11 +82,12 @@ class Pipeline(eqx.Module):
     others: tuple["Pipeline", ...] = ()
     name: str = eqx.field(static=True, default=ONLY)
     groups: tuple[tuple[str, ...], ...] = eqx.field(static=True, default=())
+    together: tuple[bool, ...] = eqx.field(static=True, default=())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What pickle keeps: tables and parameters as arrays of the host, devices by their number."""
         trees = (jax.tree.map(np.asarray, tree) for tree in (self.tables, self.parameters))
-        static = (self.plan, self.layout, self.frame, self.others, self.name, self.groups)
+        static = (self.plan, self.layout, self.frame, self.others, self.name, self.groups, self.together)
         return _unpickled, (*trees, self.noise_key, *static)
 
     def __hash__(self) -> int:
@@ -104,6 +104,9 @@ class Pipeline(eqx.Module):
         )
 
     def _repr_html_(self) -> str:
+        if self.others:
+            rows = [(name, repr(pipeline)) for name, pipeline in self.observations.items()]
+            return html_table("Pipeline", rows, notes=[f"Note: {note}" for note in self.notes])
         meta, frame, plan = self.frame.meta, self.frame, self.plan
         edges = frame.wave_edges
         rows = [
@@ -152,9 +155,9 @@ class Pipeline(eqx.Module):
                         f"out, and give the galaxy"
                     )
             pipelines: dict[str, Pipeline] = {}
-            for name, observation in several.items():
-                with naming_observation(name) if config.observations is not None else nullcontext():
-                    pipelines[name] = cls.from_config(observation, galaxy, mesh, info)
+            for name, (observation, run) in several.items():
+                with naming_observation(observation):
+                    pipelines[name] = cls.from_config(run, galaxy, mesh, info)
             return _of_several(pipelines)
         of_user = resolved is None  # a fit plans with more points than its galaxy has
         resolved = resolve(config) if resolved is None else resolved.checked_for(config)
@@ -192,7 +195,7 @@ class Pipeline(eqx.Module):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the user on what was planned, e.g. that the SSP library is coarser than the instrument."""
-        return self.frame.notes
+        return tuple(dict.fromkeys(note for pipeline in (self, *self.others) for note in pipeline.frame.notes))
 
     @property
     def pointings(self) -> tuple[Pointing, ...]:
@@ -246,24 +249,30 @@ class Pipeline(eqx.Module):
     def _prepared_groups(self, parameters: Chosen, key: PRNGKeyArray | None) -> list[list["Pipeline"]]:
         """The pipelines of each group with the parameters and noise keys of a call."""
         every = self.observations
-        chosen = {self.name: parameters} if len(every) == 1 else parameters_by_name(every, parameters)
+        is_only = self.name == ONLY or isinstance(parameters, Parameters)
+        chosen = {self.name: parameters} if is_only and not self.others else parameters_by_name(every, parameters)
         ready: dict[str, Pipeline] = {}
         for number, (name, pipeline) in enumerate(every.items()):
             next_key = key if key is None or number == 0 else jax.random.fold_in(key, number * _KEYS_BETWEEN)
-            with naming_observation(name) if len(every) > 1 else nullcontext():
+            with naming_observation("" if name == ONLY else name):
                 numbers, noise_key = pipeline.chosen(chosen[name], next_key)
             ready[name] = dataclasses.replace(pipeline, parameters=numbers, noise_key=noise_key)
-        given = parameters if isinstance(parameters, Mapping) else None
-        apart = {name for name in every if len(every) > 1 and moves_alone(given, name)}
-        groups = [[name for name in group if name not in apart] for group in self.groups or ((self.name,),)]
-        return [[ready[name] for name in group] for group in (*groups, *([name] for name in apart)) if group]
+        found: dict[Any, list[Pipeline]] = {}
+        for number, group in enumerate(self.groups or ((self.name,),)):
+            for name in group:  # apart where a call gives them other numbers that particles are seen by
+                numbers = chosen[name]
+                given = numbers.items() if isinstance(numbers, Mapping) else ()
+                seen_by = frozenset((key, id(value)) for key, value in given if not key.startswith(_OF_DETECTOR))
+                found.setdefault((number, seen_by), []).append(ready[name])
+        return list(found.values())
 
     @named_arguments
     def at(self, pointing: Pointing) -> "Pipeline":
         """This pipeline with the parameters, the noise key and the header of one of its `pointings`, and with none of
         them left; nothing is recompiled. Raises ConfigError for another pointing."""
+        self.check_alone()
         if pointing not in self.pointings:
-            names = ", ".join(own.name for own in self.pointings) or "it has none"
+            names = ", ".join(known.name for known in self.pointings) or "it has none"
             raise ConfigError(f"pointing: expected one of pipeline.pointings ({names}), got another, '{pointing.name}'")
         return dataclasses.replace(
             self,
@@ -276,6 +285,7 @@ class Pipeline(eqx.Module):
     def turned(self, config: RunConfig) -> "Pipeline":
         """This pipeline for a configuration that differs from its own in `planned_alike` settings alone: with its
         parameters, and its own header; nothing is planned or compiled anew."""
+        self.check_alone()
         engine = config.engine.model_copy(update={"deposit": self.plan.deposit})
         config = config.model_copy(update={"engine": engine})
         observation = config.observation
@@ -532,21 +542,26 @@ def _unpickled(
     others: tuple[Pipeline, ...],
     name: str,
     groups: tuple[tuple[str, ...], ...],
+    together: tuple[bool, ...],
 ) -> Pipeline:
     """A pipeline on the devices of this process; raises ConfigError where JAX has no 64-bit numbers for it."""
     _check_numbers(plan.dtype)
     placed = put(tables, layout.shardings(table_specs(tables, layout)))
     leaves = jax.tree.map(jnp.asarray, parameters)
-    return Pipeline(placed, leaves, noise_key, plan, layout, frame, others, name, groups)
+    return Pipeline(placed, leaves, noise_key, plan, layout, frame, others, name, groups, together)
 
 
-def _observations(config: RunConfig) -> dict[str, RunConfig]:
-    """The run of each observation of a pipeline by name, none for one; ConfigError for arms that are to be joined."""
-    several: dict[str, RunConfig] = {}
+def _observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
+    """Each observation of a pipeline by name, none for one: the one of `observations` that it is of, and its run.
+
+    Raises ConfigError for arms that are to be joined.
+    """
+    several: dict[str, tuple[str, RunConfig]] = {}
     for name, observation in observations_of(config).items():
-        with naming_observation(name) if config.observations is not None else nullcontext():
+        known = "" if config.observations is None else name
+        with naming_observation(known):
             inner = _observations(observation)
-        several |= {f"{name}_{arm}": run for arm, run in inner.items()} or {name: observation}
+        several |= {f"{name}_{arm}": (known, run) for arm, (_, run) in inner.items()} or {name: (known, observation)}
     if config.instrument.join and config.observations is None:
         arms = ", ".join(config.instrument.arms or ())
         raise ConfigError(
@@ -558,13 +573,15 @@ def _observations(config: RunConfig) -> dict[str, RunConfig]:
 
 def _of_several(pipelines: Mapping[str, Pipeline]) -> Pipeline:
     """One pipeline of several observations."""
-    named = [named_pipeline(pipeline, name) for name, pipeline in pipelines.items()]
-    groups = tuple(tuple(pipeline.name for pipeline in group) for group in alike_groups(named))
-    return dataclasses.replace(named[0], others=tuple(named[1:]), groups=groups)
+    groups = alike_groups([named_pipeline(pipeline, name) for name, pipeline in pipelines.items()])
+    found = {pipeline.name: pipeline for group in groups for pipeline in group}
+    first, *others = (found[name] for name in pipelines)
+    names = tuple(tuple(pipeline.name for pipeline in group) for group in groups)
+    return dataclasses.replace(first, others=tuple(others), groups=names)
 
 
 def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
-    """The pipelines in groups, each of which one program paints in one pass."""
+    """The pipelines in groups, each of which one program paints in one pass; they know which sources (`together`)."""
     groups: list[list[Pipeline]] = []
     for pipeline in pipelines:
         for group in groups:
@@ -573,7 +590,9 @@ def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
                 break
         else:
             groups.append([pipeline])
-    return groups
+    return [
+        [dataclasses.replace(pipeline, together=_sources_together(group)) for pipeline in group] for group in groups
+    ]
 
 
 def paints_together(pipelines: Sequence[Pipeline]) -> bool:
@@ -623,7 +642,9 @@ def plan_together(
 
     pipelines = {name: plan(name, objects) for name, objects in resolved.items()}
     steps = [_velocity_steps(pipeline) for pipeline in pipelines.values()]
-    finest = {source: min(step[source] for step in steps) for source in steps[0] if all(source in own for own in steps)}
+    finest = {
+        source: min(step[source] for step in steps) for source in steps[0] if all(source in step for step in steps)
+    }
     for name, step in zip(pipelines, steps, strict=True):
         if any(step[source] > nodes for source, nodes in finest.items()):
             pipelines[name] = plan(name, dataclasses.replace(resolved[name], velocity_steps=finest))
@@ -641,7 +662,7 @@ def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:
 _OF_DETECTOR = ("instrument.", "noise.", "systematics.")
 """How the names of parameters begin that act after the particles are painted."""
 
-_OF_ONE = "observations."
+_OBSERVATIONS = "observations."
 """How the names of numbers begin that are given for one of several observations."""
 
 _KEYS_BETWEEN = 1_000_003
@@ -660,46 +681,38 @@ def parameters_by_name(pipelines: Mapping[str, Pipeline], parameters: Chosen) ->
             f"{type(parameters).__name__}"
         )
     known = {name: set(pipeline.parameters.named()) for name, pipeline in pipelines.items()}
-    of_one = [name for name in parameters if str(name).startswith(_OF_ONE)]
+    of_one = [name for name in parameters if str(name).startswith(_OBSERVATIONS)]
     for name in (name for name in parameters if name not in of_one):
         having = [observation for observation, names in known.items() if name in names]
         first, _, rest = str(name).partition(".")
-        if str(name).startswith(_OF_DETECTOR) and having:
+        if str(name).startswith(_OF_DETECTOR) and having and len(pipelines) > 1:
             raise ConfigError(
                 f"parameters: expected the observation whose number '{name}' is, got none; write "
-                f"'{_OF_ONE}{having[0]}.{name}'"
+                f"'{_OBSERVATIONS}{having[0]}.{name}'"
             )
-        if first in pipelines:
-            raise ConfigError(f"parameters: expected '{_OF_ONE}{first}.{rest}', got '{name}'")
+        if not having and first in pipelines:
+            raise ConfigError(f"parameters: expected '{_OBSERVATIONS}{first}.{rest or 'KEY'}', got '{name}'")
         for observation in having or list(pipelines)[:1]:  # which refuses it
             found[observation][name] = parameters[name]
     for name in of_one:
-        observation, _, key = str(name).removeprefix(_OF_ONE).partition(".")
-        chosen = [other for other in pipelines if f"{other}_".startswith(f"{observation}_")]  # also all of its arms
+        observation, _, key = str(name).removeprefix(_OBSERVATIONS).partition(".")
+        arms = [other for other in pipelines if other.startswith(f"{observation}_")]
+        chosen = [observation] if observation in pipelines else arms
         section, _, last = key.partition(".")
         if not chosen or not key:
             raise ConfigError(
-                f"parameters: expected a number of one of the observations, '{_OF_ONE}NAME.KEY' with one of "
+                f"parameters: expected a number of one of the observations, '{_OBSERVATIONS}NAME.KEY' with one of "
                 f"{', '.join(pipelines)}, got '{name}'{nearest(observation, list(pipelines))}"
             )
-        if not key.startswith(_OF_DETECTOR) and (section != "observation" or last in OF_ALL[section][0]):
+        if not key.startswith(_OF_DETECTOR) and (section != "observation" or last in SHARED_KEYS[section][0]):
             raise ConfigError(f"parameters: expected '{key}' for all observations, which see one galaxy, got '{name}'")
         for other in chosen:
             found[other][key] = parameters[name]
     return found
 
 
-def moves_alone(parameters: Mapping[str, Any] | None, observation: str) -> bool:
-    """Whether an observation has numbers of its own that particles are seen by."""
-    for name in (str(name) for name in parameters or ()):
-        asked, _, key = name.removeprefix(_OF_ONE).partition(".")
-        if name.startswith(_OF_ONE) and f"{observation}_".startswith(f"{asked}_") and not key.startswith(_OF_DETECTOR):
-            return True
-    return False
-
-
 def named_pipeline(pipeline: Pipeline, name: str) -> Pipeline:
-    """A pipeline called so, also in the header of its cubes."""
+    """The pipeline with this `name`, which the header of its cubes has, too."""
     frame = dataclasses.replace(pipeline.frame, meta=pipeline.frame.meta.replace(observation=name))
     return dataclasses.replace(pipeline, name=name, frame=frame)
 
@@ -722,7 +735,7 @@ def _label(view: Pipeline) -> str:
 
 
 class PipelineGroup(NamedTuple):
-    """Pipelines of one galaxy whose cubes one program makes."""
+    """Pipelines of one galaxy whose cubes one program makes; one of `alike_groups`."""
 
     pipelines: Sequence[Pipeline]
 
@@ -730,7 +743,7 @@ class PipelineGroup(NamedTuple):
     def group(self) -> Group:
         """Their plans and layouts, and which sources are painted in one pass."""
         plans, layouts = zip(*((pipeline.plan, pipeline.layout) for pipeline in self.pipelines), strict=True)
-        return Group(plans, layouts, _sources_together(self.pipelines))
+        return Group(plans, layouts, self.pipelines[0].together)
 
     def arguments(self, galaxy: Galaxy) -> tuple[Any, ...]:
         """The arguments of the program: tables, parameters, the galaxy placed on the mesh, noise keys."""

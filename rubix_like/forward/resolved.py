@@ -9,6 +9,7 @@ import jax
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
+from rubix_like.config.loading import check_one_observation
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
@@ -94,6 +95,8 @@ def resolve(config: RunConfig) -> Resolved:
     Raises ConfigError for settings that cannot be used, a cube beyond the memory among them, and FileNotFoundError or
     ValueError for a library that cannot be read.
     """
+    if config.observations is not None:
+        check_one_observation(config, "resolve")
     instrument, observation = config.instrument, config.observation
     n_parts = jax.process_count() if config.devices.is_sharded else 1
     check_early(config, n_parts)

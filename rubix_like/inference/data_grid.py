@@ -8,7 +8,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, WavelengthSettings, load_config
-from rubix_like.config.loading import ConfigSource, check_sections
+from rubix_like.config.loading import ConfigSource, check_one_observation, check_sections
 from rubix_like.cube.bins import SAME_BINS
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
@@ -33,6 +33,8 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     cube's.
     """
     config = load_config(config)
+    if config.observations is not None:
+        check_one_observation(config, "the grid of one cube")
     if config.observation.pointings is not None:
         raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
     config = of_one_arm(config, observed)

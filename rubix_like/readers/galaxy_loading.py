@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments, plug_in_named, returned
 from rubix_like.config import RunConfig, load_config, load_pipeline
-from rubix_like.config.loading import ConfigSource
+from rubix_like.config.loading import ConfigSource, check_one_observation
 from rubix_like.config.plug_ins import reader_names
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.snapshot import NEIGHBOURS, SmoothingChoice
@@ -410,9 +410,10 @@ def load_galaxy_info(source: ConfigSource) -> GalaxyInfo:
 
 def _run_of(source: ConfigSource) -> RunConfig:
     """The configuration of a run, or one for a file of particles."""
-    if not isinstance(source, str | Path) or Path(source).suffix in SUFFIXES:
-        return load_config(source)
-    path = Path(source)
-    if not path.suffix and not path.exists():
-        return load_config(source)
+    path = Path(source) if isinstance(source, str | Path) else Path()
+    if not isinstance(source, str | Path) or path.suffix in SUFFIXES or not (path.suffix or path.exists()):
+        run = load_config(source)
+        if isinstance(run.galaxy, ComponentsReader) and run.observations is not None:
+            check_one_observation(run, "a galaxy of smooth components, whose points follow the instrument")
+        return run
     return load_config("quickstart", overrides={"galaxy": {"path": str(path)}, "engine.deposit": "nearest"})

@@ -6,7 +6,8 @@ A run is compiled once for all pointings; its particles are in memory, or come s
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from jax.sharding import Mesh
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.cube.arms import join_arms
 from rubix_like.cube.bins import WavelengthBins
@@ -32,6 +34,7 @@ from rubix_like.forward.pipeline import (
     Pipeline,
     PipelineGroup,
     alike_groups,
+    named_pipeline,
     plan_together,
     views_of,
 )
@@ -67,7 +70,7 @@ from rubix_like.runs.run_summary import (
     closing_lines,
     emitters,
     planned_dust_lines,
-    remarks,
+    remark_lines,
 )
 from rubix_like.runtime.files.outputs import Named, check_writable, given_files, remove_abandoned
 from rubix_like.runtime.memory import (
@@ -153,7 +156,7 @@ class WholeObserver(AbstractObserver):
         """Handed to the devices, but not waited for; several pointings wait."""
         if len(pipeline.pointings) > 1:
             return self
-        (((view,)),) = views_of([pipeline])
+        ((view,),) = views_of([pipeline])
         return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -169,25 +172,27 @@ class WholeObserver(AbstractObserver):
 
 @dataclass
 class GroupProgram:
-    """The compiled program of observations that are painted together, and what it made of the last pointing."""
+    """The compiled program of observations that are painted together; `waiting`: what it made of the last `pointing`,
+    by the number of the observation, until that is asked for."""
 
     pipelines: Sequence[Pipeline]
     galaxy: Galaxy
     compiled: Any
-    last: tuple[int, tuple[Observed, ...]] | None = None
+    pointing: int = -1
+    waiting: dict[int, Observed] = field(default_factory=dict)
 
     @classmethod
     def build(cls, pipelines: Sequence[Pipeline], galaxy: Galaxy) -> "GroupProgram":
         """Compiled for particles in memory that are placed."""
         return cls(pipelines, galaxy, PipelineGroup(pipelines).lower(galaxy).compile())
 
-    def observed(self, pointing: int) -> tuple[Observed, ...]:
-        """What all observations see at the pointing with this number, from 0; the last one is kept."""
-        if self.last is None or self.last[0] != pointing:
-            self.last = None
-            views = list(views_of(self.pipelines))[pointing]
-            self.last = pointing, jax.block_until_ready(self.compiled(*PipelineGroup(views).arguments(self.galaxy)))
-        return self.last[1]
+    def observed(self, pointing: int, number: int) -> Observed:
+        """What one observation sees at a pointing (from 0); the first that asks has all of them painted."""
+        if self.pointing != pointing:
+            views = next(islice(views_of(self.pipelines), pointing, None))
+            every = jax.block_until_ready(self.compiled(*PipelineGroup(views).arguments(self.galaxy)))
+            self.pointing, self.waiting = pointing, dict(enumerate(every))
+        return self.waiting.pop(number)
 
 
 @dataclass(frozen=True)
@@ -200,15 +205,14 @@ class GroupObserver(AbstractObserver):
     program: GroupProgram
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
-        """The cube of each pointing: of the first observation after the painting of all, of others from what was
-        painted then."""
+        """The cube of each pointing; the first observation that is asked has all of them painted."""
         painted = counted(self.n_stars, emitters(pipeline.frame.meta))
         together = f"{len(self.program.pipelines)} observations"
         painting = f"painting {painted} for {together} on {counted(pipeline.mesh.size, 'device')}"
-        finishing = f"finishing the cube of {pipeline.frame.meta['instrument']}"
+        finishing = f"finishing the cube of {pipeline.name}"
         for number, (view,) in enumerate(views_of([pipeline])):
             with progress.step("run", (finishing if self.number else painting) + words_of(view)):
-                observed = self.program.observed(number)[self.number]
+                observed = self.program.observed(number, self.number)
                 view.check_finite(observed, lambda: (self.program.galaxy,))
                 cube = view.result(observed)
             yield words_of(view), cube
@@ -377,12 +381,12 @@ _MOST_COLUMNS = 11
 
 class Result(NamedTuple):
     """The end of a run: the mosaic, the only cube or the last pointing's, its file, (what, where) of the other files,
-    and `remarks` on other observations."""
+    and lines on other observations."""
 
     cube: Cube | ShardedCube
     path: Path
     others: tuple[tuple[str, Path], ...] = ()
-    more: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -451,23 +455,27 @@ def _say(result: Result, config: RunConfig, progress: Progress, team: AbstractPr
     if not any(team.exchange(lambda: progress.stream is not None)):
         return
     sums = sums_of(result.cube, team) if isinstance(result.cube, ShardedCube) else None
-    cube, path, others, more = result
-    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, more)
+    cube, path, others, remarks = result
+    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
     lines += missing_maps_lines(config)
     if progress.stream is not None:
         print(*lines, sep="\n", file=progress.stream, flush=True)
 
 
 def prepare(
-    config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE
+    config: RunConfig,
+    progress: Progress,
+    path: Path | None = None,
+    team: AbstractProcessGroup = SINGLE,
+    name: str = "",
 ) -> Prepared:
     """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
 
-    `path`: where the cube will go (None: the configuration's).
+    `path`: where the cube will go (None: the configuration's); `name`: that of one of several observations.
     """
     with ExitStack() as files:
         resolved, source = _loaded(config, progress, files, team)
-        prepared = plan_and_compile(config, resolved, source, progress, path)
+        prepared = plan_and_compile(config, resolved, source, progress, path, name=name)
         return replace(prepared, files=files.pop_all())
 
 
@@ -490,10 +498,12 @@ def plan_and_compile(
     progress: Progress,
     path: Path | None = None,
     mesh: Mesh | None = None,
+    name: str = "",
 ) -> Prepared:
     """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's), by its team."""
     with progress.step("plan", "planning the run"):
         pipeline = Pipeline.from_config(config, mesh=mesh, info=source.info, census=source.census, resolved=resolved)
+        pipeline = named_pipeline(pipeline, name) if name else pipeline
         connect_devices(pipeline.mesh, source.team)
     with progress.step("compile", "compiling"):
         source = source.placed(pipeline)
@@ -551,7 +561,7 @@ def compute(
     n_writing = team.size if config.devices.is_sharded else 1
     team.in_first(lambda: remove_abandoned(check_output(config, path, n_writing, read, overwrite=overwrite)))
     names = [run.name for run in cube_runs(config)]
-    last, others, more = None, dict[str, list[tuple[str, Path]]](), dict[str, list[str]]()
+    last, others, remarks = None, dict[str, list[tuple[str, Path]]](), dict[str, list[str]]()
     for cubes in prepare_cubes(config, progress, path, team):
         for need, mesh in _needs(cubes):
             team.exchange(lambda need=need, mesh=mesh: check_memory(need, mesh))
@@ -562,11 +572,10 @@ def compute(
             if name == names[-1]:
                 last = result
             else:
-                more[name] = remarks(name, result.cube)
-    if last is None:
-        raise ValueError(f"expected a cube of {names[-1]}, got none")
+                remarks[name] = remark_lines(name, result.cube)
+    assert last is not None
     every = [other for name in names for other in others[name]]
-    return last._replace(others=tuple(every), more=tuple(line for name in names for line in more.get(name, ())))
+    return last._replace(others=tuple(every), remarks=tuple(line for name in names for line in remarks.get(name, ())))
 
 
 def _needs(cubes: Sequence[PreparedCube]) -> Iterator[tuple[MemoryNeed, Mesh]]:
@@ -574,8 +583,8 @@ def _needs(cubes: Sequence[PreparedCube]) -> Iterator[tuple[MemoryNeed, Mesh]]:
     others, and its devices."""
     every = [(part, cube.path) for cube in cubes for part in cube.parts]
     waiting = [_waiting_bytes(part.config, path) for part, path in every]
-    for (part, _), own in zip(every, waiting, strict=True):
-        yield replace(part.need, host=part.need.host + sum(waiting) - own), part.pipeline.mesh
+    for (part, _), bytes_here in zip(every, waiting, strict=True):
+        yield replace(part.need, host=part.need.host + sum(waiting) - bytes_here), part.pipeline.mesh
 
 
 def prepare_cubes(
@@ -586,8 +595,10 @@ def prepare_cubes(
     """
     whole, waiting = path or config.output.path, cube_runs(config)
     if len(waiting) == 1 and len(waiting[0].seen) == 1:
-        (only,) = waiting[0].seen.values()
-        with prepare(only, progress, waiting[0].path(whole), team) as prepared:
+        ((name, only),) = waiting[0].seen.items()
+        with waiting[0].naming():
+            alone = prepare(only, progress, waiting[0].path(whole), team, name)
+        with alone as prepared:
             yield [PreparedCube(waiting[0], (prepared,), waiting[0].path(whole))]
         return
     while waiting:
@@ -599,13 +610,14 @@ def prepare_cubes(
             seen = _seen_by(waiting, source) if team.size == 1 else []
             if seen and isinstance(source, HeldGalaxy):
                 yield from _prepare_held(seen, source, progress, whole)
-                made = {own.run.name for own in seen}
-                waiting = [own for own in waiting if own.name not in made]
+                names = {cube.run.name for cube in seen}
+                waiting = [run for run in waiting if run.name not in names]
                 continue
             with run.naming():
-                parts = [plan_and_compile(first, resolved, source, progress, run.path(whole))]
-                for observation in list(run.seen.values())[1:]:
-                    parts.append(files.enter_context(prepare(observation, progress, run.path(whole), team)))
+                (name, _), *others = run.seen.items()
+                parts = [plan_and_compile(first, resolved, source, progress, run.path(whole), name=name)]
+                for name, observation in others:
+                    parts.append(files.enter_context(prepare(observation, progress, run.path(whole), team, name)))
             yield [PreparedCube(run, tuple(parts), run.path(whole))]
         waiting = waiting[1:]
 
@@ -619,17 +631,18 @@ class SeenRun(NamedTuple):
 
 
 def _seen_by(runs: Sequence[CubeRun], held: Source) -> list[SeenRun]:
-    """The runs that can be made of particles in memory; not those that need smoothing lengths which were not read."""
+    """The runs that can be made of particles in memory, which were read for the first: not those that need smoothing
+    lengths which were not read, and of smooth components, which are made for an instrument, the first alone."""
     found = list[SeenRun]()
     if not isinstance(held, HeldGalaxy):
         return found
-    for run in runs:
+    for run in runs[:1] if isinstance(runs[0].config.galaxy, ComponentsReader) else runs:
         with run.naming():
             resolved = {name: resolve(observation) for name, observation in run.seen.items()}
             census = {name: take_census(run.seen[name], resolved[name], [held.galaxy]) for name in run.seen}
-        crowding = [counted_.crowding for counted_ in census.values() if counted_.crowding is not None]
+        crowding = [counts.crowding for counts in census.values() if counts.crowding is not None]
         deposits = {observation.engine.deposit for observation in run.seen.values()}
-        if held.info.smoothing_length or not ("smoothed" in deposits or any(own.is_sparse for own in crowding)):
+        if held.info.smoothing_length or not ("smoothed" in deposits or any(number.is_sparse for number in crowding)):
             found.append(SeenRun(run, resolved, census))
     return found
 
@@ -637,10 +650,10 @@ def _seen_by(runs: Sequence[CubeRun], held: Source) -> list[SeenRun]:
 def _prepare_held(
     seen: Sequence[SeenRun], held: HeldGalaxy, progress: Progress, whole: Path
 ) -> Iterator[list[PreparedCube]]:
-    """Cubes of particles in memory: each of several arms, then those of one observation, at a time those that one
-    program observes."""
-    single = [own for own in seen if len(own.run.seen) == 1]
-    batches = [[own] for own in seen if len(own.run.seen) > 1] + ([single] if single else [])
+    """The cubes of particles in memory, as many at a time as one program makes: first each cube of joined arms, then
+    the others."""
+    single = [cube for cube in seen if len(cube.run.seen) == 1]
+    batches = [[cube] for cube in seen if len(cube.run.seen) > 1] + ([single] if single else [])
     for batch in batches:
         with progress.step("plan", "planning the run"):
             pipelines: dict[str, Pipeline] = {}
@@ -649,22 +662,21 @@ def _prepare_held(
                     pipelines |= plan_together(cube.run.seen, cube.resolved, cube.census, held.info)
         runs = {name: cube.run for cube in batch for name in cube.run.seen}
         groups = alike_groups(list(pipelines.values()))
-        for several in [groups] if batch is not single else [[group] for group in groups]:
-            parts: dict[str, Prepared] = {}
-            for group in several:
-                parts |= _prepared_group(group, runs, held, progress, whole)
-            cubes = dict.fromkeys(runs[name].name for name in parts)
-            yield [
-                PreparedCube(cube.run, tuple(parts[name] for name in cube.run.seen), cube.run.path(whole))
-                for cube in batch
-                if cube.run.name in cubes
-            ]
+        prepared = (_prepared_group(group, runs, held, progress, whole) for group in groups)
+        if batch is not single:
+            every = {name: part for parts, _ in prepared for name, part in parts.items()}
+            ((run, _, _),) = batch
+            yield [PreparedCube(run, tuple(every[name] for name in run.seen), run.path(whole))]
+            continue
+        for parts, in_step in prepared:
+            cubes = [PreparedCube(runs[name], (part,), runs[name].path(whole)) for name, part in parts.items()]
+            yield from [cubes] if in_step else ([cube] for cube in cubes)
 
 
 def _prepared_group(
     group: Sequence[Pipeline], runs: Mapping[str, CubeRun], held: HeldGalaxy, progress: Progress, whole: Path
-) -> dict[str, Prepared]:
-    """The runs of observations by one program, or where there is no memory for it by one for each."""
+) -> tuple[dict[str, Prepared], bool]:
+    """The runs of observations by one program, or where there is no memory for it by one for each; whether by one."""
     with progress.step("compile", "compiling"):
         placed = held.placed(group[0])
         if len(group) > 1:
@@ -672,8 +684,9 @@ def _prepared_group(
             observers = [GroupObserver(number, held.census.n_stars, program) for number in range(len(group))]
             found = _prepared_by(observers, group, runs, placed, whole)
             if all(fits_memory(prepared.need) for prepared in found.values()):
-                return found
-        return _prepared_by([compile_observer(placed, pipeline) for pipeline in group], group, runs, placed, whole)
+                return found, True
+        observers = [compile_observer(placed, pipeline) for pipeline in group]
+        return _prepared_by(observers, group, runs, placed, whole), False
 
 
 def _prepared_by(
@@ -716,8 +729,12 @@ def prepare_for_check(
 
 
 def _every_part(config: RunConfig, progress: Progress, team: AbstractProcessGroup) -> Iterator[tuple[str, Prepared]]:
+    """Every observation by name, with the memory that it takes beside those that are made at a time."""
     for cubes in prepare_cubes(config, progress, team=team):
-        yield from (pair for cube in cubes for pair in zip(cube.run.seen, cube.parts, strict=True))
+        needs = _needs(cubes)
+        for cube in cubes:
+            for name, part in zip(cube.run.seen, cube.parts, strict=True):
+                yield name, replace(part, need=next(needs)[0])
 
 
 def begin(prepared: Prepared) -> Prepared:
@@ -737,7 +754,7 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
 
 
 def write_in_step(cubes: Sequence[PreparedCube], progress: Progress, team: AbstractProcessGroup) -> list[Result]:
-    """Compute and write cubes that are made at a time, pointing by pointing."""
+    """Compute and write the cubes of one program, all of them at each pointing."""
     writers = {number: _writing(cube, progress, team) for number, cube in enumerate(cubes)}
     results: dict[int, Result] = {}
     while writers:

@@ -2,7 +2,7 @@
 
 import glob
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,9 +92,11 @@ class OutputFile(AbstractGridded):
 
 @dataclass(frozen=True)
 class CubeRun:
-    """One of the cubes of a run, or one for each pointing: `config` is its configuration, `seen` that of each
-    observation which it is made of by name: its own, or those of the arms that are joined. `name` is empty for a run of
-    one cube; `observation`: the one of `observations` that it is of."""
+    """A cube that a run writes; with several pointings, one for each.
+
+    `config`: its configuration; `seen`: the configurations of the observations that it is made of, by name: one, or
+    that of each joined arm. `name`: empty for a run of one cube; `observation`: its name in `observations`, or empty.
+    """
 
     name: str
     config: RunConfig
@@ -103,7 +105,7 @@ class CubeRun:
 
     def naming(self) -> AbstractContextManager[None]:
         """Names the observation in every ConfigError raised inside."""
-        return naming_observation(self.observation) if self.observation else nullcontext()
+        return naming_observation(self.observation)
 
     def path(self, path: Path) -> Path:
         """The file of the cube, of a run that is written to `path`."""
@@ -119,7 +121,7 @@ def cube_runs(config: RunConfig) -> list[CubeRun]:
     for name, observation in several.items():
         for run in cube_runs(with_default_maps(observation)):
             long = f"{name}_{run.name}" if run.name else name
-            seen = {f"{name}_{part}" if part else name: own for part, own in run.seen.items()}
+            seen = {f"{name}_{arm}" if arm else name: config_ for arm, config_ in run.seen.items()}
             found.append(CubeRun(long, run.config, seen, name if config.observations is not None else ""))
     return found
 
@@ -267,9 +269,9 @@ def with_default_maps(config: RunConfig) -> RunConfig:
 
     Call it for one run, not for those of a catalogue.
     """
-    if config.products is not None or config.output.maps is False or why_no_maps(config):
-        return config
     if config.observations is not None:  # each for itself: `cube_runs`
+        return config
+    if config.products is not None or config.output.maps is False or why_no_maps(config):
         return config
     return config.model_copy(update={"products": _PLAIN})
 

@@ -73,13 +73,13 @@ def summary_lines(
 
 
 def light_lines(cube: Cube | ShardedCube) -> list[str]:
-    """Lines on what of the galaxy's light is not in the cube, and on its dust and nebulae."""
+    """Lines on the light that is not in the cube, and on dust and nebulae."""
     lines = [] if cube.counters is None else _counter_lines(cube.counters, emitters(cube.meta))
     return lines + dust_lines(cube) + nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
 
 
-def remarks(name: str, cube: Cube | ShardedCube) -> list[str]:
-    """What a run says of the cube of another observation than the last: its light and its notes, with its name."""
+def remark_lines(name: str, cube: Cube | ShardedCube) -> list[str]:
+    """Lines on the light and the notes of an observation that is not the last one, each with its name."""
     masked = [] if isinstance(cube, ShardedCube) else _mask_lines(sums_of(in_parts(cube)))
     notes = [f"Note: {note}" for note in cube.meta.notes]
     return [f"{name}: {line}" for line in (*masked, *light_lines(cube), *notes)]
@@ -92,16 +92,16 @@ def closing_lines(
     timings: Mapping[str, float],
     layout: str,
     sums: CubeSums | None = None,
-    more: Iterable[str] = (),
+    remarks: Iterable[str] = (),
 ) -> list[str]:
-    """All that a run says at its end: (what, where) of the files beside the cube, the `remarks` on other observations,
+    """All that a run says at its end: (what, where) of the files beside the cube, `remark_lines` on other observations,
     the summary, the notes."""
     others = list(others)
     written = [f"{what} written to {other}" for what, other in others]
     if any(what.startswith(("Arm ", "Observation ")) for what, _ in others):
         written.append("Look at each of them as at the last one, of which the following lines are:")
     notes = [f"Note: {note}" for note in cube.meta.notes]
-    written.extend(more)
+    written.extend(remarks)
     return [*written, *summary_lines(cube, path, timings, layout, sums), *notes]
 
 

@@ -1,5 +1,7 @@
 """Several observations of a galaxy: the cubes of each one's own run, in one pass where they see the particles alike."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -171,8 +173,8 @@ def with_muse(**changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"instrument": MUSE | {"fov": "2 arcsec"}}, r"instrument: every observation \(muse, nirspec\) has its own"),
-        ({"instrument": {"fov": 1}}, r"instrument: every observation \(muse, nirspec\) has its own"),
+        ({"instrument": MUSE | {"fov": "2 arcsec"}}, r"every observation \(muse, nirspec\) has its own"),
+        ({"instrument": {"fov": 1}}, r"every observation \(muse, nirspec\) has its own"),
         ({"observations": {"mu.se": {}}}, r"observations: expected names of at most 60 letters"),
         ({"observations": {"a": {"instrument": MUSE}, "A": {}}}, r"differ in more than capitals.* 'a' and 'A'"),
         ({"observations": {"a": {"instrument": MUSE}, "a_1": {"instrument": MUSE}}}, r"begins with another and _"),
@@ -190,6 +192,10 @@ def with_muse(**changes):
         (with_muse(instrument=MUSE | {"fov": "-1 arcsec"}), r"observations\.muse\.instrument: .*fov"),
         (with_muse(instrument={"name": "mus"}), r"observations\.muse\.instrument: unknown instrument 'mus'; did"),
         (with_muse(dust={"a_v": 1}), r"every observation sees the same dust"),
+        (
+            {"instrument.fov": 1},
+            r"every observation \(muse, nirspec\) has its own.*give observations\.muse\.instrument",
+        ),
         ({"observations.mus.instrument.psf.fwhm": 1}, r"one of the observations muse, nirspec, got 'mus'; did"),
     ],
 )
@@ -252,8 +258,40 @@ def test_maps_of_one_observation_of_a_group():
 
 def test_a_run_of_one_named_observation(tmp_path):
     sections = {**TWO, "observations": {"muse": {"instrument": MUSE}}, "galaxy": {"reader": "synthetic", "n_stars": 60}}
-    cube = rl.run(sections, tmp_path / "cube.fits")
-    np.testing.assert_allclose(rl.load_cube(tmp_path / "cube_muse.fits").flux, cube.flux, rtol=1e-6)
+    for slab in ("all", 50):
+        cube = rl.run(sections | {"engine": TWO["engine"] | {"slab": slab}}, tmp_path / "cube.fits", overwrite=True)
+        written = rl.load_cube(tmp_path / "cube_muse.fits")
+        np.testing.assert_allclose(written.flux, cube.flux, rtol=1e-6)
+        assert written.meta["observation"] == "muse"
+
+
+def test_a_pipeline_of_several_is_an_argument_of_jit_and_pickled():
+    arms = planned({}, alike=True)
+    expected = arms.observe(GALAXY)
+    for cubes in (
+        jax.jit(lambda pipeline, galaxy: pipeline.observe(galaxy))(arms, GALAXY),
+        copied(arms).observe(GALAXY),
+    ):
+        for name in ("blue", "red"):
+            same(cubes[name], expected[name])
+
+
+def copied(pipeline):
+    return pickle.loads(pickle.dumps(pipeline))
+
+
+def test_smooth_components_are_made_for_each_instrument(tmp_path):
+    """A second instrument that tells more apart gets the quadrature points that its own run has."""
+    disc = {"name": "disc", "mass": 1e10, "light": {"profile": "exponential", "scale_length": 1}, "dispersion": 60}
+    disc |= {"population": {"history": "single", "log_age": 9.5, "metallicity": 0.02}}
+    coarse = MUSE | {"psf": {"fwhm": "3 arcsec"}}
+    pair = {"coarse": {"instrument": coarse}, "fine": {"instrument": MUSE}}
+    sections = {**TWO, "observations": pair, "galaxy": {"reader": "components", "components": [disc]}}
+    rl.run(sections, tmp_path / "cube.fits")
+    fine = rl.load_cube(tmp_path / "cube_fine.fits")
+    rl.run(yaml.safe_load(fine.meta["config"]), tmp_path / "again.fits")
+    np.testing.assert_array_equal(rl.load_cube(tmp_path / "again.fits").flux, fine.flux)
+    assert float(fine.counters.n_particles) > float(rl.load_cube(tmp_path / "cube_coarse.fits").counters.n_particles)
 
 
 def test_a_run_of_two_instruments(tmp_path, capsys):
@@ -297,5 +335,5 @@ def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
     assert [cube.shape[0] for cube in cubes.values()] == [5, 6, 3]
     rl.run(yaml.safe_load(cubes["one_nirspec"].meta["config"]), tmp_path / "again.fits")
     np.testing.assert_array_equal(rl.load_cube(tmp_path / "again.fits").flux, cubes["one_nirspec"].flux)
-    with pytest.raises(ConfigError, match=r"instrument: every observation"):
+    with pytest.raises(ConfigError, match=r"every observation .* give observations\.muse\.instrument\.fov"):
         rl.run_catalogue(sections, [{"name": "one", "instrument.fov": "1 arcsec"}], output=tmp_path)

@@ -28,6 +28,7 @@ from thread_team import run_team, values_of
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.extend import AbstractSource, Progress, resolve
+from rubix_like.forward.model import Group
 from rubix_like.forward.pipeline import PipelineGroup
 from rubix_like.forward.programs import PassInputs, compile_programs, passes_of, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory

@@ -100,7 +100,7 @@ Pointings = Annotated[tuple[PointingSettings, ...], Field(min_length=1), AfterVa
 """At least one pointing; their names differ."""
 
 
-OF_ALL: Mapping[str, tuple[frozenset[str], str]] = {
+SHARED_KEYS: Mapping[str, tuple[frozenset[str], str]] = {
     "observation": (
         frozenset({"redshift", "distance", "cosmology", "align", "align_radius", "inclination", "position_angle"}),
         "every observation sees the same galaxy",
@@ -144,7 +144,7 @@ class ObservationChanges(AbstractSettings):
     @field_validator("observation", "engine", "output")
     @classmethod
     def _check_keys(cls, value: dict[str, Any] | None, info: Any) -> dict[str, Any] | None:
-        keys, reason = OF_ALL[info.field_name]
+        keys, reason = SHARED_KEYS[info.field_name]
         for key in value or {}:
             if key in keys:
                 raise ValueError(

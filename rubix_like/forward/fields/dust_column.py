@@ -261,7 +261,7 @@ class RungTables(NamedTuple):
 def _running(
     cells: Float[Array, "y x z"], rung: Rung, share: Float[Array | ndarray, "z face"]
 ) -> Float[Array, "y2 x2 face"]:
-    """What of a rung's cells lies in front of the faces that are read: filtered across, and along z."""
+    """The share of a rung's cells in front of the faces that are read: filtered across, and along z."""
     filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
     return jnp.einsum("yxz,zf->yxf", filtered, jnp.asarray(share, cells.dtype), precision=lax.Precision.HIGHEST)
 

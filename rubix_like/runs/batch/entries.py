@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from rubix_like.config.loading import (
     with_overrides,
 )
 from rubix_like.config.quantities import WITH_UNITS
+from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError, expect, suggest
 from rubix_like.forward.resolved import check_early
@@ -211,8 +211,9 @@ class Entry:
 
     @property
     def loading(self) -> str:
-        """The key of a galaxy: entries that agree in it share one."""
-        sections = {name: getattr(self.config, name) for name in ("galaxy", "ssp", "engine")}
+        """The key of a galaxy: entries that agree in it share one. Smooth components are made for an instrument."""
+        of_instrument = ("instrument", "observation") if isinstance(self.config.galaxy, ComponentsReader) else ()
+        sections = {name: getattr(self.config, name) for name in ("galaxy", "ssp", "engine", *of_instrument)}
         return json.dumps({name: section.model_dump(mode="json") for name, section in sections.items()}, sort_keys=True)
 
     @property
@@ -274,12 +275,12 @@ def _of_observations(base: Mapping[str, Any], row: Row) -> list[Row]:
     """A row of its own for each observation of the row, and each arm of its instrument; raises ConfigError where arms
     are to be joined."""
     sections = with_overrides(base, row.settings)
-    try:
-        settings = InstrumentSettings.model_validate(sections.get("instrument"))
-    except (ValidationError, ConfigError):  # said of the whole entry
-        settings = None
     if sections.get("observations") is None:
-        if settings is None or settings.arms is None:
+        try:
+            settings = InstrumentSettings.model_validate(sections.get("instrument"))
+        except (ValidationError, ConfigError):  # said of the whole entry
+            return [row]
+        if settings.arms is None:
             return [row]
         if settings.join:
             raise ConfigError(
@@ -289,7 +290,7 @@ def _of_observations(base: Mapping[str, Any], row: Row) -> list[Row]:
     rows: list[Row] = []
     for name, overrides in several.items():
         observation = Row(row.place, f"{row.name}_{name}", {**row.settings, **overrides})
-        with naming_observation(name) if sections.get("observations") is not None else nullcontext():
+        with naming_observation("" if sections.get("observations") is None else name):
             rows += _of_observations(base, observation)
     return rows
 
