@@ -616,8 +616,8 @@ def prepare_cubes(
             with run.naming():
                 (name, _), *others = run.seen.items()
                 parts = [plan_and_compile(first, resolved, source, progress, run.path(whole), name=name)]
-                for name, observation in others:
-                    parts.append(files.enter_context(prepare(observation, progress, run.path(whole), team, name)))
+                again = [prepare(arm, progress, run.path(whole), team, name) for name, arm in others]
+                parts += [files.enter_context(part) for part in again]
             yield [PreparedCube(run, tuple(parts), run.path(whole))]
         waiting = waiting[1:]
 
@@ -628,6 +628,11 @@ class SeenRun(NamedTuple):
     run: CubeRun
     resolved: Mapping[str, Resolved]
     census: Mapping[str, Census]
+
+    def pipelines(self, held: HeldGalaxy) -> list[Pipeline]:
+        """The pipelines of its observations, planned for these particles."""
+        with self.run.naming():
+            return list(plan_together(self.run.seen, self.resolved, self.census, held.info).values())
 
 
 def _seen_by(runs: Sequence[CubeRun], held: Source) -> list[SeenRun]:
@@ -656,12 +661,8 @@ def _prepare_held(
     batches = [[cube] for cube in seen if len(cube.run.seen) > 1] + ([single] if single else [])
     for batch in batches:
         with progress.step("plan", "planning the run"):
-            pipelines: dict[str, Pipeline] = {}
-            for cube in batch:
-                with cube.run.naming():
-                    pipelines |= plan_together(cube.run.seen, cube.resolved, cube.census, held.info)
+            groups = alike_groups([pipeline for cube in batch for pipeline in cube.pipelines(held)])
         runs = {name: cube.run for cube in batch for name in cube.run.seen}
-        groups = alike_groups(list(pipelines.values()))
         prepared = (_prepared_group(group, runs, held, progress, whole) for group in groups)
         if batch is not single:
             every = {name: part for parts, _ in prepared for name, part in parts.items()}

@@ -627,7 +627,8 @@ def test_every_packaged_pipeline_loads_and_is_described(name):
 def test_the_schema_covers_every_section_and_reader():
     schema = json.loads(printed("schema"))
     assert set(schema["properties"]) == set(RunConfig.model_fields)
-    assert schema["required"] == ["observation", "instrument"]
+    assert schema["required"] == ["observation"]
+    assert schema["anyOf"] == [{"required": ["instrument"]}, {"required": ["observations"]}]
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["InstrumentSettings"]["required"] == ["name"]
     assert schema["$defs"]["WavelengthSettings"]["required"] == []

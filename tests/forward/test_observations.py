@@ -276,6 +276,11 @@ def test_a_pipeline_of_several_is_an_argument_of_jit_and_pickled():
             same(cubes[name], expected[name])
 
 
+def group_of(pipeline):
+    """The program of all observations of a pipeline that see the particles alike."""
+    return PipelineGroup(list(pipeline.observations.values()))
+
+
 def copied(pipeline):
     return pickle.loads(pickle.dumps(pipeline))
 

@@ -23,10 +23,9 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr, tree_leaves_with_path
 from test_distribution import disc
 from test_observations import GALAXY as STARS_OF_ARMS
-from test_observations import planned
+from test_observations import group_of, planned
 
 from rubix_like import Galaxy, Gas, Pipeline, load_config, make_mesh
-from rubix_like.forward.pipeline import PipelineGroup
 
 GOLDEN = Path(__file__).resolve().parents[1] / "surface" / "golden"
 
@@ -199,7 +198,7 @@ def arms(mesh):
     galaxy = jax.tree.map(lambda column: column[:37], STARS_OF_ARMS)
     both = planned({}, mesh, alike=True)
     calls = {name: lambda: tuple(both.observe(galaxy).values()) for name in ("the first", "a second")}
-    return Observed(galaxy, PipelineGroup(list(both.observations.values())), calls)
+    return Observed(galaxy, group_of(both), calls)
 
 
 def mosaic(mesh):

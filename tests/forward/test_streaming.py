@@ -21,16 +21,14 @@ from astropy.io import fits
 from hlo import collectives
 from small import BLUR, muse
 from test_distribution import relative_difference
-from test_observations import GALAXY, planned
+from test_observations import GALAXY, group_of, planned
 from test_stored_galaxy import write
 from thread_team import run_team, values_of
 
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.extend import AbstractSource, Progress, resolve
-from rubix_like.forward.model import Group
-from rubix_like.forward.pipeline import PipelineGroup
-from rubix_like.forward.programs import PassInputs, compile_programs, passes_of, sum_slabs
+from rubix_like.forward.programs import Group, PassInputs, compile_programs, passes_of, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
 from rubix_like.galaxy.slabs import SlabCuts, place_slabs, read_ahead
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
@@ -137,7 +135,7 @@ def test_two_hundred_slabs_lose_nothing():
 @pytest.mark.slow(8)
 def test_arms_together_in_slabs():
     """The galaxy twice, as two slabs: twice the light in every arm, with as many sums over devices as of it at once."""
-    arms = PipelineGroup(list(planned({"products": {"losvd": None}}, alike=True).observations.values()))
+    arms = group_of(planned({"products": {"losvd": None}}, alike=True))
     tables, parameters, placed, keys = arms.arguments(GALAXY)
     inputs, group = PassInputs(tables, parameters, keys, {}), arms.group
     (programs,) = compile_programs(group, inputs, placed)

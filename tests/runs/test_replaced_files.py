@@ -128,7 +128,7 @@ def test_files_of_a_fit(tmp_path, name, there, words):
         write_cube(str(tmp_path / name), there)
     files = tmp_path / "fit.h5", [tmp_path / "fit_model.fits"]
     with pytest.raises(ConfigError, match=words) if words else nullcontext():
-        check_results(FIT, *files, load_config(NAMED), "output", overwrite=False)
+        check_results(FIT, *files, load_config(NAMED).output.configuration, "output", overwrite=False)
 
 
 @pytest.mark.parametrize("result", [fit_result(), sample_result()], ids=["fit", "sampling"])
@@ -137,6 +137,6 @@ def test_results_name_their_configuration(tmp_path, result):
     model = dataclasses.replace(result.model, meta=result.model.meta.replace(configuration="disc"))
     path = dataclasses.replace(result, model=model).write(tmp_path / "result.h5")
     kind = written_by_us(path).kind
-    check_results(kind, path, [], load_config(NAMED), "output", overwrite=False)
+    check_results(kind, path, [], load_config(NAMED).output.configuration, "output", overwrite=False)
     with pytest.raises(ConfigError, match="by the configuration 'disc', and this is a configuration without a name"):
-        check_results(kind, path, [], load_config(BASE), "output", overwrite=False)
+        check_results(kind, path, [], load_config(BASE).output.configuration, "output", overwrite=False)

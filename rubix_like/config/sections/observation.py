@@ -160,19 +160,15 @@ class ObservationChanges(AbstractSettings):
 
     def overrides(self) -> dict[str, Any]:
         """The changes by dotted key, as `load_config` takes overrides."""
-        found: dict[str, Any] = {}
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if name in REPLACED and name in self.model_fields_set:
-                found[name] = value
-            elif value is None:
+        stated = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        found = {name: value for name, value in stated.items() if name in REPLACED}
+        for name, value in stated.items():
+            if name in REPLACED or value is None:
                 continue
-            elif name == "instrument":
+            if name == "instrument":
                 found |= instrument_overrides(value)
-            elif name == "pipeline":
-                found[name] = value
             else:
-                found |= {f"{name}.{key}": setting for key, setting in value.items()}
+                found |= {name: value} if name == "pipeline" else {f"{name}.{key}": value[key] for key in value}
         return found
 
 
