@@ -194,8 +194,8 @@ def alone(config, mesh, galaxy=None):
 
 
 def arms(mesh):
-    """Two arms of a spectrograph."""
-    galaxy = jax.tree.map(lambda column: column[:37], STARS_OF_ARMS)
+    """Two arms of a spectrograph; of so many stars that no other test compiles their program."""
+    galaxy = jax.tree.map(lambda column: column[:29], STARS_OF_ARMS)
     both = planned({}, mesh, alike=True)
     calls = {name: lambda: tuple(both.observe(galaxy).values()) for name in ("the first", "a second")}
     return Observed(galaxy, group_of(both), calls)
