@@ -172,6 +172,8 @@ def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
         config = RunConfig.model_validate(sections)
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, place)) from error
+    if config.observations is None:
+        return config
     try:
         observation_overrides(config)
     except ConfigError as error:

@@ -216,8 +216,8 @@ def plan_widths(
         widest_sigma = lengths.widest * arcsec_per_kpc * engine.smoothing.sigma
         note = (
             f"{counted(lengths.n_wider, 'star is', 'stars are')} smoothed with a sigma of "
-            f"{largest_sigma(engine, instrument):.3g} "
-            f"arcsec instead of up to {widest_sigma:.3g} arcsec (engine.smoothing.largest)"
+            f"{largest_sigma(engine, instrument):.3g} arcsec instead of up to {widest_sigma:.3g} arcsec "
+            f"(engine.smoothing.largest)"
         )
     grids = LayerGrid.of_classes(ladder.tolist())
     is_limited = lengths.widest >= allowed

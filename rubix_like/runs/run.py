@@ -616,8 +616,9 @@ def prepare_cubes(
             with run.naming():
                 (name, _), *others = run.seen.items()
                 parts = [plan_and_compile(first, resolved, source, progress, run.path(whole), name=name)]
-                again = [prepare(arm, progress, run.path(whole), team, name) for name, arm in others]
-                parts += [files.enter_context(part) for part in again]
+                parts += [
+                    files.enter_context(prepare(arm, progress, run.path(whole), team, name)) for name, arm in others
+                ]
             yield [PreparedCube(run, tuple(parts), run.path(whole))]
         waiting = waiting[1:]
 

@@ -80,7 +80,7 @@ def light_lines(cube: Cube | ShardedCube) -> list[str]:
 
 def remark_lines(name: str, cube: Cube | ShardedCube) -> list[str]:
     """Lines on the light and the notes of an observation that is not the last one, each with its name."""
-    masked = [] if isinstance(cube, ShardedCube) else _mask_lines(sums_of(in_parts(cube)))
+    masked = [] if isinstance(cube, ShardedCube) else _mask_lines(sums_of(cube))
     notes = [f"Note: {note}" for note in cube.meta.notes]
     return [f"{name}: {line}" for line in (*masked, *light_lines(cube), *notes)]
 
