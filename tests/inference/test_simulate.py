@@ -430,6 +430,26 @@ def test_files_bring_everything_back(tmp_path):
     assert open_folder(tmp_path, manifest, 100) == [0]
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("wavelength", np.zeros_like, "wavelength: expected finite positive values in increasing order"),
+        ("wavelength", lambda values: values[::-1], "wavelength: expected finite positive values in increasing order"),
+        ("flux", np.zeros_like, r"flux: has no checksum \(fletcher32\)"),
+    ],
+)
+def test_an_array_that_another_program_replaced(tmp_path, name, change, message):
+    manifest = manifest_of(some_simulations(), "hdf5")
+    manifest.write(tmp_path)
+    write_shard(some_simulations(), manifest, tmp_path, 0)
+    with h5py.File(shard_path(tmp_path, 0), "r+") as file:
+        values = file[name][()]
+        del file[name]
+        file[name] = change(values)
+    with pytest.raises(ValueError, match=message):
+        load_simulations(tmp_path)
+
+
 def test_a_folder_says_what_is_in_it(tmp_path, capsys):
     """Also where files are missing, and as JSON."""
     made = some_simulations()

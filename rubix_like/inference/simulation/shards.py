@@ -186,6 +186,9 @@ def checked_simulations(made: Simulations) -> Simulations:
             raise ValueError(f"{name}: expected numbers of shape {shape}, got {own.dtype} of {own.shape}")
     if made.galaxy.shape != (count,) or made.wavelength.shape != made.mask.shape[2:]:
         raise ValueError("galaxy, wavelength: expected as many as there are simulations and bins, got others")
+    wave = made.wavelength
+    if not (np.isfinite(wave).all() and (wave > 0).all() and (np.diff(wave) > 0).all()):
+        raise ValueError("wavelength: expected finite positive values in increasing order, got others")
     return made
 
 
@@ -210,7 +213,14 @@ def _read_hdf5(path: Path, rows: slice, cubes: bool) -> Simulations:
         check_stated(file.attrs)
         arrays: dict[str, Any] = {name: numbers_of(file[name])[rows] for name in NUMBERS}
         arrays |= {name: numbers_of(file[name]) for name in SHARED}
-        arrays |= {name: np.asarray(file[name][rows]) for name in CUBES if cubes and name in file}
+        kept = [name for name in CUBES if cubes and name in file]
+        for name in kept:
+            if not file[name].fletcher32:
+                raise ValueError(
+                    f"{name}: has no checksum (fletcher32), with which every cube is written, so another program"
+                    " replaced it; simulate again, or repack the file with checksums (h5repack -f FLET)"
+                )
+        arrays |= {name: np.asarray(file[name][rows]) for name in kept}
         return Simulations(
             **arrays,
             parameters={name: numbers_of(group)[rows] for name, group in file["parameters"].items()},
