@@ -69,6 +69,15 @@ def config_of(folder, precision, slab="all", **sections):
     return config(folder, precision, slab, **fields, **sections)
 
 
+def config_of_pair(folder, slab="all", **sections):
+    """Two observations in float64 that are painted together: the same instrument at other wavelengths."""
+    own = config_of(folder, "float64", slab, **sections)
+    own["engine"] |= {"method": "basis", "velocity_range": 600}
+    instrument = own.pop("instrument")
+    red = instrument | {"wavelength": {"start": 6000, "stop": 6150, "step": 5}}
+    return own | {"observations": {"blue": {"instrument": instrument}, "red": {"instrument": red}}}
+
+
 def pattern(flux):
     """Weights of the voxels in a loss."""
     return jnp.cos(jnp.arange(flux.size, dtype=flux.dtype)).reshape(flux.shape)
@@ -121,6 +130,8 @@ def together(team, folder):
     save_quicklook(own, folder / "parts.png", team)
     rl.run(config(folder, slab=SLAB, devices={"output": "sharded"}), folder / "parts_of_slabs.fits", team)
     rl.run(config_of(folder, "float64", SLAB), folder / "fields_of_slabs.fits", team)
+    for slab in ("all", SLAB):
+        rl.run(config_of_pair(folder, slab), folder / f"pair_{slab}.fits", team, quiet=False)
     rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
     placed, _, pipeline = plan_share(rl.load_config(config(folder, "float64", noise=None)), Progress(), team)
     found = slope(pipeline, placed).stars

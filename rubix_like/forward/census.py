@@ -1,6 +1,6 @@
 """What planning needs to know of a galaxy's particles: counts, sums and extremes, taken part by part and joined."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, NamedTuple, TypeVar
@@ -105,17 +105,31 @@ def take_census(
     Of the sample the processes send each other no more than what is left in the whole galaxy's.
     Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
     """
-    rules = _Rules.build(config, resolved.checked_for(config))
-    none = rules.census(Galaxy(stars=_no_stars()))
+    return count_particles([CensusRules.build(config, resolved.checked_for(config))], slabs, team)[0]
 
+
+def count_particles(
+    rules: Sequence["CensusRules"], slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
+) -> list[Census]:
+    """The census of each of several runs, in one pass over the slabs of this process; see `take_census`."""
     own: list[Census] = []
 
     def count_own() -> int:
-        own.append(reduce(Census.joined, (rules.census(slab) for slab in slabs), none))
+        counts = [rule.census(Galaxy(stars=_no_stars())) for rule in rules]
+        for slab in slabs:
+            counts = [count.joined(rule.census(slab)) for count, rule in zip(counts, rules, strict=True)]
+        own.extend(counts)
         return own[0].n_stars
 
     n_stars = sum(team.exchange(count_own))
-    census = reduce(Census.joined, team.exchange(lambda: own[0].among(n_stars)))
+    every = team.exchange(lambda: [count.among(n_stars) for count in own])
+    return [
+        _checked(reduce(Census.joined, counts), rule)
+        for counts, rule in zip(zip(*every, strict=True), rules, strict=True)
+    ]
+
+
+def _checked(census: Census, rules: "CensusRules") -> Census:
     if not census.n_stars:
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     if not (census.sums.mass > 0 or census.line_light > 0):
@@ -216,8 +230,8 @@ class _Ionising(NamedTuple):
         return FastParticles.of(velocity, speeds(config, young), self.photons.of(young))
 
 
-class _Rules(NamedTuple):
-    """Rules for single particles: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
+class CensusRules(NamedTuple):
+    """What a run counts of single particles: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
 
     config: RunConfig
     resolved: Resolved
@@ -229,12 +243,13 @@ class _Rules(NamedTuple):
     ionising: _Ionising | None
 
     @staticmethod
-    def build(config: RunConfig, resolved: Resolved) -> "_Rules":
+    def build(config: RunConfig, resolved: Resolved) -> "CensusRules":
+        """The rules of a run; raises ConfigError for a library without the light that its nebulae need."""
         products = config.products
         limit = None if products is None or products.losvd is None else products.losvd.limit
         scale = resolved.arcsec_per_kpc
         may_smooth = config.engine.deposit in ("smoothed", AUTO)
-        return _Rules(
+        return CensusRules(
             config=config,
             resolved=resolved,
             brightness=Brightness.build(resolved, config.observation.redshift),

@@ -719,11 +719,15 @@ def named_pipeline(pipeline: Pipeline, name: str) -> Pipeline:
 
 def views_of(pipelines: Sequence[Pipeline]) -> Iterator[list[Pipeline]]:
     """The pipelines of a group as they are at each of its pointings, one after the other."""
+    for number in range(max(1, len(pipelines[0].pointings))):
+        yield view_of(pipelines, number)
+
+
+def view_of(pipelines: Sequence[Pipeline], pointing: int) -> list[Pipeline]:
+    """The pipelines of a group as they are at one pointing (from 0); 0 is the only field of those without pointings."""
     if not pipelines[0].pointings:
-        yield list(pipelines)
-        return
-    for number in range(len(pipelines[0].pointings)):
-        yield [pipeline.at(pipeline.pointings[number]) for pipeline in pipelines]
+        return list(pipelines)
+    return [pipeline.at(pipeline.pointings[pointing]) for pipeline in pipelines]
 
 
 def _label(view: Pipeline) -> str:
@@ -742,39 +746,52 @@ class PipelineGroup(NamedTuple):
     @property
     def group(self) -> Group:
         """Their plans and layouts, and which sources are painted in one pass."""
+        first, *others = self.pipelines
+        if not others:
+            return Group.of(first.plan, first.layout)
         plans, layouts = zip(*((pipeline.plan, pipeline.layout) for pipeline in self.pipelines), strict=True)
-        return Group(plans, layouts, self.pipelines[0].together)
+        return Group(plans, layouts, first.together)
+
+    def inputs(self) -> PassInputs:
+        """What the first pass over the particles reads beside them."""
+        chosen, keys = zip(*(pipeline.chosen() for pipeline in self.pipelines), strict=True)
+        return PassInputs(tuple(pipeline.tables for pipeline in self.pipelines), chosen, keys, {})
 
     def arguments(self, galaxy: Galaxy) -> tuple[Any, ...]:
         """The arguments of the program: tables, parameters, the galaxy placed on the mesh, noise keys."""
-        first = self.pipelines[0]
-        chosen, keys = zip(*(pipeline.chosen() for pipeline in self.pipelines), strict=True)
+        first, inputs = self.pipelines[0], self.inputs()
         galaxy = as_dtype(galaxy, first.plan.dtype)
-        for pipeline in self.pipelines:
-            check_lengths_within_plan(pipeline.tables, galaxy)
-        return tuple(pipeline.tables for pipeline in self.pipelines), chosen, shard(galaxy, first.mesh), keys
+        for tables in inputs.tables:
+            check_lengths_within_plan(tables, galaxy)
+        return inputs.tables, inputs.parameters, shard(galaxy, first.mesh), inputs.keys
 
     def compiled(self, tables: Any, parameters: Any, placed: Galaxy, keys: Any) -> Any:  # noqa: ARG002
         """The jitted function of such `arguments`, which returns what each observation sees."""
         return compiled_together(self.group, Signature.of(tables, placed))
 
     def lower(self, galaxy: Galaxy) -> Any:
-        """The lowered computation for a galaxy of this size."""
-        arguments = self.arguments(galaxy)
-        return self.compiled(*arguments).lower(*arguments)
+        """The lowered computation for a galaxy of this size; of one observation, that of its pipeline."""
+        program = self._program
+        arguments: tuple[Any, ...] = program.arguments(galaxy)
+        return program.compiled(*arguments).lower(*arguments)
+
+    def observed(self, galaxy: Galaxy, compiled: Any = None) -> tuple[Observed, ...]:
+        """What each observation sees, by what `lower` gave, compiled (None: by what this process has compiled)."""
+        program = self._program
+        arguments: tuple[Any, ...] = program.arguments(galaxy)
+        found = (compiled or program.compiled(*arguments))(*arguments)
+        return found if program is self else (found,)
+
+    @property
+    def _program(self) -> "Pipeline | PipelineGroup":
+        """The pipeline of a group of one, which shares what was compiled for its calls."""
+        return self if len(self.pipelines) > 1 else self.pipelines[0]
 
 
 def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:
     """The cubes of observations that one program makes; raises as a call of a pipeline."""
-    if len(views) == 1:
-        arguments = views[0].arguments(galaxy)
-        every = [views[0].compiled(*arguments)(*arguments)]
-    else:
-        together = PipelineGroup(views)
-        arguments = together.arguments(galaxy)
-        every = together.compiled(*arguments)(*arguments)
     cubes = []
-    for view, observed in zip(views, every, strict=True):
+    for view, observed in zip(views, PipelineGroup(views).observed(galaxy), strict=True):
         chosen = view.parameters, view.noise_key
         cube = view.to_cube(observed, galaxy, chosen)
         view.check_finite(observed, lambda: (galaxy,), chosen)

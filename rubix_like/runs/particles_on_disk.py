@@ -4,7 +4,7 @@ All processes of a team must want the same, and be connected.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
@@ -20,7 +20,7 @@ from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import check_one_observation
 from rubix_like.errors import ConfigError
-from rubix_like.forward.census import Census, gas_weight, take_census
+from rubix_like.forward.census import Census, CensusRules, count_particles, take_census
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.planning import mesh_of
 from rubix_like.forward.resolved import Resolved, resolve
@@ -62,6 +62,15 @@ class HeldGalaxy:
         own = jax.tree.map(lambda leaf: np.asarray(leaf, pipeline.plan.dtype), self.galaxy)
         return replace(self, galaxy=shard_local(own, pipeline.mesh, self.team))
 
+    def counted(self, rules: Sequence[CensusRules], report: Report) -> list[Census]:  # noqa: ARG002
+        """The census of each of several observations."""
+        return count_particles(rules, [self.galaxy], self.team)
+
+    def serves(self, config: RunConfig, census: Census) -> bool:
+        """Whether they suit another observation than that for which they were read: they lack no smoothing lengths."""
+        is_sparse = census.crowding is not None and census.crowding.is_sparse
+        return bool(self.info.smoothing_length) or not (is_sparse or config.engine.deposit == "smoothed")
+
 
 @dataclass(frozen=True)
 class GalaxyInSlabs:
@@ -81,6 +90,17 @@ class GalaxyInSlabs:
     def placed(self, pipeline: Pipeline) -> "GalaxyInSlabs":  # noqa: ARG002
         """They are placed slab by slab."""
         return self
+
+    def counted(self, rules: Sequence[CensusRules], report: Report) -> list[Census]:
+        """The census of each of several observations, in one pass over the slabs."""
+        with_gas = any(rule.weight is not None for rule in rules)
+        cuts = SlabCuts.of(self.parts, self.size, with_gas=with_gas, team=self.team)
+        with read_ahead(_counted(self.parts, cuts, report)) as slabs:
+            return count_particles(rules, slabs, self.team)
+
+    def serves(self, config: RunConfig, census: Census) -> bool:  # noqa: ARG002
+        """Whether they suit another observation: one whose smoothing lengths need no other stars."""
+        return not needs_all_stars(config)
 
 
 Source = HeldGalaxy | GalaxyInSlabs
@@ -106,10 +126,10 @@ def open_source(
     parts = files.enter_context(open_galaxy(config, report, team, resolved.library))
     if slab == "auto" and parts.n_stars <= (most or 0):  # few of many were selected
         return _held(config, resolved, parts, team)
-    size = _automatic_size(memory) if slab == "auto" else slab
-    cuts = SlabCuts.of(parts, size, with_gas=gas_weight(config, resolved) is not None, team=team)
+    size, rules = _automatic_size(memory) if slab == "auto" else slab, CensusRules.build(config, resolved)
+    cuts = SlabCuts.of(parts, size, with_gas=rules.weight is not None, team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
-        census = take_census(config, resolved, slabs, team)
+        (census,) = count_particles([rules], slabs, team)
     return GalaxyInSlabs(parts, census, size, team)
 
 

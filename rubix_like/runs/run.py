@@ -3,11 +3,9 @@
 A run is compiled once for all pointings; its particles are in memory, or come slab by slab.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,25 +26,17 @@ from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.forward.census import Census, take_census
-from rubix_like.forward.model import Group, Observed, ParticlePass, PassInputs, Sums, passes_of
+from rubix_like.forward.census import Census, CensusRules
 from rubix_like.forward.pipeline import (
     Pipeline,
-    PipelineGroup,
     alike_groups,
     named_pipeline,
     plan_together,
-    views_of,
 )
-from rubix_like.forward.programs import SlabPrograms, compile_programs, sum_slabs
 from rubix_like.forward.resolved import Resolved, resolve
-from rubix_like.galaxy.galaxy_parts import GalaxyParts
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.slabs import SlabCuts, columns_of, place_slabs, read_ahead
+from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.runs.observers import Observer, compile_program, of_processes
 from rubix_like.runs.particles_on_disk import (
-    BYTES_PER_STAR,
-    GalaxyInSlabs,
-    HeldGalaxy,
     Source,
     check_together,
     connect_devices,
@@ -78,299 +68,15 @@ from rubix_like.runtime.memory import (
     available_memory,
     check_making,
     check_memory,
-    device_bytes,
     fits_memory,
     making_bytes,
-    memory_need,
-    need_of,
     process_bytes,
 )
-from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
+from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
-from rubix_like.runtime.processes.shared_memory import least_memory
 from rubix_like.runtime.progress import Progress, progress_here
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, format_bytes
-
-BYTES_PER_PLACED_STAR: int = 100
-"""What a star takes on the devices, at most: as many columns as there are, in 64 bits."""
-
-_SHARE_FOR_SUMS = 4
-"""1 / n of the available memory: for the sums of several pointings, painted in one pass over the particles."""
-
-
-class AbstractObserver(ABC):
-    """A compiled run of one pipeline."""
-
-    @abstractmethod
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
-        """Words for every pointing (none for the only one) and its cube, finished when it is asked for; of a cube that
-        is spread over several processes what this one has."""
-
-    def begun(self, pipeline: Pipeline) -> "AbstractObserver":  # noqa: ARG002
-        """The run with the devices at work on the only cube where its particles are in memory."""
-        return self
-
-    @abstractmethod
-    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """The memory that a run takes."""
-
-    @abstractmethod
-    def words(self) -> str:
-        """How the particles are painted, for `check`."""
-
-
-def compile_observer(source: Source, pipeline: Pipeline) -> AbstractObserver:
-    """Compile a run for where its particles are, placed; all processes of the source's team do."""
-    if isinstance(source, GalaxyInSlabs):
-        return SlabObserver.build(source, pipeline)
-    compiled = pipeline.lower(source.galaxy).compile()
-    return WholeObserver(source.galaxy, source.census.n_stars, compiled, source.team.size)
-
-
-@dataclass(frozen=True)
-class WholeObserver(AbstractObserver):
-    """A compiled run of particles in memory, `n_stars` of them stars: `galaxy` is placed on the devices, of all
-    processes; `first`: what the only cube will be, where it has begun."""
-
-    galaxy: Galaxy
-    n_stars: int
-    compiled: Any
-    n_process: int
-    first: Any = None
-
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
-        """One computation per pointing, by all processes."""
-        where, observed = f"{counted(pipeline.mesh.size, 'device')}{of_processes(pipeline.mesh)}", self.first
-        for (view,) in views_of([pipeline]):
-            which = words_of(view)
-            painted = counted(self.n_stars, emitters(pipeline.frame.meta))
-            with progress.step("run", f"painting {painted} on {where}{which}"):
-                observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
-                view.check_finite(jax.block_until_ready(observed), lambda: (self.galaxy,))
-                cube = view.result(observed)
-            observed = None
-            yield which, cube
-
-    def begun(self, pipeline: Pipeline) -> "WholeObserver":
-        """Handed to the devices, but not waited for; several pointings wait."""
-        if len(pipeline.pointings) > 1:
-            return self
-        ((view,),) = views_of([pipeline])
-        return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
-
-    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """The memory that the compiled program needs."""
-        return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
-
-    def words(self) -> str:
-        """Words for the summary: the particles are in memory all at once."""
-        return "all particles at once" + (
-            f", each of {self.n_process} processes its share" if self.n_process > 1 else ""
-        )
-
-
-@dataclass
-class GroupProgram:
-    """The compiled program of observations that are painted together; `waiting`: what it made of the last `pointing`,
-    by the number of the observation, until that is asked for."""
-
-    pipelines: Sequence[Pipeline]
-    galaxy: Galaxy
-    compiled: Any
-    pointing: int = -1
-    waiting: dict[int, Observed] = field(default_factory=dict)
-
-    @classmethod
-    def build(cls, pipelines: Sequence[Pipeline], galaxy: Galaxy) -> "GroupProgram":
-        """Compiled for particles in memory that are placed."""
-        return cls(pipelines, galaxy, PipelineGroup(pipelines).lower(galaxy).compile())
-
-    def observed(self, pointing: int, number: int) -> Observed:
-        """What one observation sees at a pointing (from 0); the first that asks has all of them painted."""
-        if self.pointing != pointing:
-            views = next(islice(views_of(self.pipelines), pointing, None))
-            every = jax.block_until_ready(self.compiled(*PipelineGroup(views).arguments(self.galaxy)))
-            self.pointing, self.waiting = pointing, dict(enumerate(every))
-        return self.waiting.pop(number)
-
-
-@dataclass(frozen=True)
-class GroupObserver(AbstractObserver):
-    """The observation with this `number` (from 0) of those that one program observes together; the first one that asks
-    for a pointing has all of them painted."""
-
-    number: int
-    n_stars: int
-    program: GroupProgram
-
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
-        """The cube of each pointing; the first observation that is asked has all of them painted."""
-        painted = counted(self.n_stars, emitters(pipeline.frame.meta))
-        together = f"{len(self.program.pipelines)} observations"
-        painting = f"painting {painted} for {together} on {counted(pipeline.mesh.size, 'device')}"
-        finishing = f"finishing the cube of {pipeline.name}"
-        for number, (view,) in enumerate(views_of([pipeline])):
-            with progress.step("run", (finishing if self.number else painting) + words_of(view)):
-                observed = self.program.observed(number, self.number)
-                view.check_finite(observed, lambda: (self.program.galaxy,))
-                cube = view.result(observed)
-            yield words_of(view), cube
-
-    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """The memory that the program of all observations needs."""
-        return memory_need(self.program.compiled, pipeline.mesh, mask_and_writing_bytes)
-
-    def words(self) -> str:
-        """Words for the summary: the particles are in memory all at once, and painted once."""
-        return f"all particles at once, for {len(self.program.pipelines)} observations in one program"
-
-
-@dataclass(frozen=True)
-class SlabObserver(AbstractObserver):
-    """A compiled run of particles that are read slab by slab, once for every `n_pass` pointings, and once more before
-    that for fields.
-
-    Each of `n_process` processes reads its own share in as many slabs; their sums are added up once, after the last
-    slab. `programs` are those of each pass.
-    """
-
-    parts: GalaxyParts
-    cuts: SlabCuts
-    programs: tuple[SlabPrograms, ...]
-    n_pass: int
-    n_process: int
-
-    @classmethod
-    def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
-        """Compiled for slabs of the size that all will have; raises ValueError where processes have other columns."""
-        parts, team = source.parts, source.team
-        cuts = SlabCuts.of(parts, source.size, with_gas=pipeline.tables.reads_gas, team=team)
-        sample = team.each(lambda: cuts.sample(parts))
-        check_columns(sample, team)
-        (slab,) = _placed([sample], cuts, pipeline)
-        inputs = PassInputs.of(pipeline.tables, *pipeline.chosen())
-        programs = compile_programs(Group.of(pipeline.plan, pipeline.layout), inputs, slab)
-        largest = max(_result_bytes(program.add) for program in programs) + _field_bytes(programs)
-        room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // (largest * len(pipeline.mesh.local_devices))
-        return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
-
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
-        """All passes over the slabs for as many pointings as there is room for, then the cube of each."""
-        views = [view for (view,) in views_of([pipeline])]
-        for first in range(0, len(views), self.n_pass):
-            group = views[first : first + self.n_pass]
-            words = words_of(group[0]) if len(group) == 1 else f" (pointings {first + 1} to {first + len(group)})"
-            inputs, sums = self._all_passes(pipeline, group, progress, words)
-            for view in group:
-                which = words_of(view)
-                with progress.step("run", f"finishing the cube{which}"):
-                    (observed,) = self.programs[-1].finish(sums.pop(0), inputs.pop(0))
-                    view.check_finite(jax.block_until_ready(observed), lambda: self._slabs(pipeline))
-                    cube = view.result(observed)
-                    del observed
-                yield which, cube
-
-    def _all_passes(
-        self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str
-    ) -> tuple[list[PassInputs], list[Sums]]:
-        """What the last pass reads for each of the views, with their fields, and the sums that their cubes are made
-        of."""
-        inputs = [PassInputs.of(view.tables, *view.chosen()) for view in views]
-        *before, painting = zip(passes_of(pipeline.tables), self.programs, strict=True)
-        for pass_, programs in before:
-            sums = self._pass(pass_, programs, pipeline, inputs, progress, words)
-            inputs = [
-                view._replace(fields=programs.finish(total, view)) for total, view in zip(sums, inputs, strict=True)
-            ]
-        return inputs, self._pass(*painting, pipeline, inputs, progress, words)
-
-    def _pass(
-        self,
-        pass_: ParticlePass,
-        programs: SlabPrograms,
-        pipeline: Pipeline,
-        views: list[PassInputs],
-        progress: Progress,
-        words: str,
-    ) -> list[Sums]:
-        """The sums of all slabs for each of the views."""
-        n_stars, n_slab = self.parts.n_stars, self.cuts.n_slab
-        slabs, mesh = f"{counted(n_slab, 'slab')}{' each' if self.n_process > 1 else ''}", pipeline.mesh
-        where = f"{counted(mesh.size, 'device')}{of_processes(mesh)}"
-        label = f"{pass_.words} {counted(n_stars, 'star')} in {slabs} on {where}{words}"
-
-        def tell(number: int) -> None:
-            report(f"stars {pass_.done}", n_stars * number // n_slab, n_stars)
-
-        with progress.step("run", label) as report, read_ahead(self._slabs(pipeline)) as slabs:
-            group = Group.of(pipeline.plan, pipeline.layout)
-            return sum_slabs(pass_, group, views, slabs, programs, tell)[1]
-
-    def _slabs(self, pipeline: Pipeline) -> Iterator[Galaxy]:
-        """All slabs, read and placed."""
-        return _placed(self.cuts.read(self.parts), self.cuts, pipeline)
-
-    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """The pass that takes the most: its sums, one slab on the devices and the next one; then what it makes."""
-        device = max(self._pass_bytes(program, pipeline) for program in self.programs)
-        result = _result_bytes(self.programs[-1].finish)
-        return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
-
-    def _pass_bytes(self, programs: SlabPrograms, pipeline: Pipeline) -> int:
-        """The bytes that a pass takes of each device, with the fields of the other pointings."""
-        add, rounded, finish = programs.add, programs.rounded, programs.finish
-        n_others, fields = self.n_pass - 1, (self.n_pass - 1) * _field_bytes(self.programs)
-        n_own = pipeline.mesh.shape[DATA_AXIS] // self.n_process
-        summing = device_bytes(add) + n_others * _result_bytes(add) + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
-        finishing = device_bytes(finish) + n_others * _result_bytes(rounded)
-        return max(summing, self.n_pass * device_bytes(rounded), finishing) + fields
-
-    def words(self) -> str:
-        """How many slabs, and of what size."""
-        share = "" if self.n_process == 1 else f"each of {self.n_process} processes its share, in "
-        stars = counted(min(self.cuts.size, self.parts.n_stars), "star")
-        if self.cuts.n_slab == 1:
-            return f"{share}1 slab of {'at most ' if share else ''}{stars}"
-        return f"{share}{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
-
-
-def _result_bytes(compiled: Any) -> int:
-    return compiled.memory_analysis().output_size_in_bytes
-
-
-def _field_bytes(programs: Sequence[SlabPrograms]) -> int:
-    """The bytes that the fields of one pointing take of each device from their pass to the end of its painting."""
-    return sum(_result_bytes(program.finish) for program in programs[:-1])
-
-
-def words_of(view: Pipeline) -> str:
-    """Words for a pointing, empty for the only field."""
-    name = view.frame.meta.get("pointing_name")
-    return "" if name is None else f" (pointing {name})"
-
-
-def of_processes(mesh: Mesh) -> str:
-    """`" of 2 processes"`, or nothing for one."""
-    count = process_count(mesh)
-    return f" of {count} processes" if count > 1 else ""
-
-
-def check_columns(sample: Galaxy, team: AbstractProcessGroup) -> None:
-    """Raise ValueError where the particles of some process have other columns: all compile the same."""
-    found = team.exchange(lambda: columns_of(sample))
-    different = [number for number, own in enumerate(found) if own != found[0]]
-    if different:
-        raise ValueError(
-            f"galaxy: expected the columns of process 0 in every process, {found[0]}, got {found[different[0]]} in "
-            f"process {different[0]}"
-        )
-
-
-def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:
-    """Slabs on the mesh, all of the same size."""
-    return place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=cuts.gas is not None, size=cuts.size)
-
 
 _MOST_PLANNED = 1 << 20
 """Synthetic particles of a kind that are made to plan a run which is only checked."""
@@ -395,11 +101,15 @@ class Prepared:
 
     config: RunConfig
     info: GalaxyInfo
-    pipeline: Pipeline
-    observer: AbstractObserver
+    observer: Observer
     need: MemoryNeed
     files: ExitStack
     source: Source | None = None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of the observation."""
+        return self.observer.pipeline
 
     def __enter__(self) -> "Prepared":
         return self
@@ -507,17 +217,16 @@ def plan_and_compile(
         connect_devices(pipeline.mesh, source.team)
     with progress.step("compile", "compiling"):
         source = source.placed(pipeline)
-        observer = compile_observer(source, pipeline)
+        observer = Observer(compile_program(source, [pipeline]))
         source.team.exchange(lambda: None)
-    need = _need(config, path or config.output.path, observer, pipeline)
-    return Prepared(config, source.info, pipeline, observer, need, ExitStack(), source)
+    need = _need(config, path or config.output.path, observer)
+    return Prepared(config, source.info, observer, need, ExitStack(), source)
 
 
 def turned(prepared: Prepared, config: RunConfig, path: Path) -> Prepared:
     """A run of the same particles with other angles (`planned_alike`), whose cube goes to `path`."""
-    pipeline = prepared.pipeline.turned(config)
-    need = _need(config, path, prepared.observer, pipeline)
-    return replace(prepared, config=config, pipeline=pipeline, need=need)
+    observer = Observer(prepared.observer.program.made_for([prepared.pipeline.turned(config)]))
+    return replace(prepared, config=config, observer=observer, need=_need(config, path, observer))
 
 
 def _waiting_bytes(config: RunConfig, path: Path) -> int:
@@ -526,14 +235,14 @@ def _waiting_bytes(config: RunConfig, path: Path) -> int:
     return sum(cube_bytes(config, file.n_voxel) for file in files[:-1]) if files[-1].is_mosaic else 0
 
 
-def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
+def _need(config: RunConfig, path: Path, observer: Observer) -> MemoryNeed:
     """The memory that the run takes here: one pointing at a time, on top of the finished ones that wait for the
     mosaic."""
-    files, layout = output_files(config, path), pipeline.layout
+    files, layout = output_files(config, path), observer.pipeline.layout
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
-    writing = writing_bytes(own.n_bytes, own.packing) + expected_maps_size(pipeline)
-    need = observer.need(pipeline, mask + writing)
+    writing = writing_bytes(own.n_bytes, own.packing) + expected_maps_size(observer.pipeline)
+    need = observer.program.need(mask + writing)
     if not files[-1].is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
@@ -591,10 +300,10 @@ def prepare_cubes(
     config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE
 ) -> Iterator[list[PreparedCube]]:
     """The cubes of a run, loaded, planned and compiled when they are asked for; several at a time where one program
-    observes them. Particles that one process holds in memory are read once for all.
+    observes them. Particles are opened once for all observations that they serve.
     """
     whole, waiting = path or config.output.path, cube_runs(config)
-    if len(waiting) == 1 and len(waiting[0].seen) == 1:
+    if len(waiting) == 1 and len(waiting[0].seen) == 1:  # which lets go of the particles that it has placed
         ((name, only),) = waiting[0].seen.items()
         with waiting[0].naming():
             alone = prepare(only, progress, waiting[0].path(whole), team, name)
@@ -607,9 +316,9 @@ def prepare_cubes(
         with ExitStack() as files:  # read with what the first observation needs
             with run.naming():
                 resolved, source = _loaded(first, progress, files, team)
-            seen = _seen_by(waiting, source) if team.size == 1 else []
-            if seen and isinstance(source, HeldGalaxy):
-                yield from _prepare_held(seen, source, progress, whole)
+            seen = _served(waiting, source, resolved, progress)
+            if seen:
+                yield from _prepare_served(seen, source, progress, whole)
                 names = {cube.run.name for cube in seen}
                 waiting = [run for run in waiting if run.name not in names]
                 continue
@@ -623,48 +332,58 @@ def prepare_cubes(
         waiting = waiting[1:]
 
 
-class SeenRun(NamedTuple):
+class ServedRun(NamedTuple):
     """A cube's run, and what planning each of its observations needs, by name."""
 
     run: CubeRun
     resolved: Mapping[str, Resolved]
     census: Mapping[str, Census]
 
-    def pipelines(self, held: HeldGalaxy) -> list[Pipeline]:
-        """The pipelines of its observations, planned for these particles."""
+    def pipelines(self, info: GalaxyInfo) -> list[Pipeline]:
+        """The pipelines of its observations."""
         with self.run.naming():
-            return list(plan_together(self.run.seen, self.resolved, self.census, held.info).values())
+            return list(plan_together(self.run.seen, self.resolved, self.census, info).values())
 
 
-def _seen_by(runs: Sequence[CubeRun], held: Source) -> list[SeenRun]:
-    """The runs that can be made of particles in memory, which were read for the first: not those that need smoothing
-    lengths which were not read, and of smooth components, which are made for an instrument, the first alone."""
-    found = list[SeenRun]()
-    if not isinstance(held, HeldGalaxy):
-        return found
-    for run in runs[:1] if isinstance(runs[0].config.galaxy, ComponentsReader) else runs:
+def _served(runs: Sequence[CubeRun], source: Source, first: Resolved, progress: Progress) -> list[ServedRun]:
+    """The runs that can be made of particles that were opened for the first observation, which `first` resolves.
+
+    Smooth components are made for an instrument, so they serve the first run alone.
+    """
+    runs = runs[:1] if isinstance(runs[0].config.galaxy, ComponentsReader) else runs
+    every = [(run, name, observation) for run in runs for name, observation in run.seen.items()]
+    (_, first_name, _), *others = every
+    resolved, rules = {first_name: first}, dict[str, CensusRules]()
+    for run, name, observation in others:
         with run.naming():
-            resolved = {name: resolve(observation) for name, observation in run.seen.items()}
-            census = {name: take_census(run.seen[name], resolved[name], [held.galaxy]) for name in run.seen}
-        crowding = [counts.crowding for counts in census.values() if counts.crowding is not None]
-        deposits = {observation.engine.deposit for observation in run.seen.values()}
-        if held.info.smoothing_length or not ("smoothed" in deposits or any(number.is_sparse for number in crowding)):
-            found.append(SeenRun(run, resolved, census))
-    return found
+            check_together(observation, source.team)
+            resolved[name] = source.team.each(lambda own=observation: resolve(own))
+            rules[name] = CensusRules.build(observation, resolved[name])
+    census = {first_name: source.census}
+    if rules:
+        with progress.step("load", f"counting particles for {counted(len(others), 'other observation')}") as report:
+            census |= zip(rules, source.counted(list(rules.values()), report), strict=True)
+    return [
+        ServedRun(run, {name: resolved[name] for name in run.seen}, {name: census[name] for name in run.seen})
+        for run in runs
+        if all(source.serves(observation, census[name]) for name, observation in run.seen.items())
+    ]
 
 
-def _prepare_held(
-    seen: Sequence[SeenRun], held: HeldGalaxy, progress: Progress, whole: Path
+def _prepare_served(
+    seen: Sequence[ServedRun], source: Source, progress: Progress, whole: Path
 ) -> Iterator[list[PreparedCube]]:
-    """The cubes of particles in memory, as many at a time as one program makes: first each cube of joined arms, then
-    the others."""
+    """The cubes of such runs, as many at a time as one program makes: first each cube of joined arms, then the
+    others."""
     single = [cube for cube in seen if len(cube.run.seen) == 1]
     batches = [[cube] for cube in seen if len(cube.run.seen) > 1] + ([single] if single else [])
     for batch in batches:
         with progress.step("plan", "planning the run"):
-            groups = alike_groups([pipeline for cube in batch for pipeline in cube.pipelines(held)])
+            groups = alike_groups([pipeline for cube in batch for pipeline in cube.pipelines(source.info)])
+            for mesh in dict.fromkeys(group[0].mesh for group in groups):
+                connect_devices(mesh, source.team)
         runs = {name: cube.run for cube in batch for name in cube.run.seen}
-        prepared = (_prepared_group(group, runs, held, progress, whole) for group in groups)
+        prepared = (_prepared_group(group, runs, source, progress, whole) for group in groups)
         if batch is not single:
             every = {name: part for parts, _ in prepared for name, part in parts.items()}
             ((run, _, _),) = batch
@@ -676,34 +395,30 @@ def _prepare_held(
 
 
 def _prepared_group(
-    group: Sequence[Pipeline], runs: Mapping[str, CubeRun], held: HeldGalaxy, progress: Progress, whole: Path
+    group: Sequence[Pipeline], runs: Mapping[str, CubeRun], source: Source, progress: Progress, whole: Path
 ) -> tuple[dict[str, Prepared], bool]:
     """The runs of observations by one program, or where there is no memory for it by one for each; whether by one."""
     with progress.step("compile", "compiling"):
-        placed = held.placed(group[0])
-        if len(group) > 1:
-            program = GroupProgram.build(group, placed.galaxy)
-            observers = [GroupObserver(number, held.census.n_stars, program) for number in range(len(group))]
-            found = _prepared_by(observers, group, runs, placed, whole)
-            if all(fits_memory(prepared.need) for prepared in found.values()):
-                return found, True
-        observers = [compile_observer(placed, pipeline) for pipeline in group]
-        return _prepared_by(observers, group, runs, placed, whole), False
+        placed = source.placed(group[0])
+        program = compile_program(placed, group)
+        observers = [Observer(program, number) for number in range(len(group))]
+        found = _prepared_by(observers, runs, placed, whole)
+        needs = [prepared.need for prepared in found.values()]
+        if len(group) == 1 or all(source.team.exchange(lambda: all(map(fits_memory, needs)))):
+            return found, True
+        observers = [Observer(compile_program(placed, [pipeline])) for pipeline in group]
+        return _prepared_by(observers, runs, placed, whole), False
 
 
 def _prepared_by(
-    observers: Sequence[AbstractObserver],
-    group: Sequence[Pipeline],
-    runs: Mapping[str, CubeRun],
-    placed: HeldGalaxy,
-    whole: Path,
+    observers: Sequence[Observer], runs: Mapping[str, CubeRun], placed: Source, whole: Path
 ) -> dict[str, Prepared]:
     found = {}
-    for pipeline, observer in zip(group, observers, strict=True):
-        run = runs[pipeline.name]
-        config = run.seen[pipeline.name]
-        need = _need(config, run.path(whole), observer, pipeline)
-        found[pipeline.name] = Prepared(config, placed.info, pipeline, observer, need, ExitStack(), placed)
+    for observer in observers:
+        name = observer.pipeline.name
+        config = runs[name].seen[name]
+        need = _need(config, runs[name].path(whole), observer)
+        found[name] = Prepared(config, placed.info, observer, need, ExitStack(), placed)
     return found
 
 
@@ -745,7 +460,7 @@ def begin(prepared: Prepared) -> Prepared:
     Raises ConfigError where there is not enough memory.
     """
     check_memory(prepared.need, prepared.pipeline.mesh)
-    return replace(prepared, observer=prepared.observer.begun(prepared.pipeline))
+    return replace(prepared, observer=prepared.observer.begun())
 
 
 def write_results(prepared: Prepared, path: Path, progress: Progress, team: AbstractProcessGroup = SINGLE) -> Result:
@@ -808,7 +523,7 @@ def _observed(prepared: PreparedCube, progress: Progress) -> Iterator[Cube | Sha
 
 def _with_fitted_maps(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
     """The cubes of an observation, their velocity distributions fitted."""
-    for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
+    for which, cube in prepared.observer.cubes(progress):
         if cube.maps is None or cube.maps.velocity is None:
             yield cube
             continue
@@ -867,7 +582,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
         *(f"dust        {line.removeprefix('Dust').lstrip(': ')}" for line in planned_dust_lines(meta)),
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
-        f"particles   {prepared.observer.words()}",
+        f"particles   {prepared.observer.program.words()}",
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "
         f"{_layout_words(pipeline)}",
         _memory_line(prepared),

@@ -157,7 +157,8 @@ def test_of_many_stars_a_fair_sample_is_kept(monkeypatch):
     class Listening(ThreadTeam):
         def exchange(self, work):
             values = super().exchange(work)
-            sent.extend(len(value.sample.mass) for value in values if isinstance(value, Census))
+            counts = (count for value in values if isinstance(value, list) for count in value)
+            sent.extend(len(count.sample.mass) for count in counts if isinstance(count, Census))
             return values
 
     monkeypatch.setattr("thread_team.ThreadTeam", Listening)

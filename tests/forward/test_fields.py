@@ -18,7 +18,7 @@ from small import mock_data, muse
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, list_fields, load_config, log_posterior, make_mesh
 from rubix_like.extend import AbstractField, Footprint, PaintedField, Progress
 from rubix_like.forward.model import sum_fields
-from rubix_like.runs.run import SlabObserver, prepare
+from rubix_like.runs.run import prepare
 
 N_STARS, N_GAS, N_X, N_Y, PIXEL, REDSHIFT = 90, 40, 6, 4, 0.2, 0.05
 INCLINATION, POSITION_ANGLE, OFFSET = 50.0, 20.0, (0.1, -0.05)
@@ -226,16 +226,15 @@ def test_a_run_by_slabs_sums_the_fields_of_every_pointing_first(configuration):
     for slab, devices in (("all", {"data": 8}), (15, apart)):
         config = configuration(text + "paint: [stars]\n", slab=slab, devices=devices, **synthetic)
         with prepare(config, Progress()) as prepared:
-            cubes[slab] = [cube for _, cube in prepared.observer.cubes(prepared.pipeline, Progress())]
-            observer, pipeline = prepared.observer, prepared.pipeline
-    assert isinstance(observer, SlabObserver)
-    assert observer.n_pass == 2
-    assert [collectives(programs.add.as_text()) for programs in observer.programs] == [[], []]
-    assert collectives(observer.programs[0].finish.as_text()) == [("all-reduce", "ENTRY")]
-    one, two = (replace(observer, n_pass=count).need(pipeline, 0).device for count in (1, 2))
-    sums = observer.programs[-1].rounded.memory_analysis().output_size_in_bytes
+            cubes[slab] = [cube for _, cube in prepared.observer.cubes(Progress())]
+            observer, program = prepared.observer, prepared.observer.program
+    assert program.n_pass == 2
+    assert [collectives(programs.add.as_text()) for programs in program.programs] == [[], []]
+    assert collectives(program.programs[0].finish.as_text()) == [("all-reduce", "ENTRY")]
+    one, two = (replace(program, n_pass=count).need(0).device for count in (1, 2))
+    sums = program.programs[-1].rounded.memory_analysis().output_size_in_bytes
     assert two - one >= sums + cubes["all"][0].maps.before.fields["surface_density"].nbytes
-    cubes["apart"] = [cube for _, cube in replace(observer, n_pass=1).cubes(pipeline, Progress())]
+    cubes["apart"] = [cube for _, cube in replace(observer, program=replace(program, n_pass=1)).cubes(Progress())]
     for way in (15, "apart"):
         for found, whole in zip(cubes[way], cubes["all"], strict=True):
             np.testing.assert_allclose(found.flux, whole.flux, rtol=1e-11)

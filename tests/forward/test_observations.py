@@ -313,6 +313,31 @@ def test_a_run_of_two_instruments(tmp_path, capsys):
         np.testing.assert_array_equal(rl.load_cube(tmp_path / f"again{number}.fits").flux, own.flux)
 
 
+def test_observations_in_slabs(tmp_path, capsys):
+    """Each slab is read once for both of a group, at two pointings: the cubes of all particles at once, with noise and
+    maps."""
+    lsf = {"lsf": {"fwhm": 30}}
+    pair = {name: {"instrument": MUSE | arm | lsf} for name, arm in ARMS.items()}
+    sections = {"observation": RUN["observation"] | {"pointings": FIELDS}, "observations": pair}
+    sections |= {"galaxy": {"reader": "synthetic", "n_stars": 60, "n_gas": 20}, "noise": {"signal_to_noise": 20}}
+    sections["products"] = {"losvd": None, "gas": True}
+    for slab in ("all", "25"):
+        (tmp_path / slab).mkdir()
+        engine = RUN["engine"] | {"slab": yaml.safe_load(slab)}
+        rl.run(sections | {"engine": engine}, tmp_path / slab / "cube.fits", quiet=False)
+    lines = capsys.readouterr().err.splitlines()
+    label = "painting 60 stars for 2 observations in 3 slabs on 8 devices (pointings 1 to 2)"
+    assert [line.startswith(label) for line in lines if " in 3 slabs" in line] == [True] * 2  # its beginning, its end
+    names = sorted(path.name for path in (tmp_path / "all").iterdir())
+    assert sorted(path.name for path in (tmp_path / "25").iterdir()) == names
+    assert len(names) == 10  # of each: two cubes, their maps, the mosaic
+    for name in (name for name in names if "maps" not in name):
+        same(*(rl.load_cube(tmp_path / slab / name) for slab in ("25", "all")), 1e-6)
+    for name in (name for name in names if "maps" in name):
+        found, expected = (rl.Maps.read(tmp_path / slab / name).before.gas_mass for slab in ("25", "all"))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.max(expected))
+
+
 @pytest.mark.slow(12)
 def test_joined_arms_at_several_pointings(tmp_path):
     """Each pointing's joined cube is that of a run with its offset, and the mosaic is made of these."""

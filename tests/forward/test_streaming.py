@@ -31,8 +31,9 @@ from rubix_like.extend import AbstractSource, Progress, resolve
 from rubix_like.forward.programs import Group, PassInputs, compile_programs, passes_of, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
 from rubix_like.galaxy.slabs import SlabCuts, place_slabs, read_ahead
+from rubix_like.runs.observers import check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
-from rubix_like.runs.run import SlabObserver, check_columns, check_lines, compute, prepare
+from rubix_like.runs.run import check_lines, compute, prepare
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_share
 
@@ -160,7 +161,7 @@ def prepared_run():
 
 def test_devices_hear_of_each_other_once():
     """Adding a slab has no collective and takes the place of the sums before; finishing has one, outside any loop."""
-    (programs,) = prepared_run().observer.programs
+    (programs,) = prepared_run().observer.program.programs
     start, add, rounded, finish = (
         program.as_text() for program in (programs.start, programs.add, programs.rounded, programs.finish)
     )
@@ -173,10 +174,9 @@ def test_devices_hear_of_each_other_once():
 def test_a_run_by_slabs_is_that_of_all_at_once():
     """Ten slabs of 7 or 8 stars; what `check` says of it; its progress."""
     prepared = prepared_run()
-    assert isinstance(prepared.observer, SlabObserver)
     lines = [line for line in check_lines(prepared) if line.startswith("particles ")]
     assert lines == ["particles   10 slabs of at most 8 stars, each read while the one before is painted"]
-    ((_, cube),) = prepared.observer.cubes(prepared.pipeline, Progress())
+    ((_, cube),) = prepared.observer.cubes(Progress())
     assert_same_cube(cube, whole_cube(), TOLERANCE["float32"])
 
 
@@ -191,9 +191,10 @@ def test_pointings_maps_and_files_of_a_run_by_slabs(tmp_path, size):
         compute(config, tmp_path / str(slab) / "cube.fits", Progress())
         assert_same_files(tmp_path / str(slab), tmp_path / "all")
     with prepare(settings(observation=pointings, engine={"slab": size}), Progress()) as prepared:
-        assert prepared.observer.n_pass == 2
-        apart = replace(prepared.observer, n_pass=1)
-        both, each = (list(own.cubes(prepared.pipeline, Progress())) for own in (prepared.observer, apart))
+        program = prepared.observer.program
+        assert program.n_pass == 2
+        apart = replace(prepared.observer, program=replace(program, n_pass=1))
+        both, each = (list(own.cubes(Progress())) for own in (prepared.observer, apart))
     for (name, cube), (name_apart, cube_apart) in zip(both, each, strict=True):
         assert name == name_apart
         np.testing.assert_array_equal(cube.flux, cube_apart.flux)
@@ -264,7 +265,7 @@ def test_slabs_that_are_asked_for(path):
     with pytest.raises(ConfigError, match="neighbours need all stars at once"):
         source_of(path, 100, smoothing_length="neighbours")
     synthetic = prepared_run()
-    assert synthetic.info.n_stars == synthetic.observer.parts.n_stars == N_STARS
+    assert synthetic.info.n_stars == synthetic.observer.program.parts.n_stars == N_STARS
 
 
 @dataclass(frozen=True)
@@ -347,9 +348,9 @@ def test_gas_is_read_only_where_something_reads_it():
     tables = pipeline_for().tables
     assert not tables.reads_gas
     assert replace(tables, paint=(*tables.paint, Glow())).reads_gas
-    assert prepared_run().observer.cuts.gas is None
+    assert prepared_run().observer.program.cuts.gas is None
     dusty = settings(engine={"slab": SLAB}, dust={"kind": "particles", "cells": 4})
-    assert prepare(dusty, Progress()).observer.cuts.gas == (0, 5)
+    assert prepare(dusty, Progress()).observer.program.cuts.gas == (0, 5)
 
 
 def test_slabs_of_different_galaxies_are_refused():

@@ -196,6 +196,22 @@ def test_fields_are_of_the_particles_of_all_processes(together, name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("slab", ["all", process_worker.SLAB])
+def test_two_processes_paint_observations_together(together, slab):
+    """All particles at once, or each process its slabs: the cubes of each observation are those of one process."""
+    folder, _ = together
+    rl.run(process_worker.config_of_pair(folder, devices={"data": 1}), folder / "pair_alone.fits", overwrite=True)
+    for name in ("blue", "red"):
+        with (
+            fits.open(folder / f"pair_{slab}_{name}.fits") as found,
+            fits.open(folder / f"pair_alone_{name}.fits") as one,
+        ):
+            assert_same_images(found, one)
+    words = "for 2 observations" if slab == "all" else "for 2 observations in 4 slabs each"
+    assert any(words in line for line in messages(folder, 0))
+
+
+@pytest.mark.slow
 def test_the_gradient_is_that_of_one_process(together):
     folder, saved = together
     alone = rl.load_config(process_worker.config(folder, "float64", noise=None, devices={"data": 1}))
