@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.messages import explain, without_unset
+from rubix_like.config.plug_ins import detector_sections
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import (
@@ -20,6 +21,7 @@ from rubix_like.config.sections.instrument import (
     with_preset,
 )
 from rubix_like.config.sections.observation import REPLACED, ObservationChanges, Observations
+from rubix_like.config.sections.pipeline import load_pipeline
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError, expect_path, nearest
@@ -67,7 +69,10 @@ def observations_of(config: RunConfig) -> dict[str, RunConfig]:
     the observation."""
     every = observation_overrides(config)
     paths = {name: {"output.path": with_addition(config.output.path, f"_{name}")} for name in every}
-    return {name: load_config(config, {**overrides, **paths[name]}) for name, overrides in every.items()}
+    return {
+        name: load_config(_used_sections(config, overrides), {**overrides, **paths[name]})
+        for name, overrides in every.items()
+    }
 
 
 def check_one_observation(config: RunConfig, what: str) -> None:
@@ -94,7 +99,7 @@ def observation_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
     for name, changes in config.observations.items():
         overrides = {"observations": None, **changes.overrides()}
         with naming_observation(name):
-            changed = check_sections(with_overrides(dict(config), overrides), "its settings")
+            changed = check_sections(with_overrides(_used_sections(config, overrides), overrides), "its settings")
         found[name] = overrides | _seed_override(changed, before, changes)
         before += max(1, len(changed.instrument.arms or ()))
     return found
@@ -109,6 +114,14 @@ def naming_observation(name: str) -> Iterator[None]:
         if not name:
             raise
         raise ConfigError(f"observations.{name}: {str(error).removeprefix('its settings: ')}") from error
+
+
+def _used_sections(config: RunConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a run without those of plug-ins' stages on the cube that an observation's pipeline does not have:
+    they are for other observations."""
+    listed = {stage.name for stage in load_pipeline(overrides.get("pipeline", config.pipeline)).cube}
+    unused = set(detector_sections()) - listed
+    return {name: section for name, section in dict(config).items() if name not in unused}
 
 
 def _seed_override(config: RunConfig, before: int, changes: ObservationChanges | None = None) -> dict[str, Any]:

@@ -313,6 +313,15 @@ def usable_sections() -> dict[str, Any]:
     return found
 
 
+def detector_sections() -> tuple[str, ...]:
+    """The sections of stages from outside that work on the cube alone: what they say may differ between observations of
+    one galaxy."""
+    before = {name for registry in (SCENE_STAGES, PAINT_STAGES) for name in registry.names()}
+    names = [name for name in CUBE_STAGES.names() if name not in CUBE_STAGES.builtin and name not in before]
+    sections = usable_sections() if names else {}
+    return tuple(name for name in names if name in sections)
+
+
 def stage_sections(names: Iterable[str]) -> dict[str, Any]:
     """The settings that stages and sources from outside, of these names, bring to the section of their name.
 

@@ -19,6 +19,7 @@ from numpy import ndarray
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import naming_observation, observations_of
+from rubix_like.config.plug_ins import detector_sections
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.observation import SHARED_KEYS
 from rubix_like.cube.cube import Cube
@@ -262,7 +263,7 @@ class Pipeline(eqx.Module):
             for name in group:  # apart where a call gives them other numbers that particles are seen by
                 numbers = chosen[name]
                 given = numbers.items() if isinstance(numbers, Mapping) else ()
-                seen_by = frozenset((key, id(value)) for key, value in given if not key.startswith(_OF_DETECTOR))
+                seen_by = frozenset((key, id(value)) for key, value in given if not _is_of_detector(key))
                 found.setdefault((number, seen_by), []).append(ready[name])
         return list(found.values())
 
@@ -619,9 +620,7 @@ def _seen_in_common(pipeline: Pipeline) -> Any:
     sources = tuple(eqx.tree_at(lambda source: source.painter, source, None) for source in tables.paint)
     common = dataclasses.replace(tables, paint=sources, cube=(), cube_names=(), products=())
     plan = dataclasses.replace(pipeline.plan, method="", n_wave=0, n_fibre=0, cube=())
-    parameters = {
-        name: value for name, value in pipeline.parameters.named().items() if not name.startswith(_OF_DETECTOR)
-    }
+    parameters = {name: value for name, value in pipeline.parameters.named().items() if not _is_of_detector(name)}
     return common, parameters, plan, [product.kind for product in tables.products]
 
 
@@ -659,14 +658,20 @@ def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:
     }
 
 
-_OF_DETECTOR = ("instrument.", "noise.", "systematics.")
-"""How the names of parameters begin that act after the particles are painted."""
+_OF_DETECTOR = ("instrument", "noise", "systematics")
+"""Sections whose parameters act after the particles are painted, beside those of plug-ins' stages on the cube."""
 
 _OBSERVATIONS = "observations."
 """How the names of numbers begin that are given for one of several observations."""
 
 _KEYS_BETWEEN = 1_000_003
 """What is folded into the noise key of a call for each observation after the first."""
+
+
+def _is_of_detector(name: str) -> bool:
+    """Whether a parameter acts after the particles are painted."""
+    section = name.partition(".")[0]
+    return section in _OF_DETECTOR or section in detector_sections()
 
 
 def parameters_by_name(pipelines: Mapping[str, Pipeline], parameters: Chosen) -> dict[str, dict[str, Any]]:
@@ -685,7 +690,7 @@ def parameters_by_name(pipelines: Mapping[str, Pipeline], parameters: Chosen) ->
     for name in (name for name in parameters if name not in of_one):
         having = [observation for observation, names in known.items() if name in names]
         first, _, rest = str(name).partition(".")
-        if str(name).startswith(_OF_DETECTOR) and having and len(pipelines) > 1:
+        if first in _OF_DETECTOR and having and len(pipelines) > 1:
             raise ConfigError(
                 f"parameters: expected the observation whose number '{name}' is, got none; write "
                 f"'{_OBSERVATIONS}{having[0]}.{name}'"
@@ -704,7 +709,7 @@ def parameters_by_name(pipelines: Mapping[str, Pipeline], parameters: Chosen) ->
                 f"parameters: expected a number of one of the observations, '{_OBSERVATIONS}NAME.KEY' with one of "
                 f"{', '.join(pipelines)}, got '{name}'{nearest(observation, list(pipelines))}"
             )
-        if not key.startswith(_OF_DETECTOR) and (section != "observation" or last in SHARED_KEYS[section][0]):
+        if not _is_of_detector(key) and (section != "observation" or last in SHARED_KEYS[section][0]):
             raise ConfigError(f"parameters: expected '{key}' for all observations, which see one galaxy, got '{name}'")
         for other in chosen:
             found[other][key] = parameters[name]

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 from command_line import printed
 from installed_package import write_dist_info
 from pydantic import Field
@@ -191,3 +192,28 @@ def test_its_prior_is_held_to_its_limits(installed):
     ):
         with pytest.raises(ConfigError, match=words):
             log_posterior(config, mock_data((2, 2, 21)), free, galaxy=few_stars(20, 0.1))
+
+
+def test_one_of_two_observations_has_the_stage(installed):
+    """The section of an observation holds the keys that differ; the other observation is as without the stage. The
+    gradient of a call is exp's own."""
+    several = {"clear": {"pipeline": "stellar"}, "dim": {"screen": {"centre": 5000}}}
+    own = sections(installed, optical_depth=0.1) | {"observations": several, "fit": None}
+    galaxy = few_stars(20, 0.1)
+    pipeline = Pipeline.from_config(own, galaxy)
+    cubes = pipeline.observe(galaxy)
+    depth = (5000 / np.asarray(cubes["dim"].bins.wavelength)) ** 2
+    clear = np.asarray(cubes["clear"].flux)
+    np.testing.assert_allclose(cubes["dim"].flux, clear * np.exp(-0.1 * depth), rtol=1e-12)
+    assert not any("no stage 'screen'" in note for note in pipeline.notes)
+    assert "screen" not in yaml.safe_load(cubes["clear"].meta["config"])
+
+    def dimmed(value):
+        return pipeline.observe(galaxy, {f"observations.dim.{NAME}": value})["dim"].flux.sum()
+
+    expected = -(clear * depth * np.exp(-0.4 * depth)).sum()
+    assert float(jax.grad(dimmed)(0.4)) == pytest.approx(expected, rel=1e-10)
+    with pytest.raises(ConfigError, match=r"observations\.dim: screen\.optical_depth: expected a number <= 5, got 9"):
+        load_config(own, overrides={f"observations.dim.{NAME}": 9})
+    with pytest.raises(ConfigError, match=r"unknown key 'observations\.dim\.skreen'"):
+        load_config(own, overrides={"observations.dim.skreen.centre": 9})

@@ -8,16 +8,19 @@ from typing import Annotated, Any, ClassVar
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     field_validator,
     model_serializer,
+    model_validator,
 )
 from pydantic_core import CoreSchema, core_schema
 
+from rubix_like.config.plug_ins import detector_sections
 from rubix_like.config.quantities import Arcsec, Degree, parse_number, parse_quantity
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.settings import AbstractSettings, read_with_sections, schema_with_sections
 from rubix_like.galaxy.radius import Radius
 
 
@@ -111,12 +114,21 @@ SHARED_KEYS: Mapping[str, tuple[frozenset[str], str]] = {
 """Keys that hold for all observations of a run, by section, and why."""
 
 
+class _SectionKeys(AbstractSettings):
+    """Some keys of a plug-in's section."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 class ObservationChanges(AbstractSettings):
     """One of several observations of a galaxy: the settings that it has instead of those of the run.
 
     An instrument with a `name`, and the sections `noise`, `systematics` and `products`, replace those of the run; of
-    the other sections only the keys given do. Names of observations end names of files, as those of pointings do.
+    the other sections only the keys given do. Beside these there may be the section of a plug-in's stage on the cube.
+    Names of observations end names of files, as those of pointings do.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     instead: ClassVar[Mapping[str, str]] = {
         name: f"give it beside observations: every observation sees the same {name}"
@@ -141,6 +153,19 @@ class ObservationChanges(AbstractSettings):
     output: dict[str, Any] | None = None
     """`layout`, `maps`, `compression` and `quantize`."""
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_sections(cls, given: Any, handler: Callable[[Any], "ObservationChanges"]) -> "ObservationChanges":
+        """Take keys of the sections of plug-ins' stages on the cube; what they hold is checked with the run's."""
+        if not isinstance(given, Mapping):
+            return handler(given)
+        named = {name: _SectionKeys for name in detector_sections() if name in given}
+        return read_with_sections(cls, given, handler, named)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return schema_with_sections(cls, schema, handler, dict.fromkeys(detector_sections(), _SectionKeys))
+
     @field_validator("observation", "engine", "output")
     @classmethod
     def _check_keys(cls, value: dict[str, Any] | None, info: Any) -> dict[str, Any] | None:
@@ -161,6 +186,7 @@ class ObservationChanges(AbstractSettings):
     def overrides(self) -> dict[str, Any]:
         """The changes by dotted key, as `load_config` takes overrides."""
         stated = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        stated |= {name: dict(keys.model_extra or {}) for name, keys in (self.model_extra or {}).items()}
         found = {name: value for name, value in stated.items() if name in REPLACED}
         for name, value in stated.items():
             if name in REPLACED or value is None:
