@@ -15,6 +15,7 @@ from rubix_like.config.plug_ins import LINE_METHODS, METHODS
 from rubix_like.engine.cost import Work, rates_here
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.smoothing import WidthClasses
+from rubix_like.galaxy.alignment import Alignment
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.field_psf import PSFTerms
 from rubix_like.instrument.instrument import Instrument
@@ -154,10 +155,11 @@ class Setup:
     """What all sources and stages of a run share, to look at when they are built (host only).
 
     `pipeline`: what its lists name; `library`: the run's SSP library, for sources and products that are made of it;
-    `luminosity_distance` in Mpc; `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its
-    cells; `particles`: how fast those of each kind are ("stars"; "young_stars" that ionise gas), where that is known;
-    `psf_terms`: those of a PSF that follows wavelength and is the first stage of the cube; `deposit_reason`: why the
-    deposit was taken; `notes`: sentences for the user;
+    `luminosity_distance` in Mpc; `arcsec_per_kpc`: the scale on the sky there; `widths`: the width classes of the
+    deposit `smoothed`; `painting`: the deposit and its cells; `particles`: how fast those of each kind are ("stars";
+    "young_stars" that ionise gas), where that is known; `psf_terms`: those of a PSF that follows wavelength and is the
+    first stage of the cube; `deposit_reason`: why the deposit was taken; `alignment`: its `rotation` (3, 3) turns what
+    the file has to the galaxy's axes, None where it is left or no galaxy is known; `notes`: sentences for the user;
     `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 
@@ -166,6 +168,7 @@ class Setup:
     library: SSPLibrary
     instrument: Instrument
     luminosity_distance: float
+    arcsec_per_kpc: float
     widths: WidthClasses | None
     painting: Painting
     particles: Mapping[str, FastParticles]
@@ -173,6 +176,7 @@ class Setup:
     sources: Mapping[str, SourcePlan] = field(default_factory=dict)
     psf_terms: PSFTerms | None = None
     deposit_reason: str = "asked for"
+    alignment: Alignment | None = None
 
     @property
     def covered(self) -> Bool[ndarray, " wave"]:

@@ -555,9 +555,13 @@ class Planned:
 
 def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Planned:
     """Sizes, tables and stages of a run, for the galaxy of a census if any; ConfigError for what cannot be observed."""
+    if census is None and config.resolved_align != "none":
+        raise ConfigError(
+            f"observation.align: expected 'none' for a pipeline that is built without a galaxy, got "
+            f"'{config.resolved_align}'; pass the galaxy to Pipeline.from_config, or set 'align: none'"
+        )
     setup = make_setup(config, resolved, census)
-    alignment = _alignment(config, census)
-    pipeline = resolved.pipeline
+    alignment, pipeline = setup.alignment, resolved.pipeline
     if config.noise is not None and not pipeline.has_cube_stage("noise"):
         raise ConfigError(
             f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
@@ -683,6 +687,7 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
     resolved.checked_for(config)
     lengths = None if census is None else census.all_lengths
     pipeline, scale, cells = resolved.pipeline, resolved.arcsec_per_kpc, resolved.painting.cells
+    by, radius = config.resolved_align, config.observation.align_radius
     widths, width_note = plan_widths(config.engine, config.instrument, pipeline, lengths, scale, cells)
     shared = Setup(
         config=config,
@@ -690,12 +695,14 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         library=resolved.library,
         instrument=resolved.instrument,
         luminosity_distance=resolved.distance,
+        arcsec_per_kpc=scale,
         widths=widths,
         painting=resolved.painting,
         particles={} if census is None else _motions(census),
         notes=tuple(note for note in (resolved.deposit.note, width_note) if note),
         deposit_reason=resolved.deposit.reason,
         psf_terms=_psf_terms(config, resolved),
+        alignment=None if census is None or by == "none" else align(by, radius, census.sample),
     )
     return replace(shared, sources=_source_plans(shared, resolved.velocity_steps))
 
@@ -777,18 +784,6 @@ def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings
                 f"from outside the field), got the other order; swap them"
             )
     return sum(margins)
-
-
-def _alignment(config: RunConfig, census: Census | None) -> Alignment | None:
-    by = config.resolved_align
-    if by == "none":
-        return None
-    if census is None:
-        raise ConfigError(
-            f"observation.align: expected 'none' for a pipeline that is built without a galaxy, got '{by}'; pass the "
-            f"galaxy to Pipeline.from_config, or set 'align: none'"
-        )
-    return align(by, config.observation.align_radius, census.sample)
 
 
 def call_notes(counters: Counters | None) -> tuple[str, ...]:
