@@ -7,14 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from rubix_like.config.parameters import Prior, one_prior
 from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, as_tuple, number_in, one_or_many
 from rubix_like.config.settings import AbstractSettings
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
 """First and last wavelength in Angstrom of the data's own medium."""
-
-Prior = dict[str, tuple[Any, ...]]
-"""{kind of a prior: numbers}."""
 
 Sizes = Annotated[
     tuple[Annotated[Arcsec, Field(gt=0)], ...],
@@ -33,20 +31,6 @@ GIVEN: str = "given"
 """Stands for spectra of fibres that are given in Python."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-
-
-def one_prior(name: str, prior: object) -> Prior:
-    """The checked prior `{kind: numbers}` of one parameter; ValueError for anything else."""
-    if not isinstance(prior, dict) or len(prior) != 1:
-        raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
-    (kind, numbers), *_ = prior.items()
-    if isinstance(numbers, Mapping):
-        raise ValueError(
-            f"{name}: expected names with dots, e.g. {name}.{kind}: {{uniform: [0, 1]}}, got the section {prior!r}"
-        )
-    if not isinstance(numbers, list | tuple):
-        raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
-    return {str(kind): tuple(numbers)}
 
 
 def check_windows(*windows: tuple[Window, ...] | None) -> None:

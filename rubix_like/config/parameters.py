@@ -5,7 +5,7 @@ the model, limits of priors, result files and the documentation's table follow f
 """
 
 import functools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -16,6 +16,9 @@ from pydantic.fields import FieldInfo
 from rubix_like.arguments import expect_fields
 from rubix_like.config.messages import explain_value
 from rubix_like.config.settings import described_settings, sections_in
+
+Prior = dict[str, tuple[Any, ...]]
+"""{kind of a prior: numbers}."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,20 @@ def _declared(settings: type[BaseModel], prefix: str) -> dict[str, Declaration]:
 @functools.cache
 def _sections(settings: type[BaseModel]) -> dict[str, tuple[type[BaseModel], ...]]:
     return {key: tuple(sections_in(field.annotation)) for key, field in settings.model_fields.items()}
+
+
+def one_prior(name: str, prior: object) -> Prior:
+    """The checked prior `{kind: numbers}` of one parameter; ValueError for anything else."""
+    if not isinstance(prior, dict) or len(prior) != 1:
+        raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
+    (kind, numbers), *_ = prior.items()
+    if isinstance(numbers, Mapping):
+        raise ValueError(
+            f"{name}: expected names with dots, e.g. {name}.{kind}: {{uniform: [0, 1]}}, got the section {prior!r}"
+        )
+    if not isinstance(numbers, list | tuple):
+        raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
+    return {str(kind): tuple(numbers)}
 
 
 def parameter_values(settings: BaseModel) -> dict[str, Any]:

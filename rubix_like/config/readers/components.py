@@ -222,11 +222,3 @@ def component_declarations() -> dict[str, Declaration]:
 
 
 _NotNegativeKms = Annotated[Kms, Field(ge=0)]
-
-
-def find_component_parameter(name: str) -> Declaration | None:
-    """The declaration of the parameter `galaxy.COMPONENT.KEY`; None for another name."""
-    first, _, rest = name.partition(".")
-    component, _, key = rest.partition(".")
-    own = component_declarations().get(key) if first == "galaxy" and component else None
-    return None if own is None else Declaration(name, own.unit, own.mark, own.form, own.section)

@@ -294,12 +294,15 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> Ab
     if not isinstance(prior, Mapping) or len(prior) != 1:
         raise ConfigError(f"fit.free.{name}: expected one prior, e.g. {{uniform: [0, 1]}}, got {prior!r}")
     (kind, numbers), *_ = prior.items()
-    check_kind(name, str(kind))
-    if kind == MIXTURE:
+    try:
+        check_kind(str(kind))
+        made, meanings = (Mixture, ()) if kind == MIXTURE else find_kind(str(kind))
+    except ConfigError as error:
+        raise ConfigError(f"fit.free.{name}: {error}") from error
+    if made is Mixture:
         parts = checked_parts(name, numbers)
         weights = tuple(_number(f"fit.free.{name}: {MIXTURE}", weight, "weight", unit, None) for weight, _ in parts)
         return Mixture(weights, tuple(_parse_prior(name, part, unit, own) for _, part in parts))
-    made, meanings = find_kind(name, str(kind))
     if made is Isotropic and unit != "deg":
         raise ConfigError(
             f"fit.free.{name}: expected an angle with the prior 'isotropic', which is flat in its cosine, got a "

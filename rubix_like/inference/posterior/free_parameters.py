@@ -18,7 +18,7 @@ from rubix_like.config.dotted_keys import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.component_kinds import SECTIONS
-from rubix_like.config.readers.components import component_declarations, find_component_parameter
+from rubix_like.config.readers.components import component_declarations
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
 from rubix_like.config.settings import AbstractSettings
@@ -115,7 +115,11 @@ def known_parameters() -> dict[str, Declaration]:
 def declarations_of(names: Collection[str]) -> dict[str, Declaration]:
     """The declarations of the parameters among some names, those of plug-ins among them."""
     known = dict(known_parameters())
-    known |= {name: own for name in names for own in [find_component_parameter(name)] if own and name not in known}
+    for name in names:
+        first, _, key = name.removeprefix(GALAXY).partition(".")
+        of_component = component_declarations().get(key)
+        if name.startswith(GALAXY) and first and of_component is not None and name not in known:
+            known[name] = dataclasses.replace(of_component, name=name)
     brought = {name.partition(".")[0] for name in names if name not in known}
     for key, section in RunConfig.sections(*brought).items():
         known |= declarations(section, f"{key}.")

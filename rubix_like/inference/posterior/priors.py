@@ -492,17 +492,15 @@ def _quantile_latent(prior: AbstractQuantile, target: Array) -> Array:
     return jnp.where((target >= low) & (target <= high), end, jnp.nan)
 
 
-def check_kind(name: str, kind: str) -> None:
+def check_kind(kind: str) -> None:
     """Raise ConfigError for a prior of one's own that is called as one of the package."""
     defined = _defined().get(kind)
     if defined is not None and kind in (*PRIORS, MIXTURE):
         place = f"{defined.__module__}.{defined.__qualname__}"
-        raise ConfigError(
-            f"fit.free.{name}: the prior '{kind}' is one of rubix_like's and also {place}; give your class another kind"
-        )
+        raise ConfigError(f"the prior '{kind}' is one of rubix_like's and also {place}; give your class another kind")
 
 
-def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...]]:
+def find_kind(kind: str) -> tuple[type[AbstractPrior], tuple[str, ...]]:
     """The class of a kind of prior, and what its numbers are; raises ConfigError with the nearest name for none.
 
     Of this package, of an installed one, or an `AbstractQuantile` that has been defined in this process.
@@ -514,7 +512,7 @@ def find_kind(name: str, kind: str) -> tuple[type[AbstractPrior], tuple[str, ...
         prior = PRIOR_KINDS.find(kind)
     if prior is None:
         known = (*PRIORS, MIXTURE, *PRIOR_KINDS.names(), *_defined())
-        raise ConfigError(f"fit.free.{name}: unknown prior '{kind}'{suggest(kind, known)}")
+        raise ConfigError(f"unknown prior '{kind}'{suggest(kind, known)}")
     return prior, _fields_of(prior)
 
 
