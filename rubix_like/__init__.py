@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rubix_like.inference.log_posterior import LogPosterior, log_posterior
     from rubix_like.inference.results.results import FitResult, SampleResult
     from rubix_like.inference.simulation.simulation_files import load_simulations
-    from rubix_like.inference.simulation.training_sets import simulate
+    from rubix_like.inference.simulation.training_sets import simulate, simulate_observations
     from rubix_like.instrument.instrument import Instrument, load_instrument
     from rubix_like.instrument.pointing import Pointing
     from rubix_like.nebular import load_nebular
@@ -110,6 +110,7 @@ _PLACES: dict[str, str] = {
     "shard": "rubix_like.galaxy.placing:shard",
     "shard_local": "rubix_like.galaxy.placing:shard_local",
     "simulate": "rubix_like.inference.simulation.training_sets:simulate",
+    "simulate_observations": "rubix_like.inference.simulation.training_sets:simulate_observations",
     "validate": "rubix_like.galaxy.validation:validate",
 }
 """Public name -> where it is, as `module:attribute`."""
@@ -172,6 +173,7 @@ __all__ = [
     "shard",
     "shard_local",
     "simulate",
+    "simulate_observations",
     "validate",
 ]
 

@@ -10,8 +10,9 @@ from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.sections.fit import SimulateSettings
+from rubix_like.forward.pipeline import separate_observations
 from rubix_like.inference.simulation.shards import Simulations
-from rubix_like.inference.simulation.training_sets import simulate
+from rubix_like.inference.simulation.training_sets import simulate, simulate_observations
 from rubix_like.runtime.progress import terminal_progress
 from rubix_like.runtime.words import counted
 
@@ -23,12 +24,18 @@ def run_simulations(options: argparse.Namespace) -> None:
     progress = terminal_progress()
     folder = Path(options.output or (config.simulate or SimulateSettings()).output)
     chosen = {"restart": options.restart, "overwrite": options.overwrite}
-    made = simulate(config, n=options.n, output=folder, progress=progress, **chosen)
-    print(*_lines(made), sep="\n")
+    if separate_observations(config):
+        made = simulate_observations(config, n=options.n, output=folder, progress=progress, **chosen)
+        folders = {folder / name: simulations for name, simulations in made.items()}
+    else:
+        folders = {folder: simulate(config, n=options.n, output=folder, progress=progress, **chosen)}
+    for simulations in folders.values():
+        print(*_lines(simulations), sep="\n")
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
-    print(f"Simulations written to {folder}")
-    print(f"Look at them: rubix-like inspect {shlex.quote(str(folder))}")
-    print(f"In Python: simulations = rubix_like.load_simulations({str(folder)!r})")
+    for own in folders:
+        print(f"Simulations written to {own}")
+        print(f"Look at them: rubix-like inspect {shlex.quote(str(own))}")
+        print(f"In Python: simulations = rubix_like.load_simulations({str(own)!r})")
 
 
 def _lines(made: Simulations) -> list[str]:

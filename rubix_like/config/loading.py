@@ -75,15 +75,17 @@ def observations_of(config: RunConfig) -> dict[str, RunConfig]:
     }
 
 
-def check_one_observation(config: RunConfig, what: str) -> None:
-    """Raise ConfigError for several observations, or arms, where `what` is of one."""
+def check_one_observation(config: RunConfig, what: str, of_all: str = "") -> None:
+    """Raise ConfigError for several observations, or arms, where `what` is of one; `of_all`: what takes several."""
+    remedy = f"; for all use {of_all}" if of_all else ""
     if config.observations is not None:
         raise ConfigError(
-            f"observations: expected null for {what}, which is of one observation; leave it out, and give an instrument"
+            f"observations: expected null for {what}, which is of one observation; leave it out, and give an "
+            f"instrument{remedy}"
         )
     if config.instrument.arms is not None:
         arms = ", ".join(config.instrument.arms)
-        raise ConfigError(f"instrument.arm: expected one of {arms} for {what}, which is of one observation")
+        raise ConfigError(f"instrument.arm: expected one of {arms} for {what}, which is of one observation{remedy}")
 
 
 def observation_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,7 +147,7 @@ class Pipeline(eqx.Module):
         """
         config = load_config(config)
         _check_numbers(config.engine.precision)
-        several = _observations(config)
+        several = separate_observations(config)
         if several:
             for argument, given in (("census", census), ("resolved", resolved)):
                 if given is not None:
@@ -251,7 +251,8 @@ class Pipeline(eqx.Module):
         """The pipelines of each group with the parameters and noise keys of a call."""
         every = self.observations
         is_only = self.name == ONLY or isinstance(parameters, Parameters)
-        chosen = {self.name: parameters} if is_only and not self.others else parameters_by_name(every, parameters)
+        known = {name: set(pipeline.parameters.named()) for name, pipeline in every.items()}
+        chosen = {self.name: parameters} if is_only and not self.others else parameters_by_name(known, parameters)
         ready: dict[str, Pipeline] = {}
         for number, (name, pipeline) in enumerate(every.items()):
             next_key = key if key is None or number == 0 else jax.random.fold_in(key, number * _KEYS_BETWEEN)
@@ -552,8 +553,9 @@ def _unpickled(
     return Pipeline(placed, leaves, noise_key, plan, layout, frame, others, name, groups, together)
 
 
-def _observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
-    """Each observation of a pipeline by name, none for one: the one of `observations` that it is of, and its run.
+def separate_observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
+    """Each of several observations, arms apart, by name: the one of `observations` that it is of, and its run; none for
+    a run of one.
 
     Raises ConfigError for arms that are to be joined.
     """
@@ -561,7 +563,7 @@ def _observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
     for name, observation in observations_of(config).items():
         known = "" if config.observations is None else name
         with naming_observation(known):
-            inner = _observations(observation)
+            inner = separate_observations(observation)
         several |= {f"{name}_{arm}": (known, run) for arm, (_, run) in inner.items()} or {name: (known, observation)}
     if config.instrument.join and config.observations is None:
         arms = ", ".join(config.instrument.arms or ())
@@ -674,40 +676,39 @@ def _is_of_detector(name: str) -> bool:
     return section in _OF_DETECTOR or section in detector_sections()
 
 
-def parameters_by_name(pipelines: Mapping[str, Pipeline], parameters: Chosen) -> dict[str, dict[str, Any]]:
-    """The numbers of each of several observations; ConfigError for names that none of them has, and for numbers of a
-    detector that do not say whose."""
-    found: dict[str, dict[str, Any]] = {name: {} for name in pipelines}
+def parameters_by_name(known: Mapping[str, Collection[str]], parameters: Chosen) -> dict[str, dict[str, Any]]:
+    """The numbers of each of several observations, which have parameters of the `known` names; ConfigError for names
+    that none of them has, and for numbers of a detector that do not say whose."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in known}
     if parameters is None:
         return found
     if not isinstance(parameters, Mapping):
         raise ConfigError(
-            f"parameters: expected numbers by dotted name beside several observations ({', '.join(pipelines)}), got "
+            f"parameters: expected numbers by dotted name beside several observations ({', '.join(known)}), got "
             f"{type(parameters).__name__}"
         )
-    known = {name: set(pipeline.parameters.named()) for name, pipeline in pipelines.items()}
     of_one = [name for name in parameters if str(name).startswith(_OBSERVATIONS)]
     for name in (name for name in parameters if name not in of_one):
         having = [observation for observation, names in known.items() if name in names]
         first, _, rest = str(name).partition(".")
-        if first in _OF_DETECTOR and having and len(pipelines) > 1:
+        if first in _OF_DETECTOR and having and len(known) > 1:
             raise ConfigError(
                 f"parameters: expected the observation whose number '{name}' is, got none; write "
                 f"'{_OBSERVATIONS}{having[0]}.{name}'"
             )
-        if not having and first in pipelines:
+        if not having and first in known:
             raise ConfigError(f"parameters: expected '{_OBSERVATIONS}{first}.{rest or 'KEY'}', got '{name}'")
-        for observation in having or list(pipelines)[:1]:  # which refuses it
+        for observation in having or list(known)[:1]:  # which refuses it
             found[observation][name] = parameters[name]
     for name in of_one:
         observation, _, key = str(name).removeprefix(_OBSERVATIONS).partition(".")
-        arms = [other for other in pipelines if other.startswith(f"{observation}_")]
-        chosen = [observation] if observation in pipelines else arms
+        arms = [other for other in known if other.startswith(f"{observation}_")]
+        chosen = [observation] if observation in known else arms
         section, _, last = key.partition(".")
         if not chosen or not key:
             raise ConfigError(
                 f"parameters: expected a number of one of the observations, '{_OBSERVATIONS}NAME.KEY' with one of "
-                f"{', '.join(pipelines)}, got '{name}'{nearest(observation, list(pipelines))}"
+                f"{', '.join(known)}, got '{name}'{nearest(observation, list(known))}"
             )
         if not _is_of_detector(key) and (section != "observation" or last in SHARED_KEYS[section][0]):
             raise ConfigError(f"parameters: expected '{key}' for all observations, which see one galaxy, got '{name}'")

@@ -21,7 +21,7 @@ from rubix_like import Pipeline
 from rubix_like.config.loading import arms_of
 from rubix_like.cube.arms import join_arms
 from rubix_like.extend import WavelengthBins, resolve, take_census
-from rubix_like.forward.pipeline import PipelineGroup, plan_together
+from rubix_like.forward.pipeline import PipelineGroup, alike_groups, plan_together
 
 
 def config_of(name: str, n_stars: int, noise: bool) -> Any:
@@ -43,12 +43,10 @@ def calls_of(config: Any, galaxy: Any, info: Any, *, apart: bool) -> list[Any]:
         return [Pipeline.from_config(own, galaxy, info=info) for own in arms.values() or [config]]
     resolved = {name: resolve(own) for name, own in arms.items()}
     census = {name: take_census(own, resolved[name], [galaxy]) for name, own in arms.items()}
-    pipelines = list(plan_together(arms, resolved, census, info).values())
-    both = PipelineGroup(pipelines)
+    (pipelines,) = alike_groups(list(plan_together(arms, resolved, census, info).values()))
 
     def together(galaxy: Any) -> tuple[Any, ...]:
-        given = both.arguments(galaxy)
-        every = both.compiled(*given)(*given)
+        every = PipelineGroup(pipelines).observed(galaxy)
         return tuple(pipeline.to_cube(observed) for pipeline, observed in zip(pipelines, every, strict=True))
 
     return [together]

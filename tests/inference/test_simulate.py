@@ -15,7 +15,17 @@ from command_line import main
 from small import few_stars, muse
 from small_results import manifest_of, some_simulations
 
-from rubix_like import ConfigError, Pipeline, fit, load_config, load_galaxy, load_simulations, make_mesh, simulate
+from rubix_like import (
+    ConfigError,
+    Pipeline,
+    fit,
+    load_config,
+    load_galaxy,
+    load_simulations,
+    make_mesh,
+    simulate,
+    simulate_observations,
+)
 from rubix_like.extend import Progress, draw_base
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
@@ -139,6 +149,76 @@ def test_longer_exposures_have_less_noise():
 
 
 @pytest.mark.slow(2)
+def pair(**sections):
+    """Two observations, of which the second has no PSF, on other spaxels and bins."""
+    other = {"name": "muse", "fov": "0.6 arcsec", "wavelength": {"start": 6000, "stop": 6100, "step": 10}}
+    several = {"wide": {}, "small": {"instrument": other | {"psf": None}, **sections}}
+    return settings() | {"observations": several}
+
+
+OF_PAIR = {
+    "observation.inclination": {"uniform": ["10 deg", "80 deg"]},
+    "observations.wide.instrument.psf.fwhm": {"uniform": [0.3, 0.6]},
+    "observations.wide.noise.signal_to_noise": {"uniform": [5, 50]},
+}
+
+
+def test_sets_of_two_instruments_show_the_same_galaxies(tmp_path):
+    """The same parameters and particles in both; each cube is that of a pipeline; noise differs; files keep all."""
+    sets = simulate_observations(pair(), priors=OF_PAIR, n=3, seed=4, particles="same")
+    wide, small = sets["wide"], sets["small"]
+    assert (wide.labels, small.labels) == (
+        ("observation.inclination", "instrument.psf.fwhm", "noise.signal_to_noise"),
+        ("observation.inclination",),
+    )
+    np.testing.assert_array_equal(*(own.parameters["observation.inclination"] for own in (wide, small)))
+    galaxy = load_galaxy(settings())
+    widest = pair() | {"instrument": muse(psf={"fwhm": "0.6 arcsec"})}  # sets are planned for the end of the prior
+    pipelines = Pipeline.from_config(widest, galaxy).observations
+    for name, made in sets.items():
+        for row in range(3):
+            values = {key: column[row] for key, column in made.parameters.items()}
+            truth = np.asarray(pipelines[name](galaxy, values).truth)
+            np.testing.assert_allclose(made.truth[row], truth, rtol=0, atol=1e-10 * truth.max())
+    noise = [((own.flux - own.truth) / np.sqrt(own.variance))[0].ravel()[:99] for own in (wide, small)]
+    assert abs(np.corrcoef(*noise)[0, 1]) < 0.4  # 4 sigma
+    kept = simulate_observations(pair(), priors=OF_PAIR, n=3, seed=4, particles="same", output=tmp_path / "sets")
+    for name, made in sets.items():
+        np.testing.assert_array_equal(load_simulations(tmp_path / "sets" / name).flux, made.flux)
+        assert kept[name].flux is None
+    with pytest.raises(FileNotFoundError, match="give one of the sets in it .*small, .*wide"):
+        load_simulations(tmp_path / "sets")
+
+
+def test_particles_and_draws_of_two_instruments():
+    """New particles are the same in both, seen in equal observations; given draws hold for those that have them."""
+    draws = {"observation.inclination": [20, 70], "observations.first.noise.signal_to_noise": [10, 20]}
+    twins = settings() | {"observations": {"first": {}, "second": {}}}
+    sets = simulate_observations(twins, draws=draws, seed=2)
+    np.testing.assert_array_equal(sets["first"].truth, sets["second"].truth)
+    assert np.abs(sets["first"].truth[0] - sets["first"].truth[1]).max() > 0
+    np.testing.assert_array_equal(sets["first"].parameters["noise.signal_to_noise"], [10, 20])
+
+
+@pytest.mark.parametrize(
+    ("call", "config", "priors", "message"),
+    [
+        (simulate, pair, OF_PAIR, r"observations: expected null for a training set.* use rubix_like\.simulate_observ"),
+        (simulate_observations, settings, PRIORS, r"observations: expected some by name, got null; use rubix_like\.si"),
+        (simulate_observations, pair, PRIORS, r"expected the observation whose number 'instrument\.psf\.fwhm' is"),
+        (
+            simulate_observations,
+            pair,
+            {"observations.small.instrument.psf.fwhm": {"uniform": [1, 2]}},
+            r"observations\.wide: simulate\.free: expected at least one parameter",
+        ),
+    ],
+)
+def test_what_cannot_be_simulated_of_several(call, config, priors, message):
+    with pytest.raises(ConfigError, match=message):
+        call(config(), priors=priors, n=2)
+
+
 def test_a_sink_gets_every_batch_on_the_devices():
     batches = []
     found = simulate(settings(), priors=PRIORS, n=5, seed=4, batch=2, sink=batches.append)

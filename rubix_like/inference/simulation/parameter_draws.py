@@ -86,6 +86,23 @@ class GivenDraws(AbstractDraws):
         return key_of(*(part for name, values in self.given.items() for part in (name, values)))
 
 
+@dataclass(frozen=True, eq=False)
+class ObservationDraws(AbstractDraws):
+    """The parameters of one of several observations, of draws for all; `names`: its own name -> that of all."""
+
+    every: AbstractDraws
+    names: Mapping[str, str]
+
+    def drawn(self, start: int, stop: int) -> dict[str, ndarray]:
+        """Its own among all values."""
+        values = self.every.drawn(start, stop)
+        return {name: values[full] for name, full in self.names.items()}
+
+    def fingerprint(self) -> str:
+        """The key of all draws and its own names."""
+        return key_of(self.every.fingerprint(), *(part for names in self.names.items() for part in names))
+
+
 def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
     """Checked draws: arrays with one row per simulation, in the unit of the parameter (or quantities).
 

@@ -84,9 +84,9 @@ class Manifest:
         """The manifest of a folder; FileNotFoundError where there is none, ValueError for one that cannot be read."""
         path = folder / SET_FILE
         if not path.is_file():
-            raise FileNotFoundError(
-                f"no simulations in {folder}: it has no {SET_FILE}; check the path (simulate.output)"
-            )
+            sets = ", ".join(sorted(str(own.parent) for own in folder.glob(f"*/{SET_FILE}")))
+            remedy = f"give one of the sets in it ({sets})" if sets else "check the path (simulate.output)"
+            raise FileNotFoundError(f"no simulations in {folder}: it has no {SET_FILE}; {remedy}")
         try:
             if path.stat().st_size > _LARGEST_MANIFEST:
                 raise ValueError("it is larger than any that is written")

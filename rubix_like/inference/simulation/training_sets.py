@@ -22,7 +22,7 @@ from scipy.special import chdtri
 
 from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig, load_config
-from rubix_like.config.loading import ConfigSource, check_one_observation
+from rubix_like.config.loading import ConfigSource, check_one_observation, naming_observation
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.dust import DUST_COLUMN
@@ -34,7 +34,7 @@ from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.pipeline import Pipeline, parameters_by_name, separate_observations
 from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.alignment import align
@@ -43,6 +43,7 @@ from rubix_like.galaxy.synthetic import ComponentDraws
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.checkpoint import claimed, host_leaves, versions_of
 from rubix_like.inference.posterior.fit_model import (
+    GALAXY,
     STARS,
     V_LOS,
     AbstractParticleSource,
@@ -53,7 +54,7 @@ from rubix_like.inference.posterior.fit_model import (
     Values,
     line_of_sight,
 )
-from rubix_like.inference.posterior.free_parameters import age_notes, check_free, read_free
+from rubix_like.inference.posterior.free_parameters import age_notes, check_free, read_correlated, read_free
 from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.posterior.problem import (
     Placed,
@@ -75,6 +76,7 @@ from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,
     AbstractDraws,
     GivenDraws,
+    ObservationDraws,
     PriorDraws,
     named_in,
     read_draws,
@@ -130,7 +132,6 @@ def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, repor
 
     Raises ConfigError for settings, and OSError or ValueError for galaxies, that cannot be used.
     """
-    check_one_observation(config, "a training set")
     settings = config.fit or FitSettings()
     config = for_model(config, settings)
     in_turn = config.simulate is not None and config.simulate.galaxies
@@ -375,12 +376,14 @@ class Simulated(NamedTuple):
 class Simulator(eqx.Module):
     """The model of all simulations; a pytree, to be passed to jitted functions as an argument.
 
-    `key`: that of the whole set; `new_particles`: whether each has random numbers of its own for the particles of a
-    synthetic galaxy; `variance`: whether that of the noise is kept.
+    `key`: that of the whole set; `observation`: the number of one of several, each with noise of its own;
+    `new_particles`: whether each has random numbers of its own for the particles of a synthetic galaxy; `variance`:
+    whether that of the noise is kept.
     """
 
     forward: Forward
     key: PRNGKeyArray
+    observation: int = eqx.field(static=True)
     new_particles: bool = eqx.field(static=True)
     variance: bool = eqx.field(static=True)
 
@@ -394,7 +397,8 @@ class Simulator(eqx.Module):
     def model_of(self, number: Int[Array, ""]) -> tuple[Forward, PRNGKeyArray]:
         """The model with the particles of one simulation, and the key of its noise."""
         key = jax.random.fold_in(self.key, number)
-        return self._forward(number, jax.random.fold_in(key, _PARTICLES)), jax.random.fold_in(key, _NOISE)
+        noise_key = jax.random.fold_in(key, _NOISE if not self.observation else _PARTICLES + self.observation)
+        return self._forward(number, jax.random.fold_in(key, _PARTICLES)), noise_key
 
     def _forward(self, number: Int[Array, ""], key: PRNGKeyArray) -> Forward:
         """The model with the particles of one simulation."""
@@ -513,19 +517,21 @@ class SimulationRequest:
 
 @dataclass(frozen=True, eq=False)
 class PlannedSimulations:
-    """Simulations that are planned; `n_bytes`: what is kept of each."""
+    """Simulations that are planned; `n_bytes`: what is kept of each; `observation`: the number of one of several."""
 
     request: SimulationRequest
     model: SimulationModel
     draws: AbstractDraws
     sizes: Sizes
     n_bytes: int
+    observation: int = 0
 
     def program(self, progress: Progress) -> Program:
         """Compile; ConfigError where a batch takes more memory than there is."""
         settings = self.request.settings
         key = jax.random.key(settings.seed)
-        simulator = Simulator(self.model.forward, key, settings.particles == "new", settings.variance)
+        is_new = settings.particles == "new"
+        simulator = Simulator(self.model.forward, key, self.observation, is_new, settings.variance)
         with progress.step("compile", "compiling"):
             return Program(simulator, self.model.pipeline, self.draws.drawn(0, 1), self.sizes)
 
@@ -594,11 +600,13 @@ def simulate(
     with `sink` every batch goes to that function; else all are returned. `restart=True` starts anew (`resume=False`
     until version 0.4); a set of another configuration is replaced only with it or with `overwrite`. `progress` and
     `quiet` as in `fit`. Raises ConfigError, ValueError or OSError for settings, galaxies or places that cannot be used.
+    Several observations are for `simulate_observations`.
     """
     check_setting_names(simulate, settings, SimulateSettings.model_fields)
     restart = starts_anew(restart, resume, output)
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
+    check_one_observation(load_config(config), "a training set", "rubix_like.simulate_observations")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings
     request = read_simulation_request(config, draws, priors, galaxies, given)
     progress = progress or progress_here(quiet)
@@ -616,6 +624,90 @@ def simulate(
     folder = request.settings.output.expanduser()
     with claimed(folder):
         return _written(_planned(request, progress), folder, progress, restart=restart, overwrite=overwrite)
+
+
+@named_arguments
+@exits_as_errors()
+def simulate_observations(
+    config: ConfigSource,
+    draws: Mapping[str, Any] | None = None,
+    priors: Priors | None = None,
+    n: int | None = None,
+    seed: int | None = None,
+    *,
+    galaxies: Sequence[Galaxy] | None = None,
+    output: str | Path | None = None,
+    restart: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    quiet: bool | None = None,
+    **settings: Any,
+) -> dict[str, Simulations]:
+    """A training set of each of several `observations`, or arms apart, by name: simulation i of each shows the same
+    galaxy with the same parameters, and noise of its own.
+
+    As `simulate`. Parameters hold for all observations that have them, and after `observations.NAME.` for one alone,
+    as those of an instrument or noise must be given where there are several. With `output` each set goes into the
+    folder of its name there, which `load_simulations` reads; else all are returned. Raises as `simulate`.
+    """
+    check_setting_names(simulate_observations, settings, SimulateSettings.model_fields)
+    progress, chosen = progress or progress_here(quiet), load_config(config)
+    given = {"n": n, "seed": seed} | settings
+    works = _planned_together(chosen, draws, priors, galaxies, given, progress)
+    if output is None:
+        for work in works.values():
+            _check_room(work)
+        return {name: _made(work, _fetched, progress) for name, work in works.items()}
+    folder = Path(expect_path(output, "output")).expanduser()
+    made = {}
+    with claimed(folder):
+        folder.mkdir(exist_ok=True)
+        for name, work in works.items():
+            made[name] = _written(work, folder / name, progress, restart=restart, overwrite=overwrite)
+    return made
+
+
+def _planned_together(
+    config: RunConfig,
+    draws: Mapping[str, Any] | None,
+    priors: Priors | None,
+    galaxies: Sequence[Galaxy] | None,
+    given: Mapping[str, Any],
+    progress: Progress,
+) -> dict[str, PlannedSimulations]:
+    """The simulations of each observation, by name, of the same draws."""
+    several = separate_observations(config)
+    if not several:
+        raise ConfigError("observations: expected some by name, got null; use rubix_like.simulate, for one observation")
+    if draws is not None and priors is not None:
+        raise ConfigError("simulate: expected draws or priors, got both; leave one of them out")
+    fit, section = config.fit or FitSettings(), config.simulate or SimulateSettings()
+    free = draws if draws is not None else priors if priors is not None else section.free or fit.free
+    of_all = {name for name in free if name.startswith((GALAXY, STARS))}
+    known = {name: {*run.numbers(), *of_all} for name, (_, run) in several.items()}
+    names = parameters_by_name(known, {name: name for name in free})
+    works: dict[str, PlannedSimulations] = {}
+    for name, (observation, run) in several.items():
+        own = {key: free[full] for key, full in names[name].items()}
+        alone = load_config(run, overrides={"simulate.free": None} | ({"fit.correlated": []} if config.fit else {}))
+        with naming_observation(observation):
+            request = read_simulation_request(
+                alone, None if draws is None else own, own if draws is None else None, galaxies, given
+            )
+            works[name] = replace(_planned(request, progress), observation=len(works))
+    if draws is not None:
+        return works
+    parameters = {
+        full: replace(parameter, name=full)
+        for name, work in works.items()
+        for parameter in work.model.free.parameters
+        for full in [names[name][parameter.name]]
+    }
+    every = tuple(parameters[full] for full in free)
+    drawn = PriorDraws(
+        Free(every, read_correlated(fit.correlated, every)), next(iter(works.values())).request.settings.seed
+    )
+    return {name: replace(work, draws=ObservationDraws(drawn, names[name])) for name, work in works.items()}
 
 
 def read_simulation_request(
@@ -734,6 +826,8 @@ def _written(
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "version of the packages": repr(versions_of(*_MADE_BY)),
     }
+    if work.observation:
+        fingerprint["place of the observation among all"] = str(work.observation)
     parameters = {
         parameter.name: {
             "unit": parameter.unit,
