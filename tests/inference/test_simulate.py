@@ -186,7 +186,7 @@ def test_sets_of_two_instruments_show_the_same_galaxies(tmp_path):
     for name, made in sets.items():
         np.testing.assert_array_equal(load_simulations(tmp_path / "sets" / name).flux, made.flux)
         assert kept[name].flux is None
-    with pytest.raises(FileNotFoundError, match="give one of the sets in it .*small, .*wide"):
+    with pytest.raises(FileNotFoundError, match=r"give one of the sets in it .*small, .*wide"):
         load_simulations(tmp_path / "sets")
 
 
