@@ -272,14 +272,6 @@ CUBE = {
         "`__call__` ended with AttributeError: 'Parameters' object has no attribute 'length'; the setting 'length' is "
         "not marked",
     ),
-    "fibred": (
-        {
-            "__call__": lambda self, cube, *_: replace(
-                cube, footprint=replace(cube.footprint, fibres=True)
-            ).footprint.images(cube.flux)
-        },
-        "`__call__`: images: expected spaxels, got 100 spectra of fibres, which are no image; work on (element, wave)",
-    ),
     "unread": ({"build": lambda *_: int("x")}, "`build`: invalid literal for int() with base 10: 'x'"),
 }
 SCENE = {
@@ -484,7 +476,7 @@ PRODUCT_FAULTS = {
         {"labels": property(lambda _: (extend.MapLabel("wrong"),))},
         "`labels` ended with TypeError: MapLabel.__new__() missing 2 required positional arguments: 'unit' and 'text'",
     ),
-    "kindless": ({"kind": None}, "and build, got <class 'abc.Wrong'>, whose kind is None or missing; see"),
+    "kindless": ({"kind": None}, "and build, got <class 'abc.Wrong'>; set kind, now None or missing (docs"),
     "empty": ({"columns": lambda *_: {}}, "product 'empty' (Wrong): `columns` must return at least one column"),
     "listed": ({"columns": lambda *_: [1.0]}, "product 'listed' (Wrong): `columns` must return columns by name"),
     "scalar": (
@@ -614,6 +606,14 @@ def cases(run, galaxy):
         Path(f"listed_{number}.yaml").write_text(f"description: wrong\npaint: [stars]\ncube: [{stage}]\n")
         wrong = {**run, "pipeline": f"listed_{number}.yaml"}
         yield f"listed, {stage}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)
+    Path("fibres.yaml").write_text("description: fibres as images\npaint: [stars]\ncube: [psf, images]\n")
+    fibres = {"name": "sami_blue", "fov": "6.5 arcsec", "aperture": None, "lsf": None, "fibres": "manga-19"}
+    fibres |= {"psf": {"kind": "gaussian", "fwhm": 1.5}, "wavelength": run["instrument"]["wavelength"]}
+    wrong = {**run, "pipeline": "fibres.yaml", "instrument": fibres}
+    words = (
+        "stage 'images': `__call__`: images: expected spaxels, got 57 spectra of fibres, which are no image; work on"
+    )
+    yield "fibres", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
     listed = {
         "fields": FIELD_FAULTS,
         "paint": SOURCE_FAULTS,

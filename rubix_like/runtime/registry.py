@@ -55,8 +55,8 @@ class Registry:
         if lacking:
             raise ConfigError(
                 f"{plug_in_place(self.kind, self.group, name)}: expected something with "
-                f"{' and '.join(self.needs)}, got {member!r}, whose {' and '.join(lacking)} is None or missing; see "
-                f"docs/how-to-extend.md"
+                f"{' and '.join(self.needs)}, got {member!r}; set {' and '.join(lacking)}, now None or missing "
+                f"(docs/how-to-extend.md)"
             )
         return member
 
