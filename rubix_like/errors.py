@@ -51,7 +51,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def or_install(suggested: str, what: str = "a plug-in") -> str:
-    """What `suggest` gives, and the remedy for the name of something whose package is not installed."""
+    """The clause of `suggest`, and the remedy for a name whose package is not installed."""
     start = " If" if suggested.endswith("?") else "; if"
     return f"{suggested}{start} it is {what}, install its package (docs/how-to-extend.md)"
 

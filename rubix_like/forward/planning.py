@@ -779,7 +779,7 @@ def _called(stage: StageSettings, make: Callable[..., Any], planned: tuple[Any, 
     member = getattr(make, "__self__", None)
     lacking = sorted({*getattr(member, "__abstractmethods__", ()), *getattr(member, "__abstractvars__", ())})
     try:
-        if make.__name__ not in lacking:
+        if getattr(make, "__name__", "") not in lacking:
             return make(*planned, dict(stage.options))
     except TypeError as error:
         if not lacking or "abstract" not in str(error):

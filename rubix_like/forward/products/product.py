@@ -254,12 +254,12 @@ class ParticleMaps(AbstractProduct):
 
     @property
     def labels(self) -> tuple[MapLabel, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Those of the maps in `MapSet.fields`."""
+        """Labels of the maps in `MapSet.fields`."""
         return self.maps.labels
 
     @property
     def words(self) -> ReaderWords:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """For a galaxy without these particles."""
+        """Words for the error of a galaxy without these particles."""
         return ReaderWords(self.who, self.remedy)
 
     def paint(self, viewer: Viewer, particles: Any) -> NamedColumns:
