@@ -119,7 +119,17 @@ def plug_in_named(call: str, plug_in: Any, remedy: str = "see docs/how-to-extend
         if isinstance(error, ValueError):
             raise ConfigError(f"{call}: {error}") from error
         words, *_ = str(error).splitlines() or [""]
-        raise ConfigError(f"{call} ended with {type(error).__name__}: {words}; {remedy}") from error
+        unmarked = _unmarked(error) if isinstance(error, AttributeError) else ""
+        raise ConfigError(f"{call} ended with {type(error).__name__}: {words}{unmarked}; {remedy}") from error
+
+
+def _unmarked(error: AttributeError) -> str:
+    """The reason why `parameters` lacks an attribute; empty for another object."""
+    if type(error.obj).__name__ != "Parameters":
+        return ""
+    is_section = "observation" in vars(error.obj)
+    what = f"no setting of the section '{error.name}' is" if is_section else f"the setting '{error.name}' is not"
+    return f"; {what} marked `Parameter()`"
 
 
 def check_returned_shapes(call: str, shapes: Mapping[str, tuple[Any, tuple[int, ...]]], dtype: Any = None) -> None:

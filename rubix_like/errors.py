@@ -50,6 +50,12 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return nearest(word, known) or (f"; known: {', '.join(known)}" if known else "")
 
 
+def or_install(suggested: str, what: str = "a plug-in") -> str:
+    """The clause of `suggest`, and the remedy for a name whose package is not installed."""
+    start = " If" if suggested.endswith("?") else "; if"
+    return f"{suggested}{start} it is {what}, install its package (docs/how-to-extend.md)"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'fwhm'?"` for the known word nearest to `word`; empty where none is near."""
     near = nearest_words(word, known, 1)

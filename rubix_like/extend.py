@@ -7,7 +7,7 @@
 | a kind of smooth component | `AbstractKind`, and `AbstractLight`, `AbstractHeight`, `AbstractRotation` ... |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `make_setup`, `refuse_options` |
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField`; `Counted`, `SourceCounters` |
-| maps of particles | `AbstractParticleMaps`, `MapLabel` |
+| maps of particles | `AbstractParticleMaps`, `MapLabel`, `Summed` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a source behind dust of its own | `behind_dust`, and the coordinates `A_V` and `A_V_BIRTH` of its scene |
@@ -90,7 +90,7 @@ from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.census import take_census
 from rubix_like.forward.fields.field import AbstractField, Counted, PaintedField, painted_field, spread
 from rubix_like.forward.planning import make_setup
-from rubix_like.forward.products.product import AbstractParticleMaps
+from rubix_like.forward.products.product import AbstractParticleMaps, Summed
 from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import (
@@ -220,6 +220,7 @@ __all__ = [
     "Spatial",
     "StageReport",
     "Statistic",
+    "Summed",
     "TemplateAxes",
     "Templates",
     "WavelengthBins",

@@ -51,6 +51,49 @@ class NoMethods(extend.AbstractCubeStage):
     margin: int = eqx.field(static=True, default=0)
 
 
+class Unreported(extend.AbstractCubeStage):
+    """A stage that reports nothing, and needs no word on its margin."""
+
+    @classmethod
+    def build(cls, setup, options):
+        return cls()
+
+    def spatial(self, parameters):
+        return None
+
+    def __call__(self, cube, parameters, key):
+        return cube
+
+
+class Lengths(extend.AbstractSettings):
+    """A section without a parameter."""
+
+    length: extend.Number = 1.0
+
+
+class Classed(extend.AbstractSettings):
+    """The class in place of a mark."""
+
+    length: Annotated[extend.Number, extend.Parameter] = 1.0
+
+
+class HalfMarked(Lengths):
+    """A section with one parameter of two settings."""
+
+    width: Annotated[extend.Number, extend.Parameter()] = 1.0
+
+
+class Moved(CubeStage):
+    """Its only number is in its section."""
+
+    section_type: ClassVar = HalfMarked
+
+    @classmethod
+    def build(cls, setup, options):
+        extend.refuse_options("moved", options)
+        return cls()
+
+
 class Narrow(CubeStage):
     """A margin that is no size."""
 
@@ -219,6 +262,16 @@ CUBE = {
     ),
     "negative_spread": ({"report": report(lsf_fwhm=-np.ones(4))}, "`report`: StageReport.lsf_fwhm: expected finite"),
     "note": ({"report": report(notes="text")}, "`report`: StageReport.notes: expected a list, got 'text'"),
+    "unmarked": (
+        {"section_type": Lengths, "__call__": lambda self, cube, parameters, _: parameters.unmarked.length},
+        "`__call__` ended with AttributeError: 'Parameters' object has no attribute 'unmarked'; no setting of the "
+        "section 'unmarked' is marked",
+    ),
+    "half_marked": (
+        {"section_type": HalfMarked, "__call__": lambda self, cube, parameters, _: parameters.half_marked.length},
+        "`__call__` ended with AttributeError: 'Parameters' object has no attribute 'length'; the setting 'length' is "
+        "not marked",
+    ),
     "unread": ({"build": lambda *_: int("x")}, "`build`: invalid literal for int() with base 10: 'x'"),
 }
 SCENE = {
@@ -409,15 +462,39 @@ class Product(extend.AbstractParticleMaps):
 
 
 PRODUCT_FAULTS = {
-    "unlabelled": ({"labels": ()}, "product 'unlabelled': `labels` must return a MapLabel for each map, got None"),
-    "plain": ({"labels": (("wrong", "", "a map"),)}, "product 'plain': `labels` must return a MapLabel for each map"),
-    "single": ({"labels": "wrong"}, "product 'single': `labels`: expected a tuple of MapLabel, got 'wrong'"),
-    "empty": ({"columns": lambda *_: {}}, "product Wrong: `columns` must return at least one column"),
-    "listed": ({"columns": lambda *_: [1.0]}, "product Wrong: `columns` must return columns by name"),
-    "scalar": ({"columns": lambda *_: {"number": 1.0}}, "product Wrong: `columns` must return number of shape"),
-    "unread": ({"columns": lambda self, own, *_: {"number": own.masses}}, "product Wrong: `columns` ended with"),
-    "unmade": ({"make": lambda *_: {}}, "product Wrong: `make` must return the maps of its labels, wrong, got none"),
-    "nothing": ({"make": lambda *_: {"wrong": None}}, "product Wrong: `make` must return the maps of its labels"),
+    "unlabelled": (
+        {"labels": ()},
+        "product 'unlabelled' (Wrong): `labels`: expected a MapLabel for each map, got an empty tuple",
+    ),
+    "plain": ({"labels": (("wrong", "", "a map"),)}, "'plain' (Wrong): `labels` must return a MapLabel for each map"),
+    "single": ({"labels": "wrong"}, "product 'single' (Wrong): `labels`: expected a tuple of MapLabel, got 'wrong'"),
+    "no_comma": (
+        {"labels": LABEL},
+        "`labels`: expected a tuple of MapLabel, got a MapLabel; put a comma after it: (Ma",
+    ),
+    "no_unit": (
+        {"labels": property(lambda _: (extend.MapLabel("wrong"),))},
+        "`labels` ended with TypeError: MapLabel.__new__() missing 2 required positional arguments: 'unit' and 'text'",
+    ),
+    "kindless": ({"kind": None}, "and build, got <class 'abc.Wrong'>; set kind, now None or missing (docs"),
+    "empty": ({"columns": lambda *_: {}}, "product 'empty' (Wrong): `columns` must return at least one column"),
+    "listed": ({"columns": lambda *_: [1.0]}, "product 'listed' (Wrong): `columns` must return columns by name"),
+    "scalar": (
+        {"columns": lambda *_: {"number": 1.0}},
+        "product 'scalar' (Wrong): `columns` must return number of shape",
+    ),
+    "unread": (
+        {"columns": lambda self, own, *_: {"number": own.masses}},
+        "product 'unread' (Wrong): `columns` ended with",
+    ),
+    "unmade": (
+        {"make": lambda *_: {}},
+        "product 'unmade' (Wrong): `make` must return the maps of its labels, wrong, got none",
+    ),
+    "nothing": (
+        {"make": lambda *_: {"wrong": None}},
+        "product 'nothing' (Wrong): `make` must return the maps of its labels",
+    ),
     "surplus": ({"make": lambda *_: {"wrong": 0, "mass": 0}}, "of its labels, wrong, got wrong, mass"),
     "deep": (
         {"make": lambda self, own: {"wrong": own.images["number"][..., None]}},
@@ -426,7 +503,7 @@ PRODUCT_FAULTS = {
     "imaginary": ({"make": lambda self, own: {"wrong": own.images["number"] * 1j}}, "must return wrong as floats"),
     "nan": (
         {"columns": lambda self, own, scene, _: {"number": scene.amount / 0}},
-        "product Wrong: `columns`: expected finite numbers for all particles, got NaN or inf in 'number'",
+        "product 'nan' (Wrong): `columns`: expected finite numbers for all particles, got NaN or inf in 'number'",
     ),
     "misspelt": (
         {"labels": (extend.MapLabel("wrong", "solMas", "a map"),)},
@@ -436,7 +513,10 @@ PRODUCT_FAULTS = {
         {"labels": (extend.MapLabel("wrong", "", "été"),)},
         "expected a name of letters, digits and _",
     ),
-    "dark_matter": ({"kind": "dark"}, "Wrong.kind must be 'stars' or 'gas', got 'dark'"),
+    "dark_matter": (
+        {"kind": "dark"},
+        "product 'dark_matter' (Wrong): `kind` must be 'stars' or 'gas', got 'dark'",
+    ),
     "unbuilt": (
         {"build": classmethod(lambda *_: None)},
         "product 'unbuilt': `build` must return an instance of Abstract",
@@ -452,11 +532,13 @@ def no_executor(where, devices):
 
 WORDS = {
     **{name: words for name, (_, words) in (CUBE | SCENE).items()},
-    "bare": "`build` must return an instance of AbstractCubeStage, got None",
+    "bare": "expected `__call__`, `build`, `report`, `spatial` in the class NoMethods, got none; define them (docs/how",
+    "reportless": "expected `margin`, `report` in the class Unreported, got none; define them (docs/how-to-extend.md)",
     "narrow": "margin: expected a whole number of 0 or more, got -2",
     "worded": "factor: expected a number, got 'half'; check the stage's options",
     "wide": "`__call__` must return the cube on cube.footprint.within(2)",
     "settings": "section_type must be a class derived from AbstractSettings, got <class 'dict'>",
+    "classed": "Classed.length: expected the mark Parameter(), got the class Parameter; write its parentheses",
 }
 STAGES = SimpleNamespace(
     **{name: type("Wrong", (CubeStage,), methods) for name, (methods, _) in CUBE.items()},
@@ -465,14 +547,17 @@ STAGES = SimpleNamespace(
     narrow=Narrow,
     wide=Wide,
     worded=Worded,
+    reportless=Unreported,
     settings=type("Wrong", (CubeStage,), {"section_type": dict}),
+    classed=type("Wrong", (CubeStage,), {"section_type": Classed}),
+    moved=Moved,
 )
 FORMAT = extend.SourceFormat(recognises=lambda path: path.suffix == ".wrong", read=lambda path: None)
 
 
 def announce(folder):
     """Install the plug-ins in a folder, which is put on Python's path."""
-    stages = {"scene": SCENE, "cube": [name for name in WORDS if name not in SCENE]}
+    stages = {"scene": SCENE, "cube": ["moved", *(name for name in WORDS if name not in SCENE)]}
     groups = {f"{kind}_stages": {name: f"STAGES.{name}" for name in names} for kind, names in stages.items()}
     groups |= {
         "fields": {name: f"FIELDS.{name}" for name in FIELD_FAULTS},
@@ -506,12 +591,29 @@ def cases(run, galaxy):
         Path(f"{name}.yaml").write_text(f"description: a wrong stage\npaint: [stars]\n{text}")
         wrong = {**run, "pipeline": f"{name}.yaml", "engine": {"deposit": "nearest"}}
         place = f"stage '{name}'" + (" " if words.startswith("makes") else ": ")
-        place = "" if name == "settings" else place
+        place = "" if name in {"settings", "classed"} else place
         yield (
             f"stage, {name}",
             place + words,
             lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy),
         )
+    in_pipelines = {
+        "{moved: {width: 2}}": "stage 'moved' has no option 'width'; `width` is a setting of the section `moved`",
+        "drift": "unknown cube stage 'drift'; did you mean 'dict'? If it is a plug-in, install its",
+        "apertur": "did you mean 'aperture'? If it is a plug-in, install its package (docs/how-to-extend.md)",
+    }
+    for number, (stage, words) in enumerate(in_pipelines.items()):
+        Path(f"listed_{number}.yaml").write_text(f"description: wrong\npaint: [stars]\ncube: [{stage}]\n")
+        wrong = {**run, "pipeline": f"listed_{number}.yaml"}
+        yield f"listed, {stage}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)
+    Path("fibres.yaml").write_text("description: fibres as images\npaint: [stars]\ncube: [psf, images]\n")
+    fibres = {"name": "sami_blue", "fov": "6.5 arcsec", "aperture": None, "lsf": None, "fibres": "manga-19"}
+    fibres |= {"psf": {"kind": "gaussian", "fwhm": 1.5}, "wavelength": run["instrument"]["wavelength"]}
+    wrong = {**run, "pipeline": "fibres.yaml", "instrument": fibres}
+    words = (
+        "stage 'images': `__call__`: images: expected spaxels, got 57 spectra of fibres, which are no image; work on"
+    )
+    yield "fibres", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
     listed = {
         "fields": FIELD_FAULTS,
         "paint": SOURCE_FAULTS,
@@ -527,7 +629,7 @@ def cases(run, galaxy):
             yield f"{key}, {name}", words, lambda wrong=wrong: rl.Pipeline.from_config(wrong, galaxy)(galaxy)
     wrongly = {name: ([name], words) for name, (_, words) in PRODUCT_FAULTS.items()} | {
         "twice": (["right", "right"], "products.extra: expected maps of different names"),
-        "unknown": (["rihgt"], "products.extra: unknown product 'rihgt'; did you mean 'right'"),
+        "unknown": (["rihgt"], "products.extra: unknown product 'rihgt'; did you mean 'right'? If it is a "),
         "options": ([{"right": {"unit": 2}}], "products.extra: product 'wrong' has no option 'unit'"),
         "number": ([3], "products.extra[0]: expected a name, or a name with options"),
     }

@@ -19,7 +19,7 @@ import pytest
 from command_line import main, make_parser
 
 import rubix_like
-from rubix_like import RunConfig, extend, list_readers, list_stages, load_config, load_instrument
+from rubix_like import RunConfig, extend, list_products, list_readers, list_stages, load_config, load_instrument
 from rubix_like.config import load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.extend import load_field_map, resource_names
@@ -141,6 +141,7 @@ def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
     assert "Reads a text table of stars." in dict(list_readers().rows)["star-table"]
     assert dict(list_readers().rows)["toy"] == "Toy simulation"
     assert {"young", "glow", "star_number", "crowding"} <= set(dict(list_stages().rows))
+    assert list_products().names == ("star_metals",)
 
 
 @pytest.mark.install

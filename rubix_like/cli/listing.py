@@ -25,6 +25,7 @@ KINDS: Mapping[str, Callable[[], Listing]] = {
     "pipelines": known_names.list_pipelines,
     "stages": known_names.list_stages,
     "fields": known_names.list_fields,
+    "products": known_names.list_products,
     "lines": known_names.list_lines,
     "kernels": known_names.list_kernels,
     "samplers": known_names.list_samplers,
@@ -63,7 +64,8 @@ def print_list(options: argparse.Namespace) -> None:
     if options.kind == "instruments":
         print(instrument_text(instrument_table(), shutil.get_terminal_size((WIDTH, 24)).columns))
         return
-    print(*table_lines(KINDS[options.kind]().rows), sep="\n")
+    rows = KINDS[options.kind]().rows
+    print(*(table_lines(rows) if rows else ["none: no plug-in that is installed brings one"]), sep="\n")
 
 
 def print_schema(options: argparse.Namespace) -> None:  # noqa: ARG001

@@ -204,7 +204,7 @@ COMPLETION: Options = {
     "shell": {"metavar": "SHELL", "help": "bash, zsh or fish"},
 }
 
-_KINDS = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "lines")
+_KINDS = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "products", "lines")
 
 LIST: Options = {
     "kind": {"choices": (*_KINDS, "kernels", "samplers", "executors")},

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from rubix_like.config.dotted_keys import keys_near
 from rubix_like.config.quantities import InUnit, number_in
 from rubix_like.config.settings import AbstractSettings, sections_in
-from rubix_like.errors import nearest, suggest
+from rubix_like.errors import nearest, or_install, suggest
 
 _BY_OTHERS = "run dynesty or nautilus on rl.log_posterior, as docs/own-inference.md shows"
 
@@ -253,7 +253,6 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
         return f"; {instead}"
     is_top = isinstance(section, Extended)
     known = (*section.model_fields, *(section.section_names() if is_top else ()))
-    missing = "; if it is a section of a plug-in, install the package that brings it" if is_top else ""
     inner = section.sections() if isinstance(section, Extended) and section is not model else {}
     within = [dotted([*location[:-1], name, key]) for name, settings in inner.items() if key in settings.model_fields]
     if within:
@@ -263,7 +262,8 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
         return f"; did you mean {' or '.join(repr(dotted([*location[:-1], name])) for name in below[:3])}?"
     depth = len([part for part in location if not _is_tag(part)])
     elsewhere = _elsewhere(key, model, 0.6 if is_top else 0.8) if depth <= _OF_A_SECTION else ""
-    return nearest(key, known) or elsewhere or suggest(key, known) + missing
+    suggested = elsewhere or suggest(key, known)
+    return nearest(key, known) or (or_install(suggested, "a section of a plug-in") if is_top else suggested)
 
 
 def _elsewhere(key: str, model: type[BaseModel], likeness: float) -> str:

@@ -11,11 +11,11 @@ from typing import Annotated, Any, get_args
 
 from numpy import ndarray
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from rubix_like.arguments import expect_fields
 from rubix_like.config.messages import explain_value
 from rubix_like.config.settings import described_settings, sections_in
+from rubix_like.errors import ConfigError
 
 Prior = dict[str, tuple[Any, ...]]
 """{kind of a prior: numbers}."""
@@ -94,7 +94,7 @@ def _declared(settings: type[BaseModel], prefix: str) -> dict[str, Declaration]:
     """Once for each class, as a run asks for those of all its sections many times."""
     found = {}
     for name, field in settings.model_fields.items():
-        mark = _mark(field)
+        mark = _mark(settings, name)
         if mark is not None:
             form = Annotated[field.annotation, *field.metadata]
             units = (getattr(own, "unit", None) for own in metadata_of(form))
@@ -133,7 +133,7 @@ def missing_in(settings: type[BaseModel], present: Collection[str], prefix: str 
     """What there is none of beside the parameters `present`: names of others, and of sections that can be null."""
     for key, field in settings.model_fields.items():
         name = prefix + key
-        if _mark(field) is not None and name not in present:
+        if _mark(settings, key) is not None and name not in present:
             yield name
         for section in _sections(settings)[key]:
             if type(None) not in get_args(field.annotation) or any(own.startswith(f"{name}.") for own in present):
@@ -142,8 +142,17 @@ def missing_in(settings: type[BaseModel], present: Collection[str], prefix: str 
                 yield from [name] if declarations(section) else []
 
 
-def _mark(field: FieldInfo) -> Parameter | None:
-    return next((own for own in field.metadata if isinstance(own, Parameter)), None)
+def _mark(settings: type[BaseModel], key: str) -> Parameter | None:
+    """The mark of a setting; None where it has none. Raises ConfigError for the class in place of a mark."""
+    for item in settings.model_fields[key].metadata:
+        if item is Parameter:
+            raise ConfigError(
+                f"{settings.__name__}.{key}: expected the mark Parameter(), got the class Parameter; write its "
+                f"parentheses"
+            )
+        if isinstance(item, Parameter):
+            return item
+    return None
 
 
 def metadata_of(annotation: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rubix_like.config.yaml_files import SUFFIXES
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, or_install, suggest
 from rubix_like.runtime.registry import Registry, plug_in_names, plug_in_place
 from rubix_like.runtime.resources import resource_names
 
@@ -275,7 +275,7 @@ def find_reader(name: str) -> Any:
         return READERS.find(name)
     if name == TABLE or name in field_map_names() or Path(name).suffix in SUFFIXES:
         return READERS.find("auto")
-    raise ConfigError(f"unknown reader '{name}'{suggest(name, reader_names())}")
+    raise ConfigError(f"unknown reader '{name}'{or_install(suggest(name, reader_names()))}")
 
 
 def reader_names() -> tuple[str, ...]:

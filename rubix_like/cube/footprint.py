@@ -30,12 +30,14 @@ class Footprint(eqx.Module):
 
     Inside the model spectra are (element, wave): an element is a spaxel, row after row. `images` and `elements` turn
     them into images and back. `pixel_scale` is a number on the host, an array in the model: a new value
-    does not recompile it.
+    does not recompile it. `fibres`: an element is the spectrum of a fibre in one exposure instead; they are one column,
+    and no image.
     """
 
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
     pixel_scale: Any = eqx.field(converter=partial(plain_array, unit="arcsec", place="Footprint.pixel_scale"))
+    fibres: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         expect_count(self.n_y, "Footprint.n_y")
@@ -78,7 +80,16 @@ class Footprint(eqx.Module):
         return ((self.n_x - 1) / 2 - column) * self.pixel_scale, (row - (self.n_y - 1) / 2) * self.pixel_scale
 
     def images(self, values: Shaped[Any, "element *rest"]) -> Shaped[Any, "y x *rest"]:
-        """The values of all spaxels as images; raises ValueError for another number of spaxels."""
+        """The values of all spaxels as images; raises ValueError for another number of spaxels, and for fibres."""
+        if self.fibres:
+            raise ValueError(
+                f"images: expected spaxels, got {self.n_element} spectra of fibres, which are no image; work on "
+                f"(element, wave): an element is a fibre in one exposure, and setup.instrument.fibres has their places"
+            )
+        return self.rows(values)
+
+    def rows(self, values: Shaped[Any, "element *rest"]) -> Shaped[Any, "y x *rest"]:
+        """The values row after row, also of fibres, each of which is a row; ValueError as from `images`."""
         if np.shape(values)[:1] != (self.n_element,):
             raise ValueError(f"values: expected {self.n_element} spaxels, got an array of shape {np.shape(values)}")
         return values.reshape(*self.shape, *values.shape[1:])

@@ -305,7 +305,7 @@ def finish(
         moments = jnp.concatenate([moments, spatial.seen(painted_columns)], axis=1)
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
     if early and plan.n_fibre:
-        painted = Footprint(plan.n_fibre, 1, painted.pixel_scale)
+        painted = Footprint(plan.n_fibre, 1, painted.pixel_scale, fibres=True)
     if len(flux) != painted.n_element:
         names = ", ".join(tables.cube_names[: len(early)])
         raise ConfigError(
@@ -321,8 +321,8 @@ def finish(
         if watch is not None:
             watch(number + 1, cube)
     kept = Voxels(cube.flux, cube.variance, cube.truth, cube.bits, dict(cube.contributions) or None)
-    voxels = jax.tree.map(cube.footprint.images, kept)
-    moments = cube.footprint.images(cube.moments)
+    voxels = jax.tree.map(cube.footprint.rows, kept)
+    moments = cube.footprint.rows(cube.moments)
     products = None
     if painted_columns is not None:
         products = ProductImages(

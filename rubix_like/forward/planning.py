@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -43,10 +43,10 @@ from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.products.gas_maps import GasMaps
 from rubix_like.forward.products.line_maps import EmissionLines, choose_lines, line_notes
-from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, FieldMaps
+from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, FieldMaps, ParticleMaps
 from rubix_like.forward.products.star_maps import StarAttenuation, StarMaps
 from rubix_like.forward.resolved import Resolved
-from rubix_like.forward.sources.source import AbstractSource, seen_through_dust
+from rubix_like.forward.sources.source import AbstractSource, Kind, seen_through_dust
 from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 from rubix_like.forward.stages.scene import Dust, relative_attenuation
@@ -128,7 +128,7 @@ def plan_products(
     fastest = _fastest_star(setup, sources, census)
     found: list[AbstractProduct] = [StarMaps.build(setup, fastest, has_screen=has_screen)]
     if settings.gas:
-        found.append(GasMaps.build(setup, {}))
+        found.append(ParticleMaps(GasMaps.build(setup, {}), "the maps of products.gas", "set products.gas: false"))
     if lines is not None:
         vacuum = np.array([line.wavelength for line in lines.lines]) * (1.0 + lines.redshift)
         found.append(
@@ -141,8 +141,9 @@ def plan_products(
         found.append(StarAttenuation.build(setup, has_screen=has_screen))
     for entry in settings.extra:
         make = PRODUCTS.find(entry.name).build
-        product = _made(entry, make, (AbstractParticleMaps,), setup, section="products.extra", kind="product")
-        _check_labels(product.labels, f"product '{entry.name}': `labels`")
+        maps = _made(entry, make, (AbstractParticleMaps,), setup, section="products.extra", kind="product")
+        product = ParticleMaps(maps, f"product '{entry.name}' ({type(maps).__name__})")
+        _check_product(product)
         found.append(product)
     labels = [label.name for product in found for label in product.labels]
     names = [name.upper() + end for name in labels for end in ("", "_TRUE")]  # those of the file's extensions
@@ -155,9 +156,20 @@ def plan_products(
     return tuple(found)
 
 
-def _check_labels(labels: Any, call: str) -> None:
-    """Raise ConfigError unless a product has a label for each map, which a FITS file can hold."""
-    for given in expect(labels, tuple, call, "a tuple of MapLabel") or (None,):
+def _check_product(product: ParticleMaps) -> None:
+    """Raise ConfigError unless a plug-in's product has a kind of particles, and a label for each map, which a FITS file
+    can hold."""
+    if product.kind not in get_args(Kind):
+        kinds = " or ".join(map(repr, get_args(Kind)))
+        raise ConfigError(f"{product.who}: `kind` must be {kinds}, got {product.kind!r}")
+    call = f"{product.who}: `labels`"
+    with plug_in_named(call, product.maps):
+        labels = product.maps.labels
+    if isinstance(labels, MapLabel):
+        raise ConfigError(f"{call}: expected a tuple of MapLabel, got a MapLabel; put a comma after it: ({labels},)")
+    if not expect(labels, tuple, call, "a tuple of MapLabel"):
+        raise ConfigError(f"{call}: expected a MapLabel for each map, got an empty tuple; see docs/how-to-extend.md")
+    for given in labels:
         label = returned(given, MapLabel, call, "a MapLabel for each map")
         if not all(isinstance(word, str) and word.isascii() for word in label) or not label.name.isidentifier():
             raise ConfigError(
@@ -756,10 +768,7 @@ def _made(
     who = f"{kind} '{stage.name}'"
     call = f"{who}: `{'plan' if SourcePlan in kinds else 'build'}`"
     with plug_in_named(call, make):
-        try:
-            made = make(*planned, dict(stage.options))
-        except TypeError as error:
-            raise ConfigError(f"{section}: {who} cannot be built from {dict(stage.options)}: {error}") from error
+        made = _called(stage, make, planned, f"{section}: {who}")
     expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
     for path, leaf in jax.tree_util.tree_leaves_with_path(made):
         if isinstance(leaf, str):
@@ -769,6 +778,30 @@ def _made(
                 f"class mark a field of text as static (eqx.field(static=True))"
             )
     return returned(made, kinds, call, f"an instance of {expected}")
+
+
+def _called(stage: StageSettings, make: Callable[..., Any], planned: tuple[Any, ...], place: str) -> Any:
+    """The result of a plug-in's `build` or `plan`; ConfigError says which methods its class lacks, and which of its
+    options is a setting of its section."""
+    member = getattr(make, "__self__", None)
+    lacking = sorted({*getattr(member, "__abstractmethods__", ()), *getattr(member, "__abstractvars__", ())})
+    try:
+        if getattr(make, "__name__", "") not in lacking:
+            return make(*planned, dict(stage.options))
+    except TypeError as error:
+        if not lacking or "abstract" not in str(error):
+            raise ConfigError(f"{place} cannot be built from {dict(stage.options)}: {error}") from error
+    except ConfigError as error:
+        keys = getattr(getattr(member, "section_type", None), "model_fields", {})
+        moved = [key for key in stage.options if key in keys and f"no option '{key}'" in str(error)]
+        if not moved:
+            raise
+        raise ConfigError(f"{error}; `{moved[0]}` is a setting of the section `{stage.name}`") from error
+    names = ", ".join(f"`{name}`" for name in lacking)
+    raise ConfigError(
+        f"{place}: expected {names} in the class {getattr(member, '__name__', member)}, got none; define them "
+        f"(docs/how-to-extend.md)"
+    )
 
 
 def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:

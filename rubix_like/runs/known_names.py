@@ -14,6 +14,7 @@ from rubix_like.config.plug_ins import (
     EXECUTORS,
     FIELDS,
     KERNELS,
+    PRODUCTS,
     READERS,
     SAMPLERS,
     TABLE,
@@ -112,6 +113,11 @@ def list_fields() -> Listing:
     return _listing("Fields", member_rows(FIELDS))
 
 
+def list_products() -> Listing:
+    """The maps of plug-ins beside the cube: `products.extra`; none without a plug-in."""
+    return _listing("Products", member_rows(PRODUCTS))
+
+
 def list_lines() -> Listing:
     """The emission lines by name, with their wavelengths."""
     return _listing("Emission lines", line_rows())
@@ -133,7 +139,7 @@ def list_executors() -> Listing:
 
 
 def _listing(title: str, rows: Sequence[tuple[str, ...]], columns: tuple[str, ...] = ("name", "what it is")) -> Listing:
-    return Listing(title, columns[: len(rows[0])], tuple(tuple(row) for row in rows))
+    return Listing(title, columns, tuple(tuple(row) for row in rows))
 
 
 def reader_rows() -> Rows:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, or_install, suggest
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
@@ -39,7 +39,7 @@ class Registry:
     def check(self, name: str) -> None:
         """Raise ConfigError with the nearest known name if there is no member called `name`; imports none."""
         if name not in self:
-            raise ConfigError(f"unknown {self.kind} '{name}'{suggest(name, self.names())}")
+            raise ConfigError(f"unknown {self.kind} '{name}'{or_install(suggest(name, self.names()))}")
 
     def find(self, name: str) -> Any:
         """The member called `name`; raises ConfigError with the nearest known name if there is none.
@@ -51,10 +51,12 @@ class Registry:
         if name in self.builtin:
             return found_at(self.builtin[name])
         member = load_plug_in(self.kind, self.group, name)
-        if any(getattr(member, need, None) is None for need in self.needs):
+        lacking = [need for need in self.needs if getattr(member, need, None) is None]
+        if lacking:
             raise ConfigError(
                 f"{plug_in_place(self.kind, self.group, name)}: expected something with "
-                f"{' and '.join(self.needs)}, got {member!r}; see docs/how-to-extend.md"
+                f"{' and '.join(self.needs)}, got {member!r}; set {' and '.join(lacking)}, now None or missing "
+                f"(docs/how-to-extend.md)"
             )
         return member
 

@@ -70,7 +70,7 @@ def test_lists_from_python(own):
     assert lines[0].split()[0] == found.columns[0]
     assert len(lines) == len(found) + 1
     assert all(line.startswith(name) for line, name in zip(lines[1:], found, strict=True))
-    assert found.names[0] in found
+    assert all(name in found for name in found.names)
     assert "no such name" not in found
     assert found._repr_html_().count("<tr>") == len(found) + 1
 
@@ -83,3 +83,7 @@ def test_python_lists_what_the_command_lists():
     for kind, function in functions.items():
         text = printed("list", kind)
         assert all(name in text for name in getattr(rubix_like, function)())
+
+
+def test_an_empty_list_says_so():
+    assert printed("list", "products") == "none: no plug-in that is installed brings one\n"

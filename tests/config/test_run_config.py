@@ -166,7 +166,10 @@ def test_numeric_text_is_a_number():
         ({"fog.depth": 1}, ["unknown key 'fog'; did you mean 'instrument.fov'?"]),
         (
             {"zodiac.depth": 1},
-            ["unknown key 'zodiac'; known: devices, dust", "if it is a section of a plug-in, install"],
+            [
+                "unknown key 'zodiac'; known: devices, dust",
+                "if it is a section of a plug-in, install its package (docs/how",
+            ],
         ),
         ({"fit.sampling.nutts": {}}, ["unknown key 'fit.sampling.nutts'; did you mean 'nuts'?"]),
         ({"fit.sampling.method": "nutts"}, ["fit.sampling.method: expected one of nuts", "did you mean 'nuts'?"]),

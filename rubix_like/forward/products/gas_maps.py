@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.product import AbstractParticleMaps, Summed, root
-from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.forward.sources.source import Kind
 from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
 
@@ -22,9 +22,6 @@ class GasMaps(AbstractParticleMaps):
     """Maps of the mass of gas and, where the gas states them, of its star formation rate, hydrogen and metals."""
 
     kind: ClassVar[Kind | None] = "gas"
-    words: ClassVar[ReaderWords] = ReaderWords(  # pyright: ignore[reportIncompatibleMethodOverride]
-        "the maps of products.gas", "set products.gas: false"
-    )
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "GasMaps":  # noqa: ARG003

@@ -7,12 +7,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import Image, Maps, MapSet, ProductAxes
 from rubix_like.cube.meta import Counters, Meta
-from rubix_like.errors import ConfigError
-from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, ProductImages, Summed
+from rubix_like.forward.products.product import AbstractProduct, ParticleMaps, ProductImages, Summed
 from rubix_like.galaxy.limits import POSSIBLE
 from rubix_like.runtime.mesh.mesh import own_copy
 
@@ -35,8 +33,8 @@ def make_maps(
     before, attenuation = _map_set(images, sums, products, axes, 0.0)
     after, _ = _map_set(images, images.split(images.after), products, axes, _FAINTEST)
     for product, columns in zip(products, sums, strict=True):
-        if product.labels and isinstance(product, AbstractParticleMaps):
-            _check_columns(type(product).__name__, columns)
+        if product.labels and isinstance(product, ParticleMaps):
+            _check_columns(product.who, columns)
     _check_sums("stars", before.birth_mass)
     _check_sums("gas", before.gas_mass)
     return Maps(
@@ -70,7 +68,7 @@ def _check_columns(product: str, columns: Mapping[str, Image]) -> None:
     for name, image in columns.items():
         if not _is_finite(image):
             raise ValueError(
-                f"product {product}: `columns`: expected finite numbers for all particles, got NaN or inf in '{name}'"
+                f"{product}: `columns`: expected finite numbers for all particles, got NaN or inf in '{name}'"
             )
 
 
@@ -90,24 +88,10 @@ def _map_set(
     made: dict[str, Any] = {}
     fields: dict[str, Image] = {}
     for product, columns, other in zip(products, sums, images.other, strict=True):
-        call = f"product {type(product).__name__}: `make`"
-        with plug_in_named(call, product):
-            summed = Summed(columns, other, images.reference, faintest, axes)
-            maps = returned(product.make(summed), Mapping, call, "maps by name")
-        labels = [label.name for label in product.labels]
-        if not labels:
+        maps = product.make(Summed(columns, other, images.reference, faintest, axes))
+        if product.labels:
+            fields |= maps
+        else:
             made |= maps
-            continue
-        given = [name for name, image in maps.items() if image is not None]
-        if set(given) != set(labels):
-            raise ConfigError(
-                f"{call} must return the maps of its labels, {', '.join(labels)}, got {', '.join(given) or 'none'}; "
-                f"see docs/how-to-extend.md"
-            )
-        check_returned_shapes(call, {name: (image, images.before.shape[:2]) for name, image in maps.items()})
-        for name, image in maps.items():
-            if not np.issubdtype(image.dtype, np.floating):
-                raise ConfigError(f"{call} must return {name} as floats, got {image.dtype}")
-        fields |= maps
     attenuation = made.pop("attenuation", None)
     return MapSet(**made, fields=fields), attenuation

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
@@ -212,16 +213,14 @@ class AbstractProduct(eqx.Module):
         """The maps by name, of images before or after the PSF; differentiable."""
 
 
-class AbstractParticleMaps(AbstractProduct):
+class AbstractParticleMaps(eqx.Module):
     """Maps made of sums over the particles of one kind.
 
     To write one, name the `kind` of particles and the `labels` of the maps, and define `build`, `columns` and `make`.
     """
 
-    @property
-    def words(self) -> ReaderWords:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The product by the name of its class."""
-        return ReaderWords(f"product {type(self).__name__}", "take it out of products.extra")
+    kind: ClassVar[Kind | None] = None
+    labels: ClassVar[tuple[MapLabel, ...]] = ()
 
     @classmethod
     @abstractmethod
@@ -236,15 +235,42 @@ class AbstractParticleMaps(AbstractProduct):
         made of it.
         """
 
+    @abstractmethod
+    def make(self, summed: Summed) -> Mapping[str, Any]:
+        """The maps by name, of images before or after the PSF; differentiable."""
+
+
+class ParticleMaps(AbstractProduct):
+    """The product of some `AbstractParticleMaps`; `who` names them in errors, `remedy` says how to leave them out."""
+
+    maps: AbstractParticleMaps
+    who: str = eqx.field(static=True)
+    remedy: str = eqx.field(static=True, default="take it out of products.extra")
+
+    @property
+    def kind(self) -> Kind | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The particles that are summed."""
+        return self.maps.kind
+
+    @property
+    def labels(self) -> tuple[MapLabel, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Labels of the maps in `MapSet.fields`."""
+        return self.maps.labels
+
+    @property
+    def words(self) -> ReaderWords:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Words for the error of a galaxy without these particles."""
+        return ReaderWords(self.who, self.remedy)
+
     def paint(self, viewer: Viewer, particles: Any) -> NamedColumns:
         """The sums (spaxel, column) of all particles at hand, kept in 64 bits."""
-        call = f"product {type(self).__name__}: `columns`"
+        call = f"{self.who}: `columns`"
 
         def contribute(chunk: Any) -> tuple[Placed, NamedColumns]:
             assert self.kind is not None
             scene = viewer.scene(self.kind, chunk)
-            with plug_in_named(call, self):
-                columns = returned(self.columns(chunk, scene, viewer.parameters), Mapping, call, "columns by name")
+            with plug_in_named(call, self.maps):
+                columns = returned(self.maps.columns(chunk, scene, viewer.parameters), Mapping, call, "columns by name")
                 if not columns:
                     raise ConfigError(f"{call} must return at least one column, got none; see docs/how-to-extend.md")
                 arrays = {name: jnp.asarray(column) for name, column in columns.items()}
@@ -264,6 +290,27 @@ class AbstractParticleMaps(AbstractProduct):
     def images(self, sums: NamedColumns, viewer: Viewer) -> NamedColumns:
         """The sums as images, a column each."""
         return NamedColumns(viewer.grid.images(sums.values), sums.widths)
+
+    def make(self, summed: Summed) -> Mapping[str, Any]:
+        """The maps; raises ConfigError for others than the labels say, and for those of another shape."""
+        call = f"{self.who}: `make`"
+        with plug_in_named(call, self.maps):
+            maps = returned(self.maps.make(summed), Mapping, call, "maps by name")
+        labels = [label.name for label in self.labels]
+        if not labels:
+            return maps
+        given = [name for name, image in maps.items() if image is not None]
+        if set(given) != set(labels):
+            raise ConfigError(
+                f"{call} must return the maps of its labels, {', '.join(labels)}, got {', '.join(given) or 'none'}; "
+                f"see docs/how-to-extend.md"
+            )
+        shape = next(iter(summed.images.values())).shape[:2]
+        check_returned_shapes(call, {name: (image, shape) for name, image in maps.items()})
+        for name, image in maps.items():
+            if not np.issubdtype(image.dtype, np.floating):
+                raise ConfigError(f"{call} must return {name} as floats, got {image.dtype}")
+        return maps
 
 
 class FieldMaps(AbstractProduct):

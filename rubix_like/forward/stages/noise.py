@@ -119,7 +119,7 @@ def by_rows(
     """
     footprint = cube.footprint
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(footprint.n_y))
-    noise, variance = lax.map(lambda one: draw(*one), (footprint.images(cube.flux), keys, *others))
+    noise, variance = lax.map(lambda one: draw(*one), (footprint.rows(cube.flux), keys, *others))
     return footprint.elements(noise), footprint.elements(variance)
 
 

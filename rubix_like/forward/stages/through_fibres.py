@@ -115,7 +115,7 @@ class FibreStage(AbstractCubeStage):
             flux = _through(matrices[0], images)
         else:
             flux = _at_wavelengths(matrices, jnp.asarray(self.shares), images)
-        fibres = Footprint(flux.shape[0], 1, footprint.pixel_scale)
+        fibres = Footprint(flux.shape[0], 1, footprint.pixel_scale, fibres=True)
         moments = everywhere(footprint.images(cube.moments))
         return dataclasses.replace(cube, flux=fibres.elements(flux), moments=fibres.elements(moments), footprint=fibres)
 

@@ -113,7 +113,7 @@ class CosmicRays(AbstractSystematic):
             raise ConfigError("pipeline.cube: expected 'noise' before 'cosmic_rays', got a cube without variance")
         footprint, own = cube.footprint, error_key(key, self.record)
         keys = jax.vmap(lambda row: jax.random.fold_in(own, row))(jnp.arange(footprint.n_y))
-        like = footprint.images(cube.flux)
+        like = footprint.rows(cube.flux)
         hits, found = lax.map(lambda one: self._row(one[0], one[1], cube), (keys, like))
         noisy = cube.variance > 0  # the root has no derivative at 0
         sigma = jnp.sqrt(jnp.where(noisy, cube.variance, jnp.ones_like(cube.variance)))
