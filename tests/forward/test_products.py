@@ -3,6 +3,7 @@
 import re
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,12 @@ from astropy.io import fits
 from astropy.wcs import WCS
 from command_line import main, page_titles
 from independent import arcsec_per_kpc, luminosity_distance
+from installed_package import write_dist_info
+from scipy.spatial.transform import Rotation
 from small import muse
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
+from rubix_like.extend import AbstractParticleMaps, MapLabel
 from rubix_like.forward.model import paint_products
 from rubix_like.forward.products import product as product_module
 
@@ -278,3 +282,41 @@ def test_every_pointing_has_maps_of_its_own(tmp_path):
     assert east == pytest.approx(0.6, rel=1e-3)
     light = [Maps.read(path).before.light for path in paths]
     np.testing.assert_allclose(light[1][:, 3:], light[0][:, :-3], rtol=1e-5, atol=1e-5 * light[0].max())
+
+
+class Height(AbstractParticleMaps):
+    """Mean height of stars above the disc that they are aligned by."""
+
+    rotation: np.ndarray
+    kind: ClassVar = "stars"
+    labels: ClassVar = (MapLabel("height", "kpc", "mean height above the disc"),)
+
+    @classmethod
+    def build(cls, setup, options):
+        return cls(setup.alignment.rotation)
+
+    def columns(self, particles, scene, parameters):
+        z = particles.position @ jnp.asarray(self.rotation)[2]
+        return {"mass": particles.initial_mass, "height": particles.initial_mass * jnp.abs(z)}
+
+    def make(self, summed):
+        return {"height": summed.mean(summed.images["height"], summed.images["mass"])}
+
+
+def test_a_product_knows_the_axes_of_the_galaxy(tmp_path, monkeypatch):
+    """A flat disc that lies askew in its file, with one star above it: its height, in the one spaxel that sees it."""
+    write_dist_info(tmp_path, "height", "[rubix_like.products]\nheight = test_products:Height\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    angle, count = np.linspace(0, 2 * np.pi, 400, endpoint=False), 400
+    radius = 3 * np.sqrt((np.arange(count) + 1) / count)
+    flat = np.stack([radius * np.cos(7 * angle), radius * np.sin(7 * angle), 0 * angle], axis=1)
+    flat[0] = [0, 0, 0.5]
+    askew = Rotation.from_euler("xyz", [50, 20, 70], degrees=True).as_matrix()
+    ones = np.ones(count)
+    stars = Stars(flat @ askew.T, 0 * flat, 1e6 * ones, 9.5 * ones, 0.02 * ones, mass=1e6 * ones)
+    products = {"losvd": None, "extra": ["height"]}
+    sections = {"observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0, "align": "stars"}}
+    galaxy = Galaxy(stars=stars)
+    height = Pipeline.from_config(config(products, **sections), galaxy)(galaxy).maps.before.fields["height"]
+    assert np.nanmax(height) == pytest.approx(0.5, rel=0.02)  # one star of 1e6 Msun tilts the axes by little
+    assert np.nanmedian(height) < 0.01
