@@ -139,10 +139,8 @@ def _seed_override(config: RunConfig, before: int, changes: ObservationChanges |
 
 
 def arms_of(config: RunConfig) -> dict[str, RunConfig]:
-    """The run of each arm of the instrument by the arm's name, each with noise of its own and, where they are not
-    joined, a file of its own; none for an instrument without arms."""
-    if not config.instrument.join:
-        return observations_of(config.model_copy(update={"observations": None}))
+    """The run of each arm of the instrument by the arm's name, each with noise of its own; none for an instrument
+    without arms."""
     return {name: load_config(config, overrides) for name, overrides in _arm_overrides(config).items()}
 
 

@@ -148,8 +148,8 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
         return (replace(_file(config, path, footprint), maps=maps),)
     files = tuple(
         replace(
-            _file(config, pointing_path(path, pointing.name), footprint),
-            maps=None if maps is None else pointing_path(maps, pointing.name),
+            _file(config, with_addition(path, f"_{pointing.name}"), footprint),
+            maps=None if maps is None else with_addition(maps, f"_{pointing.name}"),
         )
         for pointing in pointings
     )
@@ -196,11 +196,6 @@ def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = (), *,
     maker = configuration_words(config.output.configuration)
     check_outputs(every, _OF_RUNS, "output", (*named_files(config), *read), overwrite=overwrite, maker=maker)
     return every
-
-
-def pointing_path(path: Path, name: str) -> Path:
-    """cube.fits.gz -> cube_NAME.fits.gz."""
-    return with_addition(path, f"_{name}")
 
 
 def cube_bytes(config: RunConfig, n_voxel: int) -> int:

@@ -19,7 +19,7 @@ from rubix_like.instrument.pointing import pointings_of
 from rubix_like.physics.rotations import field_rotation
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane, to_tangent_plane
 from rubix_like.runs.run import check_lines, prepare
-from rubix_like.runs.run_files import check_output, output_files, pointing_path
+from rubix_like.runs.run_files import check_output, output_files, with_addition
 
 KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
 """At a distance of 100 Mpc and redshift 0."""
@@ -288,7 +288,7 @@ def test_settings_survive_yaml(tmp_path):
     [("a/cube.fits", "a/cube_x.1.fits"), ("c.v2.fits.gz", "c.v2_x.1.fits.gz"), ("C.FITS.GZ", "C_x.1.FITS.GZ")],
 )
 def test_names_of_files(path, expected):
-    assert pointing_path(Path(path), "x.1") == Path(expected)
+    assert with_addition(Path(path), "_x.1") == Path(expected)
 
 
 def run_settings(noise=True, **observation):
