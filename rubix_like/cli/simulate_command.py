@@ -10,7 +10,6 @@ from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.sections.fit import SimulateSettings
-from rubix_like.forward.pipeline import separate_observations
 from rubix_like.inference.simulation.shards import Simulations
 from rubix_like.inference.simulation.training_sets import simulate, simulate_observations
 from rubix_like.runtime.progress import terminal_progress
@@ -24,18 +23,20 @@ def run_simulations(options: argparse.Namespace) -> None:
     progress = terminal_progress()
     folder = Path(options.output or (config.simulate or SimulateSettings()).output)
     chosen = {"restart": options.restart, "overwrite": options.overwrite}
-    if separate_observations(config):
+    if config.observations is not None or (config.instrument.arms is not None and not config.instrument.join):
         made = simulate_observations(config, n=options.n, output=folder, progress=progress, **chosen)
         folders = {folder / name: simulations for name, simulations in made.items()}
     else:
         folders = {folder: simulate(config, n=options.n, output=folder, progress=progress, **chosen)}
-    for simulations in folders.values():
+    for place, simulations in folders.items():
+        if len(folders) > 1:
+            print(f"{place.name}:")
         print(*_lines(simulations), sep="\n")
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
-    for own in folders:
-        print(f"Simulations written to {own}")
-        print(f"Look at them: rubix-like inspect {shlex.quote(str(own))}")
-        print(f"In Python: simulations = rubix_like.load_simulations({str(own)!r})")
+    for place in folders:
+        print(f"Simulations written to {place}")
+        print(f"Look at them: rubix-like inspect {shlex.quote(str(place))}")
+        print(f"In Python: simulations = rubix_like.load_simulations({str(place)!r})")
 
 
 def _lines(made: Simulations) -> list[str]:

@@ -69,10 +69,7 @@ def observations_of(config: RunConfig) -> dict[str, RunConfig]:
     the observation."""
     every = observation_overrides(config)
     paths = {name: {"output.path": with_addition(config.output.path, f"_{name}")} for name in every}
-    return {
-        name: load_config(_used_sections(config, overrides), {**overrides, **paths[name]})
-        for name, overrides in every.items()
-    }
+    return {name: load_config(config, {**overrides, **paths[name]}) for name, overrides in every.items()}
 
 
 def check_one_observation(config: RunConfig, what: str, of_all: str = "") -> None:
@@ -101,7 +98,8 @@ def observation_overrides(config: RunConfig) -> dict[str, dict[str, Any]]:
     for name, changes in config.observations.items():
         overrides = {"observations": None, **changes.overrides()}
         with naming_observation(name):
-            changed = check_sections(with_overrides(_used_sections(config, overrides), overrides), "its settings")
+            overrides |= _unused_sections(config, overrides)
+            changed = check_sections(with_overrides(dict(config), overrides), "its settings")
         found[name] = overrides | _seed_override(changed, before, changes)
         before += max(1, len(changed.instrument.arms or ()))
     return found
@@ -118,12 +116,13 @@ def naming_observation(name: str) -> Iterator[None]:
         raise ConfigError(f"observations.{name}: {str(error).removeprefix('its settings: ')}") from error
 
 
-def _used_sections(config: RunConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections of a run without those of plug-ins' stages on the cube that an observation's pipeline does not have:
-    they are for other observations."""
+def _unused_sections(config: RunConfig, overrides: Mapping[str, Any]) -> dict[str, None]:
+    """No section of a plug-in's stage on the cube that an observation neither has in its pipeline nor names: it is for
+    other observations."""
     listed = {stage.name for stage in load_pipeline(overrides.get("pipeline", config.pipeline)).cube}
-    unused = set(detector_sections()) - listed
-    return {name: section for name, section in dict(config).items() if name not in unused}
+    named = {key.partition(".")[0] for key in overrides}
+    unused = set(config.model_extra or {}) - listed - named
+    return {name: None for name in detector_sections() if name in unused}
 
 
 def _seed_override(config: RunConfig, before: int, changes: ObservationChanges | None = None) -> dict[str, Any]:

@@ -358,11 +358,14 @@ class RunConfig(AbstractSettings):
     @model_validator(mode="wrap")
     @classmethod
     def _read_sections(cls, given: Any, handler: Callable[[Any], "RunConfig"]) -> "RunConfig":
-        """The sections of plug-ins as their settings: of the pipeline's stages, and what else is given."""
+        """The sections of plug-ins as their settings: of the pipeline's stages, and what else is given and not null."""
         if not isinstance(given, Mapping):
             return handler(given)
-        names = (*stage_names(given.get("pipeline")), *map(str, given))
-        return read_with_sections(cls, given, handler, cls.sections(*names))
+        stages = stage_names(given.get("pipeline"))
+        null = [key for key, value in given.items() if value is None and key not in (*cls.model_fields, *stages)]
+        left_out = usable_sections() if null else {}
+        given = {key: value for key, value in given.items() if key not in null or key not in left_out}
+        return read_with_sections(cls, given, handler, cls.sections(*stages, *map(str, given)))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:

@@ -104,13 +104,13 @@ class Footprint(eqx.Module):
     def painted(self, margin: int, cells: int = 1) -> "Footprint":
         """The footprint with `margin` spaxels more on each side, every spaxel cut into `cells` x `cells`."""
         n_y, n_x = (cells * (size + 2 * margin) for size in self.shape)
-        return Footprint(n_y, n_x, self.pixel_scale / cells)
+        return Footprint(n_y, n_x, self.pixel_scale / cells, self.fibres)
 
     @named_arguments
     def within(self, margin: int, cells: int = 1) -> "Footprint":
         """The footprint of which `painted` makes this one."""
         n_y, n_x = (size // cells - 2 * margin for size in self.shape)
-        return Footprint(n_y, n_x, self.pixel_scale * cells)
+        return Footprint(n_y, n_x, self.pixel_scale * cells, self.fibres)
 
 
 class AbstractGridded:

@@ -158,8 +158,9 @@ class Setup:
     `luminosity_distance` in Mpc; `arcsec_per_kpc`: the scale on the sky there; `widths`: the width classes of the
     deposit `smoothed`; `painting`: the deposit and its cells; `particles`: how fast those of each kind are ("stars";
     "young_stars" that ionise gas), where that is known; `psf_terms`: those of a PSF that follows wavelength and is the
-    first stage of the cube; `deposit_reason`: why the deposit was taken; `alignment`: its `rotation` (3, 3) turns what
-    the file has to the galaxy's axes, None where it is left or no galaxy is known; `notes`: sentences for the user;
+    first stage of the cube; `deposit_reason`: why the deposit was taken; `alignment`: its `rotation` (3, 3) turns
+    positions of the file to the galaxy's axes (in a training set, those of its first galaxy), None without alignment or
+    galaxy; `notes`: sentences for the user;
     `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 

@@ -112,17 +112,16 @@ def count_particles(
     rules: Sequence["CensusRules"], slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
 ) -> list[Census]:
     """The census of each of several runs, in one pass over the slabs of this process; see `take_census`."""
-    own: list[Census] = []
 
-    def count_own() -> int:
+    def count() -> list[Census]:
         counts = [rule.census(Galaxy(stars=_no_stars())) for rule in rules]
         for slab in slabs:
-            counts = [count.joined(rule.census(slab)) for count, rule in zip(counts, rules, strict=True)]
-        own.extend(counts)
-        return own[0].n_stars
+            counts = [whole.joined(rule.census(slab)) for whole, rule in zip(counts, rules, strict=True)]
+        return counts
 
-    n_stars = sum(team.exchange(count_own))
-    every = team.exchange(lambda: [count.among(n_stars) for count in own])
+    counts = team.each(count)
+    n_stars = sum(team.exchange(lambda: counts[0].n_stars))
+    every = team.exchange(lambda: [count.among(n_stars) for count in counts])
     return [
         _checked(reduce(Census.joined, counts), rule)
         for counts, rule in zip(zip(*every, strict=True), rules, strict=True)

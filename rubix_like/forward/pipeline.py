@@ -554,8 +554,8 @@ def _unpickled(
 
 
 def separate_observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
-    """Each of several observations, arms apart, by name: the one of `observations` that it is of, and its run; none for
-    a run of one.
+    """(name in `observations`, configuration) of each of several observations by its own name, arms apart; none for a
+    run of one.
 
     Raises ConfigError for arms that are to be joined.
     """

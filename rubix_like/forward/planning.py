@@ -785,23 +785,25 @@ def _called(stage: StageSettings, make: Callable[..., Any], planned: tuple[Any, 
     options is a setting of its section."""
     member = getattr(make, "__self__", None)
     lacking = sorted({*getattr(member, "__abstractmethods__", ()), *getattr(member, "__abstractvars__", ())})
+    names = ", ".join(f"`{name}`" for name in lacking)
+    absent = ConfigError(
+        f"{place}: expected {names} in the class {getattr(member, '__name__', member)}, got none; define them "
+        f"(docs/how-to-extend.md)"
+    )
+    if getattr(make, "__name__", "") in lacking:
+        raise absent
     try:
-        if getattr(make, "__name__", "") not in lacking:
-            return make(*planned, dict(stage.options))
+        return make(*planned, dict(stage.options))
     except TypeError as error:
-        if not lacking or "abstract" not in str(error):
-            raise ConfigError(f"{place} cannot be built from {dict(stage.options)}: {error}") from error
+        if lacking and "abstract" in str(error):
+            raise absent from error
+        raise ConfigError(f"{place} cannot be built from {dict(stage.options)}: {error}") from error
     except ConfigError as error:
         keys = getattr(getattr(member, "section_type", None), "model_fields", {})
         moved = [key for key in stage.options if key in keys and f"no option '{key}'" in str(error)]
         if not moved:
             raise
         raise ConfigError(f"{error}; `{moved[0]}` is a setting of the section `{stage.name}`") from error
-    names = ", ".join(f"`{name}`" for name in lacking)
-    raise ConfigError(
-        f"{place}: expected {names} in the class {getattr(member, '__name__', member)}, got none; define them "
-        f"(docs/how-to-extend.md)"
-    )
 
 
 def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.forward.model import Observed, ParticlePass, PassInputs, Sums, passes_of
-from rubix_like.forward.pipeline import Pipeline, PipelineGroup, view_of, views_of
+from rubix_like.forward.pipeline import ONLY, Pipeline, PipelineGroup, view_of, views_of
 from rubix_like.forward.programs import SlabPrograms, compile_programs, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
@@ -42,22 +42,22 @@ class AbstractProgram(ABC):
 
     pipelines: tuple[Pipeline, ...]
     n_process: int
-    pointing: int = field(default=-1, kw_only=True)
-    waiting: dict[int, Observed] = field(default_factory=dict, kw_only=True)
+    pointing: int = field(init=False, default=-1)
+    waiting: dict[int, Observed] = field(init=False, default_factory=dict)
 
     def made_for(self, pipelines: Sequence[Pipeline]) -> "AbstractProgram":
         """The programs for other pipelines with the same plans; nothing waits."""
-        return replace(self, pipelines=tuple(pipelines), pointing=-1, waiting={})
+        return replace(self, pipelines=tuple(pipelines))
 
     def begun(self) -> "AbstractProgram":
-        """The programs with the devices at work on the only pointing where the particles are in memory."""
+        """A copy whose devices have begun to paint; itself for slabs and several pointings."""
         return self
 
     @contextmanager
     def observing(self, number: int, pointing: int, progress: Progress) -> Iterator[Observed]:
         """What one observation sees at a pointing, in a step that is shown; the first that asks has all of them
         painted."""
-        which = words_of(self._views(pointing)[number])
+        which = self.words_of(pointing)
         of_group = f" of {self.pipelines[number].name}" if len(self.pipelines) > 1 else ""
         label = f"finishing the cube{of_group}{which}"
         is_painted = self.pointing == pointing and number in self.waiting
@@ -95,12 +95,16 @@ class AbstractProgram(ABC):
 
     @property
     def _for_several(self) -> str:
-        """`" for 2 observations"`, or nothing for one."""
-        return f" for {len(self.pipelines)} observations" if len(self.pipelines) > 1 else ""
+        """`" for 2 observations"`, `" for muse"`, or nothing for one without a name."""
+        first, *others = self.pipelines
+        if others:
+            return f" for {len(self.pipelines)} observations"
+        return "" if first.name == ONLY else f" for {first.name}"
 
-    def _views(self, pointing: int) -> list[Pipeline]:
-        """The pipelines as they are at a pointing."""
-        return view_of(self.pipelines, pointing)
+    def words_of(self, pointing: int) -> str:
+        """Words for a pointing, empty for the only field."""
+        pointings = self.pipelines[0].pointings
+        return f" (pointing {pointings[pointing].name})" if pointings else ""
 
 
 @dataclass(frozen=True)
@@ -123,10 +127,10 @@ class Observer:
                 view.check_finite(jax.block_until_ready(observed), self.program.particles)
                 cube = view.result(observed)
                 del observed
-            yield words_of(view), cube
+            yield self.program.words_of(pointing), cube
 
     def begun(self) -> "Observer":
-        """The observer with the devices at work where the particles are in memory, else itself."""
+        """A copy whose devices have begun to paint; itself for slabs and several pointings."""
         program = self.program.begun()
         return self if program is self.program else replace(self, program=program)
 
@@ -157,17 +161,19 @@ class HeldProgram(AbstractProgram):
         """Handed to the devices, but not waited for; several pointings wait."""
         if len(self.pipelines[0].pointings) > 1:
             return self
-        return replace(self, pointing=0, waiting=dict(enumerate(self.observed(0))))
+        begun = replace(self)
+        begun.pointing, begun.waiting = 0, dict(enumerate(self.observed(0)))
+        return begun
 
     def painting(self, pointing: int, progress: Progress) -> str:  # noqa: ARG002
         """Painting is the step itself."""
         painted = counted(self.n_stars, emitters(self.pipelines[0].frame.meta))
         where = f"{counted(self._mesh.size, 'device')}{of_processes(self._mesh)}"
-        return f"painting {painted}{self._for_several} on {where}{words_of(self._views(pointing)[0])}"
+        return f"painting {painted}{self._for_several} on {where}{self.words_of(pointing)}"
 
     def observed(self, pointing: int) -> Sequence[Observed]:
         """One computation, by all processes."""
-        return PipelineGroup(self._views(pointing)).observed(self.galaxy, self.compiled)
+        return PipelineGroup(view_of(self.pipelines, pointing)).observed(self.galaxy, self.compiled)
 
     def particles(self) -> Iterable[Galaxy]:
         """All of them."""
@@ -197,7 +203,7 @@ class SlabProgram(AbstractProgram):
     cuts: SlabCuts
     programs: tuple[SlabPrograms, ...]
     n_pass: int
-    summed: dict[int, tuple[Sums, PassInputs]] = field(default_factory=dict, kw_only=True)
+    summed: dict[int, tuple[Sums, PassInputs]] = field(init=False, default_factory=dict)
 
     @classmethod
     def build(cls, source: GalaxyInSlabs, pipelines: Sequence[Pipeline]) -> "SlabProgram":
@@ -214,16 +220,12 @@ class SlabProgram(AbstractProgram):
         n_pass = min(max(1, room), max(1, len(first.pointings)))
         return cls(tuple(pipelines), team.size, parts, cuts, programs, n_pass)
 
-    def made_for(self, pipelines: Sequence[Pipeline]) -> "SlabProgram":
-        """The programs for other pipelines with the same plans."""
-        return replace(self, pipelines=tuple(pipelines), pointing=-1, waiting={}, summed={})
-
     def painting(self, pointing: int, progress: Progress) -> str:
         """All passes over the slabs for as many pointings as there is room for."""
         if pointing not in self.summed:
             last = min(pointing + self.n_pass, max(1, len(self.pipelines[0].pointings)))
-            views = [PipelineGroup(self._views(number)) for number in range(pointing, last)]
-            words = f" (pointings {pointing + 1} to {last})" if len(views) > 1 else words_of(views[0].pipelines[0])
+            views = [PipelineGroup(view_of(self.pipelines, number)) for number in range(pointing, last)]
+            words = f" (pointings {pointing + 1} to {last})" if len(views) > 1 else self.words_of(pointing)
             self.summed = dict(enumerate(self._all_passes(views, progress, words), start=pointing))
         return ""
 
@@ -300,12 +302,6 @@ def _result_bytes(compiled: Any) -> int:
 def _field_bytes(programs: Sequence[SlabPrograms]) -> int:
     """The bytes that the fields of one pointing take of each device from their pass to the end of its painting."""
     return sum(_result_bytes(program.finish) for program in programs[:-1])
-
-
-def words_of(view: Pipeline) -> str:
-    """Words for a pointing, empty for the only field."""
-    name = view.frame.meta.get("pointing_name")
-    return "" if name is None else f" (pointing {name})"
 
 
 def of_processes(mesh: Mesh) -> str:

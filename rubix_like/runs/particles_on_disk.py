@@ -66,11 +66,6 @@ class HeldGalaxy:
         """The census of each of several observations."""
         return count_particles(rules, [self.galaxy], self.team)
 
-    def serves(self, config: RunConfig, census: Census) -> bool:
-        """Whether they suit another observation than that for which they were read: they lack no smoothing lengths."""
-        is_sparse = census.crowding is not None and census.crowding.is_sparse
-        return bool(self.info.smoothing_length) or not (is_sparse or config.engine.deposit == "smoothed")
-
 
 @dataclass(frozen=True)
 class GalaxyInSlabs:
@@ -98,12 +93,15 @@ class GalaxyInSlabs:
         with read_ahead(_counted(self.parts, cuts, report)) as slabs:
             return count_particles(rules, slabs, self.team)
 
-    def serves(self, config: RunConfig, census: Census) -> bool:  # noqa: ARG002
-        """Whether they suit another observation: one whose smoothing lengths need no other stars."""
-        return not needs_all_stars(config)
-
 
 Source = HeldGalaxy | GalaxyInSlabs
+
+
+def serves(source: Source, config: RunConfig, census: Census) -> bool:
+    """Whether an observation with this census can use particles that were opened for another one: it smooths nothing,
+    or they have smoothing lengths."""
+    is_sparse = census.crowding is not None and census.crowding.is_sparse
+    return bool(source.info.smoothing_length) or not (is_sparse or config.engine.deposit == "smoothed")
 
 
 def open_source(

@@ -42,6 +42,7 @@ from rubix_like.runs.particles_on_disk import (
     connect_devices,
     loading_words,
     open_source,
+    serves,
 )
 from rubix_like.runs.run_files import (
     CubeRun,
@@ -303,7 +304,7 @@ def prepare_cubes(
     observes them. Particles are opened once for all observations that they serve.
     """
     whole, waiting = path or config.output.path, cube_runs(config)
-    if len(waiting) == 1 and len(waiting[0].seen) == 1:  # which lets go of the particles that it has placed
+    if len(waiting) == 1 and len(waiting[0].seen) == 1:  # keeps only the particles on the devices
         ((name, only),) = waiting[0].seen.items()
         with waiting[0].naming():
             alone = prepare(only, progress, waiting[0].path(whole), team, name)
@@ -316,10 +317,10 @@ def prepare_cubes(
         with ExitStack() as files:  # read with what the first observation needs
             with run.naming():
                 resolved, source = _loaded(first, progress, files, team)
-            seen = _served(waiting, source, resolved, progress)
-            if seen:
-                yield from _prepare_served(seen, source, progress, whole)
-                names = {cube.run.name for cube in seen}
+            served = _served(waiting, source, resolved, progress)
+            if served:
+                yield from _prepare_served(served, source, progress, whole)
+                names = {cube.run.name for cube in served}
                 waiting = [run for run in waiting if run.name not in names]
                 continue
             with run.naming():
@@ -346,7 +347,7 @@ class ServedRun(NamedTuple):
 
 
 def _served(runs: Sequence[CubeRun], source: Source, first: Resolved, progress: Progress) -> list[ServedRun]:
-    """The runs that can be made of particles that were opened for the first observation, which `first` resolves.
+    """The runs that can use these particles, which were opened for the first observation; `first` resolves it.
 
     Smooth components are made for an instrument, so they serve the first run alone.
     """
@@ -357,7 +358,7 @@ def _served(runs: Sequence[CubeRun], source: Source, first: Resolved, progress: 
     for run, name, observation in others:
         with run.naming():
             check_together(observation, source.team)
-            resolved[name] = source.team.each(lambda own=observation: resolve(own))
+            resolved[name] = source.team.each(lambda observation=observation: resolve(observation))
             rules[name] = CensusRules.build(observation, resolved[name])
     census = {first_name: source.census}
     if rules:
@@ -366,17 +367,17 @@ def _served(runs: Sequence[CubeRun], source: Source, first: Resolved, progress: 
     return [
         ServedRun(run, {name: resolved[name] for name in run.seen}, {name: census[name] for name in run.seen})
         for run in runs
-        if all(source.serves(observation, census[name]) for name, observation in run.seen.items())
+        if all(serves(source, observation, census[name]) for name, observation in run.seen.items())
     ]
 
 
 def _prepare_served(
-    seen: Sequence[ServedRun], source: Source, progress: Progress, whole: Path
+    served: Sequence[ServedRun], source: Source, progress: Progress, whole: Path
 ) -> Iterator[list[PreparedCube]]:
     """The cubes of such runs, as many at a time as one program makes: first each cube of joined arms, then the
     others."""
-    single = [cube for cube in seen if len(cube.run.seen) == 1]
-    batches = [[cube] for cube in seen if len(cube.run.seen) > 1] + ([single] if single else [])
+    single = [cube for cube in served if len(cube.run.seen) == 1]
+    batches = [[cube] for cube in served if len(cube.run.seen) > 1] + ([single] if single else [])
     for batch in batches:
         with progress.step("plan", "planning the run"):
             groups = alike_groups([pipeline for cube in batch for pipeline in cube.pipelines(source.info)])
@@ -451,7 +452,8 @@ def _every_part(config: RunConfig, progress: Progress, team: AbstractProcessGrou
         needs = _needs(cubes)
         for cube in cubes:
             for name, part in zip(cube.run.seen, cube.parts, strict=True):
-                yield name, replace(part, need=next(needs)[0])
+                config = cube.run.config if len(cube.parts) > 1 else part.config  # of joined arms one file
+                yield name, replace(part, config=config, need=next(needs)[0])
 
 
 def begin(prepared: Prepared) -> Prepared:

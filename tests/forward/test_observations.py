@@ -338,6 +338,28 @@ def test_observations_in_slabs(tmp_path, capsys):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.max(expected))
 
 
+@pytest.mark.parametrize("slab", ["all", 1000])
+def test_particles_that_lack_lengths_are_read_again(tmp_path, slab):
+    """Of two instruments one smooths few stars (deposit auto): its cube does not depend on which is read first."""
+    coarse = MUSE | {"pixel_scale": "2 arcsec", "fov": "8 arcsec", "psf": None}
+    pair = {"coarse": {"instrument": coarse}, "fine": {"instrument": MUSE}}
+    galaxy = {"reader": "synthetic", "n_stars": 900}
+    found = []
+    for names in (["coarse", "fine"], ["fine", "coarse"]):
+        sections = {
+            "galaxy": galaxy,
+            "observation": RUN["observation"],
+            "observations": {name: pair[name] for name in names},
+            "engine": {"slab": slab},
+        }
+        rl.run(sections, tmp_path / "cube.fits", overwrite=True)
+        found.append([rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("coarse", "fine")])
+    for one, other in zip(*found, strict=True):
+        assert one.meta["deposit_reason"] == other.meta["deposit_reason"]
+        same(one, other, 1e-6)
+    assert [cube.meta["deposit"] for cube in found[0]] == ["nearest", "smoothed"]
+
+
 @pytest.mark.slow(12)
 def test_joined_arms_at_several_pointings(tmp_path):
     """Each pointing's joined cube is that of a run with its offset, and the mosaic is made of these."""

@@ -213,6 +213,8 @@ def test_one_of_two_observations_has_the_stage(installed):
 
     expected = -(clear * depth * np.exp(-0.4 * depth)).sum()
     assert float(jax.grad(dimmed)(0.4)) == pytest.approx(expected, rel=1e-10)
+    named = load_config(own, overrides={"observations.clear.screen.centre": 4000})  # its pipeline does not have it
+    assert any("no stage 'screen'" in note for note in Pipeline.from_config(named, galaxy).notes)
     with pytest.raises(ConfigError, match=r"observations\.dim: screen\.optical_depth: expected a number <= 5, got 9"):
         load_config(own, overrides={f"observations.dim.{NAME}": 9})
     with pytest.raises(ConfigError, match=r"unknown key 'observations\.dim\.skreen'"):

@@ -148,7 +148,6 @@ def test_longer_exposures_have_less_noise():
     np.testing.assert_allclose(found.variance[0], alone.variance, rtol=1e-9)
 
 
-@pytest.mark.slow(2)
 def pair(**sections):
     """Two observations, of which the second has no PSF, on other spaxels and bins."""
     other = {"name": "muse", "fov": "0.6 arcsec", "wavelength": {"start": 6000, "stop": 6100, "step": 10}}
@@ -188,6 +187,9 @@ def test_sets_of_two_instruments_show_the_same_galaxies(tmp_path):
         assert kept[name].flux is None
     with pytest.raises(FileNotFoundError, match=r"give one of the sets in it .*small, .*wide"):
         load_simulations(tmp_path / "sets")
+    for place in (tmp_path / "sets" / "wide", tmp_path / "sets" / "wide" / "simulations.json"):
+        with pytest.raises(ConfigError, match=r"simulate\.output: expected a folder"):
+            simulate_observations(pair(), priors=OF_PAIR, n=3, output=place)
 
 
 def test_particles_and_draws_of_two_instruments():
@@ -210,7 +212,16 @@ def test_particles_and_draws_of_two_instruments():
             simulate_observations,
             pair,
             {"observations.small.instrument.psf.fwhm": {"uniform": [1, 2]}},
-            r"observations\.wide: simulate\.free: expected at least one parameter",
+            r"simulate\.free: expected a parameter that the observation wide has, too",
+        ),
+        (
+            simulate_observations,
+            lambda: settings() | {"observations": {"a": {}, "b": {}}},
+            {
+                f"{name}observation.velocity_offset": {"normal": [0, 50]}
+                for name in ("", "observations.a.", "observations.b.")
+            },
+            r"simulate\.free\.observation\.velocity_offset: expected it once for each observation, got it again",
         ),
     ],
 )
@@ -219,6 +230,7 @@ def test_what_cannot_be_simulated_of_several(call, config, priors, message):
         call(config(), priors=priors, n=2)
 
 
+@pytest.mark.slow(2)
 def test_a_sink_gets_every_batch_on_the_devices():
     batches = []
     found = simulate(settings(), priors=PRIORS, n=5, seed=4, batch=2, sink=batches.append)

@@ -117,6 +117,20 @@ def shard_path(folder: Path, number: int, files: str = "hdf5") -> Path:
     return folder / f"simulations_{number:05d}{FORMATS[files].suffix}"
 
 
+def make_folder_of_sets(folder: Path) -> None:
+    """Make the folder that several sets go into; raises ConfigError for a file, and for a folder that is a set."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"simulate.output: expected a folder, got the file '{folder}'; choose another (output=...)")
+    if (folder / SET_FILE).exists():
+        raise ConfigError(
+            f"simulate.output: expected a folder for the sets of several observations, got '{folder}', which is a set; "
+            f"choose another (output=...)"
+        )
+    if not folder.is_dir():
+        check_writable(folder, 0)
+        folder.mkdir()
+
+
 def open_folder(
     folder: Path, manifest: Manifest, n_bytes: int, *, restart: bool = False, overwrite: bool = False
 ) -> list[int]:

@@ -49,6 +49,7 @@ from rubix_like.inference.posterior.fit_model import (
     AbstractParticleSource,
     Forward,
     Free,
+    FreeParameter,
     HeldSource,
     SyntheticSource,
     Values,
@@ -85,7 +86,7 @@ from rubix_like.inference.simulation.parameter_draws import (
 )
 from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
 from rubix_like.inference.simulation.shards import Simulations, join_simulations
-from rubix_like.inference.simulation.simulation_files import Manifest, open_folder, write_shard
+from rubix_like.inference.simulation.simulation_files import Manifest, make_folder_of_sets, open_folder, write_shard
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
 from rubix_like.runtime.arrays_on_disk import key_of
@@ -397,7 +398,9 @@ class Simulator(eqx.Module):
     def model_of(self, number: Int[Array, ""]) -> tuple[Forward, PRNGKeyArray]:
         """The model with the particles of one simulation, and the key of its noise."""
         key = jax.random.fold_in(self.key, number)
-        noise_key = jax.random.fold_in(key, _NOISE if not self.observation else _PARTICLES + self.observation)
+        noise_key = jax.random.fold_in(key, _NOISE)
+        if self.observation:
+            noise_key = jax.random.fold_in(noise_key, self.observation)
         return self._forward(number, jax.random.fold_in(key, _PARTICLES)), noise_key
 
     def _forward(self, number: Int[Array, ""], key: PRNGKeyArray) -> Forward:
@@ -517,13 +520,15 @@ class SimulationRequest:
 
 @dataclass(frozen=True, eq=False)
 class PlannedSimulations:
-    """Simulations that are planned; `n_bytes`: what is kept of each; `observation`: the number of one of several."""
+    """Simulations that are planned; `n_bytes`: what is kept of each; `name`, `observation`: the name and the number of
+    one of several."""
 
     request: SimulationRequest
     model: SimulationModel
     draws: AbstractDraws
     sizes: Sizes
     n_bytes: int
+    name: str = ""
     observation: int = 0
 
     def program(self, progress: Progress) -> Program:
@@ -532,7 +537,7 @@ class PlannedSimulations:
         key = jax.random.key(settings.seed)
         is_new = settings.particles == "new"
         simulator = Simulator(self.model.forward, key, self.observation, is_new, settings.variance)
-        with progress.step("compile", "compiling"):
+        with progress.step("compile", f"compiling{_of(self.name)}"):
             return Program(simulator, self.model.pipeline, self.draws.drawn(0, 1), self.sizes)
 
     def batches(self, program: Program, start: int, stop: int) -> Iterator[Simulations]:
@@ -566,7 +571,8 @@ class PlannedSimulations:
     def words(self, n_new: int, n_kept: int = 0) -> str:
         """The words for the screen."""
         kept = f" ({n_kept} are there already)" if n_kept else ""
-        return f"simulating {counted(n_new, 'cube')} on {counted(self.model.pipeline.mesh.size, 'device')}{kept}"
+        devices = counted(self.model.pipeline.mesh.size, "device")
+        return f"simulating {counted(n_new, 'cube')}{_of(self.name)} on {devices}{kept}"
 
 
 @named_arguments
@@ -606,6 +612,7 @@ def simulate(
     restart = starts_anew(restart, resume, output)
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
+    _check_not_joined(load_config(config))
     check_one_observation(load_config(config), "a training set", "rubix_like.simulate_observations")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings
     request = read_simulation_request(config, draws, priors, galaxies, given)
@@ -613,7 +620,7 @@ def simulate(
     if output is None:
         work = _planned(request, progress)
         if sink is None:
-            _check_room(work)
+            _check_room([work])
             return _made(work, _fetched, progress)
 
         def hand_on(made: Simulations) -> Simulations:
@@ -623,7 +630,8 @@ def simulate(
         return _made(work, hand_on, progress)
     folder = request.settings.output.expanduser()
     with claimed(folder):
-        return _written(_planned(request, progress), folder, progress, restart=restart, overwrite=overwrite)
+        work = _planned(request, progress)
+        return _written(work, folder, progress, *_opened(work, folder, restart=restart, overwrite=overwrite))
 
 
 @named_arguments
@@ -646,25 +654,25 @@ def simulate_observations(
     """A training set of each of several `observations`, or arms apart, by name: simulation i of each shows the same
     galaxy with the same parameters, and noise of its own.
 
-    As `simulate`. Parameters hold for all observations that have them, and after `observations.NAME.` for one alone,
-    as those of an instrument or noise must be given where there are several. With `output` each set goes into the
-    folder of its name there, which `load_simulations` reads; else all are returned. Raises as `simulate`.
+    A name such as `observation.inclination` holds for all observations that have it. `observations.NAME.KEY` holds for
+    one; parameters of an instrument, noise or systematic errors must be given so. With `output` each set goes into a
+    folder of its name there, which `load_simulations` reads; else all are returned. The other arguments are those of
+    `simulate`. Raises as `simulate`, before any cube is computed.
     """
     check_setting_names(simulate_observations, settings, SimulateSettings.model_fields)
     progress, chosen = progress or progress_here(quiet), load_config(config)
     given = {"n": n, "seed": seed} | settings
     works = _planned_together(chosen, draws, priors, galaxies, given, progress)
     if output is None:
-        for work in works.values():
-            _check_room(work)
+        _check_room(list(works.values()))
         return {name: _made(work, _fetched, progress) for name, work in works.items()}
     folder = Path(expect_path(output, "output")).expanduser()
-    made = {}
     with claimed(folder):
-        folder.mkdir(exist_ok=True)
-        for name, work in works.items():
-            made[name] = _written(work, folder / name, progress, restart=restart, overwrite=overwrite)
-    return made
+        make_folder_of_sets(folder)
+        opened = {
+            name: _opened(work, folder / name, restart=restart, overwrite=overwrite) for name, work in works.items()
+        }
+        return {name: _written(works.pop(name), folder / name, progress, *opened[name]) for name in opened}
 
 
 def _planned_together(
@@ -676,38 +684,81 @@ def _planned_together(
     progress: Progress,
 ) -> dict[str, PlannedSimulations]:
     """The simulations of each observation, by name, of the same draws."""
+    _check_not_joined(config)
     several = separate_observations(config)
     if not several:
         raise ConfigError("observations: expected some by name, got null; use rubix_like.simulate, for one observation")
     if draws is not None and priors is not None:
         raise ConfigError("simulate: expected draws or priors, got both; leave one of them out")
     fit, section = config.fit or FitSettings(), config.simulate or SimulateSettings()
-    free = draws if draws is not None else priors if priors is not None else section.free or fit.free
+    free: Mapping[str, Any] = fit.free if section.free is None else section.free
+    if draws is not None or priors is not None:
+        free = draws or priors or {}
     of_all = {name for name in free if name.startswith((GALAXY, STARS))}
     known = {name: {*run.numbers(), *of_all} for name, (_, run) in several.items()}
     names = parameters_by_name(known, {name: name for name in free})
+    _check_shares(free, names)
     works: dict[str, PlannedSimulations] = {}
     for name, (observation, run) in several.items():
-        own = {key: free[full] for key, full in names[name].items()}
-        alone = load_config(run, overrides={"simulate.free": None} | ({"fit.correlated": []} if config.fit else {}))
+        values = {key: free[full] for key, full in names[name].items()}
+        groups = _groups_of(fit, names[name])
+        alone = load_config(run, overrides={"simulate.free": None} | ({"fit.correlated": groups} if config.fit else {}))
         with naming_observation(observation):
-            request = read_simulation_request(
-                alone, None if draws is None else own, own if draws is None else None, galaxies, given
-            )
-            works[name] = replace(_planned(request, progress), observation=len(works))
+            if draws is None:
+                request = read_simulation_request(alone, None, values, galaxies, given)
+            else:
+                request = read_simulation_request(alone, values, None, galaxies, given)
+            works[name] = replace(_planned(request, progress, name), name=name, observation=len(works))
+    lengths = {name: work.request.settings.n for name, work in works.items()}
+    if len(set(lengths.values())) > 1:
+        rows = ", ".join(f"{count} for {name}" for name, count in lengths.items())
+        raise ConfigError(f"draws: expected as many rows for each observation, got {rows}")
     if draws is not None:
         return works
-    parameters = {
-        full: replace(parameter, name=full)
-        for name, work in works.items()
-        for parameter in work.model.free.parameters
-        for full in [names[name][parameter.name]]
-    }
+    parameters = dict[str, FreeParameter]()
+    for name, work in works.items():
+        for parameter in work.model.free.parameters:
+            full = names[name][parameter.name]
+            parameters[full] = replace(parameter, name=full)
     every = tuple(parameters[full] for full in free)
-    drawn = PriorDraws(
-        Free(every, read_correlated(fit.correlated, every)), next(iter(works.values())).request.settings.seed
-    )
+    seed = next(iter(works.values())).request.settings.seed
+    drawn = PriorDraws(Free(every, read_correlated(fit.correlated, every)), seed)
     return {name: replace(work, draws=ObservationDraws(drawn, names[name])) for name, work in works.items()}
+
+
+def _check_shares(free: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise ConfigError for a parameter that is no observation's, and for an observation that has none; `names`: of
+    each observation, by its own names."""
+    for name, by_key in names.items():
+        if not by_key:
+            raise ConfigError(
+                f"simulate.free: expected a parameter that the observation {name} has, too, got only "
+                f"{', '.join(free) or 'none'}; add one that holds for all, e.g. observation.inclination"
+            )
+    taken = {full for by_key in names.values() for full in by_key.values()}
+    for full in free:
+        if full not in taken:
+            raise ConfigError(
+                f"simulate.free.{full}: expected it once for each observation, got it again for all; leave it out"
+            )
+
+
+def _check_not_joined(config: RunConfig) -> None:
+    if config.instrument.join and config.observations is None:
+        raise ConfigError(
+            "instrument.join: expected false for training sets, got true; there is a set for each arm, by "
+            "rubix_like.simulate_observations"
+        )
+
+
+def _groups_of(fit: FitSettings, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The correlated priors of the parameters that an observation has, by its own names."""
+    own_names = {full: key for key, full in names.items()}
+    return [
+        {**group.model_dump(), "parameters": [own_names[full] for full in group.parameters]}
+        for group in fit.correlated
+        if all(full in own_names for full in group.parameters)
+    ]
 
 
 def read_simulation_request(
@@ -752,10 +803,14 @@ def read_simulation_request(
     )
 
 
-def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulations:
+def _of(name: str) -> str:
+    return f" of {name}" if name else ""
+
+
+def _planned(request: SimulationRequest, progress: Progress, name: str = "") -> PlannedSimulations:
     """Plan the model of a request."""
     settings = request.settings
-    with progress.step("plan", "planning the simulations") as report, named_in(request.place):
+    with progress.step("plan", f"planning the simulations{_of(name)}") as report, named_in(request.place):
         model = plan_simulations(request.config, request.galaxies, report)
     for note in model.notes:
         logging.getLogger("rubix_like").warning(words_for(request.place, note))
@@ -770,10 +825,10 @@ def _planned(request: SimulationRequest, progress: Progress) -> PlannedSimulatio
     return PlannedSimulations(request, model, draws, Sizes(batch, settings.at_once, shard), n_bytes)
 
 
-def _check_room(work: PlannedSimulations) -> None:
+def _check_room(works: Sequence[PlannedSimulations]) -> None:
     """Raise ConfigError where all simulations do not fit into memory."""
-    n = work.request.settings.n
-    needed, available = 2 * n * work.n_bytes, available_memory()
+    n = works[0].request.settings.n
+    needed, available = 2 * n * sum(work.n_bytes for work in works), available_memory()
     if available is not None and needed > available:
         raise ConfigError(
             f"simulate.n: expected simulations that fit into memory ({format_bytes(available)}), got {n}, which take "
@@ -809,10 +864,8 @@ def _fetched(made: Simulations) -> Simulations:
     return replace(made, **{name: None if cube is None else np.asarray(cube) for name, cube in cubes.items()})
 
 
-def _written(
-    work: PlannedSimulations, folder: Path, progress: Progress, *, restart: bool, overwrite: bool
-) -> Simulations:
-    """All simulations into files; those that are there already are kept."""
+def _opened(work: PlannedSimulations, folder: Path, *, restart: bool, overwrite: bool) -> tuple[Manifest, list[int]]:
+    """What goes into a folder, which is made ready, and the numbers of the files that are missing."""
     settings, model = work.request.settings, work.model
     forward = model.forward
     planned = forward.tables, forward.parameters
@@ -838,7 +891,13 @@ def _written(
     }
     config = work.request.config.to_yaml()
     manifest = Manifest(settings.n, work.sizes.shard, fingerprint, parameters, config, settings.files)
-    missing = open_folder(folder, manifest, work.n_bytes, restart=restart, overwrite=overwrite)
+    return manifest, open_folder(folder, manifest, work.n_bytes, restart=restart, overwrite=overwrite)
+
+
+def _written(
+    work: PlannedSimulations, folder: Path, progress: Progress, manifest: Manifest, missing: Sequence[int]
+) -> Simulations:
+    """All simulations into files; those that are there already are kept."""
     n_new = sum(stop - start for start, stop in map(manifest.ranges, missing))
     if missing:
         program = work.program(progress)

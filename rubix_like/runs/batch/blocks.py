@@ -35,7 +35,7 @@ from rubix_like.plots.figure import save_quicklook
 from rubix_like.runs.batch.entries import Entry, Row, Sources, entry_of
 from rubix_like.runs.batch.executors import Terms
 from rubix_like.runs.batch.records import Record, Records, measured, outside_notes, sizes_of
-from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
+from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source, serves
 from rubix_like.runs.run import Prepared, begin, plan_and_compile, turned, write_results
 from rubix_like.runs.run_files import check_output
 from rubix_like.runtime.compiled_programs import HELD
@@ -133,14 +133,12 @@ class LoadedGalaxy:
         smoothing lengths is not smoothed."""
         if self.counted == _counted(config):
             return True
-        return isinstance(self.source, HeldGalaxy) and not self._lacks_lengths(config, self.source)
-
-    def _lacks_lengths(self, config: RunConfig, source: HeldGalaxy) -> bool:
-        """Whether `engine.deposit: auto` stands for smoothed in a view, but did not when the galaxy was read."""
-        if config.engine.deposit != AUTO or source.info.smoothing_length:
+        if not isinstance(self.source, HeldGalaxy):
             return False
-        census = take_census(config, resolve(config), [source.galaxy])
-        return census.crowding is not None and census.crowding.is_sparse
+        has_lengths = config.engine.deposit != AUTO or self.source.info.smoothing_length
+        return bool(has_lengths) or serves(
+            self.source, config, take_census(config, resolve(config), [self.source.galaxy])
+        )
 
 
 def device_groups(groups: Sequence[tuple[Entry, ...]]) -> list[Mesh]:
@@ -182,7 +180,8 @@ def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:
     counted again. Of a view that differs from the one before in angles alone nothing is planned anew."""
     config, source = entry.config, loaded.source
     if loaded.prepared is not None and planned_alike(loaded.prepared.config, config):
-        return turned(loaded.prepared, config, entry.path)
+        loaded.prepared = turned(loaded.prepared, config, entry.path)
+        return loaded.prepared
     if isinstance(source, HeldGalaxy) and loaded.counted != _counted(config):
         resolved = resolve(config)
         source = replace(source, census=take_census(config, resolved, [source.galaxy]))
