@@ -31,10 +31,10 @@ from rubix_like.runtime.files.writers import (
     NEBULAR,
     PICTURE,
     SAMPLES,
-    SET_FILE,
     SIMULATION_SET,
     SIMULATIONS,
     Written,
+    sets_in,
     written_by_us,
 )
 from rubix_like.runtime.places import found_at
@@ -54,9 +54,8 @@ def inspect_file(options: argparse.Namespace) -> None:
     if written is not None:
         print_made(path, written, _width(), as_json=options.json)
         return
-    sets = sorted(path.glob(f"*/{SET_FILE}")) if path.is_dir() else []
-    if sets:
-        folders = ", ".join(str(own.parent) for own in sets)
+    folders = ", ".join(map(str, sets_in(path)))
+    if folders:
         raise ConfigError(f"{path}: expected one training set, got the folder of several; inspect one of {folders}")
     overrides = read_overrides(options.set)
     section: dict[str, Any] = {"path": options.files if len(options.files) > 1 else options.files[0]}

@@ -9,6 +9,7 @@ import numpy as np
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
+from rubix_like.config.loading import observation_overrides
 from rubix_like.config.sections.fit import SimulateSettings
 from rubix_like.inference.simulation.shards import Simulations
 from rubix_like.inference.simulation.training_sets import simulate, simulate_observations
@@ -23,7 +24,7 @@ def run_simulations(options: argparse.Namespace) -> None:
     progress = terminal_progress()
     folder = Path(options.output or (config.simulate or SimulateSettings()).output)
     chosen = {"restart": options.restart, "overwrite": options.overwrite}
-    if config.observations is not None or (config.instrument.arms is not None and not config.instrument.join):
+    if observation_overrides(config):
         made = simulate_observations(config, n=options.n, output=folder, progress=progress, **chosen)
         folders = {folder / name: simulations for name, simulations in made.items()}
     else:

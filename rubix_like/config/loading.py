@@ -119,10 +119,11 @@ def naming_observation(name: str) -> Iterator[None]:
 def _unused_sections(config: RunConfig, overrides: Mapping[str, Any]) -> dict[str, None]:
     """No section of a plug-in's stage on the cube that an observation neither has in its pipeline nor names: it is for
     other observations."""
+    candidates = set(config.model_extra or {}) - {key.partition(".")[0] for key in overrides}
+    if not candidates:
+        return {}
     listed = {stage.name for stage in load_pipeline(overrides.get("pipeline", config.pipeline)).cube}
-    named = {key.partition(".")[0] for key in overrides}
-    unused = set(config.model_extra or {}) - listed - named
-    return {name: None for name in detector_sections() if name in unused}
+    return {name: None for name in detector_sections() if name in candidates - listed}
 
 
 def _seed_override(config: RunConfig, before: int, changes: ObservationChanges | None = None) -> dict[str, Any]:

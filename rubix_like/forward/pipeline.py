@@ -251,8 +251,11 @@ class Pipeline(eqx.Module):
         """The pipelines of each group with the parameters and noise keys of a call."""
         every = self.observations
         is_only = self.name == ONLY or isinstance(parameters, Parameters)
-        known = {name: set(pipeline.parameters.named()) for name, pipeline in every.items()}
-        chosen = {self.name: parameters} if is_only and not self.others else parameters_by_name(known, parameters)
+        if is_only and not self.others:
+            chosen: Mapping[str, Chosen] = {self.name: parameters}
+        else:
+            known = {name: pipeline.parameters.named() for name, pipeline in every.items()}
+            chosen = parameters_by_name(known, parameters)
         ready: dict[str, Pipeline] = {}
         for number, (name, pipeline) in enumerate(every.items()):
             next_key = key if key is None or number == 0 else jax.random.fold_in(key, number * _KEYS_BETWEEN)

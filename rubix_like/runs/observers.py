@@ -35,7 +35,8 @@ _SHARE_FOR_SUMS = 4
 
 @dataclass
 class AbstractProgram(ABC):
-    """Compiled programs of the `pipelines` of observations that are painted together, by each of `n_process` processes.
+    """Compiled programs of the `pipelines` of observations that are painted together, by each of `n_process` processes;
+    they serve other pipelines with the same plans, too (`replace`, after which nothing waits).
 
     `waiting`: what they made of the last `pointing` (from 0), by the number of the observation, until it is asked for.
     """
@@ -44,10 +45,6 @@ class AbstractProgram(ABC):
     n_process: int
     pointing: int = field(init=False, default=-1)
     waiting: dict[int, Observed] = field(init=False, default_factory=dict)
-
-    def made_for(self, pipelines: Sequence[Pipeline]) -> "AbstractProgram":
-        """The programs for other pipelines with the same plans; nothing waits."""
-        return replace(self, pipelines=tuple(pipelines))
 
     def begun(self) -> "AbstractProgram":
         """A copy whose devices have begun to paint; itself for slabs and several pointings."""
@@ -94,12 +91,17 @@ class AbstractProgram(ABC):
         return self.pipelines[0].mesh
 
     @property
-    def _for_several(self) -> str:
+    def _for_whom(self) -> str:
         """`" for 2 observations"`, `" for muse"`, or nothing for one without a name."""
         first, *others = self.pipelines
         if others:
             return f" for {len(self.pipelines)} observations"
         return "" if first.name == ONLY else f" for {first.name}"
+
+    @property
+    def _in_one_program(self) -> str:
+        """Words for `check`, nothing for one observation."""
+        return f",{self._for_whom} in one program" if len(self.pipelines) > 1 else ""
 
     def words_of(self, pointing: int) -> str:
         """Words for a pointing, empty for the only field."""
@@ -169,7 +171,7 @@ class HeldProgram(AbstractProgram):
         """Painting is the step itself."""
         painted = counted(self.n_stars, emitters(self.pipelines[0].frame.meta))
         where = f"{counted(self._mesh.size, 'device')}{of_processes(self._mesh)}"
-        return f"painting {painted}{self._for_several} on {where}{self.words_of(pointing)}"
+        return f"painting {painted}{self._for_whom} on {where}{self.words_of(pointing)}"
 
     def observed(self, pointing: int) -> Sequence[Observed]:
         """One computation, by all processes."""
@@ -186,8 +188,7 @@ class HeldProgram(AbstractProgram):
     def words(self) -> str:
         """Words for the summary: the particles are in memory all at once."""
         share = f", each of {self.n_process} processes its share" if self.n_process > 1 else ""
-        several = f",{self._for_several} in one program" if len(self.pipelines) > 1 else ""
-        return f"all particles at once{share}{several}"
+        return f"all particles at once{share}{self._in_one_program}"
 
 
 @dataclass
@@ -258,7 +259,7 @@ class SlabProgram(AbstractProgram):
         n_stars, n_slab, mesh = self.parts.n_stars, self.cuts.n_slab, self._mesh
         slabs = f"{counted(n_slab, 'slab')}{' each' if self.n_process > 1 else ''}"
         where = f"{counted(mesh.size, 'device')}{of_processes(mesh)}"
-        label = f"{pass_.words} {counted(n_stars, 'star')}{self._for_several} in {slabs} on {where}{words}"
+        label = f"{pass_.words} {counted(n_stars, 'star')}{self._for_whom} in {slabs} on {where}{words}"
 
         def tell(number: int) -> None:
             report(f"stars {pass_.done}", n_stars * number // n_slab, n_stars)
@@ -289,10 +290,10 @@ class SlabProgram(AbstractProgram):
         """How many slabs, and of what size."""
         share = "" if self.n_process == 1 else f"each of {self.n_process} processes its share, in "
         stars = counted(min(self.cuts.size, self.parts.n_stars), "star")
-        several = f",{self._for_several} in one program" if len(self.pipelines) > 1 else ""
         if self.cuts.n_slab == 1:
-            return f"{share}1 slab of {'at most ' if share else ''}{stars}{several}"
-        return f"{share}{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted{several}"
+            return f"{share}1 slab of {'at most ' if share else ''}{stars}{self._in_one_program}"
+        slabs = f"{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
+        return f"{share}{slabs}{self._in_one_program}"
 
 
 def _result_bytes(compiled: Any) -> int:

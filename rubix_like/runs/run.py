@@ -226,7 +226,7 @@ def plan_and_compile(
 
 def turned(prepared: Prepared, config: RunConfig, path: Path) -> Prepared:
     """A run of the same particles with other angles (`planned_alike`), whose cube goes to `path`."""
-    observer = Observer(prepared.observer.program.made_for([prepared.pipeline.turned(config)]))
+    observer = Observer(replace(prepared.observer.program, pipelines=(prepared.pipeline.turned(config),)))
     return replace(prepared, config=config, observer=observer, need=_need(config, path, observer))
 
 

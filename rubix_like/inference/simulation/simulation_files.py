@@ -32,7 +32,7 @@ from rubix_like.runtime.files.outputs import (
     remove_stale,
     replacing,
 )
-from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS
+from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS, sets_in
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import counted, format_bytes, reason_of
 
@@ -84,7 +84,7 @@ class Manifest:
         """The manifest of a folder; FileNotFoundError where there is none, ValueError for one that cannot be read."""
         path = folder / SET_FILE
         if not path.is_file():
-            sets = ", ".join(sorted(str(own.parent) for own in folder.glob(f"*/{SET_FILE}")))
+            sets = ", ".join(map(str, sets_in(folder)))
             remedy = f"give one of the sets in it ({sets})" if sets else "check the path (simulate.output)"
             raise FileNotFoundError(f"no simulations in {folder}: it has no {SET_FILE}; {remedy}")
         try:
@@ -119,13 +119,17 @@ def shard_path(folder: Path, number: int, files: str = "hdf5") -> Path:
 
 def make_folder_of_sets(folder: Path) -> None:
     """Make the folder that several sets go into; raises ConfigError for a file, and for a folder that is a set."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"simulate.output: expected a folder, got the file '{folder}'; choose another (output=...)")
     if (folder / SET_FILE).exists():
         raise ConfigError(
             f"simulate.output: expected a folder for the sets of several observations, got '{folder}', which is a set; "
             f"choose another (output=...)"
         )
+    _make_folder(folder)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"simulate.output: expected a folder, got the file '{folder}'; choose another (output=...)")
     if not folder.is_dir():
         check_writable(folder, 0)
         folder.mkdir()
@@ -143,11 +147,7 @@ def open_folder(
     package = FORMATS[manifest.files].package
     if package is not None:
         import_optional(package, f"simulate.files: {manifest.files}")
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"simulate.output: expected a folder, got the file '{folder}'; choose another (output=...)")
-    if not folder.is_dir():
-        check_writable(folder, 0)
-        folder.mkdir()
+    _make_folder(folder)
     remove_stale(
         [folder / SET_FILE, *(shard_path(folder, number, manifest.files) for number in range(manifest.n_file))]
     )

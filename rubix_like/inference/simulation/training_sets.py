@@ -612,8 +612,9 @@ def simulate(
     restart = starts_anew(restart, resume, output)
     if sink is not None and output is not None:
         raise ConfigError("simulate: expected sink or output, got both; leave one of them out")
-    _check_not_joined(load_config(config))
-    check_one_observation(load_config(config), "a training set", "rubix_like.simulate_observations")
+    checked = load_config(config)
+    _check_not_joined(checked)
+    check_one_observation(checked, "a training set", "rubix_like.simulate_observations")
     given = {"n": n, "seed": seed, "output": None if output is None else Path(expect_path(output, "output"))} | settings
     request = read_simulation_request(config, draws, priors, galaxies, given)
     progress = progress or progress_here(quiet)
@@ -688,8 +689,7 @@ def _planned_together(
     several = separate_observations(config)
     if not several:
         raise ConfigError("observations: expected some by name, got null; use rubix_like.simulate, for one observation")
-    if draws is not None and priors is not None:
-        raise ConfigError("simulate: expected draws or priors, got both; leave one of them out")
+    _check_given_once(draws, priors)
     fit, section = config.fit or FitSettings(), config.simulate or SimulateSettings()
     free: Mapping[str, Any] = fit.free if section.free is None else section.free
     if draws is not None or priors is not None:
@@ -743,6 +743,11 @@ def _check_shares(free: Mapping[str, Any], names: Mapping[str, Mapping[str, str]
             )
 
 
+def _check_given_once(draws: Mapping[str, Any] | None, priors: Priors | None) -> None:
+    if draws is not None and priors is not None:
+        raise ConfigError("simulate: expected draws or priors, got both; leave one of them out")
+
+
 def _check_not_joined(config: RunConfig) -> None:
     if config.instrument.join and config.observations is None:
         raise ConfigError(
@@ -769,8 +774,7 @@ def read_simulation_request(
     given: Mapping[str, Any],
 ) -> SimulationRequest:
     """The settings of the configuration and of the call, joined and checked; nothing is read or computed."""
-    if draws is not None and priors is not None:
-        raise ConfigError("simulate: expected draws or priors, got both; leave one of them out")
+    _check_given_once(draws, priors)
     if galaxies is not None and not galaxies:
         raise ConfigError("galaxies: expected at least one galaxy, got none")
     keys = {name: value for name, value in given.items() if value is not None}

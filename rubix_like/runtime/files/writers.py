@@ -157,6 +157,11 @@ def _written_set(folder: Path) -> Written | None:
         return None
 
 
+def sets_in(folder: Path) -> list[Path]:
+    """The training sets within a folder, such as those of several observations."""
+    return sorted(path.parent for path in folder.glob(f"*/{SET_FILE}"))
+
+
 def refuse_removed(path: Path) -> None:
     """Raise ValueError for a table in Parquet that version 0.2.0 wrote: its metadata end the file."""
     with path.open("rb") as file:
