@@ -80,7 +80,7 @@ from rubix_like.inference.checks.uncertainties import (
 )
 from rubix_like.inference.checks.verdict import Quality
 from rubix_like.inference.populations.populations import Populations, notes_on_masses, with_solved_weights
-from rubix_like.inference.posing import posed
+from rubix_like.inference.posing import pose
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import Given, Problem, models_at_once, with_rows
@@ -289,7 +289,7 @@ def pose_request(
 ) -> Problem:
     """The problem of a request, its model planned; `check`: what the shape of the data's cube must pass before."""
     n_start = models_at_once(device_count(request.model), request.settings.starts)
-    return posed(request, galaxy, progress, n_start, check)
+    return pose(request, galaxy, progress, n_start, check)
 
 
 def forget_searches(places: Iterable[Path]) -> None:
