@@ -166,11 +166,10 @@ _ENDS = 3.0
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Prepared:
     """A data set whose model can be planned: its data, cut to the windows, which bins are fitted, its settings as if it
-    were alone, its grid, its run, its displacement from the first cube, and the line spread's
-    narrowest and widest factor."""
+    were alone, its grid, its run, its displacement from the first cube, and the narrowest and widest factor of the line
+    spread."""
 
     data: DataSet
-    observed: ObservedCube
     selection: Bool[ndarray, " wave"]
     settings: FitSettings
     grid: SetGrid
@@ -182,6 +181,11 @@ class _Prepared:
     def name(self) -> str:
         """The name of the set; empty for the one cube."""
         return self.data.name
+
+    @property
+    def observed(self) -> ObservedCube:
+        """The data."""
+        return self.data.observed
 
     def says(self, notes: Iterable[str]) -> list[str]:
         """Notes with the name of the set in front."""
@@ -318,7 +322,7 @@ def _cut(config: RunConfig, settings: FitSettings, data: Sequence[DataSet]) -> l
     for one_set in data:
         alone = _alone(settings, one_set, moves=moves) if one_set.name else settings
         observed, selection = select_bins(without_bad_voxels(one_set.observed, alone), alone, one_set.place)
-        cut.append(_Prepared(one_set.cut(observed), observed, selection, alone, SetGrid(observed, None), config))
+        cut.append(_Prepared(one_set.cut(observed), selection, alone, SetGrid(observed, None), config))
     return cut
 
 
@@ -342,12 +346,10 @@ def _with_run(one_set: _Prepared, first: _Prepared, galaxy: Given | None) -> _Pr
             "engine.method": method_of_fit(run, galaxy),
         }
         run = model_config(run, one_set.settings, deposit, **others)
-    observed = one_set.observed
-    if one_set.data.places is not None:  # files do not say how their field is turned
-        observed = dataclasses.replace(observed, field_angle=grid.cube.field_angle)
-    return dataclasses.replace(
-        one_set, observed=observed, grid=grid, config=run, displacement=displacement, lsf_scale=scale
-    )
+    data = one_set.data
+    if data.places is not None:  # files do not say how their field is turned
+        data = data.cut(dataclasses.replace(data.observed, field_angle=grid.cube.field_angle))
+    return dataclasses.replace(one_set, data=data, grid=grid, config=run, displacement=displacement, lsf_scale=scale)
 
 
 def _check_nuisances(data: DataSet, run: RunConfig) -> None:
