@@ -103,6 +103,7 @@ from rubix_like.readers.galaxy_loading import with_deposit
 from rubix_like.readers.model_readers import point_numbers
 from rubix_like.runtime.progress import Progress, Report
 from rubix_like.runtime.words import percent
+from rubix_like.ssp import SSPLibrary
 
 _WIDENED = 2.0
 """Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
@@ -241,11 +242,15 @@ def _planned(
         check_same_grid(request.model.frame, cut[0].observed)
         return cut, given_source(galaxy), [without_noise(request.model)], ()
     sets = [_with_run(one_set, cut[first], galaxy) for one_set in cut]
-    particles = _particles(sets, galaxy, report)
-    pipelines, notes = [], []
+    resolved = []
     for one_set in sets:
         with one_set.data.naming():
-            pipeline, of_ages = planned(one_set.config, resolve(one_set.config), one_set.settings, particles, errors)
+            resolved.append(resolve(one_set.config))
+    particles = _particles(sets, resolved[0].library, galaxy, report)
+    pipelines, notes = [], []
+    for one_set, known in zip(sets, resolved, strict=True):
+        with one_set.data.naming():
+            pipeline, of_ages = planned(one_set.config, known, one_set.settings, particles, errors)
         _check_fibres(one_set, pipeline)
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
@@ -409,11 +414,11 @@ def _lsf_range(data: DataSet) -> tuple[float, float] | None:
 
 
 def _particles(
-    sets: Sequence[_Prepared], galaxy: Given | None, report: Report
+    sets: Sequence[_Prepared], library: SSPLibrary, galaxy: Given | None, report: Report
 ) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of all sets: of smooth components as many points as the sharpest set needs."""
     config = sets[0].config
-    made, info = source_of(config, resolve(config).library, galaxy, report)
+    made, info = source_of(config, library, galaxy, report)
     if len(sets) == 1 and not sets[0].name:
         return made, info
     components = made.base.components if isinstance(made, ComponentsSource) else ()
@@ -728,13 +733,11 @@ def _of_synthetic(
     del galaxies
     resolved = resolve(run)
     source, info = source_of(run, resolved.library, None, report)
-    free = read_free(settings, trees_of(source, Parameters.build(run, run.engine.precision), None), None)
     is_new = run.simulate is None or run.simulate.particles == "new"
     fastest = _with_fastest(source) if is_new and isinstance(source, SyntheticSource) else source
-    run, resolved = settled(run, resolved, settings, free, fastest, _WIDENED)
-    pipeline = Pipeline.from_config(run, galaxy=source.of_host({}), info=info, resolved=resolved)
+    pipeline, notes = planned(run, resolved, settings, (source, info), fastest=fastest, widened=_WIDENED)
     source = without_unread_gas(source, pipeline, settings)
-    return pipeline, source, trees_of(source, pipeline.parameters, None), age_notes(free, run)
+    return pipeline, source, trees_of(source, pipeline.parameters, None), notes
 
 
 def _of_given(run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report) -> _Particles:

@@ -86,6 +86,7 @@ _ROOM = 1.2
 _LEAST_RANGE = 10.0
 """km/s: for galaxies that are at rest."""
 
+_NO_ERRORS: Mapping[str, Any] = {}
 _NO_RUN: Mapping[str, Any] = {}
 """The record of data that no run of ours has made."""
 
@@ -244,14 +245,21 @@ def planned(
     resolved: Resolved,
     settings: FitSettings,
     particles: tuple[AbstractParticleSource, GalaxyInfo | None],
-    errors: Mapping[str, Any],
+    errors: Mapping[str, Any] = _NO_ERRORS,
+    *,
+    fastest: AbstractParticleSource | None = None,
+    widened: float = 1.0,
 ) -> tuple[Pipeline, tuple[str, ...]]:
-    """The pipeline of a fit's configuration, planned for all of the priors, and notes on ages; `errors`: of the
-    likelihood, by the beginning of its parameters' names."""
+    """The pipeline of a configuration, planned for all of the priors, and notes on ages.
+
+    `errors`: of the likelihood, by the beginning of its parameters' names. `fastest`: particles of simulations, whose
+    parameters need no gradient, in place of the source's, and `widened`, as in `settled`.
+    """
     source, info = particles
     trees = {**trees_of(source, Parameters.build(config, config.engine.precision), None), **errors}
-    free = read_free(settings, trees, config.engine.deposit, model_declarations(source))
-    config, resolved = settled(config, resolved, settings, free, source)
+    deposit = config.engine.deposit if fastest is None else None
+    free = read_free(settings, trees, deposit, model_declarations(source))
+    config, resolved = settled(config, resolved, settings, free, fastest or source, widened)
     pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
     return pipeline, age_notes(free, config)
 
