@@ -304,7 +304,7 @@ def notes_on_search(
     if not starts.converged[lowest]:
         notes.append(f"the best start has not converged ({reasons[lowest]}); the values may be off")
     notes += [f"start {number + 1} failed: {reasons[number]}" for number in np.flatnonzero(starts.failed)]
-    behind = np.where(starts.failed, np.nan, starts.loss - starts.loss[lowest])
+    behind = np.where(starts.failed | ~np.isfinite(starts.loss), np.nan, starts.loss - starts.loss[lowest])
     notes += [
         f"start {number + 1}, at a loss higher by {behind[number]:.3g}: {reasons[number]}"
         for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
@@ -316,6 +316,16 @@ def notes_on_search(
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
         notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
     return [*notes, *(other.sentence for other in others)]
+
+
+def notes_on_one_start(asked: int, n_start: int) -> list[str]:
+    """Says what was not looked at where the settings ask for one start."""
+    if asked > 1 or n_start > 1:
+        return []
+    return [
+        "fit.starts: 1: one start was made, from one place; no other maximum was looked for, neither with the other "
+        "side of the galaxy receding nor at other ages and metallicities of the SSP library; raise fit.starts"
+    ]
 
 
 def trouble_of(starts: SearchState) -> str:
